@@ -30,6 +30,17 @@ class RequestError:
     param: str | None = None
 
 
+class Refused(Exception):
+    """A RequestError raised within one process; between actors the value itself travels."""
+
+    def __init__(self, error: RequestError) -> None:
+        super().__init__(error)
+        self.error = error
+
+    def __str__(self) -> str:
+        return self.error.message
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"

@@ -1,0 +1,168 @@
+"""The engine on ids: validates requests, hands them to its scheduler, streams their events."""
+
+import logging
+from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from transformers import PreTrainedModel
+
+from deployments.engine.loader import attach
+from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
+from deployments.engine.runner import Runner
+from deployments.engine.sampling import default_pipeline
+from deployments.engine.scheduler import EngineStats, InferenceScheduler
+from deployments.engine.task import make_task
+from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
+from kv.cache import CacheShape, KVCache
+from kv.storage import Storage
+
+log = logging.getLogger(__name__)
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """Sizes that an operator may set; None leaves the choice to the engine.
+
+    n_pages: KV pages in all; else `kv_gib` of memory, but no more than could ever be used.
+    context_length: longest sequence, prompt and output; else what the model was made for.
+    max_batch_tokens: tokens computed in one step, at least max_running.
+    max_waiting: accepted requests that have no pages yet; more are refused as overload.
+    max_stuck_s: a step longer than this fails the health check.
+    """
+
+    page_size: int = 16
+    n_pages: int | None = None
+    kv_gib: float = 1.0
+    context_length: int | None = None
+    max_running: int = 64
+    max_batch_tokens: int = 512
+    max_waiting: int = 1024
+    max_stuck_s: float = 120.0
+
+
+class EngineCore:
+    """Owns a model, its cache and the thread that runs them."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        eos_token_ids: frozenset[int],
+        limits: EngineLimits,
+    ) -> None:
+        attach(model)
+        config = model.config.get_text_config(decoder=True)
+        shape = cache_shape(model, limits)
+        self.cache = KVCache(shape, dtype=model.dtype, device=model.device)
+        self.context_length = shape.max_tokens
+        self.vocab_size: int = config.vocab_size
+        self.eos_token_ids = eos_token_ids
+        self._limits = limits
+        self._scheduler = InferenceScheduler(
+            Runner(model, self.cache, default_pipeline()),
+            self.cache,
+            max_running=limits.max_running,
+            max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
+        )
+        log.info("engine with %s, %s", shape, model.dtype)
+
+    async def stream(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
+        """Events of one sequence. Leaving the generator ends the task and frees its pages."""
+        mailbox = LoopMailbox()
+        self._submit(request, mailbox)
+        last = None
+        try:
+            async for last in mailbox.events():
+                yield last
+        finally:
+            if last is None or last.finish_reason is None:
+                self.abort(request.request_id)
+
+    def run(
+        self, requests: Sequence[GenerationRequest]
+    ) -> Generator[tuple[int, TokenEvent], None, None]:
+        """Events of several sequences, by number, for a plain thread."""
+        events: SimpleQueue[tuple[int, TokenEvent]] = SimpleQueue()
+        for index, request in enumerate(requests):
+            self._submit(request, ThreadMailbox(index, events))
+        running = {index: request.request_id for index, request in enumerate(requests)}
+        try:
+            while running:
+                index, event = events.get()
+                if event.finish_reason is not None:
+                    del running[index]
+                yield index, event
+        finally:
+            for request_id in running.values():
+                self.abort(request_id)
+
+    def abort(self, request_id: str) -> None:
+        self._scheduler.abort(request_id)
+
+    def stats(self) -> EngineStats:
+        return self._scheduler.stats()
+
+    def check_health(self) -> None:
+        """Raises RuntimeError when the loop has ended or a step does not come back."""
+        if not self._scheduler.alive:
+            raise RuntimeError("the engine's thread has ended")
+        if (stuck := self._scheduler.stuck_for()) > self._limits.max_stuck_s:
+            raise RuntimeError(f"a step has been running for {stuck:.0f} s")
+
+    def shutdown(self) -> None:
+        """Ends every task and the thread; idempotent."""
+        self._scheduler.stop()
+
+    def _submit(self, request: GenerationRequest, mailbox: Mailbox) -> None:
+        if error := self._refusal(request):
+            mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=error))
+            return
+        task = make_task(request, mailbox, self.eos_token_ids, self.context_length)
+        if task.n_tokens >= task.n_limit:
+            mailbox.put(TokenEvent(finish_reason=FinishReason.LENGTH))
+        else:
+            self._scheduler.add(task)
+
+    def _refusal(self, request: GenerationRequest) -> RequestError | None:
+        """Why the request can't be run, if so."""
+        prompt = request.prompt_ids
+        invalid = ErrorKind.INVALID_REQUEST
+        if not prompt:
+            return RequestError(invalid, "the prompt is empty", "prompt")
+        if not 0 <= min(prompt) <= max(prompt) < self.vocab_size:
+            return RequestError(invalid, f"token ids must be in 0..{self.vocab_size - 1}", "prompt")
+        if len(prompt) >= self.context_length:
+            return RequestError(
+                ErrorKind.CONTEXT_LENGTH,
+                f"the prompt has {len(prompt)} tokens; the context of {self.context_length} tokens "
+                "must hold it and at least one more",
+            )
+        if self._scheduler.n_waiting >= self._limits.max_waiting:
+            return RequestError(
+                ErrorKind.OVERLOADED, f"{self._limits.max_waiting} requests are waiting already"
+            )
+        return None
+
+
+def cache_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
+    config = model.config.get_text_config(decoder=True)
+    heads: int = config.num_attention_heads
+    kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
+    head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
+    layers: int = config.num_hidden_layers
+    page_size = limits.page_size
+    context = min(limits.context_length or 1 << 60, config.max_position_embeddings)
+    useful = limits.max_running * -(-context // page_size)
+    page_bytes = Storage.page_bytes(layers, page_size, kv_heads, head_dim, model.dtype)
+    n_pages = limits.n_pages or min(useful, int(limits.kv_gib * GIB) // page_bytes)
+    return CacheShape(
+        n_layers=layers,
+        n_pages=n_pages,
+        page_size=page_size,
+        n_kv_heads=kv_heads,
+        head_dim=head_dim,
+        max_tasks=limits.max_running,
+        max_tokens=min(context, n_pages * page_size),
+    )

@@ -1,0 +1,182 @@
+"""The engine as a library, without Ray: text in, text out, from any thread or event loop."""
+
+import secrets
+import uuid
+from collections.abc import AsyncGenerator, Generator
+from types import TracebackType
+from typing import Literal, Self, TypedDict, Unpack, overload
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from deployments.engine.card import end_token_ids, make_card
+from deployments.engine.core import EngineCore, EngineLimits
+from deployments.engine.loader import load_model, load_tokenizer
+from deployments.text.detokenizer import Detokenizer
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import GenerationRequest, ModelCard, RequestError, SamplingParams, TokenEvent
+
+
+class EngineError(Exception):
+    """A request that was refused or failed; `error` says why."""
+
+    def __init__(self, error: RequestError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Options(TypedDict, total=False):
+    """What may be said of a generation; see SamplingParams and GenerationRequest."""
+
+    max_tokens: int | None
+    min_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    seed: int
+    ignore_eos: bool
+
+
+class InferenceEngine:
+    """A model, its tokenizer and the loop that serves them. Close it, or use it with `with`.
+
+    `model` and `tokenizer` are loaded when given by path or hub id; a model given as an object
+    belongs to the engine from then on.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel | str,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        name: str = "model",
+        dtype: torch.dtype | None = None,
+        device: str = "cpu",
+        limits: EngineLimits | None = None,
+    ) -> None:
+        if isinstance(model, str):
+            tokenizer = tokenizer or load_tokenizer(model)
+            model = load_model(model, dtype=dtype, device=device)
+        if tokenizer is None:
+            raise ValueError("a model given as an object needs its tokenizer")
+        ends = end_token_ids(model, tokenizer)
+        self.core = EngineCore(model, ends, limits or EngineLimits())
+        self.card: ModelCard = make_card(name, self.core, model, tokenizer)
+        self._tokenizer = TextTokenizer(self.card)
+
+    @overload
+    def generate(
+        self, prompt: str, stream: Literal[False] = False, **options: Unpack[Options]
+    ) -> str: ...
+    @overload
+    def generate(
+        self, prompt: list[str], stream: Literal[False] = False, **options: Unpack[Options]
+    ) -> list[str]: ...
+    @overload
+    def generate(
+        self, prompt: str, stream: Literal[True], **options: Unpack[Options]
+    ) -> Generator[str, None, None]: ...
+    @overload
+    def generate(
+        self, prompt: list[str], stream: Literal[True], **options: Unpack[Options]
+    ) -> Generator[tuple[int, str], None, None]: ...
+
+    def generate(
+        self, prompt: str | list[str], stream: bool = False, **options: Unpack[Options]
+    ) -> str | list[str] | Generator[str, None, None] | Generator[tuple[int, str], None, None]:
+        """Continues one prompt or several; a stream of several yields (index, text).
+
+        Raises EngineError for a prompt that can't be served.
+        """
+        if isinstance(prompt, str):
+            return self.generate_with_request(self.request(prompt, **options), stream)
+        pieces = self._pieces([self.request(one, **options) for one in prompt])
+        if stream:
+            return pieces
+        texts = [""] * len(prompt)
+        for index, text in pieces:
+            texts[index] += text
+        return texts
+
+    def generate_with_request(
+        self, request: GenerationRequest, stream: bool = False
+    ) -> str | Generator[str, None, None]:
+        """The same for a request whose prompt is ids already."""
+        pieces = (text for _, text in self._pieces([request]))
+        return pieces if stream else "".join(pieces)
+
+    async def generate_async(
+        self, prompt: str, **options: Unpack[Options]
+    ) -> AsyncGenerator[str, None]:
+        """Pieces of text as they come. Leaving the generator ends the generation."""
+        detokenizer = Detokenizer(self._tokenizer)
+        events = self.core.stream(self.request(prompt, **options))
+        try:
+            async for event in events:
+                if text := _text(detokenizer, event):
+                    yield text
+        finally:
+            await events.aclose()
+
+    def request(self, prompt: str, **options: Unpack[Options]) -> GenerationRequest:
+        """A request for a prompt of text, sampled as the model's makers suggest by default."""
+        defaults = self.card.sampling
+        return GenerationRequest(
+            request_id=uuid.uuid4().hex,
+            prompt_ids=tuple(self._tokenizer.encode(prompt, add_special_tokens=True)),
+            sampling=SamplingParams(
+                temperature=options.get("temperature", defaults.temperature),
+                top_k=options.get("top_k", defaults.top_k),
+                top_p=options.get("top_p", defaults.top_p),
+                min_p=options.get("min_p", defaults.min_p),
+                repetition_penalty=options.get("repetition_penalty", defaults.repetition_penalty),
+                presence_penalty=options.get("presence_penalty", 0.0),
+                frequency_penalty=options.get("frequency_penalty", 0.0),
+                seed=options.get("seed", secrets.randbits(63)),
+            ),
+            max_tokens=options.get("max_tokens"),
+            min_tokens=options.get("min_tokens", 0),
+            ignore_eos=options.get("ignore_eos", False),
+        )
+
+    def get_stats(self) -> dict[str, float]:
+        return self.core.stats().as_dict()
+
+    def shutdown(self) -> None:
+        self.core.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    def _pieces(self, requests: list[GenerationRequest]) -> Generator[tuple[int, str], None, None]:
+        detokenizers = [Detokenizer(self._tokenizer) for _ in requests]
+        events = self.core.run(requests)
+        try:
+            for index, event in events:
+                if text := _text(detokenizers[index], event):
+                    yield index, text
+        finally:
+            events.close()
+
+
+def _text(detokenizer: Detokenizer, event: TokenEvent) -> str:
+    """The text that an event adds. Raises EngineError when it ends in one."""
+    if event.error is not None:
+        raise EngineError(event.error)
+    ids = event.token_ids
+    if event.stop_token_id is not None:
+        ids = ids[:-1]
+    text: str = detokenizer.push(ids)
+    return text if event.finish_reason is None else text + detokenizer.flush()

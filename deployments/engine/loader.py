@@ -1,0 +1,73 @@
+"""Loads Hugging Face decoder models and says what of them the engine can serve."""
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from deployments.engine.attention import ATTENTION
+
+SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
+
+
+class UnsupportedModelError(ValueError):
+    """The architecture needs something that the engine does not have."""
+
+
+def load_model(
+    path: str, *, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> PreTrainedModel:
+    """A model in evaluation mode. `path` is a directory or a hub id.
+
+    Raises UnsupportedModelError, or OSError when there is no such model.
+    """
+    config = AutoConfig.from_pretrained(path)
+    check_supported(config)
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        path, dtype=dtype or default_dtype(device), device_map=None
+    )
+    return model.to(device).eval()
+
+
+def attach(model: PreTrainedModel) -> None:
+    """Replaces the model's attention by the engine's. The model is of no other use afterwards."""
+    check_supported(model.config)
+    if not getattr(model, "_supports_attention_backend", True):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not let its attention be replaced"
+        )
+    model.set_attn_implementation(ATTENTION)
+
+
+def check_supported(config: PretrainedConfig) -> None:
+    text = config.get_text_config(decoder=True)
+    if getattr(text, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{text.model_type} is an encoder-decoder model")
+    unknown = set(getattr(text, "layer_types", None) or ()) - SERVED_LAYERS
+    if unknown:
+        raise UnsupportedModelError(
+            f"{text.model_type} has layers of type {', '.join(sorted(unknown))}; "
+            f"served are {', '.join(sorted(SERVED_LAYERS))}"
+        )
+    if not hasattr(text, "num_attention_heads") or not hasattr(text, "num_hidden_layers"):
+        raise UnsupportedModelError(f"{text.model_type} is not an attention decoder")
+
+
+def default_dtype(device: torch.device | str) -> torch.dtype:
+    """bfloat16 where the hardware multiplies it, else float32."""
+    if torch.device(device).type != "cpu":
+        return torch.bfloat16
+    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
+
+
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, which must be a fast one: others can't describe themselves."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path)
+    if not tokenizer.is_fast:
+        raise UnsupportedModelError(f"{type(tokenizer).__name__} has no fast implementation")
+    return tokenizer

@@ -1,0 +1,85 @@
+"""Carries events from the engine's thread to whoever waits for a sequence."""
+
+import asyncio
+import queue
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
+from itertools import groupby
+from typing import Protocol
+
+from deployments.wire import TokenEvent, TokenLogprob
+
+
+class Mailbox(Protocol):
+    """Where one sequence's events go; `loop` is None when its reader is a thread."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None: ...
+
+    def put(self, event: TokenEvent) -> None: ...
+
+
+class ThreadMailbox:
+    """One of several sequences that a plain thread reads from one queue, by number."""
+
+    loop = None
+
+    def __init__(self, index: int, events: queue.SimpleQueue[tuple[int, TokenEvent]]) -> None:
+        self._index = index
+        self._events = events
+
+    def put(self, event: TokenEvent) -> None:
+        self._events.put((self._index, event))
+
+
+class LoopMailbox:
+    """Read on an event loop: whatever piled up since the last read comes as one event."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        self._events: list[TokenEvent] = []
+        self._ready = asyncio.Event()
+
+    def put(self, event: TokenEvent) -> None:
+        self._events.append(event)
+        self._ready.set()
+
+    async def events(self) -> AsyncGenerator[TokenEvent, None]:
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            events, self._events = self._events, []
+            yield merge(events)
+            if events[-1].finish_reason is not None:
+                return
+
+
+def merge(events: list[TokenEvent]) -> TokenEvent:
+    """One event that says what several consecutive ones say."""
+    if len(events) == 1:
+        return events[0]
+    last = events[-1]
+    logprobs: list[TokenLogprob] = [entry for event in events for entry in event.logprobs or ()]
+    return TokenEvent(
+        token_ids=tuple(token_id for event in events for token_id in event.token_ids),
+        logprobs=tuple(logprobs) if logprobs else None,
+        finish_reason=last.finish_reason,
+        stop_token_id=last.stop_token_id,
+        cached_tokens=last.cached_tokens,
+        error=last.error,
+    )
+
+
+def deliver(events: Iterable[tuple[Mailbox, TokenEvent]]) -> None:
+    """Hands over a step's events, waking each event loop once for all that is read on it."""
+    for loop, batch in groupby(events, key=lambda item: item[0].loop):
+        if loop is None:
+            _put_all(list(batch))
+        else:
+            with suppress(RuntimeError):  # the loop was closed: nobody is left to read them
+                loop.call_soon_threadsafe(_put_all, list(batch))
+
+
+def _put_all(events: list[tuple[Mailbox, TokenEvent]]) -> None:
+    for mailbox, event in events:
+        mailbox.put(event)

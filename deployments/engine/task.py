@@ -1,0 +1,97 @@
+"""One sequence in the engine. A task belongs to the scheduler's thread and to no other."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deployments.engine.mailbox import Mailbox
+from deployments.wire import FinishReason, GenerationRequest, SamplingParams
+from kv.hashing import page_hash, root_hash
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    request: GenerationRequest
+    mailbox: Mailbox
+    end_token_ids: frozenset[int]
+    tokens: NDArray[np.int64]  # room for all the task may ever hold
+    n_prompt: int
+    n_tokens: int  # known: prompt and output
+    n_limit: int  # known tokens at which it ends
+    n_computed: int = 0  # their keys and values are in the cache
+    cached_tokens: int = 0
+    hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
+    token_counts: Tensor | None = None  # [vocab] occurrences in the output, for penalties
+    n_counted: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.request.request_id
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self.request.sampling
+
+    @property
+    def n_output(self) -> int:
+        return self.n_tokens - self.n_prompt
+
+    @property
+    def n_uncomputed(self) -> int:
+        return self.n_tokens - self.n_computed
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing has been drawn for it yet."""
+        return self.n_output == len(self.request.produced_ids)
+
+    @property
+    def ends_banned(self) -> bool:
+        return self.n_output < self.request.min_tokens
+
+    def append(self, token_id: int) -> None:
+        self.tokens[self.n_tokens] = token_id
+        self.n_tokens += 1
+
+    def finish_reason(self) -> FinishReason | None:
+        """Whether the last token ended the sequence."""
+        if int(self.tokens[self.n_tokens - 1]) in self.end_token_ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if self.n_tokens >= self.n_limit else None
+
+    def hash_pages(self, page_size: int) -> list[bytes]:
+        """Hashes of all full pages of the known tokens; each is computed once."""
+        hashes = self.hashes
+        for end in range((len(hashes) + 1) * page_size, self.n_tokens + 1, page_size):
+            parent = hashes[-1] if hashes else root_hash(self.request.cache_salt)
+            hashes.append(page_hash(parent, self.tokens[end - page_size : end].tolist()))
+        return hashes
+
+
+def make_task(
+    request: GenerationRequest,
+    mailbox: Mailbox,
+    eos_token_ids: frozenset[int],
+    context_length: int,
+) -> Task:
+    """A task for a request that was validated."""
+    n_prompt, n_produced = len(request.prompt_ids), len(request.produced_ids)
+    n_tokens = n_prompt + n_produced
+    n_limit = context_length
+    if request.max_tokens is not None:
+        n_limit = min(n_limit, n_prompt + request.max_tokens)
+    tokens = np.empty(max(n_limit, n_tokens), dtype=np.int64)
+    tokens[:n_prompt] = request.prompt_ids
+    tokens[n_prompt:n_tokens] = request.produced_ids
+    ends = frozenset(request.stop_token_ids)
+    return Task(
+        request=request,
+        mailbox=mailbox,
+        end_token_ids=ends if request.ignore_eos else ends | eos_token_ids,
+        tokens=tokens,
+        n_prompt=n_prompt,
+        n_tokens=n_tokens,
+        n_limit=n_limit,
+    )

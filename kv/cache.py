@@ -1,0 +1,132 @@
+"""The one door to the paged KV cache: accounts for pages by task and binds them for attention.
+
+It accounts and never computes: who may have pages is the scheduler's decision.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kv.pool import PagePool
+from kv.storage import Storage
+from kv.table import TaskTable
+from kv.view import KvcacheView, new_token_slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """Sizes of a cache; `max_tokens` is the longest sequence, `max_tasks` how many at once."""
+
+    n_layers: int
+    n_pages: int
+    page_size: int
+    n_kv_heads: int
+    head_dim: int
+    max_tasks: int
+    max_tokens: int
+
+    def pages_for(self, n_tokens: int) -> int:
+        return -(-n_tokens // self.page_size)
+
+
+class KVCache:
+    def __init__(
+        self,
+        shape: CacheShape,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.shape = shape
+        self.pool = PagePool(shape.n_pages)
+        self.table = TaskTable(shape.max_tasks, shape.pages_for(shape.max_tokens))
+        self.storage = Storage(
+            shape.n_layers,
+            shape.n_pages,
+            shape.page_size,
+            shape.n_kv_heads,
+            shape.head_dim,
+            dtype=dtype,
+            device=device,
+        )
+
+    @property
+    def usage(self) -> float:
+        """Share of pages that tasks hold, 0 to 1; pages kept only for reuse count as free."""
+        return self.pool.n_used / self.pool.n_pages
+
+    def allocate(self, task_id: str, hashes: Sequence[bytes], n_tokens: int, spare: int) -> bool:
+        """Admits a task whose full pages have these hashes, with the cached prefix as its pages.
+
+        False, and no change, unless the rest of its `n_tokens` would fit and leave `spare` pages.
+        At least one token is left to compute: a sequence needs its last token's logits.
+        """
+        usable = hashes[: (n_tokens - 1) // self.shape.page_size]
+        pages = self.pool.match(usable)
+        if self.shape.pages_for(n_tokens) - len(pages) + spare > self.pool.n_available:
+            self.pool.free(pages)
+            return False
+        self.table.insert(task_id, pages, len(pages) * self.shape.page_size)
+        return True
+
+    def cached_tokens(self, task_id: str) -> int:
+        """Tokens that the task found in the cache, when it was admitted or since."""
+        return self.table.cached_tokens(task_id)
+
+    def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
+        """Appends the longest cached prefix of `hashes`, which follow the task's last full page.
+
+        Returns the number of pages adopted.
+        """
+        pages = self.pool.match(hashes)
+        self.table.append(task_id, pages, cached_tokens=len(pages) * self.shape.page_size)
+        return len(pages)
+
+    def missing(self, task_id: str, n_tokens: int) -> int:
+        """Pages that the task still lacks to hold `n_tokens`."""
+        return max(0, self.shape.pages_for(n_tokens) - self.table.n_pages(task_id))
+
+    def extend(self, task_id: str, n_tokens: int) -> bool:
+        """Gives the task pages for `n_tokens` in all; False, and no change, when there are none."""
+        pages = self.pool.allocate(self.missing(task_id, n_tokens))
+        if pages is None:
+            return False
+        self.table.append(task_id, pages)
+        return True
+
+    def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
+        """Makes the task's full pages from `first_page` on findable under `hashes`."""
+        for index, page_hash in enumerate(hashes, first_page):
+            page = self.table.page(task_id, index)
+            shared = self.pool.record(page, page_hash)
+            if shared != page:
+                self.table.replace(task_id, index, shared)
+
+    def free(self, task_id: str) -> None:
+        self.pool.free(self.table.remove(task_id))
+
+    def bind(
+        self,
+        task_ids: Sequence[str],
+        total_len: NDArray[np.int64],
+        new_len: NDArray[np.int64],
+    ) -> KvcacheView:
+        """The view of a batch whose row i ends at `total_len[i]` with `new_len[i]` new tokens."""
+        device = self.storage.k.device
+        page_table = torch.from_numpy(self.table.rows(task_ids)).to(device)
+        lengths = torch.from_numpy(np.stack([total_len, new_len])).to(device)
+        return self.view(page_table, lengths[0], lengths[1])
+
+    def view(self, page_table: Tensor, total_len: Tensor, new_len: Tensor) -> KvcacheView:
+        slots = new_token_slots(page_table, total_len, new_len, self.shape.page_size)
+        return KvcacheView(self.storage, page_table, total_len, slots)
+
+    def check(self) -> None:
+        """Asserts that references and tables agree and no page is lost."""
+        self.pool.check()
+        held = set(self.table.references())
+        assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"

@@ -1,0 +1,67 @@
+"""Hands out pages and shares those whose content is known; full pages are immutable."""
+
+from collections.abc import Sequence
+
+from kv.allocator import Allocator
+from kv.prefix import PrefixCache
+
+
+class PagePool:
+    """`n_pages` pages, an `Allocator` over them and a `PrefixCache` of their contents."""
+
+    def __init__(self, n_pages: int) -> None:
+        self.prefix_cache = PrefixCache()
+        self.allocator = Allocator(n_pages, on_evict=self.prefix_cache.remove)
+
+    @property
+    def n_pages(self) -> int:
+        return self.allocator.n_pages
+
+    @property
+    def n_available(self) -> int:
+        return self.allocator.n_available
+
+    @property
+    def n_used(self) -> int:
+        return self.allocator.n_used
+
+    def allocate(self, n: int) -> list[int] | None:
+        """`n` pages with unknown content, or None (and no change) when there are fewer."""
+        if n > self.n_available:
+            return None
+        return [self.allocator.allocate() for _ in range(n)]
+
+    def match(self, hashes: Sequence[bytes]) -> list[int]:
+        """Pages of the longest cached prefix, each with a reference for the caller."""
+        pages = self.prefix_cache.match(hashes)
+        for page in pages:
+            self.allocator.retain(page)
+        return pages
+
+    def record(self, page: int, page_hash: bytes) -> int:
+        """Makes a full page findable; returns the page to use from now on.
+
+        When another page already holds this content the caller's reference moves to that one, so
+        that sequences which computed the same tokens side by side end up sharing them.
+        """
+        known = self.prefix_cache.lookup(page_hash)
+        if known is None:
+            self.prefix_cache.insert(page_hash, page)
+            return page
+        if known != page:
+            self.allocator.retain(known)
+            self.allocator.release(page, keep=page in self.prefix_cache)
+        return known
+
+    def free(self, pages: Sequence[int]) -> None:
+        """Gives back one sequence's references.
+
+        Last page first: eviction then takes a prefix's end before its beginning, which alone keeps
+        what is left reachable.
+        """
+        for page in reversed(pages):
+            self.allocator.release(page, keep=page in self.prefix_cache)
+
+    def check(self) -> None:
+        self.allocator.check()
+        self.prefix_cache.check()

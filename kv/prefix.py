@@ -1,0 +1,40 @@
+"""Finds pages by what they hold: hash -> page, one page a hash, one hash a page."""
+
+from collections.abc import Iterable
+
+
+class PrefixCache:
+    def __init__(self) -> None:
+        self._pages: dict[bytes, int] = {}
+        self._hashes: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def __contains__(self, page: int) -> bool:
+        return page in self._hashes
+
+    def lookup(self, page_hash: bytes) -> int | None:
+        return self._pages.get(page_hash)
+
+    def match(self, hashes: Iterable[bytes]) -> list[int]:
+        """Pages of the longest known prefix of `hashes`."""
+        pages = []
+        for page_hash in hashes:
+            page = self._pages.get(page_hash)
+            if page is None:
+                break
+            pages.append(page)
+        return pages
+
+    def insert(self, page_hash: bytes, page: int) -> None:
+        assert page_hash not in self._pages, "two pages under one hash"
+        assert page not in self._hashes, f"page {page} under two hashes"
+        self._pages[page_hash] = page
+        self._hashes[page] = page_hash
+
+    def remove(self, page: int) -> None:
+        del self._pages[self._hashes.pop(page)]
+
+    def check(self) -> None:
+        assert {page: key for key, page in self._pages.items()} == self._hashes

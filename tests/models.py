@@ -1,0 +1,55 @@
+"""Tiny random models of the architectures that the engine must serve, built in code."""
+
+from collections.abc import Callable
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+
+VOCAB = 128
+
+_SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+    # Far from uniform, so that no two tokens come close to a tie.
+    "initializer_range": 0.5,
+}
+
+CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
+    "llama": lambda: LlamaConfig(**_SIZES),
+    "qwen3": lambda: Qwen3Config(**_SIZES),
+    "mistral": lambda: MistralConfig(**_SIZES, sliding_window=24),
+    "gemma3": lambda: Gemma3TextConfig(
+        **{**_SIZES, "num_hidden_layers": 6},
+        sliding_window=16,
+        query_pre_attn_scalar=8,
+        final_logit_softcapping=None,
+    ),
+    "qwen3_moe": lambda: Qwen3MoeConfig(
+        **_SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+    ),
+}
+
+
+def tiny_model(architecture: str = "llama", seed: int = 0) -> PreTrainedModel:
+    """A random float32 model in evaluation mode; the same seed gives the same weights."""
+    torch.manual_seed(seed)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(CONFIGS[architecture]())
+    return model.float().eval()
