@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import AsyncGenerator, Generator, Sequence
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 from transformers import PreTrainedModel
 
+from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import attach
 from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.runner import Runner
@@ -20,27 +20,6 @@ from kv.storage import Storage
 log = logging.getLogger(__name__)
 
 GIB = 1 << 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLimits:
-    """Sizes that an operator may set; None leaves the choice to the engine.
-
-    n_pages: KV pages in all; else `kv_gib` of memory, but no more than could ever be used.
-    context_length: longest sequence, prompt and output; else what the model was made for.
-    max_batch_tokens: tokens computed in one step, at least max_running.
-    max_waiting: accepted requests that have no pages yet; more are refused as overload.
-    max_stuck_s: a step longer than this fails the health check.
-    """
-
-    page_size: int = 16
-    n_pages: int | None = None
-    kv_gib: float = 1.0
-    context_length: int | None = None
-    max_running: int = 64
-    max_batch_tokens: int = 512
-    max_waiting: int = 1024
-    max_stuck_s: float = 120.0
 
 
 class EngineCore:

@@ -10,7 +10,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.card import end_token_ids, make_card
-from deployments.engine.core import EngineCore, EngineLimits
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import load_model, load_tokenizer
 from deployments.text.detokenizer import Detokenizer
 from deployments.text.tokenizer import TextTokenizer
