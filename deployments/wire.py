@@ -130,3 +130,31 @@ class ModelCard:
     special_tokens: tuple[tuple[str, str], ...]  # ("bos_token", "<s>"), ... as templates name them
     eos_token_ids: tuple[int, ...]
     sampling: SamplingParams  # the model's own defaults, from its generation config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaLoad:
+    """How busy one replica of a model is."""
+
+    replica_id: str
+    running: int
+    waiting: int
+    pages_used: int
+    pages_total: int
+
+
+class ModelState(StrEnum):
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStatus:
+    """A model as the router knows it; `message` says why it failed."""
+
+    name: str
+    application: str
+    state: ModelState
+    created: int  # Unix seconds
+    message: str = ""

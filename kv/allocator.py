@@ -30,6 +30,9 @@ class Allocator:
     def n_used(self) -> int:
         return self.n_pages - self.n_available
 
+    def references(self, page: int) -> int:
+        return self._references[page]
+
     def allocate(self) -> int:
         """A page with one reference. Asserts that one is available."""
         if self._free:

@@ -3,6 +3,7 @@
 It accounts and never computes: who may have pages is the scheduler's decision.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ class KVCache:
             dtype=dtype,
             device=device,
         )
+        self._uncleared: list[int] = []  # pages handed out since the last batch was bound
 
     @property
     def usage(self) -> float:
@@ -96,6 +98,7 @@ class KVCache:
         if pages is None:
             return False
         self.table.append(task_id, pages)
+        self._uncleared.extend(pages)
         return True
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
@@ -105,6 +108,10 @@ class KVCache:
             shared = self.pool.record(page, page_hash)
             if shared != page:
                 self.table.replace(task_id, index, shared)
+
+    def forget(self, task_id: str) -> None:
+        """Makes the task's pages unfindable: what was computed for it can't be trusted."""
+        self.pool.forget(self.table.pages(task_id))
 
     def free(self, task_id: str) -> None:
         self.pool.free(self.table.remove(task_id))
@@ -116,6 +123,9 @@ class KVCache:
         new_len: NDArray[np.int64],
     ) -> KvcacheView:
         """The view of a batch whose row i ends at `total_len[i]` with `new_len[i]` new tokens."""
+        if self._uncleared:
+            self.storage.clear(self._uncleared)
+            self._uncleared = []
         device = self.storage.k.device
         page_table = torch.from_numpy(self.table.rows(task_ids)).to(device)
         lengths = torch.from_numpy(np.stack([total_len, new_len])).to(device)
@@ -128,5 +138,7 @@ class KVCache:
     def check(self) -> None:
         """Asserts that references and tables agree and no page is lost."""
         self.pool.check()
-        held = set(self.table.references())
+        held = Counter(self.table.references())
         assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"
+        for page, count in held.items():
+            assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"

@@ -53,6 +53,15 @@ class PagePool:
             self.allocator.release(page, keep=page in self.prefix_cache)
         return known
 
+    def forget(self, pages: Sequence[int]) -> None:
+        """Makes pages unfindable whose content can't be trusted; whoever holds them keeps them.
+
+        The caller holds a reference to each.
+        """
+        for page in pages:
+            if page in self.prefix_cache:
+                self.prefix_cache.remove(page)
+
     def free(self, pages: Sequence[int]) -> None:
         """Gives back one sequence's references.
 

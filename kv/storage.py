@@ -1,12 +1,15 @@
 """Owns the memory of keys and values: two tensors, page by page, layer by layer."""
 
+from collections.abc import Sequence
+
 import torch
 
 
 class Storage:
     """`k` and `v`, each [n_layers, n_pages, page_size, n_kv_heads, head_dim].
 
-    Zeroed, because attention reads whole pages and masks what was never written.
+    Zeroed, because attention reads whole pages and multiplies what it masks by 0: in a place that
+    was never written, or by a task long gone, must not stand a NaN.
     """
 
     def __init__(
@@ -24,6 +27,11 @@ class Storage:
         self.page_size = page_size
         self.k = torch.zeros(shape, dtype=dtype, device=device)
         self.v = torch.zeros(shape, dtype=dtype, device=device)
+
+    def clear(self, pages: Sequence[int]) -> None:
+        index = torch.tensor(pages, dtype=torch.int64).to(self.k.device)
+        self.k.index_fill_(1, index, 0)
+        self.v.index_fill_(1, index, 0)
 
     @staticmethod
     def page_bytes(

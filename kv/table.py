@@ -32,9 +32,8 @@ class TaskTable:
 
     def remove(self, task_id: str) -> list[int]:
         """Forgets a task; returns its pages in order."""
-        row = self._rows.pop(task_id)
-        self._free_rows.append(row)
-        pages: list[int] = self._pages[row, : self._n_pages[row]].tolist()
+        pages = self.pages(task_id)
+        self._free_rows.append(self._rows.pop(task_id))
         return pages
 
     def n_pages(self, task_id: str) -> int:
@@ -42,6 +41,11 @@ class TaskTable:
 
     def cached_tokens(self, task_id: str) -> int:
         return int(self._cached[self._rows[task_id]])
+
+    def pages(self, task_id: str) -> list[int]:
+        row = self._rows[task_id]
+        pages: list[int] = self._pages[row, : self._n_pages[row]].tolist()
+        return pages
 
     def page(self, task_id: str, index: int) -> int:
         return int(self._pages[self._rows[task_id], index])
@@ -57,16 +61,15 @@ class TaskTable:
         self._cached[row] += cached_tokens
 
     def rows(self, task_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Page tables of some tasks [tasks, longest], padded with page 0."""
+        """Page tables of some tasks [tasks, longest], padded with each row's own first page.
+
+        Attention multiplies what it masks by 0: another task's page could hold a NaN.
+        """
         rows = [self._rows[task_id] for task_id in task_ids]
         longest = int(self._n_pages[rows].max(initial=0))
         tables: NDArray[np.int64] = self._pages[rows, :longest]
-        return np.where(np.arange(longest) < self._n_pages[rows, None], tables, 0)
+        return np.where(np.arange(longest) < self._n_pages[rows, None], tables, tables[:, :1])
 
     def references(self) -> list[int]:
         """Every page of every task, once for each task that holds it."""
-        return [
-            page
-            for row in self._rows.values()
-            for page in self._pages[row, : self._n_pages[row]].tolist()
-        ]
+        return [page for task_id in self._rows for page in self.pages(task_id)]

@@ -15,15 +15,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import load_model, load_tokenizer
 from deployments.text.detokenizer import Detokenizer
 from deployments.text.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard, RequestError, SamplingParams, TokenEvent
-
-
-class EngineError(Exception):
-    """A request that was refused or failed; `error` says why."""
-
-    def __init__(self, error: RequestError) -> None:
-        super().__init__(error.message)
-        self.error = error
+from deployments.wire import GenerationRequest, ModelCard, Refused, SamplingParams, TokenEvent
 
 
 class Options(TypedDict, total=False):
@@ -91,7 +83,7 @@ class InferenceEngine:
     ) -> str | list[str] | Generator[str, None, None] | Generator[tuple[int, str], None, None]:
         """Continues one prompt or several; a stream of several yields (index, text).
 
-        Raises EngineError for a prompt that can't be served.
+        Raises Refused for a prompt that can't be served.
         """
         if isinstance(prompt, str):
             return self.generate_with_request(self.request(prompt, **options), stream)
@@ -173,9 +165,9 @@ class InferenceEngine:
 
 
 def _text(detokenizer: Detokenizer, event: TokenEvent) -> str:
-    """The text that an event adds. Raises EngineError when it ends in one."""
+    """The text that an event adds. Raises Refused when it ends in one."""
     if event.error is not None:
-        raise EngineError(event.error)
+        raise Refused(event.error)
     ids = event.token_ids
     if event.stop_token_id is not None:
         ids = ids[:-1]

@@ -1,0 +1,128 @@
+"""An answer as an ASGI response that owns its generations: however it ends, none outlives it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from deployments.ingress.builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.errors import public
+from deployments.ingress.merge import Item, Merge, Start
+from deployments.ingress.metrics import InflightGuard
+from deployments.ingress.sse import EVENT_STREAM, KEEP_ALIVE
+from deployments.text.stream import TextDelta, fold
+from deployments.wire import Refused
+
+EVENT_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM.items()]
+
+
+class Answer:
+    """Starts its generations when it is sent, and closes them when the client leaves.
+
+    A stream's status waits for the first delta, so that an early refusal keeps its own, but no
+    longer than `keep_alive_s`: from then on comments say that the server is there.
+    """
+
+    def __init__(
+        self,
+        generations: Sequence[Generation],
+        start: Start,
+        builder: ResponseBuilder[Any],
+        guard: InflightGuard,
+        *,
+        stream: bool,
+        keep_alive_s: float,
+        request_id: str,
+    ) -> None:
+        self._generations = generations
+        self._start = start
+        self._builder = builder
+        self._guard = guard
+        self._stream = stream
+        self._keep_alive_s = keep_alive_s
+        self._request_id = request_id
+        self._usage = Usage(generations)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._guard:
+            try:
+                await unless_left(self._respond(scope, receive, send), receive)
+            except OSError:  # the server's word for a client that has left
+                return
+            finally:
+                usage = self._usage
+                self._guard.used(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with Merge(self._generations, self._start) as merge:
+            if self._stream:
+                await self._send_stream(merge, send)
+                return
+            body = await self._body(merge)
+        await Response(body, media_type="application/json")(scope, receive, send)
+
+    async def _body(self, merge: Merge) -> bytes:
+        choices: list[list[TextDelta]] = [[] for _ in self._generations]
+        while not merge.done:
+            for choice, delta in await merge.batch():
+                self._count(choice, delta)
+                choices[choice].append(delta)
+        body = self._builder.format_response([fold(deltas) for deltas in choices], self._usage)
+        self._guard.mark_ok()
+        return body
+
+    async def _send_stream(self, merge: Merge, send: Send) -> None:
+        first = await merge.batch(self._keep_alive_s)
+        await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+        async for frames in self._frames(merge, first):
+            await send({"type": "http.response.body", "body": frames, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _frames(self, merge: Merge, batch: list[Item]) -> AsyncIterator[bytes]:
+        frames = self._builder.format_stream_start() + self._chunks(batch)
+        try:
+            while not merge.done:
+                if frames:
+                    yield frames
+                frames = self._chunks(await merge.batch(self._keep_alive_s))
+            frames += self._builder.format_stream_end(self._usage)
+            self._guard.mark_ok()
+        except Refused as refusal:
+            self._guard.mark_error(refusal)
+            error = public(refusal.error, self._request_id)
+            frames = self._builder.format_stream_error(error)
+        yield frames
+
+    def _chunks(self, batch: list[Item]) -> bytes:
+        if not batch:
+            return KEEP_ALIVE
+        frames = []
+        for choice, delta in batch:
+            self._count(choice, delta)
+            frames.append(self._builder.format_chunk(choice, delta, self._usage))
+        return b"".join(frames)
+
+    def _count(self, choice: int, delta: TextDelta) -> None:
+        self._usage.add(choice, delta)
+        self._guard.produced(choice, delta.output_tokens)
+
+
+async def unless_left(work: Coroutine[object, object, None], receive: Receive) -> None:
+    """Runs `work`, and cancels it when the client leaves or this is cancelled itself."""
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_until_left(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+    if not working.cancelled():
+        working.result()
+
+
+async def _until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,88 @@
+"""The body of a request as JSON: bounded while it is read, and refused with what is wrong where."""
+
+import json
+import re
+from typing import NoReturn
+
+from starlette.requests import Request
+
+from deployments.ingress.errors import refused
+from deployments.wire import ErrorKind, Refused, RequestError
+
+BODY_LIMIT = 32 << 20  # bytes
+DEPTH_LIMIT = 64
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+async def read_body(request: Request, limit: int = BODY_LIMIT) -> bytes:
+    _check_content_type(request.headers.get("content-type", ""))
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+def parse_json(body: bytes) -> object:
+    """The value, with every string encodable as UTF-8, every number finite, at most 64 deep."""
+    try:
+        text = body.decode()
+        value: object = json.loads(text, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise refused(f"The body is not UTF-8 at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise refused(f"The body is not JSON: {error.msg} at {place}") from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise refused(f"The body holds a number that is too long: {error}") from error
+    _check_values(value, text)
+    return value
+
+
+def _check_content_type(header: str) -> None:
+    media_type, _, parameters = header.partition(";")
+    charset = parameters.lower().partition("charset=")[2].strip(' "')
+    if media_type.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
+        message = "The content-type header must be application/json"
+        raise Refused(RequestError(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message))
+
+
+def _check_values(value: object, text: str) -> None:
+    """Walks the value only if its text has what could be wrong."""
+    escaped = "\\ud" in text or "\\uD" in text
+    if escaped or text.count("[") + text.count("{") > DEPTH_LIMIT:
+        level = [value]
+        for _ in range(DEPTH_LIMIT + 1):
+            level = [inner for outer in level for inner in _inside(outer)]
+            if not level:
+                return
+        raise _too_deep()
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    if isinstance(value, list):
+        return value
+    if isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
+        raise refused("The body holds half of a surrogate pair, which is no character")
+    return []
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise refused(f"The body is not JSON: {name} is no number")
+
+
+def _too_deep() -> Refused:
+    return refused(f"The body is nested more than {DEPTH_LIMIT} levels deep")
+
+
+def _too_large(limit: int) -> Refused:
+    message = f"The body is larger than the limit of {limit} bytes"
+    return Refused(RequestError(ErrorKind.BODY_TOO_LARGE, message))

@@ -1,0 +1,124 @@
+"""What surrounds every route: whole paths, request ids, and errors in the protocol's own form."""
+
+import logging
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.ingress.errors import Envelope, error_response, internal
+from deployments.wire import ErrorKind, Refused, RequestError
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = "x-request-id"
+LONGEST_REQUEST_ID = 128
+PRINTABLE = re.compile(r"[!-~]+")
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def protocol_app(routes: Sequence[BaseRoute], envelope: Envelope) -> ASGIApp:
+    """An ASGI application whose every answer, 404 and 500 included, is in the protocol's form."""
+    app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
+    app.router.redirect_slashes = False
+    return Absolute(Boundary(app, envelope))
+
+
+class Absolute:
+    """Clears root_path, which Serve sets to the route prefix: routes match the whole path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            scope = {**scope, "root_path": ""}
+        await self.app(scope, receive, send)
+
+
+class Boundary:
+    """Names the request in every response, and lets no failure out as anything but an answer."""
+
+    def __init__(self, app: ASGIApp, envelope: Envelope) -> None:
+        self.app = app
+        self.envelope = envelope
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = sane_request_id(Headers(scope=scope).get(REQUEST_ID))
+        scope = {**scope, "state": {**scope.get("state", {}), "request_id": request_id}}
+        progress = _Progress(send, request_id)
+        try:
+            await self.app(scope, receive, progress)
+        except ClientDisconnect:
+            logger.info("request %s: the client left while it was sending", request_id)
+        except Exception as failure:
+            logger.exception("request %s", request_id)
+            if progress.started and not progress.complete:
+                raise  # the server breaks the connection: the client must not think it whole
+            if not progress.started:
+                response = error_response(internal(failure), self.envelope, request_id)
+                await response(scope, receive, progress)
+
+
+class _Progress:
+    """Passes messages on, with the request id, and knows how far the response has come."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.started = False
+        self.complete = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            MutableHeaders(scope=message)[REQUEST_ID] = self._request_id
+        elif message["type"] == "http.response.body":
+            self.complete = not message.get("more_body", False)
+        await self._send(message)
+
+
+def request_id_of(request: Request) -> str:
+    return str(request.state.request_id)
+
+
+def sane_request_id(offered: str | None) -> str:
+    """The client's own id if it is short and printable, else a fresh one."""
+    sane = offered and len(offered) <= LONGEST_REQUEST_ID and PRINTABLE.fullmatch(offered)
+    return offered if offered and sane else uuid.uuid4().hex
+
+
+def exception_handlers(envelope: Envelope) -> Mapping[type[Exception], Handler]:
+    async def on_refused(request: Request, failure: Exception) -> Response:
+        assert isinstance(failure, Refused)
+        return error_response(failure.error, envelope, request_id_of(request))
+
+    async def on_http(request: Request, failure: Exception) -> Response:
+        assert isinstance(failure, HTTPException)
+        error, headers = _routing_error(request, failure), failure.headers or {}
+        return error_response(error, envelope, request_id_of(request), headers)
+
+    async def on_failure(request: Request, failure: Exception) -> Response:
+        return error_response(internal(failure), envelope, request_id_of(request))
+
+    return {Refused: on_refused, HTTPException: on_http, Exception: on_failure}
+
+
+def _routing_error(request: Request, failure: HTTPException) -> RequestError:
+    asked = f"{request.method} {request.url.path}"
+    if failure.status_code == 404:
+        return RequestError(ErrorKind.NOT_FOUND, f"There is no {asked}")
+    if failure.status_code == 405:
+        return RequestError(ErrorKind.METHOD_NOT_ALLOWED, f"{asked} is not allowed")
+    return internal(failure)

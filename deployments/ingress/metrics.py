@@ -1,0 +1,205 @@
+"""An ingress process's request metrics: one registry; no client chooses the value of a label."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import NamedTuple
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from deployments.wire import Refused
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+NO_MODEL = "unknown"  # requests refused before a model was found
+MORE_MODELS = "other"
+MODEL_LIMIT = 200
+
+FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
+SLOW = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
+
+
+class Family(NamedTuple):
+    """One metric of one process, in plain values: cheap to send, nothing to parse again."""
+
+    name: str
+    documentation: str
+    kind: str
+    samples: tuple[tuple[str, dict[str, str], float], ...]
+
+
+class Metrics:
+    def __init__(self) -> None:
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        request = ("model", "endpoint", "request_type")
+        self.requests = Counter(
+            "manta_requests",
+            "Requests ended; error says why one did not succeed.",
+            (*request, "status", "error"),
+            registry=self.registry,
+        )
+        self.inflight = Gauge(
+            "manta_inflight_requests", "Requests being answered.", request, registry=self.registry
+        )
+        self.first_token = self._histogram(
+            "manta_time_to_first_token_seconds", "From the request to its first token.", FAST
+        )
+        self.between_tokens = self._histogram(
+            "manta_inter_token_latency_seconds", "Mean gap between the tokens of a chunk.", FAST
+        )
+        self.duration = self._histogram(
+            "manta_request_duration_seconds", "From the request to its end.", SLOW
+        )
+        self.prompt_size = self._histogram(
+            "manta_request_prompt_tokens", "Prompt tokens of a request.", TOKENS
+        )
+        self.output_size = self._histogram(
+            "manta_request_generation_tokens", "Tokens generated for a request.", TOKENS
+        )
+        self.prompt_tokens = self._counter("manta_prompt_tokens", "Prompt tokens.")
+        self.output_tokens = self._counter("manta_generation_tokens", "Tokens generated.")
+        self.cached_tokens = self._counter(
+            "manta_cached_tokens", "Prompt tokens that the prefix cache had."
+        )
+        self._models: set[str] = set()
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, ("model",), buckets=buckets, registry=self.registry)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ("model",), registry=self.registry)
+
+    def guard(self, endpoint: str) -> "InflightGuard":
+        return InflightGuard(self, endpoint)
+
+    def model_label(self, name: str) -> str:
+        """`name` is one that the engine knows; a process that saw very many folds the rest."""
+        if name not in self._models and len(self._models) >= MODEL_LIMIT:
+            return MORE_MODELS
+        self._models.add(name)
+        return name
+
+    def samples(self) -> list[Family]:
+        return [
+            Family(
+                family.name,
+                family.documentation,
+                family.type,
+                tuple((one.name, dict(one.labels), one.value) for one in family.samples),
+            )
+            for family in self.registry.collect()
+        ]
+
+
+class InflightGuard:
+    """One request's entry in the metrics; never marked ok, it counts as an error.
+
+    Once `serving` has named the model it is in flight. Closing is idempotent.
+    """
+
+    def __init__(self, metrics: Metrics, endpoint: str) -> None:
+        self._metrics = metrics
+        self._endpoint = endpoint
+        self._request_type = "unary"
+        self._model: str | None = None
+        self._start = time.perf_counter()
+        self._last: dict[int, tuple[float, int]] = {}  # choice -> (when, output tokens)
+        self._status, self._error = "error", "cancelled"
+        self._open = True
+
+    def serving(self, model: str, *, stream: bool) -> None:
+        self._model = self._metrics.model_label(model)
+        self._request_type = "stream" if stream else "unary"
+        self._metrics.inflight.labels(*self._labels()).inc()
+
+    def produced(self, choice: int, output_tokens: int) -> None:
+        """Called with each delta: `output_tokens` of that choice so far."""
+        now = time.perf_counter()
+        last, before = self._last.get(choice, (self._start, 0))
+        if output_tokens <= before:
+            return
+        self._last[choice] = now, output_tokens
+        if len(self._last) == 1 and not before:
+            self._metrics.first_token.labels(self._model).observe(now - self._start)
+        elif before:
+            gap = (now - last) / (output_tokens - before)
+            self._metrics.between_tokens.labels(self._model).observe(gap)
+
+    def used(self, prompt_tokens: int, output_tokens: int, cached_tokens: int) -> None:
+        metrics, model = self._metrics, self._model
+        metrics.prompt_size.labels(model).observe(prompt_tokens)
+        metrics.output_size.labels(model).observe(output_tokens)
+        metrics.prompt_tokens.labels(model).inc(prompt_tokens)
+        metrics.output_tokens.labels(model).inc(output_tokens)
+        metrics.cached_tokens.labels(model).inc(cached_tokens)
+
+    def mark_ok(self) -> None:
+        self._status, self._error = "success", ""
+
+    def mark_error(self, failure: BaseException) -> None:
+        if isinstance(failure, Refused):
+            self._error = failure.error.kind.value
+        elif isinstance(failure, Exception):
+            self._error = "internal"
+
+    @contextmanager
+    def until_answered(self) -> Iterator[None]:
+        """Closes the guard if the block fails, and leaves it open for the answer otherwise."""
+        try:
+            yield
+        except BaseException as failure:
+            self.mark_error(failure)
+            self.close()
+            raise
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if failure is not None and self._status == "error":
+            self.mark_error(failure)
+        self.close()
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._metrics.requests.labels(*self._labels(), self._status, self._error).inc()
+        if self._model is not None:
+            self._metrics.inflight.labels(*self._labels()).dec()
+            elapsed = time.perf_counter() - self._start
+            self._metrics.duration.labels(self._model).observe(elapsed)
+
+    def _labels(self) -> tuple[str, str, str]:
+        return self._model or NO_MODEL, self._endpoint, self._request_type
+
+
+class _Merged(Collector):
+    def __init__(self, parts: Iterable[tuple[Mapping[str, str], Iterable[Family]]]) -> None:
+        self._parts = parts
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for labels, part in self._parts:
+            for name, documentation, kind, samples in part:
+                family = families.setdefault(name, Metric(name, documentation, kind))
+                for sample, own, value in samples:
+                    family.add_sample(sample, {**own, **labels}, value)
+        return families.values()
+
+
+def render(parts: Iterable[tuple[Mapping[str, str], Iterable[Family]]]) -> bytes:
+    """Prometheus text of many processes' samples; each part's labels tell its process apart."""
+    merged = CollectorRegistry()
+    merged.register(_Merged(list(parts)))
+    return prometheus_client.generate_latest(merged)

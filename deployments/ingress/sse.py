@@ -1,0 +1,37 @@
+"""Server-sent events as bytes: one compact JSON encoding, and frames that no client can misread."""
+
+import json
+
+EVENT_STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+KEEP_ALIVE = b": keep-alive\n\n"
+DONE = b"data: [DONE]\n\n"
+
+_quote = json.encoder.encode_basestring
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+# Legal inside JSON, but some clients' line readers split at them.
+_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+def encode(value: object) -> bytes:
+    return _one_line(_encode(value))
+
+
+def encode_text(text: str) -> bytes:
+    """`encode` of a string, for the path every token takes."""
+    return _one_line(_quote(text))
+
+
+def data(payload: bytes) -> bytes:
+    return b"data: " + payload + b"\n\n"
+
+
+def event(name: str, payload: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\n" + data(payload)
+
+
+def comment(text: str) -> bytes:
+    return b": " + " ".join(text.splitlines()).encode() + b"\n\n"
+
+
+def _one_line(encoded: str) -> bytes:
+    return (encoded if encoded.isascii() else encoded.translate(_LINE_ENDS)).encode()

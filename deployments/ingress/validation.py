@@ -1,0 +1,91 @@
+"""A schema's verdict as one refusal: the path of the field, and what was expected there."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from deployments.ingress.errors import refused
+from deployments.wire import Refused
+
+Schema = TypeVar("Schema", bound=BaseModel)
+Path = tuple[int | str, ...]
+VERDICT = re.compile(r"^\w+ should ")
+
+
+def parse(schema: type[Schema], value: object) -> Schema:
+    """The value as `schema` has it; raises Refused."""
+    if not isinstance(value, dict):
+        raise refused("The body must be a JSON object")
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        raise refusal(error, value) from None
+
+
+def refuse_unsupported(
+    value: object, neutral: Mapping[str, Sequence[object]]
+) -> Mapping[str, object]:
+    """The body without the fields that are known but not served.
+
+    Such a field may be null or one of its neutral values, which ask for what is done anyway.
+    """
+    if not isinstance(value, dict):
+        raise refused("The body must be a JSON object")
+    for name in neutral.keys() & value.keys():
+        if value[name] is not None and not _among(value[name], neutral[name]):
+            raise refused(f"`{name}` is not supported by this server", name)
+    return {name: inner for name, inner in value.items() if name not in neutral}
+
+
+def refusal(error: ValidationError, value: object) -> Refused:
+    """One refusal for the field that went wrong; the forms a union allows are named together."""
+    details = [(_path(detail, value), detail) for detail in error.errors()]
+    path = max((path for path, _ in details), key=len)
+    here = [detail for other, detail in details if other == path]
+    expected = " or ".join(dict.fromkeys(_expectation(detail) for detail in here))
+    return refused(f"`{written(path)}` {expected}{_received(here[0]['input'])}", written(path))
+
+
+def written(path: Path) -> str:
+    """("messages", 0, "role") as `messages[0].role`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _path(detail: ErrorDetails, value: object) -> Path:
+    """The places of `loc` that exist in the value: the rest names members of unions."""
+    path: list[int | str] = []
+    for part in detail["loc"]:
+        if (isinstance(value, dict) and part in value) or isinstance(part, int):
+            path.append(part)
+            value = value[part]  # type: ignore[index]
+    if detail["type"] == "missing":
+        path.append(detail["loc"][-1])
+    elif detail["type"].startswith("union_tag"):
+        path.append(detail["ctx"]["discriminator"].strip("'"))
+    return tuple(path)
+
+
+def _expectation(detail: ErrorDetails) -> str:
+    match detail["type"]:
+        case "missing" | "union_tag_not_found":
+            return "is required"
+        case "extra_forbidden":
+            return "is not a field that this server knows"
+        case "union_tag_invalid":
+            return f"must be one of {detail['ctx']['expected_tags']}"
+        case "value_error":
+            return str(detail["ctx"]["error"])
+    message = VERDICT.sub("must ", detail["msg"])
+    return message.replace("a valid ", "a ").replace(" after validation", "")
+
+
+def _received(value: object) -> str:
+    return f", got {value!r}" if isinstance(value, (int, float)) else ""
+
+
+def _among(value: object, allowed: Sequence[object]) -> bool:
+    return any(type(value) is type(one) and value == one for one in allowed)

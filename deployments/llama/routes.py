@@ -1,0 +1,90 @@
+"""What is said of the server as a whole: health, statistics, metrics, lists of models."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.errors import ERRORS
+from deployments.ingress.fleet import Fleet
+from deployments.ingress.metrics import CONTENT_TYPE, Family, render
+from deployments.model.settings import application_name
+from deployments.wire import ModelState, ModelStatus, Refused, RequestError
+
+# Applications, beside the models', whose replicas keep metrics.
+INGRESSES = ("openai",)
+SEED_STATS = ("active_requests", "waiting_requests", "total_requests", "tokens_generated")
+
+
+def envelope(error: RequestError) -> object:
+    """The body of an error under the native endpoints, where `code` is the HTTP status."""
+    row = ERRORS[error.kind]
+    return {
+        "error": {"message": error.message, "type": row.openai_type, "code": row.status},
+    }
+
+
+class ServerRoutes:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/health", self.health),
+            Route("/stats", self.stats),
+            Route("/metrics", self.metrics),
+            Route("/dynamo/alpha/list-models", self.list_models),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        """200 while some model answers."""
+        try:
+            statuses = await self._fleet.statuses()
+        except Refused as refusal:
+            body = {"status": "error", "model_loaded": False, "message": refusal.error.message}
+            return JSONResponse(body, 503)
+        if any(status.state is ModelState.READY for status in statuses):
+            return JSONResponse({"status": "ok", "model_loaded": True})
+        message = "; ".join(_describe(status) for status in statuses)
+        body = {"status": "loading", "model_loaded": False, "message": message}
+        return JSONResponse(body, 503, headers={"retry-after": "1"})
+
+    async def stats(self, request: Request) -> Response:
+        """The sum over all replicas, and each replica by itself."""
+        replicas = [
+            {"model": status.name, **stats}
+            for status in await self._fleet.statuses()
+            for stats in await self._fleet.broadcast(application_name(status.name), "stats")
+            if isinstance(stats, dict)
+        ]
+        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in SEED_STATS}
+        pages = sum(replica["pages_total"] for replica in replicas)
+        used = sum(replica["pages_used"] for replica in replicas)
+        total["cache_usage"] = used / pages if pages else 0.0
+        return JSONResponse({**total, "replicas": replicas})
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus text of the whole graph."""
+        applications = list(INGRESSES)
+        with suppress(Refused):  # without a router the ingresses still have something to say
+            applications += [status.application for status in await self._fleet.statuses()]
+        parts: list[tuple[Mapping[str, str], list[Family]]] = []
+        for application in applications:
+            parts += await self._fleet.broadcast(application, "samples")  # type: ignore[arg-type]
+        return Response(render(parts), media_type=CONTENT_TYPE)
+
+    async def list_models(self, request: Request) -> Response:
+        """Dynamo's two lists of names; chat needs a template."""
+        cards = [await self._fleet.card(name) for name, _ in await self._fleet.models()]
+        return JSONResponse(
+            {
+                "chat_completion_models": [card.name for card in cards if card.chat_template],
+                "completion_models": [card.name for card in cards],
+            }
+        )
+
+
+def _describe(status: ModelStatus) -> str:
+    return f"{status.name} is {status.state}" + (f": {status.message}" if status.message else "")

@@ -1,0 +1,40 @@
+"""Sends a call to the replica named in its first argument, if that one can take it.
+
+Ray Serve runs this in every process that calls a model; the choice itself was made elsewhere.
+"""
+
+import dataclasses
+
+from ray.serve._private.utils import generate_request_id
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+
+
+class PinRouter(RequestRouter):  # type: ignore[misc]  # Ray ships no types
+    """Falls back to the least loaded replica when the pin is None or its replica is gone."""
+
+    async def _choose_replica_for_request(
+        self, pending_request: PendingRequest, *, is_retry: bool = False
+    ) -> RunningReplica:
+        # All calls made while serving one HTTP request share an internal id, by which the base
+        # class matches those that wait: without an id of its own, all but one would hang.
+        if not is_retry:
+            pending_request.metadata = dataclasses.replace(
+                pending_request.metadata, internal_request_id=generate_request_id()
+            )
+        return await super()._choose_replica_for_request(pending_request, is_retry=is_retry)
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        pin = None
+        if pending_request is not None:
+            # Else the base class spins while every replica is full.
+            pending_request.routing_context.should_backoff = True
+            pin = pending_request.args[0] if pending_request.args else None
+        ranked = sorted(
+            candidate_replicas, key=lambda r: self.replica_queue_len_cache.get(r.replica_id) or 0
+        )
+        pinned = [r for r in ranked if r.replica_id.unique_id == pin]
+        return [pinned, ranked] if pinned else [ranked]

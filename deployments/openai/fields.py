@@ -1,0 +1,87 @@
+"""The request fields that both endpoints share: each is honoured, or refused by its name."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from deployments.ingress.errors import refused
+
+MOST_CHOICES = 128
+MOST_STOPS = 32
+
+Switch = bool | None
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+StopStrings = Annotated[list[StopString], Field(min_length=1, max_length=MOST_STOPS)]
+TokenId = Annotated[int, Field(ge=0)]
+Identifier = Annotated[str, Field(max_length=512)]
+
+
+class Strict(BaseModel):
+    """No coercion and no unknown field; null stands for a field that is not there."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class StreamOptions(Strict):
+    include_usage: Switch = None
+    continuous_usage_stats: Switch = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class GenerationFields(Strict):
+    model: str | None = None
+    stream: Switch = None
+    stream_options: StreamOptions | None = None
+
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stop: StopString | StopStrings | None = None
+    stop_token_ids: list[TokenId] | None = None
+    include_stop_str_in_output: Switch = None
+    ignore_eos: Switch = None
+    skip_special_tokens: Switch = None
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+
+    # Identifiers of who asks and how the answer is billed: they cannot change it.
+    user: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
+    metadata: Annotated[dict[str, Identifier], Field(max_length=16)] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise refused("`stream_options` needs `stream`: true", "stream_options")
+        limit = self.token_limit
+        if limit is not None and (self.min_tokens or 0) > limit:
+            raise refused(f"`min_tokens` is more than the limit of {limit} tokens", "min_tokens")
+        return self
+
+    @property
+    def token_limit(self) -> int | None:
+        return self.max_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def wants_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def wants_running_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)

@@ -1,0 +1,70 @@
+"""The bytes around a choice: one head and one tail a response, encoded once."""
+
+import time
+
+from deployments.ingress.builder import Usage
+from deployments.ingress.sse import DONE, data, encode
+from deployments.openai.envelope import openai_envelope
+from deployments.openai.fields import GenerationFields
+from deployments.openai.fingerprint import system_fingerprint
+from deployments.wire import RequestError
+
+LEAST_LOGPROB = -9999.0  # OpenAI's number for minus infinity, which JSON does not have
+
+
+class Frames:
+    """`kind` and `chunk_kind` are the `object` of the unary body and of a chunk."""
+
+    def __init__(
+        self,
+        fields: GenerationFields,
+        model: str,
+        response_id: str,
+        *,
+        kind: str,
+        chunk_kind: str,
+    ) -> None:
+        self._running = fields.wants_running_usage
+        self._final = fields.wants_usage
+        self._body = {
+            "id": response_id,
+            "object": kind,
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": system_fingerprint(),
+        }
+        if fields.service_tier is not None:
+            self._body["service_tier"] = "default"
+        head = encode({**self._body, "object": chunk_kind})
+        self._head = b"data: " + head.removesuffix(b"}") + b',"choices":['
+        self._tail = b'],"usage":null}\n\n' if self._final else b"]}\n\n"
+
+    def chunk(self, choice: bytes, usage: Usage | None = None) -> bytes:
+        tail = self._with(usage) if usage is not None and self._running else self._tail
+        return b"".join((self._head, choice, tail))
+
+    def end(self, usage: Usage) -> bytes:
+        return (self._head + self._with(usage) if self._final else b"") + DONE
+
+    def error(self, error: RequestError) -> bytes:
+        return data(encode(openai_envelope(error))) + DONE
+
+    def body(self, choices: list[object], usage: Usage) -> bytes:
+        return encode({**self._body, "choices": choices, "usage": usage_object(usage)})
+
+    def _with(self, usage: Usage) -> bytes:
+        return b'],"usage":' + encode(usage_object(usage)) + b"}\n\n"
+
+
+def usage_object(usage: Usage) -> object:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.prompt_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
+
+
+def finite(logprob: float) -> float:
+    return max(logprob, LEAST_LOGPROB)

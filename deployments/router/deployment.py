@@ -1,0 +1,118 @@
+"""Knows the models and chooses replicas; carries no tokens.
+
+Every model is a Serve application of its own, deployed from here, so that one which is not
+loaded holds nothing. The router can die: requests flow without it, and its successor learns what
+runs from Serve and from the replicas.
+"""
+
+import asyncio
+import logging
+import time
+
+import ray
+from ray import serve
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ApplicationStatus
+
+from deployments.model.deployment import model_application
+from deployments.model.settings import ModelSettings
+from deployments.router.policy import CostWeights
+from deployments.router.registry import ModelEntry
+from deployments.wire import ModelStatus, ReplicaLoad
+
+log = logging.getLogger("ray.serve")
+
+POLL_S = 0.5
+CALL_TIMEOUT_S = 5.0
+
+
+@serve.deployment(
+    name="Router",
+    max_ongoing_requests=10_000,
+    health_check_period_s=2,
+    ray_actor_options={"num_cpus": 0},
+    logging_config={"enable_access_log": False},  # polls and choices: noise beside the ingress's
+)
+class Router:
+    # Async, which Serve awaits, because the background work needs a running loop.
+    async def __init__(self, models: list[ModelSettings]) -> None:  # type: ignore[misc]
+        self._models = {settings.name: ModelEntry(settings) for settings in models}
+        self._default = models[0].name
+        self._weights = CostWeights()
+        self._work = [asyncio.create_task(self._serve(e)) for e in self._models.values()]
+
+    async def choose(self, model: str, hashes: tuple[bytes, ...]) -> str | None:
+        """The replica for a prompt with these page hashes; None when any will do."""
+        entry = self._models.get(model)
+        return None if entry is None else entry.choose(hashes, self._weights)
+
+    async def models(self) -> list[ModelStatus]:
+        """All models, the default one first."""
+        entries = sorted(self._models.values(), key=lambda e: e.settings.name != self._default)
+        return [entry.status for entry in entries]
+
+    async def _serve(self, entry: ModelEntry) -> None:
+        """Loads a model if need be, then watches its replicas."""
+        try:
+            await self._load(entry)
+        except Exception as error:
+            log.exception("model %s failed to load", entry.settings.name)
+            entry.failed(str(error))
+            return
+        handle = serve.get_app_handle(entry.settings.application)
+        while True:
+            await self._poll(entry, handle)
+            await asyncio.sleep(POLL_S)
+
+    async def _load(self, entry: ModelEntry) -> None:
+        settings = entry.settings
+        if not await _runs_already(settings):
+            started = time.monotonic()
+            log.info("loading model %s from %s", settings.name, settings.path)
+            await asyncio.to_thread(_deploy, settings)
+            log.info("model %s is ready after %.1f s", settings.name, time.monotonic() - started)
+        entry.ready()
+
+    async def _poll(self, entry: ModelEntry, handle: DeploymentHandle) -> None:
+        try:
+            answers = await handle.broadcast("load").results_async(
+                timeout_s=CALL_TIMEOUT_S, return_exceptions=True
+            )
+        except (ray.exceptions.RayError, RayServeException, TimeoutError) as error:
+            log.warning("no load from model %s: %r", entry.settings.name, error)
+            answers = []
+        entry.observe([answer for answer in answers if isinstance(answer, ReplicaLoad)])
+
+
+async def _runs_already(settings: ModelSettings) -> bool:
+    """Whether an earlier router deployed this model just so."""
+    status = await asyncio.to_thread(serve.status)
+    application = status.applications.get(settings.application)
+    if application is None or application.status is not ApplicationStatus.RUNNING:
+        return False
+    handle = serve.get_app_handle(settings.application)
+    running = await asyncio.wait_for(_settings(handle), CALL_TIMEOUT_S)
+    return running == settings
+
+
+async def _settings(handle: DeploymentHandle) -> ModelSettings:
+    settings: ModelSettings = await handle.settings.remote()
+    return settings
+
+
+def _deploy(settings: ModelSettings) -> None:
+    """Blocks until the model answers. Raises RuntimeError with the constructor's own words."""
+    application = settings.application
+    try:
+        serve.run(model_application(settings), name=application, route_prefix=None)
+    except RuntimeError as error:
+        deployments = serve.status().applications[application].deployments
+        message = deployments["Model"].message if "Model" in deployments else str(error)
+        serve.delete(application)
+        raise RuntimeError(_last_line(message)) from error
+
+
+def _last_line(message: str) -> str:
+    lines = [line for line in message.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "the model did not start"

@@ -1,0 +1,93 @@
+"""How a vocabulary string stands for bytes: exactly as the tokenizer decodes it."""
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+Step = Callable[[str], str | bytes]
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Alphabet:
+    """The decoder section of a tokenizer.json, read as a function of one token.
+
+    `starts_with_space` says that a decoded text begins with a space that the text never had.
+    """
+
+    def __init__(self, decoder: Any) -> None:
+        parts = _flat(decoder)
+        self._steps = [step for part in parts if (step := _step(part)) is not None]
+        self.starts_with_space = any(_adds_space(part) for part in parts)
+
+    def bytes_of(self, token: str) -> bytes:
+        text: str | bytes = token
+        for step in self._steps:
+            if isinstance(text, bytes):
+                break
+            text = step(text)
+        return text if isinstance(text, bytes) else text.encode()
+
+
+def _flat(decoder: Any) -> list[Any]:
+    if decoder is None:
+        return [{"type": "Spaced"}]
+    if decoder["type"] == "Sequence":
+        return [part for inner in decoder["decoders"] for part in _flat(inner)]
+    return [decoder]
+
+
+def _step(part: Any) -> Step | None:
+    match part["type"]:
+        case "ByteLevel":
+            return _byte_level
+        case "ByteFallback":
+            return _byte_fallback
+        case "Metaspace":
+            return partial(_replace, re.escape(part["replacement"]), " ")
+        case "Replace":
+            return partial(_replace, _pattern(part["pattern"]), part["content"])
+        case "Spaced":  # no decoder at all: words, joined by spaces
+            return partial(str.__add__, " ")
+        case "Fuse" | "Strip":
+            return None
+    raise ValueError(f"tokenizer decoder {part['type']} is not supported")
+
+
+def _adds_space(part: Any) -> bool:
+    match part["type"]:
+        case "Strip":
+            return bool(part["content"] == " " and part["start"])
+        case "Metaspace":
+            return bool(part.get("prepend_scheme", "always") != "never")
+    return bool(part["type"] == "Spaced")
+
+
+def _pattern(pattern: Any) -> str:
+    return str(pattern["Regex"]) if "Regex" in pattern else re.escape(pattern["String"])
+
+
+def _replace(pattern: str, content: str, token: str) -> str:
+    return re.sub(pattern, lambda _: content, token)
+
+
+def _byte_level(token: str) -> bytes:
+    alphabet = byte_alphabet()
+    try:
+        return bytes(alphabet[character] for character in token)
+    except KeyError:  # an added token is plain text
+        return token.encode()
+
+
+def _byte_fallback(token: str) -> str | bytes:
+    match = BYTE_TOKEN.fullmatch(token)
+    return bytes.fromhex(match[1]) if match else token
+
+
+@cache
+def byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable character for each byte: its own if visible, else one from U+0100 on."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in set(visible)]
+    table = {chr(byte): byte for byte in visible}
+    return table | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}

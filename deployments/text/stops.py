@@ -1,0 +1,50 @@
+"""Stop strings in a stream of text: any chunking gives what a search over the whole text gives."""
+
+from collections.abc import Sequence
+
+
+class StopMatcher:
+    """The match that ends first wins; of those that end together, the longest.
+
+    Never gives out text that could belong to a stop string, and holds back no more than that.
+    With `include` the matched string ends the text, and nothing needs to be held.
+    """
+
+    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
+        assert all(stops), "an empty stop string matches everywhere"
+        self._stops = tuple(stops)
+        self._include = include
+        self._tail = ""  # longest suffix of the text so far that begins a stop string
+        self.matched: str | None = None
+
+    def push(self, text: str) -> str:
+        if not self._stops:
+            return text
+        if self.matched is not None or not text:
+            return ""
+        window, shown = self._tail + text, len(self._tail) if self._include else 0
+        match = self._first_match(window)
+        if match is not None:
+            end, start, self.matched = match
+            return window[shown : end if self._include else start]
+        self._tail = window[len(window) - max(_overlap(window, stop) for stop in self._stops) :]
+        return window[shown : None if self._include else len(window) - len(self._tail)]
+
+    def flush(self) -> str:
+        """What was held back, now that no more text comes."""
+        held, self._tail = self._tail, ""
+        return "" if self._include or self.matched is not None else held
+
+    def _first_match(self, window: str) -> tuple[int, int, str] | None:
+        found = ((window.find(stop), stop) for stop in self._stops)
+        return min(((at + len(stop), at, stop) for at, stop in found if at >= 0), default=None)
+
+
+def _overlap(window: str, stop: str) -> int:
+    """Length of the longest proper prefix of `stop` that ends the window."""
+    at = window.find(stop[0], max(0, len(window) - len(stop) + 1))
+    while at >= 0:
+        if stop.startswith(window[at:]):
+            return len(window) - at
+        at = window.find(stop[0], at + 1)
+    return 0

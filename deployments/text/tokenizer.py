@@ -1,0 +1,144 @@
+"""Text to ids and back for one model, from its card alone; never imports torch.
+
+The text of ids is the concatenation of their bytes, read as UTF-8 with U+FFFD for what is broken.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import cast
+
+from jinja2 import TemplateError
+from tokenizers import Tokenizer
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from deployments.text.alphabet import Alphabet
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+
+TEMPLATE_FAILURES = (
+    TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError
+)  # fmt: skip
+NOTHING: Mapping[str, object] = MappingProxyType({})
+RENDER_ARGUMENTS = {
+    "conversations",
+    "messages",
+    "tools",
+    "chat_template",
+    "return_assistant_tokens_mask",
+    "continue_final_message",
+    "add_generation_prompt",
+}
+
+
+class TextTokenizer:
+    def __init__(self, card: ModelCard) -> None:
+        self._model = card.name
+        self._template = card.chat_template
+        self._special = dict(card.special_tokens)
+        self._tokenizer = Tokenizer.from_str(card.tokenizer_json)
+        self._tokenizer.no_truncation()  # what training left in tokenizer.json is not ours
+        self._tokenizer.no_padding()
+        self._alphabet = Alphabet(_decoder(self._tokenizer))
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._skipped = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._bytes: dict[int, bytes] = {}
+
+    @property
+    def starts_with_space(self) -> bool:
+        """Whether the first token of a text carries a space that the text does not have."""
+        return self._alphabet.starts_with_space
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """The text of a whole sequence; a continuation is the Detokenizer's work."""
+        text = b"".join(self.text_bytes(token_id, skip_special_tokens) for token_id in ids)
+        if self.starts_with_space:
+            text = text.removeprefix(b" ")
+        return text.decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Exactly the bytes a token stands for; of an id outside of the vocabulary, none."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            token = self._tokenizer.id_to_token(token_id)
+            known = b"" if token is None else self._alphabet.bytes_of(token)
+            self._bytes[token_id] = known
+        return known
+
+    def text_bytes(self, token_id: int, skip_special_tokens: bool) -> bytes:
+        if skip_special_tokens and token_id in self._skipped:
+            return b""
+        return self.token_bytes(token_id)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, object] = NOTHING,
+    ) -> str:
+        """The prompt of a conversation, to be encoded without special tokens.
+
+        Raises Refused when the model has no template or its template will not have the messages.
+        """
+        if self._template is None:
+            raise _refused(f"Model {self._model!r} has no chat template", "messages")
+        self._check_names(template_kwargs)
+        try:
+            rendered, _ = render_jinja_template(
+                conversations=[list(messages)],
+                tools=None if tools is None else list(tools),
+                chat_template=self._template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                **self._special,
+                **template_kwargs,
+            )
+        except TEMPLATE_FAILURES as failure:
+            raise _refused(f"The model's chat template: {failure}", "messages") from failure
+        return cast(str, rendered[0])
+
+    def _check_names(self, template_kwargs: Mapping[str, object]) -> None:
+        for name in template_kwargs:
+            if name in RENDER_ARGUMENTS or name in self._special:
+                field = f"chat_template_kwargs.{name}"
+                raise _refused(f"`{field}` is set by the server", field)
+
+
+class TokenizerCache:
+    """The tokenizers last used, built once each; models that share their files share one."""
+
+    def __init__(self, capacity: int = 8) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._tokenizers: OrderedDict[object, TextTokenizer] = OrderedDict()
+
+    def holds(self, card: ModelCard) -> bool:
+        return self._key(card) in self._tokenizers
+
+    def get(self, card: ModelCard) -> TextTokenizer:
+        """Takes up to seconds for a tokenizer that is not held: call it off the event loop then."""
+        with self._lock:
+            tokenizer = self._tokenizers.pop(self._key(card), None) or TextTokenizer(card)
+            self._tokenizers[self._key(card)] = tokenizer
+            if len(self._tokenizers) > self._capacity:
+                self._tokenizers.popitem(last=False)
+            return tokenizer
+
+    @staticmethod
+    def _key(card: ModelCard) -> object:
+        return card.tokenizer_json, card.chat_template, card.special_tokens
+
+
+def _decoder(tokenizer: Tokenizer) -> object:
+    # Its pickled state is its section of tokenizer.json: no second parse of a 10 MB file.
+    return None if tokenizer.decoder is None else json.loads(tokenizer.decoder.__getstate__())
+
+
+def _refused(message: str, param: str) -> Refused:
+    return Refused(RequestError(ErrorKind.INVALID_REQUEST, message, param))

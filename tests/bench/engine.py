@@ -1,0 +1,117 @@
+"""Times the engine's decode step beside its floor: weight bytes over measured memory bandwidth.
+
+    python -m tests.bench.engine [--model PATH_OR_ID] [--shape demo|135m] [--rows 1 8 32]
+
+Without a model it builds random weights of a shape: what they say does not matter to their speed.
+"""
+
+import argparse
+import itertools
+import statistics
+import time
+import uuid
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loader import default_dtype, load_model
+from deployments.wire import GenerationRequest, SamplingParams
+
+SHAPES = {
+    "demo": LlamaConfig(
+        vocab_size=4096,
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        tie_word_embeddings=True,
+        max_position_embeddings=2048,
+    ),
+    "135m": LlamaConfig(
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        tie_word_embeddings=True,
+        max_position_embeddings=2048,
+    ),
+}
+
+
+def memory_bandwidth() -> float:
+    """Bytes a second of reading a block far larger than the caches; the best of several."""
+    block = torch.ones(1 << 28, dtype=torch.float32)  # 1 GiB
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        block.sum()
+        best = min(best, time.perf_counter() - start)
+    return block.nbytes / best
+
+
+def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> float:
+    """Median milliseconds between tokens of `rows` sequences that run together."""
+    prompts = torch.randint(0, core.vocab_size, (rows, context)).tolist()
+    requests = [
+        GenerationRequest(
+            request_id=uuid.uuid4().hex,
+            prompt_ids=tuple(prompt),
+            sampling=SamplingParams(temperature=0),
+            max_tokens=steps,
+            ignore_eos=True,
+        )
+        for prompt in prompts
+    ]
+    moments: dict[int, list[float]] = {row: [] for row in range(rows)}
+    for row, _ in core.run(requests):
+        moments[row].append(time.perf_counter())
+    all_running = max(times[0] for times in moments.values())
+    together = [time for time in moments[0] if time >= all_running]
+    return statistics.median(b - a for a, b in itertools.pairwise(together)) * 1e3
+
+
+def main(arguments: argparse.Namespace) -> None:
+    torch.set_num_threads(arguments.threads)
+    dtype = getattr(torch, arguments.dtype) if arguments.dtype else default_dtype("cpu")
+    model: PreTrainedModel
+    if arguments.model:
+        model = load_model(arguments.model, dtype=dtype)
+    else:
+        config = SHAPES[arguments.shape]
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+    weight_bytes = sum(p.nbytes for p in model.parameters())
+    bandwidth = memory_bandwidth()
+    floor = weight_bytes / bandwidth * 1e3
+    core = EngineCore(model, frozenset(), EngineLimits())
+    table = Table(
+        title=f"{weight_bytes / 1e6:.0f} MB of weights, {dtype}, {arguments.threads} threads, "
+        f"context {arguments.context}, {bandwidth / 1e9:.1f} GB/s"
+    )
+    for column in ("rows", "step ms", "floor ms", "step / floor", "tok/s"):
+        table.add_column(column, justify="right")
+    for rows in track(arguments.rows, "decoding", transient=True):
+        step = decode_step_ms(core, rows, arguments.context, arguments.steps)
+        figures = (step, floor, step / floor, rows / step * 1e3)
+        table.add_row(str(rows), *(f"{figure:.2f}" for figure in figures))
+    core.shutdown()
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model")
+    parser.add_argument("--shape", choices=SHAPES, default="135m")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"))
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--context", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    main(parser.parse_args())
