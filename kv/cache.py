@@ -61,6 +61,10 @@ class KVCache:
         """Share of pages that tasks hold, 0 to 1; pages kept only for reuse count as free."""
         return self.pool.n_used / self.pool.n_pages
 
+    def find(self, hashes: Sequence[bytes]) -> int:
+        """How many of these pages are cached, up to the first that is not."""
+        return len(self.pool.prefix_cache.match(hashes))
+
     def allocate(self, task_id: str, hashes: Sequence[bytes], n_tokens: int, spare: int) -> bool:
         """Admits a task whose full pages have these hashes, with the cached prefix as its pages.
 

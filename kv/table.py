@@ -22,6 +22,9 @@ class TaskTable:
     def __contains__(self, task_id: str) -> bool:
         return task_id in self._rows
 
+    def task_ids(self) -> list[str]:
+        return list(self._rows)
+
     def insert(self, task_id: str, pages: Sequence[int], cached_tokens: int) -> None:
         assert task_id not in self._rows, f"task {task_id} is in the table already"
         row = self._free_rows.pop()

@@ -1,7 +1,9 @@
 """The engine on ids: validates requests, hands them to its scheduler, streams their events."""
 
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing
 from queue import SimpleQueue
 
 from transformers import PreTrainedModel
@@ -13,6 +15,7 @@ from deployments.engine.runner import Runner
 from deployments.engine.sampling import default_pipeline
 from deployments.engine.scheduler import EngineStats, InferenceScheduler
 from deployments.engine.task import make_task
+from deployments.engine.validation import find_invalid
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
 from kv.cache import CacheShape, KVCache
 from kv.storage import Storage
@@ -31,14 +34,16 @@ class EngineCore:
         eos_token_ids: frozenset[int],
         limits: EngineLimits,
     ) -> None:
-        attach(model)
         config = model.config.get_text_config(decoder=True)
         shape = cache_shape(model, limits)
+        attach(model, shape.max_tokens)
         self.cache = KVCache(shape, dtype=model.dtype, device=model.device)
         self.context_length = shape.max_tokens
         self.vocab_size: int = config.vocab_size
-        self.eos_token_ids = eos_token_ids
+        # Tokenizers may name ends that the model has no logits for.
+        self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
         self._limits = limits
+        self._numbers = itertools.count()
         self._scheduler = InferenceScheduler(
             Runner(model, self.cache, default_pipeline()),
             self.cache,
@@ -50,34 +55,36 @@ class EngineCore:
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence. Leaving the generator ends the task and frees its pages."""
         mailbox = LoopMailbox()
-        self._submit(request, mailbox)
+        task_id = self._submit(request, mailbox)
         last = None
         try:
-            async for last in mailbox.events():
-                yield last
+            async with aclosing(mailbox.events()) as events:
+                async for last in events:
+                    yield last
         finally:
             if last is None or last.finish_reason is None:
-                self.abort(request.request_id)
+                self.abort(task_id)
 
     def run(
         self, requests: Sequence[GenerationRequest]
     ) -> Generator[tuple[int, TokenEvent], None, None]:
         """Events of several sequences, by number, for a plain thread."""
         events: SimpleQueue[tuple[int, TokenEvent]] = SimpleQueue()
-        for index, request in enumerate(requests):
-            self._submit(request, ThreadMailbox(index, events))
-        running = {index: request.request_id for index, request in enumerate(requests)}
+        running: dict[int, str] = {}
         try:
+            for index, request in enumerate(requests):
+                running[index] = self._submit(request, ThreadMailbox(index, events))
             while running:
                 index, event = events.get()
                 if event.finish_reason is not None:
                     del running[index]
                 yield index, event
         finally:
-            for request_id in running.values():
-                self.abort(request_id)
+            for task_id in running.values():
+                self.abort(task_id)
 
     def abort(self, request_id: str) -> None:
+        """Ends every sequence of this request that has not ended; unknown ids are none."""
         self._scheduler.abort(request_id)
 
     def stats(self) -> EngineStats:
@@ -94,24 +101,25 @@ class EngineCore:
         """Ends every task and the thread; idempotent."""
         self._scheduler.stop()
 
-    def _submit(self, request: GenerationRequest, mailbox: Mailbox) -> None:
+    def _submit(self, request: GenerationRequest, mailbox: Mailbox) -> str:
+        """The id of the new task, by which it alone can be aborted."""
+        # A request may come again while its first task has not been seen to end.
+        task_id = f"{request.request_id}#{next(self._numbers)}"
         if error := self._refusal(request):
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=error))
-            return
-        task = make_task(request, mailbox, self.eos_token_ids, self.context_length)
-        if task.n_tokens >= task.n_limit:
-            mailbox.put(TokenEvent(finish_reason=FinishReason.LENGTH))
+            return task_id
+        task = make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
+        if reason := task.finish_reason():  # nothing to generate, or an earlier replica did it all
+            mailbox.put(TokenEvent(finish_reason=reason))
         else:
             self._scheduler.add(task)
+        return task_id
 
     def _refusal(self, request: GenerationRequest) -> RequestError | None:
         """Why the request can't be run, if so."""
+        if error := find_invalid(request, self.vocab_size):
+            return error
         prompt = request.prompt_ids
-        invalid = ErrorKind.INVALID_REQUEST
-        if not prompt:
-            return RequestError(invalid, "the prompt is empty", "prompt")
-        if not 0 <= min(prompt) <= max(prompt) < self.vocab_size:
-            return RequestError(invalid, f"token ids must be in 0..{self.vocab_size - 1}", "prompt")
         if len(prompt) >= self.context_length:
             return RequestError(
                 ErrorKind.CONTEXT_LENGTH,

@@ -34,7 +34,7 @@ def load_model(
     return model.to(device).eval()
 
 
-def attach(model: PreTrainedModel) -> None:
+def attach(model: PreTrainedModel, context_length: int) -> None:
     """Replaces the model's attention by the engine's. The model is of no other use afterwards."""
     check_supported(model.config)
     if not getattr(model, "_supports_attention_backend", True):
@@ -42,6 +42,20 @@ def attach(model: PreTrainedModel) -> None:
             f"{type(model).__name__} does not let its attention be replaced"
         )
     model.set_attn_implementation(ATTENTION)
+    _settle_frequencies(model, context_length)
+
+
+def _settle_frequencies(model: PreTrainedModel, context_length: int) -> None:
+    """Gives every sequence the rotary frequencies of the longest one.
+
+    Some models choose them anew for the longest sequence of each batch: a token's keys would then
+    depend on its neighbours.
+    """
+    for module in model.modules():
+        if getattr(module, "rope_type", None) in ("dynamic", "longrope"):
+            end = torch.tensor([[context_length - 1]], device=model.device)
+            module(torch.zeros(1, device=model.device), end)
+            module.rope_type = "default"
 
 
 def check_supported(config: PretrainedConfig) -> None:

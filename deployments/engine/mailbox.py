@@ -65,7 +65,7 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
         logprobs=tuple(logprobs) if logprobs else None,
         finish_reason=last.finish_reason,
         stop_token_id=last.stop_token_id,
-        cached_tokens=last.cached_tokens,
+        cached_tokens=max(event.cached_tokens for event in events),
         error=last.error,
     )
 

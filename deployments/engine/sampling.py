@@ -16,6 +16,7 @@ from deployments.engine.task import Task
 from deployments.wire import SamplingParams, TokenLogprob
 
 NEVER = float("-inf")
+_64_BITS = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,11 @@ class TemperatureStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         wanting = rows.where(lambda p: p.temperature not in (0, 1))
         if wanting:
-            logits[wanting] /= rows.column(wanting, lambda p: p.temperature)
+            # With the highest logit at 0 no temperature, however low, overflows.
+            part = logits[wanting]
+            part -= part.amax(1, keepdim=True)
+            degrees = rows.column(wanting, lambda p: min(max(p.temperature, 1e-30), 1e30))
+            logits[wanting] = part / degrees
 
 
 class TopKStrategy(SamplingStrategy):
@@ -126,7 +131,7 @@ class TopPStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         wanting = rows.where(lambda p: p.top_p < 1 and p.temperature > 0)
         if wanting:
-            ordered, order = logits[wanting].sort(dim=1, descending=True)
+            ordered, order = logits[wanting].sort(dim=1, descending=True, stable=True)
             probs = ordered.softmax(1)
             before = probs.cumsum(1) - probs
             beyond = before >= rows.column(wanting, lambda p: p.top_p)
@@ -190,7 +195,7 @@ def _draw(logits: Tensor, rows: SamplingRows) -> Tensor:
     if random:
         # float64: in float32 a large vocabulary's cumulative sum loses its unlikely tokens.
         cumulative = logits[random].softmax(1).double().cumsum(1)
-        seeds = np.array([rows.params[row].seed for row in random], dtype=np.int64)
+        seeds = np.array([rows.params[row].seed & _64_BITS for row in random], dtype=np.uint64)
         positions = np.array([rows.tasks[row].n_tokens for row in random], dtype=np.int64)
         u = torch.from_numpy(uniform(seeds, positions)).to(logits.device)
         threshold = u[:, None] * cumulative[:, -1:]
@@ -199,9 +204,9 @@ def _draw(logits: Tensor, rows: SamplingRows) -> Tensor:
     return drawn
 
 
-def uniform(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
+def uniform(seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
     """One number in [0, 1) for each (seed, position)."""
-    mixed = _mix(_mix(seeds.astype(np.uint64)) + positions.astype(np.uint64))
+    mixed = _mix(_mix(seeds) + positions.astype(np.uint64))
     result: NDArray[np.float64] = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return result
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from deployments.engine.mailbox import Mailbox, deliver
 from deployments.engine.runner import Row, Runner
@@ -46,6 +46,15 @@ class EngineStats:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The head of the queue, when it did not fit: more room or one more cached page may help."""
+
+    task: Task
+    room: int
+    next_page: Sequence[bytes]  # hash of its first page that was not cached, if any
+
+
 class InferenceScheduler:
     """Runs tasks to their end on a thread of its own; `add`, `abort` and `stop` are for others."""
 
@@ -67,6 +76,7 @@ class InferenceScheduler:
         self._inbox: queue.SimpleQueue[Task | str | None] = queue.SimpleQueue()
         self._waiting: deque[Task] = deque()
         self._running: list[Task] = []  # oldest first
+        self._blocked: Blocked | None = None
         self._events: list[tuple[Mailbox, TokenEvent]] = []
         self._failures = 0
         self._stopping = False
@@ -83,9 +93,9 @@ class InferenceScheduler:
                 return
         deliver([(task.mailbox, STOPPED)])
 
-    def abort(self, task_id: str) -> None:
-        """Ends a task before its time; unknown ids are tasks that ended already."""
-        self._inbox.put(task_id)
+    def abort(self, name: str) -> None:
+        """Ends a task, or all of a request's; unknown names are tasks that ended already."""
+        self._inbox.put(name)
 
     def stop(self) -> None:
         """Ends all tasks and the thread."""
@@ -98,7 +108,8 @@ class InferenceScheduler:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        """Whether it takes tasks: not so from the moment that its loop ends."""
+        return self._thread.is_alive() and not self._closed
 
     def stuck_for(self) -> float:
         """Seconds since the step in progress began; 0 between steps."""
@@ -106,11 +117,14 @@ class InferenceScheduler:
         return 0.0 if since is None else time.monotonic() - since
 
     def stats(self) -> EngineStats:
-        self._stats.active_requests = len(self._running)
-        self._stats.waiting_requests = self.n_waiting
-        self._stats.pages_used = self._cache.pool.n_used
-        self._stats.cache_usage = self._cache.usage
-        return self._stats
+        """What they are at this moment; a step in progress is not in them."""
+        return replace(
+            self._stats,
+            active_requests=len(self._running),
+            waiting_requests=self.n_waiting,
+            pages_used=self._cache.pool.n_used,
+            cache_usage=self._cache.usage,
+        )
 
     def _serve(self) -> None:
         try:
@@ -121,6 +135,8 @@ class InferenceScheduler:
                 if rows:
                     self._step(rows)
                 self._deliver()
+            for task in self._running:
+                self._cache.free(task.id)
         except Exception:
             log.exception("the engine cannot go on")
         finally:
@@ -140,27 +156,40 @@ class InferenceScheduler:
             else:
                 self._cancel(message)
 
-    def _cancel(self, task_id: str) -> None:
-        task = next((t for t in self._running if t.id == task_id), None)
-        if task is not None:
-            self._finish(task, TokenEvent(finish_reason=FinishReason.ABORT))
-            return
-        task = next((t for t in self._waiting if t.id == task_id), None)
-        if task is not None:
+    def _cancel(self, name: str) -> None:
+        for task in [task for task in self._running if task.is_called(name)]:
+            self._finish(task, ABORTED)
+        for task in [task for task in self._waiting if task.is_called(name)]:
             self._waiting.remove(task)
-            self._post(task, TokenEvent(finish_reason=FinishReason.ABORT))
+            self._post(task, ABORTED)
 
     def _refill(self) -> None:
         """Admits waiting tasks, oldest first, while their known tokens fit beside the others'."""
         spare = sum(self._cache.missing(task.id, task.n_tokens + 1) for task in self._running)
         while self._waiting and len(self._running) < self._max_running:
             task = self._waiting[0]
-            hashes = task.hash_pages(self._cache.shape.page_size)
-            if not self._cache.allocate(task.id, hashes, task.n_tokens, spare):
+            if not self._admit(task, spare):
                 return
             task.n_computed = self._cache.cached_tokens(task.id)
             spare += self._cache.missing(task.id, task.n_tokens + 1)
             self._running.append(self._waiting.popleft())
+
+    def _admit(self, task: Task, spare: int) -> bool:
+        """Pages for a waiting task beside `spare` ones; a look at each, unless it must be vain."""
+        room = self._cache.pool.n_available - spare
+        if self._must_fail(task, room):
+            return False
+        hashes = task.hash_pages(self._cache.shape.page_size)
+        admitted = self._cache.allocate(task.id, hashes, task.n_tokens, spare)
+        next_page = hashes[self._cache.find(hashes) :][:1]
+        self._blocked = None if admitted else Blocked(task, room, next_page)
+        return admitted
+
+    def _must_fail(self, task: Task, room: int) -> bool:
+        blocked = self._blocked
+        if blocked is None or blocked.task is not task or room > blocked.room:
+            return False
+        return not self._cache.find(blocked.next_page)
 
     def _plan(self) -> list[Row]:
         """Rows of the next step: first those that draw with one token, then the oldest prompts."""
@@ -247,6 +276,8 @@ class InferenceScheduler:
         task = row.task
         full_pages = self._full_pages(task, row.n)
         if sample is not None and sample.token_id is None:
+            # What it was computed from may be broken too: nobody should find that any more.
+            self._cache.forget(task.id)
             self._finish(task, failed("the model's output was not finite"))
             return
         self._cache.record(task.id, task.n_computed // self._cache.shape.page_size, full_pages)
@@ -294,10 +325,9 @@ class InferenceScheduler:
             message = self._inbox.get()
             if isinstance(message, Task):
                 self._waiting.append(message)
-        for task in list(self._running):
-            self._finish(task, STOPPED)
-        for task in self._waiting:
+        for task in (*self._running, *self._waiting):
             self._post(task, STOPPED)
+        self._running.clear()
         self._waiting.clear()
         self._deliver()
 
@@ -306,4 +336,5 @@ def failed(message: str, kind: ErrorKind = ErrorKind.INTERNAL) -> TokenEvent:
     return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))
 
 
+ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
 STOPPED = failed("the engine stopped", ErrorKind.UNAVAILABLE)

@@ -13,6 +13,7 @@ from kv.hashing import page_hash, root_hash
 
 @dataclass(slots=True, eq=False)
 class Task:
+    id: str  # unlike the request's own id, never used twice
     request: GenerationRequest
     mailbox: Mailbox
     end_token_ids: frozenset[int]
@@ -25,10 +26,6 @@ class Task:
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     token_counts: Tensor | None = None  # [vocab] occurrences in the output, for penalties
     n_counted: int = 0
-
-    @property
-    def id(self) -> str:
-        return self.request.request_id
 
     @property
     def sampling(self) -> SamplingParams:
@@ -51,13 +48,17 @@ class Task:
     def ends_banned(self) -> bool:
         return self.n_output < self.request.min_tokens
 
+    def is_called(self, name: str) -> bool:
+        """Whether `name` is the task's id or its request's."""
+        return name in (self.id, self.request.request_id)
+
     def append(self, token_id: int) -> None:
         self.tokens[self.n_tokens] = token_id
         self.n_tokens += 1
 
     def finish_reason(self) -> FinishReason | None:
-        """Whether the last token ended the sequence."""
-        if int(self.tokens[self.n_tokens - 1]) in self.end_token_ids:
+        """Whether the output has ended the sequence."""
+        if self.n_output and int(self.tokens[self.n_tokens - 1]) in self.end_token_ids:
             return FinishReason.STOP
         return FinishReason.LENGTH if self.n_tokens >= self.n_limit else None
 
@@ -71,6 +72,7 @@ class Task:
 
 
 def make_task(
+    task_id: str,
     request: GenerationRequest,
     mailbox: Mailbox,
     eos_token_ids: frozenset[int],
@@ -87,6 +89,7 @@ def make_task(
     tokens[n_prompt:n_tokens] = request.produced_ids
     ends = frozenset(request.stop_token_ids)
     return Task(
+        id=task_id,
         request=request,
         mailbox=mailbox,
         end_token_ids=ends if request.ignore_eos else ends | eos_token_ids,

@@ -1,6 +1,7 @@
 """An answer as an ASGI response that owns its generations: however it ends, none outlives it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
@@ -23,6 +24,11 @@ class Answer:
 
     A stream's status waits for the first delta, so that an early refusal keeps its own, but no
     longer than `keep_alive_s`: from then on comments say that the server is there.
+
+    HAProxy with request splicing, which Serve sets, does not see a client leave before the
+    response begins. Behind it `probe_s` is set: a unary answer that takes longer begins with its
+    status and goes on with a space, which is no part of JSON, every so often. A failure after that
+    can only break the connection.
     """
 
     def __init__(
@@ -34,6 +40,7 @@ class Answer:
         *,
         stream: bool,
         keep_alive_s: float,
+        probe_s: float | None,
         request_id: str,
     ) -> None:
         self._generations = generations
@@ -42,6 +49,7 @@ class Answer:
         self._guard = guard
         self._stream = stream
         self._keep_alive_s = keep_alive_s
+        self._probe_s = probe_s
         self._request_id = request_id
         self._usage = Usage(generations)
 
@@ -60,15 +68,20 @@ class Answer:
             if self._stream:
                 await self._send_stream(merge, send)
                 return
-            body = await self._body(merge)
-        await Response(body, media_type="application/json")(scope, receive, send)
+            probe = Probe(self._probe_s, send)
+            body = await self._body(merge, probe)
+        if probe.began:
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+        else:
+            await Response(body, media_type="application/json")(scope, receive, send)
 
-    async def _body(self, merge: Merge) -> bytes:
+    async def _body(self, merge: Merge, probe: "Probe") -> bytes:
         choices: list[list[TextDelta]] = [[] for _ in self._generations]
         while not merge.done:
-            for choice, delta in await merge.batch():
+            for choice, delta in await merge.batch(self._probe_s):
                 self._count(choice, delta)
                 choices[choice].append(delta)
+            await probe.send_if_due()
         body = self._builder.format_response([fold(deltas) for deltas in choices], self._usage)
         self._guard.mark_ok()
         return body
@@ -107,6 +120,26 @@ class Answer:
     def _count(self, choice: int, delta: TextDelta) -> None:
         self._usage.add(choice, delta)
         self._guard.produced(choice, delta.output_tokens)
+
+
+class Probe:
+    """Sends a space every `interval_s`, from which a proxy learns that its client has left."""
+
+    def __init__(self, interval_s: float | None, send: Send) -> None:
+        self._interval_s = interval_s
+        self._send = send
+        self._last = time.monotonic()
+        self.began = False
+
+    async def send_if_due(self) -> None:
+        if self._interval_s is None or time.monotonic() < self._last + self._interval_s:
+            return
+        self._last = time.monotonic()
+        if not self.began:
+            self.began = True
+            headers = [(b"content-type", b"application/json")]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b" ", "more_body": True})
 
 
 async def unless_left(work: Coroutine[object, object, None], receive: Receive) -> None:

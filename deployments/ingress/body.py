@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from typing import NoReturn
 
 from starlette.requests import Request
@@ -40,7 +41,7 @@ def parse_json(body: bytes) -> object:
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:  # an integer of thousands of digits
-        raise refused(f"The body holds a number that is too long: {error}") from error
+        raise refused("The body holds a number that is too long") from error
     _check_values(value, text)
     return value
 
@@ -56,23 +57,26 @@ def _check_content_type(header: str) -> None:
 def _check_values(value: object, text: str) -> None:
     """Walks the value only if its text has what could be wrong."""
     escaped = "\\ud" in text or "\\uD" in text
-    if escaped or text.count("[") + text.count("{") > DEPTH_LIMIT:
-        level = [value]
-        for _ in range(DEPTH_LIMIT + 1):
-            level = [inner for outer in level for inner in _inside(outer)]
-            if not level:
-                return
+    if not escaped and text.count("[") + text.count("{") <= DEPTH_LIMIT:
+        return
+    level = _containers([value])
+    for _ in range(DEPTH_LIMIT):
+        level = _containers(inner for outer in level for inner in outer)
+    if level:
         raise _too_deep()
 
 
-def _inside(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    if isinstance(value, list):
-        return value
-    if isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
-        raise refused("The body holds half of a surrogate pair, which is no character")
-    return []
+def _containers(values: Iterable[object]) -> list[list[object]]:
+    """The lists and objects among the values, as lists of what they hold; strings are checked."""
+    found: list[list[object]] = []
+    for value in values:
+        if isinstance(value, list):
+            found.append(value)
+        elif isinstance(value, dict):
+            found.append([*value, *value.values()])
+        elif isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
+            raise refused("The body holds half of a surrogate pair, which is no character")
+    return found
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -10,6 +10,7 @@ import pickle
 import zlib
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
+from contextvars import Context
 from dataclasses import replace
 
 from ray import serve
@@ -21,7 +22,7 @@ from ray.serve.exceptions import (
 )
 from ray.serve.handle import DeploymentHandle
 
-from deployments.model.settings import application_name
+from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.wire import (
     ErrorKind,
     FinishReason,
@@ -40,14 +41,13 @@ log = logging.getLogger("ray.serve")
 CHOICE_TIMEOUT_S = 0.5
 CONTROL_TIMEOUT_S = 5.0
 MAX_ATTEMPTS = 4
-ROUTER = "router"
 
 
 class Fleet:
     """Implements `deployments.ingress.handler.Engine`. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._applications: dict[str, DeploymentHandle] = {}
+        self._handles: dict[tuple[str, str], DeploymentHandle] = {}
         self._cards: dict[str, ModelCard] = {}
         self._default: str | None = None
         self._cleanup: set[asyncio.Task[None]] = set()
@@ -67,8 +67,8 @@ class Fleet:
     async def statuses(self) -> list[ModelStatus]:
         """What the router knows. Raises Refused while there is none."""
         try:
-            call = self.application(ROUTER).models.remote()
-            statuses: list[ModelStatus] = await asyncio.wait_for(call, CONTROL_TIMEOUT_S)
+            async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                statuses: list[ModelStatus] = await self._router().models.remote()
         except (RayError, RayServeException, TimeoutError) as error:
             raise unavailable("The router does not answer; try again soon") from error
         return statuses
@@ -96,26 +96,30 @@ class Fleet:
                 log.warning("request %s goes on elsewhere: %r", request.request_id, error)
         raise unavailable(f"{MAX_ATTEMPTS} replicas of the model failed on this request")
 
-    async def broadcast(self, application: str, method: str) -> list[object]:
-        """The answers of all replicas that gave one in time."""
+    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
+        """The answers of all of a deployment's replicas that gave one in time."""
         try:
-            call = self.application(application).broadcast(method)
+            call = self._handle(application, deployment).broadcast(method)
             answers: list[object] = await call.results_async(
                 timeout_s=CONTROL_TIMEOUT_S, return_exceptions=True
             )
         except (RayError, RayServeException, TimeoutError) as error:
-            log.warning("no %s from %s: %r", method, application, error)
+            log.warning("no %s from %s: %r", method, deployment, error)
             return []
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    def application(self, name: str) -> DeploymentHandle:
-        """Applications start in no particular order: found on first use, then kept."""
-        if name not in self._applications:
-            self._applications[name] = serve.get_app_handle(name)
-        return self._applications[name]
+    def _handle(self, application: str, deployment: str) -> DeploymentHandle:
+        """Applications start in no particular order: handles are made on first use, then kept."""
+        key = application, deployment
+        if key not in self._handles:
+            self._handles[key] = serve.get_deployment_handle(deployment, application)
+        return self._handles[key]
 
-    def model(self, name: str) -> DeploymentHandle:
-        return self.application(application_name(name))
+    def _router(self) -> DeploymentHandle:
+        return self._handle("router", "Router")
+
+    def _model(self, name: str) -> DeploymentHandle:
+        return self._handle(application_name(name), MODEL_DEPLOYMENT)
 
     async def _find(self, model: str | None) -> str:
         """The name of a model that is ready. Raises Refused."""
@@ -133,7 +137,7 @@ class Fleet:
 
     async def _fetch_card(self, name: str) -> ModelCard:
         try:
-            chunks = self.model(name).options(stream=True, method_name="card").remote()
+            chunks = self._model(name).options(stream=True, method_name="card").remote()
             pickled = b"".join([chunk async for chunk in chunks])
         except (RayError, RayServeException) as error:
             raise unavailable(f"The model {name!r} does not answer") from error
@@ -142,8 +146,8 @@ class Fleet:
 
     async def _choose(self, model: str, hashes: tuple[bytes, ...]) -> str | None:
         try:
-            call = self.application(ROUTER).choose.remote(model, hashes)
-            pin: str | None = await asyncio.wait_for(call, CHOICE_TIMEOUT_S)
+            async with asyncio.timeout(CHOICE_TIMEOUT_S):
+                pin: str | None = await self._router().choose.remote(model, hashes)
         except (RayError, RayServeException, TimeoutError) as error:
             log.warning("the router gave no advice: %r", error)
             return None
@@ -156,7 +160,7 @@ class Fleet:
         stream = None
         ended = False
         try:
-            generate = self.model(model).options(stream=True, method_name="generate")
+            generate = self._model(model).options(stream=True, method_name="generate")
             stream = generate.remote(pin, request)
             async for event in stream:
                 if _is_gone(event):
@@ -179,16 +183,17 @@ class Fleet:
     async def _abort(self, model: str, pin: str | None, request_id: str) -> None:
         try:
             if pin is not None:
-                call = self.model(model).abort.remote(pin, request_id)
-                await asyncio.wait_for(call, CONTROL_TIMEOUT_S)
+                async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                    await self._model(model).abort.remote(pin, request_id)
             else:
-                responses = self.model(model).broadcast("abort", None, request_id)
+                responses = self._model(model).broadcast("abort", None, request_id)
                 await responses.results_async(timeout_s=CONTROL_TIMEOUT_S, return_exceptions=True)
         except (RayError, RayServeException, TimeoutError) as error:
             log.warning("request %s could not be aborted: %r", request_id, error)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        # In a context of its own: Serve cancels every call made in a request's that has ended.
+        task = asyncio.get_running_loop().create_task(work, context=Context())
         self._cleanup.add(task)
         task.add_done_callback(self._cleanup.discard)
 

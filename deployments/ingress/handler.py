@@ -53,6 +53,7 @@ class ProtocolHandler(Generic[RequestT]):
         guard: InflightGuard,
         request_id: str,
         keep_alive_s: float = KEEP_ALIVE_S,
+        probe_s: float | None = None,
         off_loop: bool = False,
     ) -> None:
         self._request = request
@@ -62,6 +63,7 @@ class ProtocolHandler(Generic[RequestT]):
         self._guard = guard
         self._request_id = request_id
         self._keep_alive_s = keep_alive_s
+        self._probe_s = probe_s
         self._off_loop = off_loop
 
     async def handle(self) -> Answer:
@@ -76,6 +78,7 @@ class ProtocolHandler(Generic[RequestT]):
             self._guard,
             stream=stream,
             keep_alive_s=self._keep_alive_s,
+            probe_s=self._probe_s,
             request_id=self._request_id,
         )
 

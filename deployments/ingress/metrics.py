@@ -116,6 +116,8 @@ class InflightGuard:
         self._model = self._metrics.model_label(model)
         self._request_type = "stream" if stream else "unary"
         self._metrics.inflight.labels(*self._labels()).inc()
+        self._first_token = self._metrics.first_token.labels(self._model)
+        self._between_tokens = self._metrics.between_tokens.labels(self._model)
 
     def produced(self, choice: int, output_tokens: int) -> None:
         """Called with each delta: `output_tokens` of that choice so far."""
@@ -125,10 +127,10 @@ class InflightGuard:
             return
         self._last[choice] = now, output_tokens
         if len(self._last) == 1 and not before:
-            self._metrics.first_token.labels(self._model).observe(now - self._start)
+            self._first_token.observe(now - self._start)
         elif before:
             gap = (now - last) / (output_tokens - before)
-            self._metrics.between_tokens.labels(self._model).observe(gap)
+            self._between_tokens.observe(gap)
 
     def used(self, prompt_tokens: int, output_tokens: int, cached_tokens: int) -> None:
         metrics, model = self._metrics, self._model

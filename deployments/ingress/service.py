@@ -36,6 +36,7 @@ class Service:
     engine: Engine
     metrics: Metrics
     keep_alive_s: float = KEEP_ALIVE_S
+    probe_s: float | None = None
     body_limit: int = BODY_LIMIT
     tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
 
@@ -58,6 +59,7 @@ class Service:
                 guard=guard,
                 request_id=request_id_of(http),
                 keep_alive_s=self.keep_alive_s,
+                probe_s=self.probe_s,
                 off_loop=off_loop,
             )
             return await handler.handle()

@@ -1,5 +1,6 @@
 """A schema's verdict as one refusal: the path of the field, and what was expected there."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -13,6 +14,12 @@ from deployments.wire import Refused
 Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]
 VERDICT = re.compile(r"^\w+ should ")
+WORDS = {
+    "a valid integer": "an integer",
+    "a valid dictionary": "an object",
+    "a valid ": "a ",
+    " after validation": "",
+}
 
 
 def parse(schema: type[Schema], value: object) -> Schema:
@@ -46,7 +53,9 @@ def refusal(error: ValidationError, value: object) -> Refused:
     path = max((path for path, _ in details), key=len)
     here = [detail for other, detail in details if other == path]
     expected = " or ".join(dict.fromkeys(_expectation(detail) for detail in here))
-    return refused(f"`{written(path)}` {expected}{_received(here[0]['input'])}", written(path))
+    if expected.startswith("must be "):
+        expected = expected.replace(" or must be ", " or ")
+    return refused(f"`{written(path)}` {expected}{_received(here[0])}", written(path))
 
 
 def written(path: Path) -> str:
@@ -80,11 +89,14 @@ def _expectation(detail: ErrorDetails) -> str:
         case "value_error":
             return str(detail["ctx"]["error"])
     message = VERDICT.sub("must ", detail["msg"])
-    return message.replace("a valid ", "a ").replace(" after validation", "")
+    for theirs, ours in WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
-def _received(value: object) -> str:
-    return f", got {value!r}" if isinstance(value, (int, float)) else ""
+def _received(detail: ErrorDetails) -> str:
+    told = isinstance(detail["input"], (int, float)) and detail["type"] != "extra_forbidden"
+    return f", got {json.dumps(detail['input'])}" if told else ""
 
 
 def _among(value: object, allowed: Sequence[object]) -> bool:

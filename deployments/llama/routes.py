@@ -10,11 +10,11 @@ from starlette.routing import Route
 from deployments.ingress.errors import ERRORS
 from deployments.ingress.fleet import Fleet
 from deployments.ingress.metrics import CONTENT_TYPE, Family, render
-from deployments.model.settings import application_name
+from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import ModelState, ModelStatus, Refused, RequestError
 
-# Applications, beside the models', whose replicas keep metrics.
-INGRESSES = ("openai",)
+# Applications and deployments, beside the models', whose replicas keep metrics.
+INGRESSES = (("openai", "openai"),)
 SEED_STATS = ("active_requests", "waiting_requests", "total_requests", "tokens_generated")
 
 
@@ -56,7 +56,7 @@ class ServerRoutes:
         replicas = [
             {"model": status.name, **stats}
             for status in await self._fleet.statuses()
-            for stats in await self._fleet.broadcast(application_name(status.name), "stats")
+            for stats in await self._fleet.broadcast(status.application, MODEL_DEPLOYMENT, "stats")
             if isinstance(stats, dict)
         ]
         total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in SEED_STATS}
@@ -67,12 +67,13 @@ class ServerRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of the whole graph."""
-        applications = list(INGRESSES)
+        sources = list(INGRESSES)
         with suppress(Refused):  # without a router the ingresses still have something to say
-            applications += [status.application for status in await self._fleet.statuses()]
+            statuses = await self._fleet.statuses()
+            sources += [(status.application, MODEL_DEPLOYMENT) for status in statuses]
         parts: list[tuple[Mapping[str, str], list[Family]]] = []
-        for application in applications:
-            parts += await self._fleet.broadcast(application, "samples")  # type: ignore[arg-type]
+        for application, deployment in sources:
+            parts += await self._fleet.broadcast(application, deployment, "samples")  # type: ignore[arg-type]
         return Response(render(parts), media_type=CONTENT_TYPE)
 
     async def list_models(self, request: Request) -> Response:

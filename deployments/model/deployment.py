@@ -10,13 +10,15 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 
 from ray import serve
+from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
+from ray.serve.handle import DeploymentHandle
 
 from deployments.ingress.metrics import Family
 from deployments.model.metrics import engine_families
 from deployments.model.pin import PinRouter
-from deployments.model.settings import ModelSettings
+from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.wire import FinishReason, GenerationRequest, ReplicaLoad, TokenEvent
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
@@ -25,7 +27,7 @@ MAX_TOMBSTONES = 10_000
 
 
 @serve.deployment(
-    name="Model",
+    name=MODEL_DEPLOYMENT,
     max_ongoing_requests=10_000,
     health_check_period_s=2,
     health_check_timeout_s=10,
@@ -115,7 +117,18 @@ def model_application(settings: ModelSettings) -> Application:
     deployment = Model.options(  # type: ignore[attr-defined]
         num_replicas=settings.num_replicas, ray_actor_options=options
     )
-    return deployment.bind(settings)
+    model = deployment.bind(settings)
+    # HAProxy balances the first deployment of an application itself, and Serve then refuses it a
+    # router of its own: another one has to stand before the model.
+    return Door.bind(model) if RAY_SERVE_ENABLE_HA_PROXY else model  # type: ignore[attr-defined]
+
+
+@serve.deployment(name="Door", ray_actor_options={"num_cpus": 0})
+class Door:
+    """Does nothing; calls go to the model by its name."""
+
+    def __init__(self, model: DeploymentHandle) -> None:
+        pass
 
 
 # The engine shares its cores with ingresses and proxies: spinning threads would stall them, and

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from deployments.engine.limits import EngineLimits
 
+MODEL_DEPLOYMENT = "Model"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:

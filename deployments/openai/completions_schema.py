@@ -25,8 +25,8 @@ Text = Annotated[str, Field(min_length=1)]
 Ids = Annotated[list[TokenId], Field(min_length=1)]
 Prompt = (
     Text
-    | Ids
     | Annotated[list[Text], Field(min_length=1)]
+    | Ids
     | Annotated[list[Ids], Field(min_length=1)]
 )
 

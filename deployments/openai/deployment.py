@@ -1,11 +1,14 @@
 """The ingress of `/v1`: the OpenAI protocol on the fleet, in a process free of torch."""
 
 from ray import serve
+from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from starlette.types import ASGIApp
 
 from deployments.ingress.fleet import Fleet
 from deployments.ingress.metrics import Family, Metrics
 from deployments.openai.routes import app
+
+PROBE_S = 1.0
 
 
 @serve.deployment(name="openai", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
@@ -21,6 +24,7 @@ class OpenAIIngress:
             Fleet(),
             self._metrics,
             keep_alive_s=self._keep_alive_s,
+            probe_s=PROBE_S if RAY_SERVE_ENABLE_HA_PROXY else None,
             body_limit=self._max_body_bytes,
         )
 

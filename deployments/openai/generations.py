@@ -46,13 +46,13 @@ class Plan:
         ]
 
     def _generation(self, ids: tuple[int, ...], choice: int, request_id: str) -> Generation:
-        fields = self.fields
+        fields, room = self.fields, self._room(len(ids))
         request = GenerationRequest(
             request_id=request_id,
             prompt_ids=ids,
             sampling=seeded(self.sampling, choice),
-            max_tokens=self._room(len(ids)),
-            min_tokens=fields.min_tokens or 0,
+            max_tokens=room,
+            min_tokens=min(fields.min_tokens or 0, room),
             stop_token_ids=tuple(fields.stop_token_ids or ()),
             ignore_eos=bool(fields.ignore_eos),
             cache_salt=fields.cache_salt or "",
@@ -84,9 +84,10 @@ def sampling_params(
     fields: GenerationFields, card: ModelCard, logprobs: int | None
 ) -> SamplingParams:
     default = card.sampling
+    top_k = given(fields.top_k, default.top_k)
     return SamplingParams(
         temperature=given(fields.temperature, default.temperature),
-        top_k=max(given(fields.top_k, default.top_k), 0),
+        top_k=top_k if 0 < top_k < card.vocab_size else 0,
         top_p=given(fields.top_p, default.top_p),
         min_p=given(fields.min_p, default.min_p),
         repetition_penalty=given(fields.repetition_penalty, default.repetition_penalty),

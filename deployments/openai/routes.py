@@ -26,10 +26,15 @@ def routes(
     metrics: Metrics,
     *,
     keep_alive_s: float = KEEP_ALIVE_S,
+    probe_s: float | None = None,
     body_limit: int = BODY_LIMIT,
 ) -> list[Route]:
     service = Service(
-        engine=engine, metrics=metrics, keep_alive_s=keep_alive_s, body_limit=body_limit
+        engine=engine,
+        metrics=metrics,
+        keep_alive_s=keep_alive_s,
+        probe_s=probe_s,
+        body_limit=body_limit,
     )
     return [service.route(CHAT), service.route(COMPLETIONS), *model_routes(engine)]
 
@@ -39,7 +44,10 @@ def app(
     metrics: Metrics,
     *,
     keep_alive_s: float = KEEP_ALIVE_S,
+    probe_s: float | None = None,
     body_limit: int = BODY_LIMIT,
 ) -> ASGIApp:
-    listed = routes(engine, metrics, keep_alive_s=keep_alive_s, body_limit=body_limit)
+    listed = routes(
+        engine, metrics, keep_alive_s=keep_alive_s, probe_s=probe_s, body_limit=body_limit
+    )
     return protocol_app(listed, openai_envelope)

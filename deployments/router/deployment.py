@@ -16,7 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
 from deployments.model.deployment import model_application
-from deployments.model.settings import ModelSettings
+from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.router.policy import CostWeights
 from deployments.router.registry import ModelEntry
 from deployments.wire import ModelStatus, ReplicaLoad
@@ -60,7 +60,7 @@ class Router:
             log.exception("model %s failed to load", entry.settings.name)
             entry.failed(str(error))
             return
-        handle = serve.get_app_handle(entry.settings.application)
+        handle = _model_handle(entry.settings)
         while True:
             await self._poll(entry, handle)
             await asyncio.sleep(POLL_S)
@@ -91,14 +91,13 @@ async def _runs_already(settings: ModelSettings) -> bool:
     application = status.applications.get(settings.application)
     if application is None or application.status is not ApplicationStatus.RUNNING:
         return False
-    handle = serve.get_app_handle(settings.application)
-    running = await asyncio.wait_for(_settings(handle), CALL_TIMEOUT_S)
+    async with asyncio.timeout(CALL_TIMEOUT_S):
+        running: ModelSettings = await _model_handle(settings).settings.remote()
     return running == settings
 
 
-async def _settings(handle: DeploymentHandle) -> ModelSettings:
-    settings: ModelSettings = await handle.settings.remote()
-    return settings
+def _model_handle(settings: ModelSettings) -> DeploymentHandle:
+    return serve.get_deployment_handle(MODEL_DEPLOYMENT, settings.application)
 
 
 def _deploy(settings: ModelSettings) -> None:
@@ -108,7 +107,8 @@ def _deploy(settings: ModelSettings) -> None:
         serve.run(model_application(settings), name=application, route_prefix=None)
     except RuntimeError as error:
         deployments = serve.status().applications[application].deployments
-        message = deployments["Model"].message if "Model" in deployments else str(error)
+        failed = deployments.get(MODEL_DEPLOYMENT)
+        message = str(error) if failed is None else failed.message
         serve.delete(application)
         raise RuntimeError(_last_line(message)) from error
 

@@ -1,0 +1,137 @@
+"""A real `serve run` for tests: its own ports, its own Ray, its own folders, and nothing left."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import httpx
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+START_S = 120
+STOP_S = 60
+THROUGHPUT_MODE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+HAPROXY_PORTS = (
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
+)
+
+
+class Server:
+    """The whole graph of `serve_app/serve.yaml`, its router with arguments of the test's."""
+
+    def __init__(
+        self,
+        folder: Path,
+        router: Mapping[str, object],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "serve.log"
+        config = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
+        config["http_options"]["port"] = self.port
+        next(a for a in config["applications"] if a["name"] == "router")["args"] = dict(router)
+        path = folder / "serve.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self._environment = {
+            **os.environ,
+            "RAY_ADDRESS": "local",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+            **{name: str(free_port()) for name in HAPROXY_PORTS},
+            **(environment or {}),
+        }
+        self._command = [str(Path(sys.executable).parent / "serve"), "run", str(path)]
+
+    def __enter__(self) -> "Server":
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=REPOSITORY,
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self.eventually(self._is_ready, START_S)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def stats(self) -> dict[str, float]:
+        answer: dict[str, float] = httpx.get(f"{self.url}/stats", timeout=30).json()
+        return answer
+
+    def pages_used(self) -> int:
+        answer = httpx.get(f"{self.url}/stats", timeout=30).json()
+        return sum(replica["pages_used"] for replica in answer["replicas"])
+
+    def eventually(self, holds: Callable[[], bool], seconds: float = 30) -> None:
+        """Returns as soon as the condition holds; fails with the server's log if it never does."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise AssertionError(f"not within {seconds} s:\n{self.log.read_text()[-8000:]}")
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        try:
+            health = httpx.get(f"{self.url}/health", timeout=5)
+            models = httpx.get(f"{self.url}/v1/models", timeout=5)
+        except httpx.HTTPError:
+            return False
+        return health.status_code == 200 and models.status_code == 200
+
+    def _stop(self) -> None:
+        """As a person would, by Ctrl-C; whatever of its session is left then is a failure."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(STOP_S)
+        finally:
+            left = self._outlast(processes_of_session(self._process.pid))
+        assert not left, f"these outlived the server: {left}"
+
+    def _outlast(self, processes: dict[int, str]) -> dict[int, str]:
+        """Gives Ray's own processes the time they take to see that their head has gone."""
+        deadline = time.monotonic() + STOP_S / 2
+        while processes and time.monotonic() < deadline:
+            time.sleep(0.05)
+            processes = processes_of_session(self._process.pid)
+        for pid in processes:
+            os.kill(pid, signal.SIGKILL)
+        return processes
+
+
+def processes_of_session(session: int) -> dict[int, str]:
+    """Living processes by id, each with its command."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                command = (entry / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found[int(entry.name)] = command[:100]
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

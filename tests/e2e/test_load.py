@@ -1,0 +1,118 @@
+"""Many clients at once: nothing mixed up, nothing lost, nothing left behind."""
+
+import asyncio
+import random
+
+import httpx
+import openai
+
+from tests.e2e.server import Server
+
+
+def sdk(server: Server) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=300
+    )
+
+
+async def streamed(client: openai.AsyncOpenAI, prompt: str, max_tokens: int) -> str:
+    stream = await client.completions.create(
+        model="tiny",
+        prompt=prompt,
+        max_tokens=max_tokens,
+        temperature=0,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    return "".join([chunk.choices[0].text async for chunk in stream])
+
+
+def test_64_streams_on_pages_for_16_say_what_each_says_alone(server: Server) -> None:
+    rng = random.Random(5)
+    jobs = [
+        ("".join(rng.choices("abcdefgh ", k=rng.randint(20, 100))), rng.randint(30, 60))
+        for _ in range(64)
+    ]
+
+    async def compare() -> None:
+        async with sdk(server) as client:
+            alone = [await streamed(client, *job) for job in jobs]
+            together = await asyncio.gather(*(streamed(client, *job) for job in jobs))
+        assert list(together) == alone
+
+    asyncio.run(compare())
+    assert server.pages_used() == 0
+
+
+def test_200_streams_cut_after_the_first_chunk_leave_no_page_in_use(server: Server) -> None:
+    async def cut(client: openai.AsyncOpenAI, number: int) -> None:
+        stream = await client.completions.create(
+            model="tiny",
+            prompt=f"{number} " * 10,
+            max_tokens=1500,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        await anext(aiter(stream))
+        await stream.close()
+
+    async def cut_all() -> None:
+        async with sdk(server) as client:
+            await asyncio.gather(*(cut(client, number) for number in range(200)))
+
+    asyncio.run(cut_all())
+    server.eventually(lambda: server.pages_used() == 0)
+    server.eventually(lambda: server.stats()["waiting_requests"] == 0)
+
+
+def test_clients_that_leave_at_any_moment_leave_no_page_in_use(server: Server) -> None:
+    async def leave(client: httpx.AsyncClient, seconds: float, stream: bool) -> None:
+        body = {"prompt": f"{seconds}", "max_tokens": 1500, "stream": stream, "ignore_eos": True}
+        try:
+            async with asyncio.timeout(seconds):
+                await client.post(f"{server.url}/v1/completions", json=body)
+        except TimeoutError:
+            return
+
+    async def leave_all() -> None:
+        rng = random.Random(9)
+        async with httpx.AsyncClient(timeout=60) as client:
+            await asyncio.gather(
+                *(leave(client, rng.uniform(0.002, 0.4), n % 2 == 0) for n in range(60))
+            )
+
+    asyncio.run(leave_all())
+    server.eventually(lambda: server.pages_used() == 0)
+    server.eventually(lambda: server.stats()["waiting_requests"] == 0)
+
+
+def test_two_requests_at_once_hold_a_shared_prefix_once(server: Server) -> None:
+    prefix = "".join(random.Random(3).choices("abcdefghij ", k=1000))
+
+    async def run() -> tuple[int, int]:
+        async with sdk(server) as client:
+
+            async def ask(tail: str) -> openai.AsyncStream[openai.types.Completion]:
+                return await client.completions.create(
+                    model="tiny",
+                    prompt=prefix + tail,
+                    max_tokens=200,
+                    temperature=0,
+                    stream=True,
+                    stream_options={"include_usage": True},
+                    extra_body={"ignore_eos": True},
+                )
+
+            first, second = await ask("x"), await ask("y")
+            await anext(aiter(second))
+            used = server.pages_used()
+            chunks = [chunk async for chunk in second]
+            await first.close()
+            usage = chunks[-1].usage
+            assert usage is not None
+            assert usage.prompt_tokens_details is not None
+            return used, usage.prompt_tokens_details.cached_tokens or 0
+
+    used, cached = asyncio.run(run())
+    assert cached == 1000 // 16 * 16
+    assert used < 2 * (1000 // 16), "the prefix is held twice"

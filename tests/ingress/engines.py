@@ -1,0 +1,130 @@
+"""An engine that plays scripts: what it is asked is kept, and what it has running is counted."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    ModelCard,
+    Refused,
+    RequestError,
+    TokenEvent,
+    TokenLogprob,
+)
+from tests.text.cards import byte_level, card, token_id
+
+Script = Callable[[GenerationRequest], AsyncIterator[TokenEvent]]
+END = token_id(byte_level(), "<|im_end|>")
+
+
+class ScriptedEngine:
+    def __init__(self, script: Script, *cards: ModelCard) -> None:
+        self.script = script
+        self.cards = {one.name: one for one in cards or (card(),)}
+        self.requests: list[GenerationRequest] = []
+        self.running = 0
+        self.starts: asyncio.Queue[str] = asyncio.Queue()
+
+    async def card(self, model: str | None) -> ModelCard:
+        name = next(iter(self.cards)) if model is None else model
+        if name not in self.cards:
+            message = f"The model {name!r} does not exist"
+            raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
+        return self.cards[name]
+
+    async def models(self) -> Sequence[tuple[str, int]]:
+        return [(one.name, one.created) for one in self.cards.values()]
+
+    async def generate(
+        self, card: ModelCard, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        self.requests.append(request)
+        self.running += 1
+        self.starts.put_nowait(request.request_id)
+        try:
+            async for event in self.script(request):
+                yield event
+        finally:
+            self.running -= 1
+
+
+def says(*texts: str, size: int = 1, gate: asyncio.Event | None = None) -> Script:
+    """Speaks the text of the request's choice, `size` tokens an event, and then the end token.
+
+    With a gate it waits for that before the last event.
+    """
+    tokenizer = TextTokenizer(card())
+    return plays(*(tokenizer.encode(text, False) for text in texts), size=size, gate=gate)
+
+
+def plays(*answers: list[int], size: int = 1, gate: asyncio.Event | None = None) -> Script:
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        choice = int(request.request_id.rpartition("-")[2])
+        answer = answers[choice % len(answers)]
+        ids = [*answer, END][: request.max_tokens]
+        for start in range(0, len(ids), size):
+            if gate is not None and start + size >= len(ids):
+                await gate.wait()
+            yield event_of(request, ids, start, size)
+            await asyncio.sleep(0)
+
+    return script
+
+
+def event_of(request: GenerationRequest, ids: list[int], start: int, size: int) -> TokenEvent:
+    part = tuple(ids[start : start + size])
+    ended = part[-1] == END
+    reason = FinishReason.STOP if ended else FinishReason.LENGTH
+    return TokenEvent(
+        token_ids=part,
+        logprobs=tuple(map(scored, part)) if request.sampling.logprobs is not None else None,
+        finish_reason=reason if start + size >= len(ids) else None,
+        stop_token_id=END if ended else None,
+        cached_tokens=min(4, len(request.prompt_ids) - 1),
+    )
+
+
+def scored(drawn: int) -> TokenLogprob:
+    return TokenLogprob(drawn, -0.5, ((drawn, -0.5), (END, float("-inf"))))
+
+
+def fails(error: RequestError, after: str = "") -> Script:
+    """Speaks some text, and then ends with the error as an event."""
+    spoken = TextTokenizer(card()).encode(after, False)
+
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        for one in spoken:
+            yield TokenEvent(token_ids=(one,))
+            await asyncio.sleep(0)
+        yield TokenEvent(finish_reason=FinishReason.ERROR, error=error)
+
+    return script
+
+
+def raises(failure: Exception) -> Script:
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        if failure:
+            raise failure
+        yield TokenEvent()
+
+    return script
+
+
+def never() -> Script:
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        await asyncio.Event().wait()
+        yield TokenEvent()
+
+    return script
+
+
+def forever() -> Script:
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        while True:
+            yield TokenEvent(token_ids=(66,))
+            await asyncio.sleep(0)
+
+    return script

@@ -1,0 +1,26 @@
+"""Frames that any line reader takes for one event, with JSON that says the same."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.ingress.sse import comment, data, encode, encode_text, event
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_text_is_one_line_for_every_reader(text: str) -> None:
+    encoded = encode_text(text)
+    assert json.loads(encoded) == text
+    assert len(encoded.decode().splitlines()) == 1
+    assert encode(text) == encoded
+
+
+def test_json_is_compact_and_keeps_its_characters() -> None:
+    assert encode({"a": [1, "\u65e5"]}) == '{"a":[1,"\u65e5"]}'.encode()
+
+
+def test_frames() -> None:
+    assert data(b"{}") == b"data: {}\n\n"
+    assert event("ping", b"{}") == b"event: ping\ndata: {}\n\n"
+    assert comment("a\nb") == b": a b\n\n"

@@ -1,0 +1,110 @@
+"""Token events become the same text however they are cut, with counts and log-probabilities."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.text.stream import TextDelta, TextStream, fold
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import FinishReason, TokenEvent, TokenLogprob
+from tests.text.cards import byte_level, card, token_id
+
+TOKENIZER = TextTokenizer(card())
+END = token_id(byte_level(), "<|im_end|>")
+
+
+def events(ids: list[int], cuts: list[int], logprobs: bool) -> list[TokenEvent]:
+    """The ids, then the end token, in chunks."""
+    edges = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
+    parts = [tuple(ids[a:b]) for a, b in itertools.pairwise(edges)]
+    made = [
+        TokenEvent(token_ids=part, logprobs=scored(part, logprobs), cached_tokens=3)
+        for part in parts[:-1]
+    ]
+    last = (*parts[-1], END)
+    end = TokenEvent(
+        token_ids=last,
+        logprobs=scored(last, logprobs),
+        finish_reason=FinishReason.STOP,
+        stop_token_id=END,
+        cached_tokens=3,
+    )
+    return [*made, end]
+
+
+def scored(ids: tuple[int, ...], wanted: bool) -> tuple[TokenLogprob, ...] | None:
+    return tuple(TokenLogprob(token_id, -1.0) for token_id in ids) if wanted else None
+
+
+def read(stream: TextStream, made: list[TokenEvent]) -> list[TextDelta]:
+    deltas = []
+    for event in made:
+        deltas.append(stream.push(event))
+        if deltas[-1].finish_reason is not None:
+            break
+    return deltas
+
+
+@given(
+    ids=st.lists(st.integers(0, 399), max_size=20),
+    cuts=st.lists(st.integers(0, 50)),
+    stops=st.lists(st.sampled_from(["a", "st", "\n", "H", "\ufffd"]), max_size=2),
+    min_tokens=st.integers(0, 8),
+)
+def test_cuts_do_not_change_the_answer(
+    ids: list[int], cuts: list[int], stops: list[str], min_tokens: int
+) -> None:
+    ids = [token_id for token_id in ids if token_id != END]
+    one, many = (
+        fold(
+            read(
+                TextStream(TOKENIZER, stops=stops, min_tokens=min_tokens),
+                events(ids, where, True),
+            )
+        )
+        for where in ([], cuts)
+    )
+    assert one == many
+
+
+@given(ids=st.lists(st.integers(2, 399), max_size=20), cuts=st.lists(st.integers(0, 50)))
+def test_without_stops_the_text_is_that_of_all_ids(ids: list[int], cuts: list[int]) -> None:
+    deltas = read(TextStream(TOKENIZER), events(ids, cuts, True))
+    whole = fold(deltas)
+    assert whole.text == TOKENIZER.decode(ids)
+    assert whole.output_tokens == len(ids) + 1
+    assert [entry.token.token_id for entry in whole.logprobs] == ids
+    assert (whole.finish_reason, whole.stop, whole.cached_tokens) == (FinishReason.STOP, END, 3)
+
+
+@given(ids=st.lists(st.integers(2, 399), max_size=20), cuts=st.lists(st.integers(0, 50)))
+def test_logprobs_come_with_their_text(ids: list[int], cuts: list[int]) -> None:
+    released = 0
+    for delta in read(TextStream(TOKENIZER, stops=["zz"]), events(ids, cuts, True)):
+        released += len(delta.text)
+        assert all(entry.offset <= released for entry in delta.logprobs)
+
+
+def test_a_stop_across_tokens_ends_the_sequence_and_its_count() -> None:
+    ids = TOKENIZER.encode("Hello world and more", False)
+    stream = TextStream(TOKENIZER, stops=["lo w"])
+    deltas = read(stream, [TokenEvent(token_ids=(i,), logprobs=scored((i,), True)) for i in ids])
+    answer = fold(deltas)
+    assert (answer.text, answer.stop, answer.finish_reason) == ("Hel", "lo w", FinishReason.STOP)
+    assert "lo w" in TOKENIZER.decode(ids[: answer.output_tokens])
+    assert "lo w" not in TOKENIZER.decode(ids[: answer.output_tokens - 1])
+    assert all(entry.offset < len(answer.text) for entry in answer.logprobs)
+
+
+def test_a_stop_may_be_included() -> None:
+    ids = tuple(TOKENIZER.encode("Hello world", False))
+    stream = TextStream(TOKENIZER, stops=["lo w"], include_stop=True)
+    assert stream.push(TokenEvent(token_ids=ids)).text == "Hello w"
+
+
+def test_held_text_comes_at_the_end() -> None:
+    ids = tuple(TOKENIZER.encode("Hel", False))
+    stream = TextStream(TOKENIZER, stops=["lo"])
+    assert stream.push(TokenEvent(token_ids=ids)).text == "He"
+    assert stream.push(TokenEvent(finish_reason=FinishReason.LENGTH)).text == "l"
