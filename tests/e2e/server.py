@@ -79,6 +79,13 @@ class Server:
         answer = httpx.get(f"{self.url}/stats", timeout=30).json()
         return sum(replica["pages_used"] for replica in answer["replicas"])
 
+    def kill_model(self) -> None:
+        """Kills the model's replica as a crash would."""
+        commands = processes_of_session(self._process.pid).items()
+        pids = [pid for pid, command in commands if command.endswith(":Model")]
+        assert len(pids) == 1, f"replicas: {pids}"
+        os.kill(pids[0], signal.SIGKILL)
+
     def eventually(self, holds: Callable[[], bool], seconds: float = 30) -> None:
         """Returns as soon as the condition holds; fails with the server's log if it never does."""
         deadline = time.monotonic() + seconds
@@ -126,7 +133,7 @@ def processes_of_session(session: int) -> dict[int, str]:
             except OSError:
                 continue
             if int(fields[3]) == session and fields[0] != "Z":
-                found[int(entry.name)] = command[:100]
+                found[int(entry.name)] = command.strip()
     return found
 
 
