@@ -1,0 +1,38 @@
+"""The engine on a GPU says what it says on a CPU."""
+
+import pytest
+import torch
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.wire import GenerationRequest, SamplingParams
+from tests.models import CONFIGS, VOCAB, tiny_model
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def generate(architecture: str, device: str) -> list[list[int]]:
+    limits = EngineLimits(page_size=4, n_pages=200, max_running=8, max_batch_tokens=16)
+    core = EngineCore(tiny_model(architecture).to(device), frozenset(), limits)
+    generator = torch.Generator().manual_seed(1)
+    requests = [
+        GenerationRequest(
+            request_id=f"{length} at {temperature}",
+            prompt_ids=tuple(torch.randint(0, VOCAB, (length,), generator=generator).tolist()),
+            sampling=SamplingParams(temperature=temperature, top_k=20, top_p=0.9, seed=length),
+            max_tokens=30,
+        )
+        for length in (3, 17, 40, 90)
+        for temperature in (0.0, 0.8)
+    ]
+    produced: list[list[int]] = [[] for _ in requests]
+    for index, event in core.run(requests):
+        assert event.error is None
+        produced[index].extend(event.token_ids)
+    core.shutdown()
+    return produced
+
+
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_tokens_on_a_gpu_are_those_on_a_cpu(architecture: str) -> None:
+    assert generate(architecture, "cuda") == generate(architecture, "cpu")
