@@ -130,7 +130,7 @@ class Fleet:
             raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
         if found.state is not ModelState.READY:
             reason = f": {found.message}" if found.message else ""
-            raise unavailable(f"The model {found.name!r} is {found.state}{reason}")
+            raise unavailable(f"The model {found.name!r} is not ready ({found.state}){reason}")
         if model is None:
             self._default = found.name
         return found.name

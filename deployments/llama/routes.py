@@ -48,7 +48,9 @@ class ServerRoutes:
         if any(status.state is ModelState.READY for status in statuses):
             return JSONResponse({"status": "ok", "model_loaded": True})
         message = "; ".join(_describe(status) for status in statuses)
-        body = {"status": "loading", "model_loaded": False, "message": message}
+        failed = all(status.state is ModelState.FAILED for status in statuses)
+        status = "error" if failed else "loading"
+        body = {"status": status, "model_loaded": False, "message": message}
         return JSONResponse(body, 503, headers={"retry-after": "1"})
 
     async def stats(self, request: Request) -> Response:
@@ -88,4 +90,4 @@ class ServerRoutes:
 
 
 def _describe(status: ModelStatus) -> str:
-    return f"{status.name} is {status.state}" + (f": {status.message}" if status.message else "")
+    return f"{status.name}: {status.state}" + (f", {status.message}" if status.message else "")

@@ -32,6 +32,7 @@ MAX_TOMBSTONES = 10_000
     health_check_period_s=2,
     health_check_timeout_s=10,
     graceful_shutdown_timeout_s=20,
+    max_constructor_retry_count=1,  # a model that can't be loaded can't be loaded a second later
     logging_config={"enable_access_log": False},
     request_router_config=RequestRouterConfig(request_router_class=PinRouter),
 )
@@ -137,4 +138,5 @@ THREAD_POLICY = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def default_cpus() -> int:
+    """Half of the machine: ingresses and proxies live on the rest."""
     return max(1, (os.cpu_count() or 1) // 2)

@@ -7,6 +7,7 @@ runs from Serve and from the replicas.
 
 import asyncio
 import logging
+import re
 import time
 
 import ray
@@ -23,6 +24,7 @@ from deployments.wire import ModelStatus, ReplicaLoad
 
 log = logging.getLogger("ray.serve")
 
+EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
 POLL_S = 0.5
 CALL_TIMEOUT_S = 5.0
 
@@ -110,9 +112,13 @@ def _deploy(settings: ModelSettings) -> None:
         failed = deployments.get(MODEL_DEPLOYMENT)
         message = str(error) if failed is None else failed.message
         serve.delete(application)
-        raise RuntimeError(_last_line(message)) from error
+        raise RuntimeError(_reason(message)) from error
 
 
-def _last_line(message: str) -> str:
-    lines = [line for line in message.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "the model did not start"
+def _reason(message: str) -> str:
+    """What the last exception of a traceback says."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    raised = [at for at, line in enumerate(lines) if EXCEPTION.match(line)]
+    if not raised:
+        return lines[-1] if lines else "the model did not start"
+    return EXCEPTION.sub("", " ".join(lines[raised[-1] :]))
