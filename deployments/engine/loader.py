@@ -62,6 +62,8 @@ def check_supported(config: PretrainedConfig) -> None:
     text = config.get_text_config(decoder=True)
     if getattr(text, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{text.model_type} is an encoder-decoder model")
+    if getattr(text, "kv_lora_rank", None):
+        raise UnsupportedModelError(f"{text.model_type} has compressed keys and values")
     unknown = set(getattr(text, "layer_types", None) or ()) - SERVED_LAYERS
     if unknown:
         raise UnsupportedModelError(

@@ -38,7 +38,10 @@ MAX_TOMBSTONES = 10_000
 )
 class Model:
     def __init__(self, settings: ModelSettings) -> None:
-        # Here and not above: the router imports this module and must stay free of torch.
+        # The engine shares its cores with ingresses and proxies: threads that spin would stall
+        # them, and be stalled, for whole scheduler quanta. OpenMP reads this when torch loads it.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # Not at the top: the router imports this module and must stay free of torch.
         from deployments.model.loading import load_engine
 
         self._settings = settings
@@ -114,9 +117,9 @@ def model_application(settings: ModelSettings) -> Application:
     cpus = settings.num_cpus
     if cpus is None:
         cpus = 1 if gpus else default_cpus()
-    options = {"num_cpus": cpus, "num_gpus": gpus, "runtime_env": {"env_vars": THREAD_POLICY}}
     deployment = Model.options(  # type: ignore[attr-defined]
-        num_replicas=settings.num_replicas, ray_actor_options=options
+        num_replicas=settings.num_replicas,
+        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
     )
     model = deployment.bind(settings)
     # HAProxy balances the first deployment of an application itself, and Serve then refuses it a
@@ -130,11 +133,6 @@ class Door:
 
     def __init__(self, model: DeploymentHandle) -> None:
         pass
-
-
-# The engine shares its cores with ingresses and proxies: spinning threads would stall them, and
-# be stalled, for whole scheduler quanta.
-THREAD_POLICY = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def default_cpus() -> int:

@@ -29,5 +29,12 @@ class ModelSettings:
         return application_name(self.name)
 
 
+PREFIX = "model-"
+
+
 def application_name(model: str) -> str:
-    return "model-" + re.sub(r"[^A-Za-z0-9._-]", "_", model)
+    return PREFIX + re.sub(r"[^A-Za-z0-9._-]", "_", model)
+
+
+def is_model_application(name: str) -> bool:
+    return name.startswith(PREFIX)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Sequence
 
 import ray
 from ray import serve
@@ -17,7 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
 from deployments.model.deployment import model_application
-from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model_application
 from deployments.router.policy import CostWeights
 from deployments.router.registry import ModelEntry
 from deployments.wire import ModelStatus, ReplicaLoad
@@ -42,7 +43,7 @@ class Router:
         self._models = {settings.name: ModelEntry(settings) for settings in models}
         self._default = models[0].name
         self._weights = CostWeights()
-        self._work = [asyncio.create_task(self._serve(e)) for e in self._models.values()]
+        self._work = [asyncio.create_task(self._serve_all())]
 
     async def choose(self, model: str, hashes: tuple[bytes, ...]) -> str | None:
         """The replica for a prompt with these page hashes; None when any will do."""
@@ -53,6 +54,11 @@ class Router:
         """All models, the default one first."""
         entries = sorted(self._models.values(), key=lambda e: e.settings.name != self._default)
         return [entry.status for entry in entries]
+
+    async def _serve_all(self) -> None:
+        # First, because what they hold may be what the models of now need.
+        await asyncio.to_thread(_unload_others, list(self._models.values()))
+        await asyncio.gather(*(self._serve(entry) for entry in self._models.values()))
 
     async def _serve(self, entry: ModelEntry) -> None:
         """Loads a model if need be, then watches its replicas."""
@@ -96,6 +102,15 @@ async def _runs_already(settings: ModelSettings) -> bool:
     async with asyncio.timeout(CALL_TIMEOUT_S):
         running: ModelSettings = await _model_handle(settings).settings.remote()
     return running == settings
+
+
+def _unload_others(entries: Sequence[ModelEntry]) -> None:
+    """Deletes the models of earlier settings: applying a configuration leaves them running."""
+    wanted = {entry.settings.application for entry in entries}
+    for name, application in serve.status().applications.items():
+        ours = is_model_application(name) and MODEL_DEPLOYMENT in application.deployments
+        if ours and name not in wanted:
+            serve.delete(name)
 
 
 def _model_handle(settings: ModelSettings) -> DeploymentHandle:
