@@ -19,8 +19,10 @@ COMPLETIONS = "/v1/completions"
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
-def served(engine: ScriptedEngine, *, keep_alive_s: float = 15.0) -> ASGIApp:
-    return app(engine, Metrics(), keep_alive_s=keep_alive_s)
+def served(
+    engine: ScriptedEngine, *, keep_alive_s: float = 15.0, probe_s: float | None = None
+) -> ASGIApp:
+    return app(engine, Metrics(), keep_alive_s=keep_alive_s, probe_s=probe_s)
 
 
 @asynccontextmanager
