@@ -54,7 +54,7 @@ class KVCache:
             dtype=dtype,
             device=device,
         )
-        self._uncleared: list[int] = []  # pages handed out since the last batch was bound
+        self._uncleared: list[int] = []  # handed out since the last batch, and to be filled in part
 
     @property
     def usage(self) -> float:
@@ -97,12 +97,16 @@ class KVCache:
         return max(0, self.shape.pages_for(n_tokens) - self.table.n_pages(task_id))
 
     def extend(self, task_id: str, n_tokens: int) -> bool:
-        """Gives the task pages for `n_tokens` in all; False, and no change, when there are none."""
+        """Gives the task pages for `n_tokens` in all; False, and no change, when there are none.
+
+        The next batch that is bound writes all of these tokens.
+        """
         pages = self.pool.allocate(self.missing(task_id, n_tokens))
         if pages is None:
             return False
         self.table.append(task_id, pages)
-        self._uncleared.extend(pages)
+        if n_tokens % self.shape.page_size:  # the others will be filled at once
+            self._uncleared += pages[-1:]
         return True
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:

@@ -5,9 +5,12 @@ from collections.abc import Callable
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     Gemma3TextConfig,
+    GptOssConfig,
     LlamaConfig,
     MistralConfig,
+    Phi3Config,
     PretrainedConfig,
     PreTrainedModel,
     Qwen3Config,
@@ -41,9 +44,38 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         sliding_window=16,
         query_pre_attn_scalar=8,
         final_logit_softcapping=None,
+        tie_word_embeddings=False,
+    ),
+    "gemma2": lambda: Gemma2Config(
+        **_SIZES,
+        sliding_window=16,
+        query_pre_attn_scalar=8,
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=None,
+        tie_word_embeddings=False,
     ),
     "qwen3_moe": lambda: Qwen3MoeConfig(
         **_SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+    ),
+    "gpt_oss": lambda: GptOssConfig(
+        **_SIZES,
+        sliding_window=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+    ),
+    # Its frequencies depend on whether a sequence is longer than 64 tokens.
+    "phi3_longrope": lambda: Phi3Config(
+        **{**_SIZES, "pad_token_id": 0},
+        original_max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10_000.0,
+            "short_factor": [1.0] * 4,
+            "long_factor": [4.0] * 4,
+            "original_max_position_embeddings": 64,
+            "factor": 8.0,
+        },
     ),
 }
 

@@ -1,0 +1,225 @@
+"""Runs requests on real engines over tiny models, step by step where a test needs that."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.wire import (
+    FinishReason,
+    GenerationRequest,
+    RequestError,
+    SamplingParams,
+    TokenEvent,
+    TokenLogprob,
+)
+from tests.models import VOCAB, tiny_model
+
+PATIENCE_S = 30.0  # nothing waits for so long unless it would wait forever
+GREEDY = SamplingParams(temperature=0)
+
+
+class Gate:
+    """Holds a model at the beginning of its steps: they pass one at a time, or all."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._changed = threading.Condition()
+        self._permits = 0
+        self._arrived = 0
+        self._open = True
+        self.listener: Callable[[], object] = lambda: None  # told when a step arrives
+        model.register_forward_pre_hook(self._pass)
+
+    def _pass(self, *_: object) -> None:
+        with self._changed:
+            self._arrived += 1
+            self._changed.notify_all()
+            self.listener()
+            passed = self._changed.wait_for(lambda: self._open or self._permits > 0, PATIENCE_S)
+            assert passed, "the gate was never opened"
+            self._permits -= not self._open
+
+    def close(self) -> None:
+        with self._changed:
+            self._open = False
+            self._permits = self._arrived = 0
+
+    def open(self) -> None:
+        with self._changed:
+            self._open = True
+            self._changed.notify_all()
+
+    def await_step(self) -> None:
+        """Returns when a step stands at the closed gate."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._arrived > 0, PATIENCE_S), "no step came"
+
+    def step(self) -> None:
+        """Lets one step pass and waits for the next one."""
+        self.await_step()
+        self.let_one_pass()
+        self.await_step()
+
+    def let_one_pass(self) -> None:
+        with self._changed:
+            self._arrived = 0
+            self._permits += 1
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that a request came to."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish_reason: FinishReason | None
+    stop_token_id: int | None = None
+    cached_tokens: int = 0
+    error: RequestError | None = None
+
+
+@dataclass
+class Record:
+    """A request's events as they come; asserts that nothing follows the last one."""
+
+    events: list[TokenEvent] = field(default_factory=list)
+
+    def put(self, event: TokenEvent) -> None:
+        assert not self.finished, "an event after the terminal one"
+        self.events.append(event)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.events) and self.events[-1].finish_reason is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        last = self.events[-1]
+        return Outcome(
+            tuple(token_id for event in self.events for token_id in event.token_ids),
+            tuple(entry for event in self.events for entry in event.logprobs or ()),
+            last.finish_reason,
+            last.stop_token_id,
+            last.cached_tokens,
+            last.error,
+        )
+
+
+@dataclass
+class Engine:
+    core: EngineCore
+    gate: Gate
+    model: PreTrainedModel
+
+    def run(self, *requests: GenerationRequest) -> list[Outcome]:
+        """Outcomes of requests that are submitted one after the other, without waiting."""
+        records = [Record() for _ in requests]
+        for index, event in self.core.run(requests):
+            records[index].put(event)
+        return [record.outcome for record in records]
+
+    def run_together(self, *requests: GenerationRequest) -> list[Outcome]:
+        """Outcomes of requests that all wait before the second step begins."""
+        return asyncio.run(self._run_together(requests))
+
+    async def _run_together(self, requests: Sequence[GenerationRequest]) -> list[Outcome]:
+        self.gate.close()
+        tasks = [asyncio.create_task(self.follow(request)) for request in requests]
+        await asyncio.sleep(0)  # each has submitted its request then
+        self.gate.open()
+        return [record.outcome for record in await asyncio.gather(*tasks)]
+
+    async def follow(self, request: GenerationRequest) -> Record:
+        record = Record()
+        async for event in self.core.stream(request):
+            record.put(event)
+        return record
+
+    def check_idle(self) -> None:
+        """Asserts that no page is held and the accounts agree, when nothing runs any more."""
+        self.core.cache.check()
+        assert self.core.cache.pool.n_used == 0
+        assert len(self.core.cache.table) == 0
+
+
+@contextmanager
+def engine(
+    architecture: str = "llama",
+    *,
+    eos: frozenset[int] = frozenset(),
+    model: PreTrainedModel | None = None,
+    limits: EngineLimits | None = None,
+) -> Iterator[Engine]:
+    """An engine that has let go of everything when the block is left."""
+    model = model or tiny_model(architecture)
+    gate = Gate(model)
+    core = EngineCore(model, eos, limits or roomy())
+    running = Engine(core, gate, model)
+    try:
+        yield running
+    finally:
+        gate.open()
+        core.shutdown()
+    running.check_idle()
+
+
+def roomy(**changes: float | None) -> EngineLimits:
+    """Limits that never get in the way, but for the changes."""
+    return replace(EngineLimits(n_pages=512, page_size=4, max_running=16), **changes)  # type: ignore[arg-type]
+
+
+def random_ids(n: int, seed: int = 0) -> tuple[int, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(VOCAB, (n,), generator=generator).tolist())
+
+
+def request(
+    name: str,
+    prompt_ids: Sequence[int],
+    sampling: SamplingParams = GREEDY,
+    *,
+    max_tokens: int | None = 16,
+    produced_ids: Sequence[int] = (),
+    min_tokens: int = 0,
+    stop_token_ids: Sequence[int] = (),
+    ignore_eos: bool = False,
+    cache_salt: str = "",
+) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=name,
+        prompt_ids=tuple(prompt_ids),
+        sampling=sampling,
+        max_tokens=max_tokens,
+        produced_ids=tuple(produced_ids),
+        min_tokens=min_tokens,
+        stop_token_ids=tuple(stop_token_ids),
+        ignore_eos=ignore_eos,
+        cache_salt=cache_salt,
+    )
+
+
+class Poison:
+    """Makes a model misbehave on one token id, as a fake of failing hardware or code."""
+
+    def __init__(self, model: PreTrainedModel, token_id: int) -> None:
+        self.token_id = token_id
+        self._model = model
+
+    def raises(self) -> None:
+        def hook(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            if (args[0] == self.token_id).any():
+                raise ValueError("poisoned")
+
+        self._model.get_input_embeddings().register_forward_pre_hook(hook)
+
+    def gives_nan(self) -> None:
+        with torch.no_grad():
+            self._model.get_input_embeddings().weight[self.token_id] = torch.nan

@@ -1,0 +1,322 @@
+"""Where a generation ends, what is refused, and what it says it used."""
+
+import asyncio
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+
+from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
+from tests.models import VOCAB
+
+PROMPT = random_ids(10)
+
+
+def greedy(prompt: tuple[int, ...] = PROMPT, n: int = 30) -> tuple[int, ...]:
+    with engine() as running:
+        return running.run(request("reference", prompt, max_tokens=n))[0].token_ids
+
+
+def run(one: GenerationRequest, eos: frozenset[int] = frozenset(), **limits: float) -> Outcome:
+    with engine(eos=eos, limits=roomy(**limits)) as running:
+        return running.run(one)[0]
+
+
+def first_seen_late(tokens: tuple[int, ...]) -> tuple[int, int]:
+    """A token that has not been drawn before, and its place, which is not among the first."""
+    return next((token, i) for i, token in enumerate(tokens) if i > 3 and token not in tokens[:i])
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"prompt_ids": ()}, "prompt"),
+        ({"prompt_ids": (1, VOCAB)}, "prompt"),
+        ({"prompt_ids": (-1, 1)}, "prompt"),
+        ({"produced_ids": (VOCAB,)}, "produced_ids"),
+        ({"stop_token_ids": (VOCAB,)}, "stop_token_ids"),
+        ({"stop_token_ids": (-2,)}, "stop_token_ids"),
+    ],
+)
+def test_ids_outside_of_the_vocabulary_are_refused_by_name(
+    changes: dict[str, tuple[int, ...]], param: str
+) -> None:
+    outcome = run(replace(request("r", PROMPT), **changes))  # type: ignore[arg-type]
+    assert outcome.finish_reason is FinishReason.ERROR
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.param) == (ErrorKind.INVALID_REQUEST, param)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(temperature=-1),
+        SamplingParams(temperature=nan),
+        SamplingParams(temperature=inf),
+        SamplingParams(top_p=1.5),
+        SamplingParams(top_p=nan),
+        SamplingParams(min_p=-0.1),
+        SamplingParams(min_p=2),
+        SamplingParams(repetition_penalty=0),
+        SamplingParams(presence_penalty=inf),
+        SamplingParams(frequency_penalty=nan),
+        SamplingParams(logit_bias=((VOCAB, 1.0),)),
+        SamplingParams(logit_bias=((-1, 1.0),)),
+        SamplingParams(logit_bias=((1, nan),)),
+        SamplingParams(logprobs=-1),
+    ],
+    ids=str,
+)
+def test_sampling_that_can_not_be_honoured_is_refused_by_name(sampling: SamplingParams) -> None:
+    outcome = run(request("r", PROMPT, sampling))
+    assert outcome.error is not None
+    assert outcome.error.kind is ErrorKind.INVALID_REQUEST
+    neutral = SamplingParams()
+    assert outcome.error.param is not None
+    changed = getattr(sampling, outcome.error.param)
+    assert changed != getattr(neutral, outcome.error.param)
+
+
+def test_a_prompt_that_fills_the_context_is_refused_and_a_shorter_one_is_not() -> None:
+    full, shorter = random_ids(32), random_ids(31)
+    refused = run(request("r", full), context_length=32)
+    assert refused.error is not None
+    assert refused.error.kind is ErrorKind.CONTEXT_LENGTH
+    served = run(request("r", shorter, max_tokens=None), context_length=32)
+    assert (len(served.token_ids), served.finish_reason) == (1, FinishReason.LENGTH)
+
+
+def test_a_context_is_no_longer_than_the_pool_could_hold() -> None:
+    with engine(limits=roomy(n_pages=5)) as running:
+        assert running.core.context_length == 20
+        (outcome,) = running.run(request("r", PROMPT, max_tokens=None))
+    assert outcome.token_ids == greedy(n=10)
+
+
+def test_a_context_is_no_longer_than_the_models() -> None:
+    with engine(limits=roomy(n_pages=512, context_length=10_000)) as running:
+        assert running.core.context_length == 512
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 7])
+def test_a_generation_ends_at_its_limit(max_tokens: int) -> None:
+    outcome = run(request("r", PROMPT, max_tokens=max_tokens))
+    assert outcome.token_ids == greedy()[:max_tokens]
+    assert outcome.finish_reason is FinishReason.LENGTH
+    assert outcome.stop_token_id is None
+
+
+def test_no_tokens_may_be_asked_for() -> None:
+    outcome = run(request("r", PROMPT, max_tokens=0))
+    assert (outcome.token_ids, outcome.finish_reason) == ((), FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("max_tokens", [None, 22, 23, 1000])
+def test_a_generation_ends_at_the_end_of_the_context(max_tokens: int | None) -> None:
+    outcome = run(request("r", PROMPT, max_tokens=max_tokens), context_length=32)
+    assert outcome.token_ids == greedy()[:22]
+    assert outcome.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("kind", ["eos", "stop"])
+def test_an_end_token_ends_and_is_the_last_of_the_output(kind: str) -> None:
+    tokens = greedy()
+    token, place = first_seen_late(tokens)
+    if kind == "eos":
+        outcome = run(request("r", PROMPT, max_tokens=30), eos=frozenset({token}))
+    else:
+        outcome = run(request("r", PROMPT, max_tokens=30, stop_token_ids=[token]))
+    assert outcome.token_ids == tokens[: place + 1]
+    assert (outcome.finish_reason, outcome.stop_token_id) == (FinishReason.STOP, token)
+
+
+def test_an_end_token_at_the_limit_is_a_stop() -> None:
+    token, place = first_seen_late(greedy())
+    outcome = run(request("r", PROMPT, max_tokens=place + 1), eos=frozenset({token}))
+    assert (outcome.finish_reason, outcome.stop_token_id) == (FinishReason.STOP, token)
+
+
+def test_an_end_token_can_be_ignored_and_a_stop_token_can_not() -> None:
+    tokens = greedy()
+    token, place = first_seen_late(tokens)
+    ignoring = request("r", PROMPT, max_tokens=30, ignore_eos=True)
+    assert run(ignoring, eos=frozenset({token})).token_ids == tokens
+    stopped = run(replace(ignoring, stop_token_ids=(token,)), eos=frozenset({token}))
+    assert stopped.token_ids == tokens[: place + 1]
+
+
+def test_an_end_token_that_ends_the_prompt_ends_nothing() -> None:
+    outcome = run(request("r", PROMPT, max_tokens=3), eos=frozenset({PROMPT[-1]}))
+    assert outcome.token_ids[0] == greedy()[0]
+
+
+def test_an_end_token_beyond_the_vocabulary_is_of_no_account() -> None:
+    one = request("r", PROMPT, max_tokens=30, min_tokens=5)
+    outcome = run(one, eos=frozenset({VOCAB, VOCAB + 7}))
+    assert outcome.token_ids == greedy()
+
+
+@pytest.mark.parametrize("extra", [1, 5])
+def test_no_end_token_is_drawn_before_min_tokens(extra: int) -> None:
+    tokens = greedy()
+    token, place = first_seen_late(tokens)
+    with engine(eos=frozenset({token})) as running:
+        early = request("r", PROMPT, max_tokens=30, min_tokens=place)
+        assert running.run(early)[0].token_ids == tokens[: place + 1]
+        late = replace(early, min_tokens=place + extra)
+        (outcome,) = running.run(late)
+    assert outcome.token_ids[:place] == tokens[:place]
+    assert token not in outcome.token_ids[: place + extra]
+    assert len(outcome.token_ids) >= place + extra
+
+
+def test_min_tokens_count_what_an_earlier_replica_produced() -> None:
+    tokens = greedy()
+    token, place = first_seen_late(tokens)
+    one = request("r", PROMPT, max_tokens=30, min_tokens=place, produced_ids=tokens[: place - 1])
+    assert run(one, eos=frozenset({token})).token_ids == tokens[place - 1 : place + 1]
+
+
+@pytest.mark.parametrize("n_produced", [6, 7])
+def test_a_failover_of_a_request_at_its_limit_ends_at_once(n_produced: int) -> None:
+    one = request("r", PROMPT, max_tokens=6, produced_ids=greedy()[:n_produced])
+    outcome = run(one)
+    assert (outcome.token_ids, outcome.finish_reason) == ((), FinishReason.LENGTH)
+
+
+def test_a_failover_onto_a_shorter_context_ends_at_once() -> None:
+    one = request("r", PROMPT, max_tokens=None, produced_ids=greedy()[:25])
+    outcome = run(one, context_length=32)
+    assert (outcome.token_ids, outcome.finish_reason) == ((), FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("kind", ["eos", "stop"])
+def test_a_failover_of_a_request_that_had_drawn_its_end_ends_at_once(kind: str) -> None:
+    """The replica died between drawing the end token and saying that it was one."""
+    tokens = greedy()
+    token, place = first_seen_late(tokens)
+    one = request("r", PROMPT, max_tokens=30, produced_ids=tokens[: place + 1])
+    if kind == "stop":
+        one = replace(one, stop_token_ids=(token,))
+    outcome = run(one, eos=frozenset({token} if kind == "eos" else ()))
+    assert (outcome.token_ids, outcome.finish_reason) == ((), FinishReason.STOP)
+
+
+def test_a_failover_that_ignores_the_end_goes_on_behind_it() -> None:
+    tokens = greedy()
+    token, place = first_seen_late(tokens)
+    one = request("r", PROMPT, max_tokens=30, produced_ids=tokens[: place + 1], ignore_eos=True)
+    assert run(one, eos=frozenset({token})).token_ids == tokens[place + 1 :]
+
+
+def test_cached_tokens_of_a_failover_are_tokens_of_the_prompt() -> None:
+    tokens = greedy()
+    with engine() as running:
+        running.run(request("first", PROMPT, max_tokens=20))
+        one = request("again", PROMPT, max_tokens=30, produced_ids=tokens[:15])
+        (outcome,) = running.run(one)
+    assert outcome.token_ids == tokens[15:]
+    assert outcome.cached_tokens == len(PROMPT)
+
+
+def test_more_waiting_requests_than_allowed_are_refused_as_overload() -> None:
+    async def scenario(running: Engine) -> None:
+        running.gate.close()
+        names = ["runs", "waits", "waits too", "one too many"]
+        tasks = []
+        for name in names:
+            tasks.append(asyncio.create_task(running.follow(request(name, PROMPT, max_tokens=3))))
+            await asyncio.sleep(0)
+            running.gate.await_step()
+        refused = (await tasks.pop()).outcome
+        assert refused.error is not None
+        assert refused.error.kind is ErrorKind.OVERLOADED
+        running.gate.open()
+        for task in tasks:
+            assert (await task).outcome.finish_reason is FinishReason.LENGTH
+
+    with engine(limits=roomy(max_running=1, max_waiting=2)) as running:
+        asyncio.run(scenario(running))
+
+
+def test_usage_adds_up_also_when_tasks_are_preempted() -> None:
+    requests = [request(f"r{i}", random_ids(9, seed=i), max_tokens=20) for i in range(4)]
+    with engine(limits=roomy(n_pages=14)) as running:
+        outcomes = running.run_together(*requests)
+        stats = running.core.stats()
+    assert stats.preemptions > 0
+    assert stats.total_requests == 4
+    assert stats.prompt_tokens == 4 * 9
+    assert stats.tokens_generated == 4 * 20
+    assert stats.cached_tokens == sum(outcome.cached_tokens for outcome in outcomes)
+    assert (stats.active_requests, stats.waiting_requests, stats.pages_used) == (0, 0, 0)
+    assert stats.as_dict()["pages_total"] == 14
+
+
+def test_a_long_prompt_is_admitted_although_it_needs_the_whole_pool() -> None:
+    with engine(limits=roomy(n_pages=6)) as running:
+        outcomes = running.run_together(
+            request("small", PROMPT, max_tokens=8), request("large", random_ids(23), max_tokens=1)
+        )
+    assert [len(outcome.token_ids) for outcome in outcomes] == [8, 1]
+
+
+async def order_of_ends(running: Engine, *requests: GenerationRequest) -> list[str]:
+    """Ids of requests of one instant, in the order in which they end."""
+    order: list[str] = []
+
+    async def follow(one: GenerationRequest) -> None:
+        await running.follow(one)
+        order.append(one.request_id)
+
+    running.gate.close()
+    plug = asyncio.create_task(running.follow(request("plug", (1,), max_tokens=1)))
+    await asyncio.sleep(0)
+    running.gate.await_step()
+    tasks = [asyncio.create_task(follow(one)) for one in requests]
+    await asyncio.sleep(0)
+    running.gate.open()
+    await asyncio.gather(plug, *tasks)
+    return order
+
+
+@pytest.mark.parametrize("max_running", [2, 4])
+def test_preempted_requests_keep_their_place_in_the_queue(max_running: int) -> None:
+    requests = [request(f"r{i}", random_ids(10, seed=i), max_tokens=25) for i in range(4)]
+    with engine(limits=roomy(n_pages=12, max_running=max_running)) as running:
+        order = asyncio.run(order_of_ends(running, *requests))
+        assert running.core.stats().preemptions > 0
+    assert order == ["r0", "r1", "r2", "r3"]
+
+
+@pytest.mark.parametrize("max_batch_tokens", [16, 512])
+def test_a_request_is_not_admitted_into_pages_that_those_before_it_still_need(
+    max_batch_tokens: int,
+) -> None:
+    prompts = [request(f"r{i}", random_ids(30, seed=i), max_tokens=1) for i in range(3)]
+    with engine(limits=roomy(n_pages=12, max_batch_tokens=max_batch_tokens)) as running:
+        outcomes = running.run_together(*prompts)
+        assert running.core.stats().preemptions == 0
+    assert {outcome.finish_reason for outcome in outcomes} == {FinishReason.LENGTH}
+
+
+def test_a_long_prompt_does_not_hold_up_those_that_draw() -> None:
+    long, short = (
+        request("long", random_ids(90), max_tokens=1),
+        request("short", (1,), max_tokens=5),
+    )
+    with engine(limits=roomy(max_running=8, max_batch_tokens=8)) as running:
+        order = asyncio.run(order_of_ends(running, long, short))
+    assert order == ["short", "long"]
+
+
+def test_a_request_is_admitted_as_soon_as_another_has_computed_what_they_share() -> None:
+    """Alone they would need 18 pages."""
+    shared = random_ids(32)
+    first = request("first", shared + (1,), max_tokens=15)
+    second = request("second", shared + (2,), max_tokens=2)
+    with engine(limits=roomy(n_pages=14)) as running:
+        order = asyncio.run(order_of_ends(running, first, second))
+        assert running.core.stats().preemptions == 0
+    assert order == ["second", "first"]

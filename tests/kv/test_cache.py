@@ -1,0 +1,236 @@
+"""The whole cache against a model in which every slot knows the prefix it was computed for."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kv.cache import CacheShape, KVCache
+from kv.hashing import page_hashes
+
+MAX_TASKS, MAX_TOKENS = 4, 16
+token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=MAX_TOKENS)
+
+
+def small_cache(n_pages: int, page_size: int, **changes: int) -> KVCache:
+    sizes = {"max_tasks": MAX_TASKS, "max_tokens": MAX_TOKENS, **changes}
+    return KVCache(
+        CacheShape(
+            n_layers=1, n_pages=n_pages, page_size=page_size, n_kv_heads=1, head_dim=1, **sizes
+        )
+    )
+
+
+@dataclass
+class Running:
+    """A task of the model; a slot of a page holds the salt and tokens it depends on."""
+
+    salt: str
+    tokens: list[int]
+    n_computed: int = 0
+    hashes: list[bytes] = field(default_factory=list)
+
+    def slot(self, position: int) -> tuple[str, tuple[int, ...]]:
+        return self.salt, tuple(self.tokens[: position + 1])
+
+
+class KVCacheMachine(RuleBasedStateMachine):
+    @initialize(n_pages=st.integers(2, 12), page_size=st.integers(1, 3))
+    def start(self, n_pages: int, page_size: int) -> None:
+        self.cache = small_cache(n_pages, page_size)
+        self.page_size = page_size
+        self.slots: dict[tuple[int, int], object] = {}
+        self.tasks: dict[str, Running] = {}
+        self.n_started = 0
+
+    def _pick(self, data: st.DataObject) -> tuple[str, Running]:
+        task_id = data.draw(st.sampled_from(sorted(self.tasks)))
+        return task_id, self.tasks[task_id]
+
+    @rule(tokens=token_lists, salt=st.sampled_from(["", "other"]), spare=st.integers(0, 3))
+    @precondition(lambda self: len(self.tasks) < MAX_TASKS)
+    def admit(self, tokens: list[int], salt: str, spare: int) -> None:
+        self.n_started += 1
+        task_id = str(self.n_started)
+        task = Running(salt, tokens, hashes=page_hashes(tokens, self.page_size, salt))
+        pool, usable = self.cache.pool, task.hashes[: (len(tokens) - 1) // self.page_size]
+        known = pool.prefix_cache.match(usable)
+        kept = sum(pool.allocator.references(page) == 0 for page in known)
+        needed = self.cache.shape.pages_for(len(tokens)) - len(known) + kept + spare
+        before = pool.n_available
+        admitted = self.cache.allocate(task_id, task.hashes, len(tokens), spare)
+        assert admitted == (needed <= before)
+        if not admitted:
+            assert pool.n_available == before
+            assert task_id not in self.cache.table
+            return
+        task.n_computed = self.cache.cached_tokens(task_id)
+        assert task.n_computed == len(known) * self.page_size < len(tokens)
+        self.tasks[task_id] = task
+
+    @rule(data=st.data(), n=st.integers(1, 6))
+    @precondition(lambda self: self.tasks)
+    def compute(self, data: st.DataObject, n: int) -> None:
+        task_id, task = self._pick(data)
+        end = min(task.n_computed + n, len(task.tokens))
+        before, missing = self.cache.pool.n_available, self.cache.missing(task_id, end)
+        if not self.cache.extend(task_id, end):
+            assert missing > before
+            assert self.cache.pool.n_available == before
+            return
+        assert self.cache.missing(task_id, end) == 0
+        for position in range(task.n_computed, end):
+            self._write(task_id, task, position)
+        first, last = task.n_computed // self.page_size, end // self.page_size
+        self.cache.record(task_id, first, task.hashes[first:last])
+        task.n_computed = end
+
+    def _write(self, task_id: str, task: Running, position: int) -> None:
+        index, offset = divmod(position, self.page_size)
+        page = self.cache.table.page(task_id, index)
+        assert self.cache.pool.allocator.references(page) == 1, "a write to a shared page"
+        assert page not in self.cache.pool.prefix_cache, "a write to a page that can be found"
+        self.slots[page, offset] = task.slot(position)
+
+    @rule(data=st.data(), token=st.integers(0, 1))
+    @precondition(lambda self: self.tasks)
+    def draw_a_token(self, data: st.DataObject, token: int) -> None:
+        _, task = self._pick(data)
+        if task.n_computed == len(task.tokens) < MAX_TOKENS:
+            task.tokens.append(token)
+            task.hashes = page_hashes(task.tokens, self.page_size, task.salt)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tasks)
+    def adopt(self, data: st.DataObject) -> None:
+        task_id, task = self._pick(data)
+        if task.n_computed % self.page_size or task.n_computed == len(task.tokens):
+            return
+        cached = self.cache.cached_tokens(task_id)
+        first = task.n_computed // self.page_size
+        following = task.hashes[first : (len(task.tokens) - 1) // self.page_size]
+        n = self.cache.adopt(task_id, following) * self.page_size
+        task.n_computed += n
+        assert self.cache.cached_tokens(task_id) == cached + n
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tasks)
+    def free(self, data: st.DataObject) -> None:
+        task_id, _ = self._pick(data)
+        del self.tasks[task_id]
+        self.cache.free(task_id)
+        assert task_id not in self.cache.table
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tasks)
+    def forget(self, data: st.DataObject) -> None:
+        task_id, _ = self._pick(data)
+        self.cache.forget(task_id)
+        pages = self.cache.table.pages(task_id)
+        assert not any(page in self.cache.pool.prefix_cache for page in pages)
+
+    @invariant()
+    def what_a_task_has_computed_stands_in_its_pages(self) -> None:
+        for task_id, task in self.tasks.items():
+            assert self.cache.table.n_pages(task_id) == self.cache.shape.pages_for(task.n_computed)
+            for position in range(task.n_computed):
+                index, offset = divmod(position, self.page_size)
+                page = self.cache.table.page(task_id, index)
+                assert self.slots[page, offset] == task.slot(position)
+
+    @invariant()
+    def references_are_exact(self) -> None:
+        self.cache.check()
+        held = Counter(self.cache.table.references())
+        for page in range(self.cache.shape.n_pages):
+            assert self.cache.pool.allocator.references(page) == held[page]
+        assert self.cache.usage == len(held) / self.cache.shape.n_pages
+
+    def teardown(self) -> None:
+        for task_id in list(getattr(self, "tasks", ())):
+            self.cache.free(task_id)
+            self.cache.check()
+        if hasattr(self, "cache"):
+            assert self.cache.pool.n_used == 0
+
+
+TestKVCache = KVCacheMachine.TestCase
+TestKVCache.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+
+
+def run(cache: KVCache, task_id: str, tokens: list[int]) -> int:
+    """Computes a sequence; returns how many of its tokens were cached."""
+    hashes = page_hashes(tokens, cache.shape.page_size)
+    assert cache.allocate(task_id, hashes, len(tokens), 0)
+    first = cache.cached_tokens(task_id) // cache.shape.page_size
+    assert cache.extend(task_id, len(tokens))
+    cache.record(task_id, first, hashes[first:])
+    return cache.cached_tokens(task_id)
+
+
+def test_a_repeated_sequence_leaves_at_least_its_last_token_to_compute() -> None:
+    cache = small_cache(8, 2)
+    tokens = [1, 2, 3, 4, 5, 6]
+    assert run(cache, "first", tokens) == 0
+    assert run(cache, "second", tokens) == 4
+    assert run(cache, "longer", [*tokens, 7]) == 6
+
+
+def test_another_salt_finds_nothing() -> None:
+    cache = small_cache(8, 2)
+    run(cache, "first", [1, 2, 3, 4, 5])
+    assert cache.allocate("second", page_hashes([1, 2, 3, 4, 5], 2, "salt"), 5, 0)
+    assert cache.cached_tokens("second") == 0
+
+
+def test_a_task_is_not_admitted_when_spare_pages_would_be_taken() -> None:
+    cache = small_cache(4, 2)
+    assert not cache.allocate("task", [], 6, spare=2)
+    assert cache.allocate("task", [], 6, spare=1)
+
+
+def test_a_task_can_not_be_admitted_twice() -> None:
+    cache = small_cache(4, 2)
+    assert cache.allocate("task", [], 2, 0)
+    with pytest.raises(AssertionError, match="in the table already"):
+        cache.allocate("task", [], 2, 0)
+
+
+def test_check_notices_a_page_that_no_task_holds() -> None:
+    cache = small_cache(4, 2)
+    run(cache, "task", [1, 2, 3, 4])
+    cache.table.remove("task")
+    with pytest.raises(AssertionError):
+        cache.check()
+
+
+def test_check_notices_a_page_that_is_shared_but_counted_once() -> None:
+    cache = small_cache(8, 2)
+    run(cache, "first", [1, 2, 3])
+    run(cache, "second", [4, 5, 6])
+    cache.table.replace("second", 0, cache.table.page("first", 0))
+    with pytest.raises(AssertionError):
+        cache.check()
+
+
+def test_rows_of_the_table_are_padded_to_the_longest_with_pages_of_their_own() -> None:
+    cache = small_cache(8, 2)
+    run(cache, "other", [9, 9])  # holds the page that a careless padding would name
+    run(cache, "long", [1, 2, 3, 4, 5])
+    run(cache, "short", [6])
+    table = cache.table.rows(["short", "long"])
+    assert table.shape == (2, 3)
+    assert set(table[0].tolist()) == {cache.table.page("short", 0)}
+    assert table[1].tolist() == [cache.table.page("long", i) for i in range(3)]
+
+
+def test_rows_of_tasks_without_pages_are_empty() -> None:
+    cache = small_cache(8, 2)
+    assert cache.allocate("task", [], 5, 0)
+    assert cache.table.rows(["task"]).shape == (1, 0)
+    assert cache.table.rows([]).shape == (0, 0)
+    assert cache.table.rows([]).dtype == np.int64

@@ -1,0 +1,72 @@
+"""Page hashes name contents: a chain over parent, tokens and salt, without torch."""
+
+import subprocess
+import sys
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kv.hashing import DIGEST_BYTES, page_hash, page_hashes, root_hash
+
+tokens = st.lists(st.integers(0, 2**31), max_size=24)
+page_sizes = st.integers(1, 5)
+
+
+@given(tokens, page_sizes)
+def test_only_full_pages_have_hashes(ids: list[int], page_size: int) -> None:
+    assert len(page_hashes(ids, page_size)) == len(ids) // page_size
+
+
+@given(tokens, tokens, page_sizes)
+def test_a_longer_sequence_keeps_the_hashes_of_its_prefix(
+    ids: list[int], more: list[int], page_size: int
+) -> None:
+    short, long = page_hashes(ids, page_size), page_hashes(ids + more, page_size)
+    assert long[: len(short)] == short
+
+
+@given(tokens, page_sizes, st.data())
+def test_one_changed_token_changes_its_page_and_all_that_follow(
+    ids: list[int], page_size: int, data: st.DataObject
+) -> None:
+    assume(len(ids) >= page_size)
+    place = data.draw(st.integers(0, len(ids) // page_size * page_size - 1))
+    changed = [*ids[:place], ids[place] + 1, *ids[place + 1 :]]
+    before, after = page_hashes(ids, page_size), page_hashes(changed, page_size)
+    first = place // page_size
+    assert before[:first] == after[:first]
+    assert not set(before[first:]) & set(after[first:])
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=2))
+def test_equal_pages_behind_different_prefixes_differ(page: list[int]) -> None:
+    assert page_hashes([1, 2, *page], 2)[1] != page_hashes([3, 4, *page], 2)[1]
+    assert page_hashes([*page, *page], 2)[0] != page_hashes([*page, *page], 2)[1]
+
+
+@given(tokens, page_sizes, st.text(min_size=1))
+def test_a_salt_changes_every_hash(ids: list[int], page_size: int, salt: str) -> None:
+    assert not set(page_hashes(ids, page_size)) & set(page_hashes(ids, page_size, salt))
+
+
+@given(tokens, page_sizes, st.text())
+def test_hashing_page_by_page_gives_the_same_as_at_once(
+    ids: list[int], page_size: int, salt: str
+) -> None:
+    parent, hashes = root_hash(salt), []
+    for start in range(0, len(ids) - page_size + 1, page_size):
+        parent = page_hash(parent, ids[start : start + page_size])
+        hashes.append(parent)
+    assert hashes == page_hashes(ids, page_size, salt)
+
+
+def test_a_hash_is_the_same_in_every_process_and_has_128_bits() -> None:
+    assert DIGEST_BYTES * 8 >= 128
+    code = "from kv.hashing import page_hashes; print(page_hashes(range(4), 2, 's')[1].hex())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == page_hashes(range(4), 2, "s")[1].hex()
+
+
+def test_hashing_imports_neither_torch_nor_numpy() -> None:
+    code = "import sys, kv.hashing; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,130 @@
+"""Writing through a view and gathering back gives what a plain dense tensor would hold."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kv.cache import CacheShape, KVCache
+from kv.storage import Storage
+
+LAYERS, HEADS, DIM = 2, 2, 3
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows that hold `cached` tokens and then compute `new` more."""
+
+    page_size: int
+    cached: list[int]
+    new: list[int]
+
+
+@st.composite
+def ragged_batches(draw: st.DrawFn) -> Ragged:
+    n = draw(st.integers(1, 5))
+    return Ragged(
+        draw(st.integers(1, 5)),
+        draw(st.lists(st.integers(0, 12), min_size=n, max_size=n)),
+        draw(st.lists(st.integers(1, 9), min_size=n, max_size=n)),
+    )
+
+
+def cache_for(batch: Ragged) -> KVCache:
+    n_pages = sum(
+        -(-(cached + new) // batch.page_size)
+        for cached, new in zip(batch.cached, batch.new, strict=True)
+    )
+    return KVCache(
+        CacheShape(
+            n_layers=LAYERS,
+            n_pages=n_pages,
+            page_size=batch.page_size,
+            n_kv_heads=HEADS,
+            head_dim=DIM,
+            max_tasks=len(batch.new),
+            max_tokens=64,
+        )
+    )
+
+
+def write(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> torch.Tensor:
+    """Random keys for the new tokens of all layers, and their negatives as values."""
+    view = cache.bind(ids, np.array(total), np.array(new))
+    keys = torch.randn(LAYERS, sum(new), HEADS, DIM)
+    for layer in range(LAYERS):
+        view.write(layer, keys[layer], -keys[layer])
+    return keys
+
+
+@settings(deadline=None, max_examples=60)
+@given(ragged_batches(), st.randoms(use_true_random=False))
+def test_two_ragged_writes_gather_like_a_dense_tensor(batch: Ragged, random: object) -> None:
+    cache = cache_for(batch)
+    ids = [f"task{row}" for row in range(len(batch.new))]
+    for task_id, cached, new in zip(ids, batch.cached, batch.new, strict=True):
+        assert cache.allocate(task_id, [], cached + new, 0)
+    dense = torch.zeros(LAYERS, len(ids), 64, HEADS, DIM)
+    for before, lengths in (([0] * len(ids), batch.cached), (batch.cached, batch.new)):
+        total = [start + n for start, n in zip(before, lengths, strict=True)]
+        for task_id, n_tokens in zip(ids, total, strict=True):
+            assert cache.extend(task_id, n_tokens)
+        keys = torch.split(write(cache, ids, total, lengths), lengths, dim=1)
+        for row, (start, end) in enumerate(zip(before, total, strict=True)):
+            dense[:, row, start:end] = keys[row]
+    total_len = torch.tensor(total)
+    view = cache.bind(ids, np.array(total), np.array(batch.new))
+    for layer in range(LAYERS):
+        k, v = view.gather(layer)
+        assert k.shape[:2] == (len(ids), view.page_table.shape[1] * batch.page_size)
+        seen = torch.arange(k.shape[1]) < total_len[:, None]
+        assert torch.equal(k[seen], dense[layer, :, : k.shape[1]][seen])
+        assert torch.equal(v[seen], -k[seen])
+
+
+@settings(deadline=None, max_examples=40)
+@given(ragged_batches(), st.data())
+def test_a_selection_of_rows_gathers_what_the_batch_gathers_for_them(
+    batch: Ragged, data: st.DataObject
+) -> None:
+    cache = cache_for(batch)
+    ids = [f"task{row}" for row in range(len(batch.new))]
+    for task_id, new in zip(ids, batch.new, strict=True):
+        assert cache.allocate(task_id, [], new, 0)
+        assert cache.extend(task_id, new)
+    write(cache, ids, batch.new, batch.new)
+    view = cache.bind(ids, np.array(batch.new), np.array(batch.new))
+    rows = data.draw(st.lists(st.integers(0, len(ids) - 1), min_size=1, unique=True))
+    part = view.select(torch.tensor(rows))
+    longest = max(batch.new[row] for row in rows)
+    assert part.page_table.shape[1] == cache.shape.pages_for(longest)
+    for layer in range(LAYERS):
+        whole, some = view.gather(layer)[0], part.gather(layer)[0]
+        for place, row in enumerate(rows):
+            n = batch.new[row]
+            assert torch.equal(some[place, :n], whole[row, :n])
+
+
+@settings(deadline=None, max_examples=40)
+@given(ragged_batches())
+def test_behind_a_rows_end_stand_only_numbers_of_its_own(batch: Ragged) -> None:
+    """What is masked is still multiplied by 0, so another task's NaN must never be gathered."""
+    cache = cache_for(batch)
+    cache.storage.k.fill_(torch.nan)  # as tasks long gone may have left them
+    cache.storage.v.fill_(torch.nan)
+    ids = [f"task{row}" for row in range(len(batch.new))]
+    for task_id, new in zip(ids, batch.new, strict=True):
+        assert cache.allocate(task_id, [], new, 0)
+        assert cache.extend(task_id, new)
+    write(cache, ids, batch.new, batch.new)
+    view = cache.bind(ids, np.array(batch.new), np.array(batch.new))
+    for layer in range(LAYERS):
+        assert all(gathered.isfinite().all() for gathered in view.gather(layer))
+
+
+def test_page_bytes_are_what_a_page_takes_in_memory() -> None:
+    storage = Storage(2, 7, 4, 3, 5, dtype=torch.bfloat16)
+    taken = storage.k.nbytes + storage.v.nbytes
+    assert taken == 7 * Storage.page_bytes(2, 4, 3, 5, torch.bfloat16)
