@@ -1,0 +1,73 @@
+"""Batches of chats of like length, a function of (seed, step) alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from serve_app.demo.corpus import chats
+from serve_app.demo.vocabulary import encoded
+
+MAX_TOKENS = 1024  # of one chat
+STEPS_A_POOL = 128
+IGNORED = -100
+
+Row = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    ids: Tensor  # [rows, tokens]
+    targets: Tensor  # [rows, tokens], IGNORED where the loss does not look
+    tokens: int  # without padding
+
+
+def batches(
+    tokenizer: PreTrainedTokenizerFast, seed: int, start: int, tokens_a_step: int
+) -> Iterator[Batch]:
+    """Endless batches from step `start` on; each has `tokens_a_step` tokens, padding included."""
+    pool, skip = divmod(start, STEPS_A_POOL)
+    while True:
+        drawn = _pool(tokenizer, f"{seed} pool {pool}", tokens_a_step)
+        yield from (_batch(rows) for rows in drawn[skip:])
+        pool, skip = pool + 1, 0
+
+
+def _pool(tokenizer: PreTrainedTokenizerFast, seed: str, tokens_a_step: int) -> list[list[Row]]:
+    """STEPS_A_POOL groups of rows; sorting a whole pool by length leaves little padding."""
+    source, groups, rows = chats(seed), list[list[Row]](), list[Row]()
+    while len(groups) < STEPS_A_POOL:
+        drawn = encoded(tokenizer, list(islice(source, 8 * STEPS_A_POOL)))
+        rows += [row for row in drawn if len(row[0]) <= MAX_TOKENS]
+        groups = _grouped(sorted(rows, key=lambda row: len(row[0])), tokens_a_step)
+    Random(seed).shuffle(groups)
+    return groups[:STEPS_A_POOL]
+
+
+def _grouped(rows: list[Row], tokens_a_step: int) -> list[list[Row]]:
+    groups: list[list[Row]] = [[]]
+    for row in rows:
+        if groups[-1] and (len(groups[-1]) + 1) * _width(row) > tokens_a_step:
+            groups.append([])
+        groups[-1].append(row)
+    return groups
+
+
+def _width(row: Row) -> int:
+    """Rounded up: kernels are prepared for few shapes, and reused."""
+    return -(-len(row[0]) // 8) * 8
+
+
+def _batch(rows: list[Row]) -> Batch:
+    width = max(map(_width, rows))
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    targets = torch.full((len(rows), width), IGNORED)
+    for at, (row, mask) in enumerate(rows):
+        ids[at, : len(row)] = torch.tensor(row)
+        following = [i if m else IGNORED for i, m in zip(row[1:], mask[1:], strict=True)]
+        targets[at, : len(following)] = torch.tensor(following)
+    return Batch(ids, targets, sum(len(row) for row, _ in rows))
