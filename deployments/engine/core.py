@@ -9,12 +9,13 @@ from queue import SimpleQueue
 from transformers import PreTrainedModel
 
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import UnsupportedModelError, attach
+from deployments.engine.loader import attach
 from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
-from deployments.engine.runner import Row, Runner
+from deployments.engine.runner import Runner
 from deployments.engine.sampling import default_pipeline
 from deployments.engine.scheduler import EngineStats, InferenceScheduler
 from deployments.engine.task import make_task
+from deployments.engine.threads import one_thread
 from deployments.engine.validation import find_invalid
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
 from kv.cache import CacheShape, KVCache
@@ -26,7 +27,10 @@ GIB = 1 << 30
 
 
 class EngineCore:
-    """Owns a model, its cache and the thread that runs them."""
+    """Owns a model, its cache and the thread that runs them.
+
+    Raises UnsupportedModelError when the engine can't run the model.
+    """
 
     def __init__(
         self,
@@ -34,20 +38,18 @@ class EngineCore:
         eos_token_ids: frozenset[int],
         limits: EngineLimits,
     ) -> None:
-        config = model.config.get_text_config(decoder=True)
-        shape = cache_shape(model, limits)
-        attach(model, shape.max_tokens)
-        self.cache = KVCache(shape, dtype=model.dtype, device=model.device)
+        with one_thread() as threads:
+            shape = cache_shape(model, limits)
+            attach(model, shape.max_tokens)
+            self.cache = KVCache(shape, dtype=model.dtype, device=model.device)
         self.context_length = shape.max_tokens
-        self.vocab_size: int = config.vocab_size
+        self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
         self._limits = limits
         self._numbers = itertools.count()
-        runner = Runner(model, self.cache, default_pipeline())
-        try_out(runner, self.cache)
         self._scheduler = InferenceScheduler(
-            runner,
+            Runner(model, self.cache, default_pipeline(), threads),
             self.cache,
             max_running=limits.max_running,
             max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
@@ -133,29 +135,6 @@ class EngineCore:
                 ErrorKind.OVERLOADED, f"{self._limits.max_waiting} requests are waiting already"
             )
         return None
-
-
-def try_out(runner: Runner, cache: KVCache) -> None:
-    """Runs one token, so that a model that can't be served fails here and not its first user."""
-    request = GenerationRequest(request_id="try-out", prompt_ids=(0,))
-    task = make_task(request.request_id, request, _Nowhere(), frozenset(), 2)
-    cache.allocate(task.id, [], task.n_tokens, spare=0)
-    cache.extend(task.id, task.n_tokens)
-    try:
-        runner.run([Row(task, 1)])
-    except Exception as error:
-        raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
-    finally:
-        cache.free(task.id)
-
-
-class _Nowhere:
-    """A mailbox that nobody reads."""
-
-    loop = None
-
-    def put(self, event: TokenEvent) -> None:
-        pass
 
 
 def cache_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:

@@ -11,6 +11,7 @@ from transformers import (
 )
 
 from deployments.engine.attention import ATTENTION
+from deployments.engine.threads import one_thread
 
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
 
@@ -28,10 +29,11 @@ def load_model(
     """
     config = AutoConfig.from_pretrained(path)
     check_supported(config)
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        path, dtype=dtype or default_dtype(device), device_map=None
-    )
-    return model.to(device).eval()
+    with one_thread():
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype or default_dtype(device), device_map=None
+        )
+        return model.to(device).eval()
 
 
 def attach(model: PreTrainedModel, context_length: int) -> None:

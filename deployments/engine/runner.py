@@ -8,8 +8,10 @@ import torch
 from transformers import PreTrainedModel
 
 from deployments.engine.attention import plan_attention
+from deployments.engine.loader import UnsupportedModelError
 from deployments.engine.sampling import Sample, SamplingPipeline
-from deployments.engine.task import Task
+from deployments.engine.task import Task, make_task
+from deployments.wire import GenerationRequest, TokenEvent
 from kv.cache import KVCache
 
 
@@ -29,11 +31,32 @@ class Row:
 class Runner:
     """Owns the model. Never decides what runs."""
 
-    def __init__(self, model: PreTrainedModel, cache: KVCache, pipeline: SamplingPipeline) -> None:
+    def __init__(
+        self, model: PreTrainedModel, cache: KVCache, pipeline: SamplingPipeline, threads: int
+    ) -> None:
         self._model = model
         self._cache = cache
         self._pipeline = pipeline
         self._device = cache.storage.k.device
+        self._threads = threads
+
+    def start(self) -> None:
+        """To be called on the thread that will `run`, which then has the arithmetic's threads.
+
+        Runs one token, so that a model that can't be served fails here and not its first user:
+        raises UnsupportedModelError.
+        """
+        torch.set_num_threads(self._threads)
+        request = GenerationRequest(request_id="start", prompt_ids=(0,))
+        task = make_task(request.request_id, request, _Nowhere(), frozenset(), 2)
+        self._cache.allocate(task.id, [], task.n_tokens, spare=0)
+        self._cache.extend(task.id, task.n_tokens)
+        try:
+            self.run([Row(task, 1)])
+        except Exception as error:
+            raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
+        finally:
+            self._cache.free(task.id)
 
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[Sample | None]:
@@ -63,3 +86,12 @@ class Runner:
 
     def _tensor(self, array: np.typing.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+class _Nowhere:
+    """A mailbox that nobody reads."""
+
+    loop = None
+
+    def put(self, event: TokenEvent) -> None:
+        pass

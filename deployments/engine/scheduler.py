@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 
 from deployments.engine.mailbox import Mailbox, deliver
@@ -82,8 +83,12 @@ class InferenceScheduler:
         self._stopping = False
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
         self._busy_since: float | None = None
-        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._serve, args=(started,), name="engine", daemon=True
+        )
         self._thread.start()
+        started.result()
 
     def add(self, task: Task) -> None:
         """Accepts a task: from here on it gets exactly one terminal event, whatever happens."""
@@ -126,7 +131,13 @@ class InferenceScheduler:
             cache_usage=self._cache.usage,
         )
 
-    def _serve(self) -> None:
+    def _serve(self, started: "Future[None]") -> None:
+        try:
+            self._runner.start()
+        except Exception as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
         try:
             while not self._stopping:
                 self._receive()

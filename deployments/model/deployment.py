@@ -38,9 +38,10 @@ MAX_TOMBSTONES = 10_000
 )
 class Model:
     def __init__(self, settings: ModelSettings) -> None:
-        # The engine shares its cores with ingresses and proxies: threads that spin would stall
-        # them, and be stalled, for whole scheduler quanta. OpenMP reads this when torch loads it.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # With no core left for ingresses and proxies, threads that spin would stall them, and be
+        # stalled, for whole scheduler quanta. OpenMP reads this when torch loads it.
+        if int(os.environ.get("OMP_NUM_THREADS", "1")) >= (os.cpu_count() or 1):
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         # Not at the top: the router imports this module and must stay free of torch.
         from deployments.model.loading import load_engine
 

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import default_dtype, load_model
+from deployments.engine.threads import one_thread
 from deployments.wire import GenerationRequest, SamplingParams
 
 SHAPES = {
@@ -59,7 +60,8 @@ def memory_bandwidth() -> float:
 
 def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> float:
     """Median milliseconds between tokens of `rows` sequences that run together."""
-    prompts = torch.randint(0, core.vocab_size, (rows, context)).tolist()
+    with one_thread():
+        prompts = torch.randint(0, core.vocab_size, (rows, context)).tolist()
     requests = [
         GenerationRequest(
             request_id=uuid.uuid4().hex,
@@ -86,22 +88,26 @@ def main(arguments: argparse.Namespace) -> None:
         model = load_model(arguments.model, dtype=dtype)
     else:
         config = SHAPES[arguments.shape]
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        with one_thread():
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
     weight_bytes = sum(p.nbytes for p in model.parameters())
+    core = EngineCore(model, frozenset(), EngineLimits())
+    steps = {
+        rows: decode_step_ms(core, rows, arguments.context, arguments.steps)
+        for rows in track(arguments.rows, "decoding", transient=True)
+    }
+    core.shutdown()
     bandwidth = memory_bandwidth()
     floor = weight_bytes / bandwidth * 1e3
-    core = EngineCore(model, frozenset(), EngineLimits())
     table = Table(
         title=f"{weight_bytes / 1e6:.0f} MB of weights, {dtype}, {arguments.threads} threads, "
         f"context {arguments.context}, {bandwidth / 1e9:.1f} GB/s"
     )
     for column in ("rows", "step ms", "floor ms", "step / floor", "tok/s"):
         table.add_column(column, justify="right")
-    for rows in track(arguments.rows, "decoding", transient=True):
-        step = decode_step_ms(core, rows, arguments.context, arguments.steps)
+    for rows, step in steps.items():
         figures = (step, floor, step / floor, rows / step * 1e3)
         table.add_row(str(rows), *(f"{figure:.2f}" for figure in figures))
-    core.shutdown()
     Console(width=100).print(table)
 
 
