@@ -47,7 +47,8 @@ async def complete(client: openai.AsyncOpenAI, load: Load, seed: int) -> Sample:
         temperature=0,
         stream=True,
         stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True},
+        # Every token is to be seen: one without text would look like a long gap.
+        extra_body={"ignore_eos": True, "skip_special_tokens": False},
     )
     async for chunk in stream:
         now = time.perf_counter()
