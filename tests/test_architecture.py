@@ -42,7 +42,7 @@ FORBIDDEN = {
 
 def imports(path: Path) -> set[str]:
     """Modules that a file names in its imports, those inside functions too."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
