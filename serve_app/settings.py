@@ -1,5 +1,6 @@
 """What `serve.yaml` may say under `args`, checked once at start."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,8 @@ from deployments.model.settings import ModelSettings
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
 DEMO_NAME = "manta-demo"
+LIMITS = EngineLimits()
+LIMIT_FIELDS = fields(EngineLimits)
 
 
 class Arguments(BaseModel):
@@ -21,40 +24,37 @@ class Arguments(BaseModel):
 class RouterArguments(Arguments):
     """Of the application `router`; EngineLimits and ModelSettings say what they mean."""
 
-    model: str | None = Field(None, description="Directory or hub id; the demo model without it")
-    name: str | None = Field(None, description="What clients call it; from `model` without it")
-    num_replicas: int = Field(1, ge=1)
-    num_cpus: float | None = Field(None, gt=0)
-    num_gpus: float | None = Field(None, ge=0)
+    model: str | None = Field(
+        default=None, description="Directory or hub id; the demo model without it"
+    )
+    name: str | None = Field(
+        default=None, description="What clients call it; from `model` without it"
+    )
+    num_replicas: int = Field(default=1, ge=1)
+    num_cpus: float | None = Field(default=None, gt=0)
+    num_gpus: float | None = Field(default=None, ge=0)
     dtype: Literal["bfloat16", "float16", "float32"] | None = None
-    page_size: int = Field(16, ge=1, le=1024)
-    n_pages: int | None = Field(None, ge=2)
-    kv_gib: float = Field(1.0, gt=0)
-    context_length: int | None = Field(None, ge=2)
-    max_running: int = Field(64, ge=1)
-    max_batch_tokens: int = Field(512, ge=1)
-    max_waiting: int = Field(1024, ge=0)
-    max_stuck_s: float = Field(120.0, gt=0)
+    page_size: int = Field(default=LIMITS.page_size, ge=1, le=1024)
+    n_pages: int | None = Field(default=LIMITS.n_pages, ge=2)
+    kv_gib: float = Field(default=LIMITS.kv_gib, gt=0)
+    context_length: int | None = Field(default=LIMITS.context_length, ge=2)
+    max_running: int = Field(default=LIMITS.max_running, ge=1)
+    max_batch_tokens: int = Field(default=LIMITS.max_batch_tokens, ge=1)
+    max_waiting: int = Field(default=LIMITS.max_waiting, ge=1)
+    max_stuck_s: float = Field(default=LIMITS.max_stuck_s, gt=0)
 
     def model_settings(self) -> ModelSettings:
         """Raises ValueError for a model that can't be there."""
-        path = str(DEMO_MODEL) if self.model is None else _resolve(self.model)
+        own_name = DEMO_NAME if self.model is None else _name(self.model)
         return ModelSettings(
-            name=self.name or (DEMO_NAME if self.model is None else _name(self.model)),
-            path=path,
+            name=self.name or own_name,
+            path=str(DEMO_MODEL) if self.model is None else _resolve(self.model),
             num_replicas=self.num_replicas,
             num_cpus=self.num_cpus,
             num_gpus=self.num_gpus,
             dtype=self.dtype,
             limits=EngineLimits(
-                page_size=self.page_size,
-                n_pages=self.n_pages,
-                kv_gib=self.kv_gib,
-                context_length=self.context_length,
-                max_running=self.max_running,
-                max_batch_tokens=self.max_batch_tokens,
-                max_waiting=self.max_waiting,
-                max_stuck_s=self.max_stuck_s,
+                **{field.name: getattr(self, field.name) for field in LIMIT_FIELDS}
             ),
         )
 
@@ -62,8 +62,10 @@ class RouterArguments(Arguments):
 class IngressArguments(Arguments):
     """Of an ingress application."""
 
-    keep_alive_s: float = Field(15.0, gt=0, description="Silence before a comment on a stream")
-    max_body_bytes: int = Field(32 << 20, ge=1)
+    keep_alive_s: float = Field(
+        default=15.0, gt=0, description="Silence before a comment on a stream"
+    )
+    max_body_bytes: int = Field(default=32 << 20, ge=1)
 
 
 def _resolve(model: str) -> str:
