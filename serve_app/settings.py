@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.engine.limits import EngineLimits
+from deployments.ingress.body import BODY_LIMIT
+from deployments.ingress.handler import KEEP_ALIVE_S
 from deployments.model.settings import ModelSettings
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
@@ -59,13 +61,13 @@ class RouterArguments(Arguments):
         )
 
 
-class IngressArguments(Arguments):
-    """Of an ingress application."""
+class OpenAIArguments(Arguments):
+    """Of the application `openai`."""
 
     keep_alive_s: float = Field(
-        default=15.0, gt=0, description="Silence before a comment on a stream"
+        default=KEEP_ALIVE_S, gt=0, description="Silence before a comment on a stream"
     )
-    max_body_bytes: int = Field(default=32 << 20, ge=1)
+    max_body_bytes: int = Field(default=BODY_LIMIT, ge=1)
 
 
 def _resolve(model: str) -> str:

@@ -1,6 +1,7 @@
 """A real `serve run` for tests: its own ports, its own Ray, its own folders, and nothing left."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -62,7 +63,7 @@ class Server:
                 start_new_session=True,
             )
         try:
-            self.eventually(self._is_ready, START_S)
+            self.eventually(self.is_ready, START_S)
         except BaseException:
             self._stop()
             raise
@@ -79,10 +80,11 @@ class Server:
         answer = httpx.get(f"{self.url}/stats", timeout=30).json()
         return sum(replica["pages_used"] for replica in answer["replicas"])
 
-    def kill_model(self) -> None:
-        """Kills the model's replica as a crash would."""
+    def kill(self, deployment: str) -> None:
+        """Kills a deployment's only replica as a crash would."""
+        named = re.compile(rf"^ray::ServeReplica:[^:]*:{deployment}(\.|$)")  # with what it runs
         commands = processes_of_session(self._process.pid).items()
-        pids = [pid for pid, command in commands if command.endswith(":Model")]
+        pids = [pid for pid, command in commands if named.search(command)]
         assert len(pids) == 1, f"replicas: {pids}"
         os.kill(pids[0], signal.SIGKILL)
 
@@ -94,7 +96,7 @@ class Server:
                 raise AssertionError(f"not within {seconds} s:\n{self.log.read_text()[-8000:]}")
             time.sleep(0.05)
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             health = httpx.get(f"{self.url}/health", timeout=5)
             models = httpx.get(f"{self.url}/v1/models", timeout=5)

@@ -1,24 +1,35 @@
-"""A replica dies while it answers."""
+"""A part of the graph dies, or is asked for too much."""
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import openai
+import pytest
 
 from tests.e2e.server import Server
 
+SETTINGS = {"name": "tiny", "dtype": "float32", "num_cpus": 1, "max_running": 2, "max_waiting": 4}
 
-def test_a_stream_outlives_the_replica_that_began_it(checkpoint: Path, tmp_path: Path) -> None:
-    settings = {"model": str(checkpoint), "name": "tiny", "dtype": "float32", "num_cpus": 1}
-    with Server(tmp_path, settings) as server:
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-        request = {
-            "model": "tiny",
-            "prompt": "Once upon a time",
-            "max_tokens": 1200,
-            "temperature": 0.8,
-            "seed": 11,
-            "extra_body": {"ignore_eos": True},
-        }
+
+@pytest.fixture(scope="module")
+def own_server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("failover")
+    with Server(folder, {"model": str(checkpoint), **SETTINGS}) as running:
+        yield running
+
+
+def test_a_stream_outlives_the_replica_that_began_it(own_server: Server) -> None:
+    request = {
+        "model": "tiny",
+        "prompt": "Once upon a time",
+        "max_tokens": 1200,
+        "temperature": 0.8,
+        "seed": 11,
+        "extra_body": {"ignore_eos": True},
+    }
+    with openai.OpenAI(base_url=f"{own_server.url}/v1", api_key="none", max_retries=0) as client:
         undisturbed = client.completions.create(**request)  # type: ignore[call-overload]
         stream = client.completions.create(  # type: ignore[call-overload]
             **request, stream=True, stream_options={"include_usage": True}
@@ -27,8 +38,41 @@ def test_a_stream_outlives_the_replica_that_began_it(checkpoint: Path, tmp_path:
         for chunk in stream:
             chunks.append(chunk)
             if len(chunks) == 20:
-                server.kill_model()
-        client.close()
+                own_server.kill("Model")
     text = "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
     assert text == undisturbed.choices[0].text
     assert chunks[-1].usage.completion_tokens == undisturbed.usage.completion_tokens == 1200
+    own_server.eventually(own_server.is_ready)
+
+
+def test_requests_are_answered_while_the_router_is_down(own_server: Server) -> None:
+    def ask() -> httpx.Response:
+        body = {"prompt": "abc", "max_tokens": 5}
+        return httpx.post(f"{own_server.url}/v1/completions", json=body, timeout=60)
+
+    assert ask().status_code == 200
+    own_server.kill("Router")
+    assert [ask().status_code for _ in range(4)] == [200] * 4
+    own_server.eventually(own_server.is_ready)
+
+
+def test_what_is_too_much_is_refused_and_what_is_accepted_finishes(own_server: Server) -> None:
+    async def ask(client: httpx.AsyncClient, number: int) -> httpx.Response:
+        body = {"prompt": f"{number}", "max_tokens": 200, "ignore_eos": True}
+        return await client.post(f"{own_server.url}/v1/completions", json=body, timeout=120)
+
+    async def ask_all() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(limits=limits) as client:
+            return await asyncio.gather(*(ask(client, number) for number in range(40)))
+
+    answers = asyncio.run(ask_all())
+    refused = [answer for answer in answers if answer.status_code == 429]
+    served = [answer for answer in answers if answer.status_code == 200]
+    assert len(refused) + len(served) == 40
+    assert refused
+    assert all(answer.headers["retry-after"] for answer in refused)
+    assert all(answer.json()["error"]["code"] == "overloaded" for answer in refused)
+    assert len(served) >= SETTINGS["max_running"] + SETTINGS["max_waiting"]  # type: ignore[operator]
+    assert all(answer.json()["usage"]["completion_tokens"] == 200 for answer in served)
+    own_server.eventually(lambda: own_server.pages_used() == 0)
