@@ -16,6 +16,7 @@ class ErrorKind(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     OVERLOADED = "overloaded"
+    MODEL_REPLACED = "model_replaced"
     UNAVAILABLE = "unavailable"
     TIMEOUT = "timeout"
     INTERNAL = "internal"
@@ -121,6 +122,7 @@ class ModelCard:
     """What an ingress must know of a model to turn text into ids and back, without its files."""
 
     name: str
+    version: str  # changes with anything that changes ids, text or limits
     created: int  # Unix seconds
     context_length: int  # prompt and output together
     vocab_size: int
@@ -139,8 +141,6 @@ class ReplicaLoad:
     replica_id: str
     running: int
     waiting: int
-    pages_used: int
-    pages_total: int
 
 
 class ModelState(StrEnum):

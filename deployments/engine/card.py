@@ -1,6 +1,8 @@
 """Describes a loaded model to those who turn text into its ids."""
 
 import time
+from dataclasses import replace
+from hashlib import blake2b
 
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,9 +25,10 @@ def make_card(
     template = tokenizer.chat_template
     if isinstance(template, dict):
         template = template.get("default")
-    return ModelCard(
+    card = ModelCard(
         name=name,
-        created=int(time.time()),
+        version="",
+        created=0,
         context_length=core.context_length,
         vocab_size=core.vocab_size,
         page_size=core.cache.shape.page_size,
@@ -39,6 +42,8 @@ def make_card(
         eos_token_ids=tuple(sorted(core.eos_token_ids)),
         sampling=default_sampling(model.generation_config),
     )
+    version = blake2b(repr(card).encode(), digest_size=8).hexdigest()
+    return replace(card, version=version, created=int(time.time()))
 
 
 def default_sampling(config: GenerationConfig | None) -> SamplingParams:

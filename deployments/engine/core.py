@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
 from queue import SimpleQueue
 
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import attach
+from deployments.engine.loader import UnsupportedModelError, attach
 from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.runner import Runner
 from deployments.engine.sampling import default_pipeline
@@ -59,7 +59,7 @@ class EngineCore:
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence. Leaving the generator ends the task and frees its pages."""
         mailbox = LoopMailbox()
-        task_id = self._submit(request, mailbox)
+        task_id = self._submit(request, mailbox, bounded=True)
         last = None
         try:
             async with aclosing(mailbox.events()) as events:
@@ -72,12 +72,13 @@ class EngineCore:
     def run(
         self, requests: Sequence[GenerationRequest]
     ) -> Generator[tuple[int, TokenEvent], None, None]:
-        """Events of several sequences, by number, for a plain thread."""
+        """Events of several sequences, by number, for a plain thread; as many as it likes."""
         events: SimpleQueue[tuple[int, TokenEvent]] = SimpleQueue()
         running: dict[int, str] = {}
         try:
             for index, request in enumerate(requests):
-                running[index] = self._submit(request, ThreadMailbox(index, events))
+                mailbox = ThreadMailbox(index, events)
+                running[index] = self._submit(request, mailbox, bounded=False)
             while running:
                 index, event = events.get()
                 if event.finish_reason is not None:
@@ -105,11 +106,14 @@ class EngineCore:
         """Ends every task and the thread; idempotent."""
         self._scheduler.stop()
 
-    def _submit(self, request: GenerationRequest, mailbox: Mailbox) -> str:
-        """The id of the new task, by which it alone can be aborted."""
+    def _submit(self, request: GenerationRequest, mailbox: Mailbox, *, bounded: bool) -> str:
+        """The id of the new task, by which it alone can be aborted.
+
+        `bounded` refuses it when too many wait already.
+        """
         # A request may come again while its first task has not been seen to end.
         task_id = f"{request.request_id}#{next(self._numbers)}"
-        if error := self._refusal(request):
+        if error := self._refusal(request) or (self._overload() if bounded else None):
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=error))
             return task_id
         task = make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
@@ -130,11 +134,13 @@ class EngineCore:
                 f"the prompt has {len(prompt)} tokens; the context of {self.context_length} tokens "
                 "must hold it and at least one more",
             )
-        if self._scheduler.n_waiting >= self._limits.max_waiting:
-            return RequestError(
-                ErrorKind.OVERLOADED, f"{self._limits.max_waiting} requests are waiting already"
-            )
         return None
+
+    def _overload(self) -> RequestError | None:
+        limit = self._limits.max_waiting
+        if self._scheduler.n_waiting < limit:
+            return None
+        return RequestError(ErrorKind.OVERLOADED, f"{limit} requests are waiting already")
 
 
 def cache_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
@@ -144,10 +150,14 @@ def cache_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
     head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
     layers: int = config.num_hidden_layers
     page_size = limits.page_size
-    context = min(limits.context_length or 1 << 60, config.max_position_embeddings)
+    context = _context_length(config, limits)
     useful = limits.max_running * -(-context // page_size)
     page_bytes = Storage.page_bytes(layers, page_size, kv_heads, head_dim, model.dtype)
     n_pages = limits.n_pages or min(useful, int(limits.kv_gib * GIB) // page_bytes)
+    if n_pages < 2:
+        raise ValueError(f"kv_gib: {limits.kv_gib} GiB hold {n_pages} pages of {page_bytes} bytes")
+    if limits.context_length and context > n_pages * page_size:
+        raise ValueError(f"context_length: {context} tokens do not fit into {n_pages} pages")
     return CacheShape(
         n_layers=layers,
         n_pages=n_pages,
@@ -157,3 +167,13 @@ def cache_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
         max_tasks=limits.max_running,
         max_tokens=min(context, n_pages * page_size),
     )
+
+
+def _context_length(config: PretrainedConfig, limits: EngineLimits) -> int:
+    """Raises UnsupportedModelError, or ValueError for more than the model was made for."""
+    longest: int | None = getattr(config, "max_position_embeddings", None)
+    if longest is None:
+        raise UnsupportedModelError(f"{config.model_type} does not say how long its context is")
+    if (limits.context_length or 0) > longest:
+        raise ValueError(f"context_length: the model was made for {longest} tokens")
+    return limits.context_length or longest

@@ -74,6 +74,7 @@ class InferenceScheduler:
         self._max_batch_tokens = max_batch_tokens
         self._closing = threading.Lock()
         self._closed = False
+        self._n_arriving = 0  # tasks in the inbox
         self._inbox: queue.SimpleQueue[Task | str | None] = queue.SimpleQueue()
         self._waiting: deque[Task] = deque()
         self._running: list[Task] = []  # oldest first
@@ -94,6 +95,7 @@ class InferenceScheduler:
         """Accepts a task: from here on it gets exactly one terminal event, whatever happens."""
         with self._closing:
             if not self._closed:
+                self._n_arriving += 1
                 self._inbox.put(task)
                 return
         deliver([(task.mailbox, STOPPED)])
@@ -109,7 +111,7 @@ class InferenceScheduler:
 
     @property
     def n_waiting(self) -> int:
-        return len(self._waiting) + self._inbox.qsize()
+        return len(self._waiting) + self._n_arriving
 
     @property
     def alive(self) -> bool:
@@ -164,6 +166,8 @@ class InferenceScheduler:
             elif isinstance(message, Task):
                 self._stats.total_requests += 1
                 self._waiting.append(message)
+                with self._closing:
+                    self._n_arriving -= 1
             else:
                 self._cancel(message)
 
@@ -188,7 +192,7 @@ class InferenceScheduler:
     def _admit(self, task: Task, spare: int) -> bool:
         """Pages for a waiting task beside `spare` ones; a look at each, unless it must be vain."""
         room = self._cache.pool.n_available - spare
-        if self._must_fail(task, room):
+        if self._still_blocked(task, room):
             return False
         hashes = task.hash_pages(self._cache.shape.page_size)
         admitted = self._cache.allocate(task.id, hashes, task.n_tokens, spare)
@@ -196,7 +200,7 @@ class InferenceScheduler:
         self._blocked = None if admitted else Blocked(task, room, next_page)
         return admitted
 
-    def _must_fail(self, task: Task, room: int) -> bool:
+    def _still_blocked(self, task: Task, room: int) -> bool:
         blocked = self._blocked
         if blocked is None or blocked.task is not task or room > blocked.room:
             return False

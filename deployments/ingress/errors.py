@@ -43,6 +43,7 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
     ErrorKind.UNSUPPORTED_MEDIA_TYPE: ErrorRow(415, CALLER, "unsupported_media_type"),
     ErrorKind.OVERLOADED: ErrorRow(429, "rate_limit_error", "overloaded", RETRY_SOON),
     ErrorKind.UNAVAILABLE: ErrorRow(503, SERVER, "service_unavailable", RETRY_LATER),
+    ErrorKind.MODEL_REPLACED: ErrorRow(503, SERVER, "model_replaced", RETRY_SOON),
     ErrorKind.TIMEOUT: ErrorRow(504, SERVER, "timeout"),
     ErrorKind.INTERNAL: ErrorRow(500, SERVER, "internal_error"),
 }

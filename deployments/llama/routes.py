@@ -1,7 +1,9 @@
 """What is said of the server as a whole: health, statistics, metrics, lists of models."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,6 +17,9 @@ from deployments.wire import ModelState, ModelStatus, Refused, RequestError
 
 # Applications and deployments, beside the models', whose replicas keep metrics.
 INGRESSES = (("openai", "openai"),)
+ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
+HEALTHY = {"status": "ok", "model_loaded": True}
+Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
 SEED_STATS = ("active_requests", "waiting_requests", "total_requests", "tokens_generated")
 
 
@@ -41,12 +46,14 @@ class ServerRoutes:
     async def health(self, request: Request) -> Response:
         """200 while some model answers."""
         try:
-            statuses = await self._fleet.statuses()
+            statuses = await self._fleet.statuses(ROUTER_TIMEOUT_S)
         except Refused as refusal:
+            if await self._fleet.is_serving():
+                return JSONResponse(HEALTHY)
             body = {"status": "error", "model_loaded": False, "message": refusal.error.message}
-            return JSONResponse(body, 503)
+            return JSONResponse(body, 503, headers={"retry-after": "1"})
         if any(status.state is ModelState.READY for status in statuses):
-            return JSONResponse({"status": "ok", "model_loaded": True})
+            return JSONResponse(HEALTHY)
         message = "; ".join(_describe(status) for status in statuses)
         failed = all(status.state is ModelState.FAILED for status in statuses)
         status = "error" if failed else "loading"
@@ -55,10 +62,14 @@ class ServerRoutes:
 
     async def stats(self, request: Request) -> Response:
         """The sum over all replicas, and each replica by itself."""
+        models = [s for s in await self._fleet.statuses() if s.state is ModelState.READY]
+        answers = await asyncio.gather(
+            *(self._fleet.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
+        )
         replicas = [
-            {"model": status.name, **stats}
-            for status in await self._fleet.statuses()
-            for stats in await self._fleet.broadcast(status.application, MODEL_DEPLOYMENT, "stats")
+            {"model": model.name, **stats}
+            for model, of_model in zip(models, answers, strict=True)
+            for stats in of_model
             if isinstance(stats, dict)
         ]
         total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in SEED_STATS}
@@ -71,11 +82,12 @@ class ServerRoutes:
         """Prometheus text of the whole graph."""
         sources = list(INGRESSES)
         with suppress(Refused):  # without a router the ingresses still have something to say
-            statuses = await self._fleet.statuses()
-            sources += [(status.application, MODEL_DEPLOYMENT) for status in statuses]
-        parts: list[tuple[Mapping[str, str], list[Family]]] = []
-        for application, deployment in sources:
-            parts += await self._fleet.broadcast(application, deployment, "samples")  # type: ignore[arg-type]
+            ready = [s for s in await self._fleet.statuses() if s.state is ModelState.READY]
+            sources += [(status.application, MODEL_DEPLOYMENT) for status in ready]
+        answers = await asyncio.gather(
+            *(self._fleet.broadcast(*source, "samples") for source in sources)
+        )
+        parts = cast(list[Part], [part for of_source in answers for part in of_source])
         return Response(render(parts), media_type=CONTENT_TYPE)
 
     async def list_models(self, request: Request) -> Response:

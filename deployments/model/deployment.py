@@ -9,6 +9,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 
+import ray
 from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.config import RequestRouterConfig
@@ -19,7 +20,14 @@ from deployments.ingress.metrics import Family
 from deployments.model.metrics import engine_families
 from deployments.model.pin import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.wire import FinishReason, GenerationRequest, ReplicaLoad, TokenEvent
+from deployments.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    ReplicaLoad,
+    RequestError,
+    TokenEvent,
+)
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
@@ -40,7 +48,7 @@ class Model:
     def __init__(self, settings: ModelSettings) -> None:
         # With no core left for ingresses and proxies, threads that spin would stall them, and be
         # stalled, for whole scheduler quanta. OpenMP reads this when torch loads it.
-        if int(os.environ.get("OMP_NUM_THREADS", "1")) >= (os.cpu_count() or 1):
+        if int(os.environ.get("OMP_NUM_THREADS", "1")) >= len(os.sched_getaffinity(0)):
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         # Not at the top: the router imports this module and must stay free of torch.
         from deployments.model.loading import load_engine
@@ -55,9 +63,15 @@ class Model:
         self._tombstones: OrderedDict[str, None] = OrderedDict()
 
     async def generate(
-        self, pin: str | None, request: GenerationRequest
+        self, pin: str | None, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Events of one sequence. `pin` is for PinRouter alone."""
+        """Events of one sequence, whose ids were made by the card of this version.
+
+        `pin` is for PinRouter alone.
+        """
+        if version != self._engine.card.version:
+            yield failed("The model was replaced; try again", ErrorKind.MODEL_REPLACED)
+            return
         if request.request_id in self._tombstones:
             yield TokenEvent(finish_reason=FinishReason.ABORT)
             return
@@ -68,7 +82,7 @@ class Model:
         finally:
             await events.aclose()
 
-    async def abort(self, pin: str | None, request_id: str) -> None:
+    async def abort(self, request_id: str) -> None:
         """Ends a request, also one that is still on its way here.
 
         Cancellation says the same and is sometimes lost.
@@ -87,13 +101,13 @@ class Model:
         return self._settings
 
     async def load(self) -> ReplicaLoad:
+        """Raises RuntimeError when the engine is dead: it must not look idle."""
+        self.check_health()
         stats = self._engine.core.stats()
         return ReplicaLoad(
             replica_id=self._replica_id,
             running=stats.active_requests,
             waiting=stats.waiting_requests,
-            pages_used=stats.pages_used,
-            pages_total=stats.pages_total,
         )
 
     async def stats(self) -> dict[str, float]:
@@ -117,7 +131,7 @@ def model_application(settings: ModelSettings) -> Application:
     gpus = settings.num_gpus or 0
     cpus = settings.num_cpus
     if cpus is None:
-        cpus = 1 if gpus else default_cpus()
+        cpus = 1 if gpus else default_cpus(settings.num_replicas)
     deployment = Model.options(  # type: ignore[attr-defined]
         num_replicas=settings.num_replicas,
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
@@ -136,6 +150,12 @@ class Door:
         pass
 
 
-def default_cpus() -> int:
-    """Half of the machine: ingresses and proxies live on the rest."""
-    return max(1, (os.cpu_count() or 1) // 2)
+def default_cpus(num_replicas: int) -> int:
+    """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest."""
+    cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    replicas_a_node = -(-num_replicas // len(cores))
+    return max(1, int(max(cores)) // 2 // replicas_a_node)
+
+
+def failed(message: str, kind: ErrorKind) -> TokenEvent:
+    return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))

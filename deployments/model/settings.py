@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from deployments.engine.limits import EngineLimits
 
-MODEL_DEPLOYMENT = "Model"
+MODEL_DEPLOYMENT = "MantaModel"  # a name that no application of others has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,26 +7,31 @@ runs from Serve and from the replicas.
 
 import asyncio
 import logging
-import re
 import time
-from collections.abc import Sequence
 
-import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ApplicationStatus
 
-from deployments.model.deployment import model_application
-from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model_application
+from deployments.model.settings import ModelSettings
+from deployments.router.applications import (
+    LoadError,
+    deploy,
+    is_up,
+    model_handle,
+    progress,
+    unload_others,
+)
 from deployments.router.policy import CostWeights
 from deployments.router.registry import ModelEntry
 from deployments.wire import ModelStatus, ReplicaLoad
 
 log = logging.getLogger("ray.serve")
 
-EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
+UNREACHABLE = (RayError, RayServeException, TimeoutError)
 POLL_S = 0.5
+PROGRESS_S = 2.0
 CALL_TIMEOUT_S = 5.0
 
 
@@ -43,7 +48,7 @@ class Router:
         self._models = {settings.name: ModelEntry(settings) for settings in models}
         self._default = models[0].name
         self._weights = CostWeights()
-        self._work = [asyncio.create_task(self._serve_all())]
+        self._work = asyncio.create_task(self._serve_all())
 
     async def choose(self, model: str, hashes: tuple[bytes, ...]) -> str | None:
         """The replica for a prompt with these page hashes; None when any will do."""
@@ -55,85 +60,65 @@ class Router:
         entries = sorted(self._models.values(), key=lambda e: e.settings.name != self._default)
         return [entry.status for entry in entries]
 
+    def check_health(self) -> None:
+        """Raises what ended the background work, if it ended."""
+        if self._work.done() and (error := self._work.exception()):
+            raise error
+
     async def _serve_all(self) -> None:
         # First, because what they hold may be what the models of now need.
-        await asyncio.to_thread(_unload_others, list(self._models.values()))
+        wanted = [entry.settings.application for entry in self._models.values()]
+        await asyncio.to_thread(unload_others, wanted)
         await asyncio.gather(*(self._serve(entry) for entry in self._models.values()))
 
     async def _serve(self, entry: ModelEntry) -> None:
         """Loads a model if need be, then watches its replicas."""
-        try:
-            await self._load(entry)
-        except Exception as error:
-            log.exception("model %s failed to load", entry.settings.name)
-            entry.failed(str(error))
-            return
-        handle = _model_handle(entry.settings)
         while True:
-            await self._poll(entry, handle)
-            await asyncio.sleep(POLL_S)
+            try:
+                if not await self._runs_already(entry.settings):
+                    await self._load(entry)
+                break
+            except LoadError as error:
+                log.error("model %s can't be loaded: %s", entry.settings.name, error)
+                entry.failed(str(error))
+                return
+            except UNREACHABLE as error:
+                log.warning("model %s: %r; trying again", entry.settings.name, error)
+                await asyncio.sleep(POLL_S)
+        entry.ready()
+        await self._watch(entry)
+
+    async def _runs_already(self, settings: ModelSettings) -> bool:
+        """Whether an earlier router deployed this model just so."""
+        if not await asyncio.to_thread(is_up, settings):
+            return False
+        handle = await asyncio.to_thread(model_handle, settings)
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            running: ModelSettings = await handle.settings.remote()
+        return running == settings
 
     async def _load(self, entry: ModelEntry) -> None:
         settings = entry.settings
-        if not await _runs_already(settings):
-            started = time.monotonic()
-            log.info("loading model %s from %s", settings.name, settings.path)
-            await asyncio.to_thread(_deploy, settings)
-            log.info("model %s is ready after %.1f s", settings.name, time.monotonic() - started)
-        entry.ready()
+        started = time.monotonic()
+        log.info("loading model %s from %s", settings.name, settings.path)
+        loading = asyncio.create_task(asyncio.to_thread(deploy, settings))
+        while not (await asyncio.wait({loading}, timeout=PROGRESS_S))[0]:
+            entry.loading(await asyncio.to_thread(progress, settings))
+        loading.result()
+        log.info("model %s is ready after %.1f s", settings.name, time.monotonic() - started)
 
-    async def _poll(self, entry: ModelEntry, handle: DeploymentHandle) -> None:
+    async def _watch(self, entry: ModelEntry) -> None:
+        handle = await asyncio.to_thread(model_handle, entry.settings)
+        while True:
+            entry.observe(await self._loads(entry, handle))
+            await asyncio.sleep(POLL_S)
+
+    async def _loads(self, entry: ModelEntry, handle: DeploymentHandle) -> list[ReplicaLoad]:
         try:
             answers = await handle.broadcast("load").results_async(
                 timeout_s=CALL_TIMEOUT_S, return_exceptions=True
             )
-        except (ray.exceptions.RayError, RayServeException, TimeoutError) as error:
+        except UNREACHABLE as error:
             log.warning("no load from model %s: %r", entry.settings.name, error)
-            answers = []
-        entry.observe([answer for answer in answers if isinstance(answer, ReplicaLoad)])
-
-
-async def _runs_already(settings: ModelSettings) -> bool:
-    """Whether an earlier router deployed this model just so."""
-    status = await asyncio.to_thread(serve.status)
-    application = status.applications.get(settings.application)
-    if application is None or application.status is not ApplicationStatus.RUNNING:
-        return False
-    async with asyncio.timeout(CALL_TIMEOUT_S):
-        running: ModelSettings = await _model_handle(settings).settings.remote()
-    return running == settings
-
-
-def _unload_others(entries: Sequence[ModelEntry]) -> None:
-    """Deletes the models of earlier settings: applying a configuration leaves them running."""
-    wanted = {entry.settings.application for entry in entries}
-    for name, application in serve.status().applications.items():
-        ours = is_model_application(name) and MODEL_DEPLOYMENT in application.deployments
-        if ours and name not in wanted:
-            serve.delete(name)
-
-
-def _model_handle(settings: ModelSettings) -> DeploymentHandle:
-    return serve.get_deployment_handle(MODEL_DEPLOYMENT, settings.application)
-
-
-def _deploy(settings: ModelSettings) -> None:
-    """Blocks until the model answers. Raises RuntimeError with the constructor's own words."""
-    application = settings.application
-    try:
-        serve.run(model_application(settings), name=application, route_prefix=None)
-    except RuntimeError as error:
-        deployments = serve.status().applications[application].deployments
-        failed = deployments.get(MODEL_DEPLOYMENT)
-        message = str(error) if failed is None else failed.message
-        serve.delete(application)
-        raise RuntimeError(_reason(message)) from error
-
-
-def _reason(message: str) -> str:
-    """What the last exception of a traceback says."""
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
-    raised = [at for at, line in enumerate(lines) if EXCEPTION.match(line)]
-    if not raised:
-        return lines[-1] if lines else "the model did not start"
-    return EXCEPTION.sub("", " ".join(lines[raised[-1] :]))
+            return []
+        return [answer for answer in answers if isinstance(answer, ReplicaLoad)]

@@ -20,6 +20,9 @@ class ModelEntry:
         self._index = PrefixIndex(MAX_INDEX_PAGES)
         self._active: dict[str, int] = {}
 
+    def loading(self, message: str) -> None:
+        self._state, self._message = ModelState.LOADING, message
+
     def ready(self) -> None:
         self._state, self._message = ModelState.READY, ""
 

@@ -38,7 +38,7 @@ def test_a_stream_outlives_the_replica_that_began_it(own_server: Server) -> None
         for chunk in stream:
             chunks.append(chunk)
             if len(chunks) == 20:
-                own_server.kill("Model")
+                own_server.kill("MantaModel")
     text = "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
     assert text == undisturbed.choices[0].text
     assert chunks[-1].usage.completion_tokens == undisturbed.usage.completion_tokens == 1200

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.model.settings import ModelSettings
-from deployments.router.deployment import _reason
+from deployments.router.applications import reason
 from deployments.router.index import PrefixIndex
 from deployments.router.policy import Candidate, CostWeights, choose
 from deployments.router.registry import ModelEntry
@@ -15,9 +15,7 @@ WEIGHTS = CostWeights(active=8.0)
 
 
 def load(replica_id: str, running: int = 0) -> ReplicaLoad:
-    return ReplicaLoad(
-        replica_id=replica_id, running=running, waiting=0, pages_used=0, pages_total=100
-    )
+    return ReplicaLoad(replica_id=replica_id, running=running, waiting=0)
 
 
 def entry(*loads: ReplicaLoad) -> ModelEntry:
@@ -96,5 +94,5 @@ def test_the_reason_of_a_failed_load_is_what_its_exception_says() -> None:
     message = (
         "Traceback (most recent call last):\n  File x\nOSError: no such model\nCheck its name."
     )
-    assert _reason(message) == "no such model Check its name."
-    assert _reason("") == "the model did not start"
+    assert reason(message) == "no such model Check its name."
+    assert reason("") == "the model did not start"

@@ -93,6 +93,7 @@ def card(
     end = tokenizer.token_to_id("<|im_end|>")
     return ModelCard(
         name=name,
+        version="1",
         created=1_700_000_000,
         context_length=context_length,
         vocab_size=tokenizer.get_vocab_size(),
