@@ -9,7 +9,6 @@ class ErrorKind(StrEnum):
 
     INVALID_REQUEST = "invalid_request"
     CONTEXT_LENGTH = "context_length"
-    AUTHENTICATION = "authentication"
     NOT_FOUND = "not_found"
     MODEL_NOT_FOUND = "model_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
@@ -18,7 +17,6 @@ class ErrorKind(StrEnum):
     OVERLOADED = "overloaded"
     MODEL_REPLACED = "model_replaced"
     UNAVAILABLE = "unavailable"
-    TIMEOUT = "timeout"
     INTERNAL = "internal"
 
 

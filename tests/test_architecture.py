@@ -3,6 +3,8 @@
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,10 +70,14 @@ def test_a_file_is_short_and_says_what_it_owns(path: Path) -> None:
 
 
 def test_the_top_level_is_as_fixed() -> None:
-    tracked = {name for name in TOP_LEVEL if (ROOT / name).exists()}
-    assert tracked == TOP_LEVEL
-    python = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert python == {"deployments", "kv", "serve_app", "tests"}
+    git = ("git", "-C", str(ROOT), "ls-tree", "--name-only", "HEAD")
+    tracked = subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
+    assert set(tracked) == TOP_LEVEL
+
+
+def test_what_a_router_or_an_ingress_imports_is_free_of_torch() -> None:
+    code = "import serve_app, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, cwd=ROOT)
 
 
 def test_the_readme_has_two_commands_of_one_line() -> None:

@@ -33,6 +33,7 @@ class EngineStats:
     active_requests: int = 0
     waiting_requests: int = 0
     total_requests: int = 0
+    aborted_requests: int = 0
     cache_usage: float = 0.0  # share of pages held by tasks, 0 to 1
     tokens_generated: int = 0
     prompt_tokens: int = 0
@@ -173,8 +174,10 @@ class InferenceScheduler:
 
     def _cancel(self, name: str) -> None:
         for task in [task for task in self._running if task.is_called(name)]:
+            self._stats.aborted_requests += 1
             self._finish(task, ABORTED)
         for task in [task for task in self._waiting if task.is_called(name)]:
+            self._stats.aborted_requests += 1
             self._waiting.remove(task)
             self._post(task, ABORTED)
 

@@ -16,7 +16,6 @@ Envelope = Callable[[RequestError], object]  # a protocol's JSON body of an erro
 
 RETRY_SOON = MappingProxyType({"retry-after": "1"})
 RETRY_LATER = MappingProxyType({"retry-after": "5"})
-BEARER = MappingProxyType({"www-authenticate": "Bearer"})
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -35,7 +34,6 @@ CALLER, SERVER = "invalid_request_error", "server_error"
 ERRORS: Mapping[ErrorKind, ErrorRow] = {
     ErrorKind.INVALID_REQUEST: ErrorRow(400, CALLER),
     ErrorKind.CONTEXT_LENGTH: ErrorRow(400, CALLER, "context_length_exceeded"),
-    ErrorKind.AUTHENTICATION: ErrorRow(401, CALLER, "invalid_api_key", BEARER),
     ErrorKind.NOT_FOUND: ErrorRow(404, CALLER),
     ErrorKind.MODEL_NOT_FOUND: ErrorRow(404, CALLER, "model_not_found"),
     ErrorKind.METHOD_NOT_ALLOWED: ErrorRow(405, CALLER, "method_not_allowed"),
@@ -44,7 +42,6 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
     ErrorKind.OVERLOADED: ErrorRow(429, "rate_limit_error", "overloaded", RETRY_SOON),
     ErrorKind.UNAVAILABLE: ErrorRow(503, SERVER, "service_unavailable", RETRY_LATER),
     ErrorKind.MODEL_REPLACED: ErrorRow(503, SERVER, "model_replaced", RETRY_SOON),
-    ErrorKind.TIMEOUT: ErrorRow(504, SERVER, "timeout"),
     ErrorKind.INTERNAL: ErrorRow(500, SERVER, "internal_error"),
 }
 

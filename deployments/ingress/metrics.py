@@ -10,6 +10,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from starlette.requests import ClientDisconnect
 
 from deployments.wire import Refused
 
@@ -146,7 +147,7 @@ class InflightGuard:
     def mark_error(self, failure: BaseException) -> None:
         if isinstance(failure, Refused):
             self._error = failure.error.kind.value
-        elif isinstance(failure, Exception):
+        elif isinstance(failure, Exception) and not isinstance(failure, ClientDisconnect):
             self._error = "internal"
 
     @contextmanager

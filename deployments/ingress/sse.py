@@ -25,13 +25,5 @@ def data(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
-def event(name: str, payload: bytes) -> bytes:
-    return b"event: " + name.encode() + b"\n" + data(payload)
-
-
-def comment(text: str) -> bytes:
-    return b": " + " ".join(text.splitlines()).encode() + b"\n\n"
-
-
 def _one_line(encoded: str) -> bytes:
     return (encoded if encoded.isascii() else encoded.translate(_LINE_ENDS)).encode()

@@ -20,7 +20,14 @@ INGRESSES = (("openai", "openai"),)
 ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
 Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
-SEED_STATS = ("active_requests", "waiting_requests", "total_requests", "tokens_generated")
+TOTALS = (
+    "active_requests",
+    "waiting_requests",
+    "total_requests",
+    "aborted_requests",
+    "tokens_generated",
+    "preemptions",
+)
 
 
 def envelope(error: RequestError) -> object:
@@ -72,7 +79,7 @@ class ServerRoutes:
             for stats in of_model
             if isinstance(stats, dict)
         ]
-        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in SEED_STATS}
+        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in TOTALS}
         pages = sum(replica["pages_total"] for replica in replicas)
         used = sum(replica["pages_used"] for replica in replicas)
         total["cache_usage"] = used / pages if pages else 0.0

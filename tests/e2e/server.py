@@ -81,12 +81,13 @@ class Server:
         return sum(replica["pages_used"] for replica in answer["replicas"])
 
     def kill(self, deployment: str) -> None:
-        """Kills a deployment's only replica as a crash would."""
+        """Kills all of a deployment's replicas as a crash would."""
         named = re.compile(rf"^ray::ServeReplica:[^:]*:{deployment}(\.|$)")  # with what it runs
         commands = processes_of_session(self._process.pid).items()
         pids = [pid for pid, command in commands if named.search(command)]
-        assert len(pids) == 1, f"replicas: {pids}"
-        os.kill(pids[0], signal.SIGKILL)
+        assert pids, f"no replica of {deployment}"
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
 
     def eventually(self, holds: Callable[[], bool], seconds: float = 30) -> None:
         """Returns as soon as the condition holds; fails with the server's log if it never does."""

@@ -6,6 +6,7 @@ from math import inf, nan
 
 import pytest
 
+from deployments.engine.limits import EngineLimits
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
 from tests.models import VOCAB
@@ -94,9 +95,36 @@ def test_a_context_is_no_longer_than_the_pool_could_hold() -> None:
     assert outcome.token_ids == greedy(n=10)
 
 
-def test_a_context_is_no_longer_than_the_models() -> None:
-    with engine(limits=roomy(n_pages=512, context_length=10_000)) as running:
-        assert running.core.context_length == 512
+def test_a_context_is_the_models_unless_it_is_set_or_the_pages_are_few() -> None:
+    for limits, context in (
+        (roomy(n_pages=512), 512),
+        (roomy(n_pages=512, context_length=100), 100),
+        (roomy(n_pages=4, page_size=8), 32),
+    ):
+        with engine(limits=limits) as running:
+            assert running.core.context_length == context
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        (roomy(n_pages=512, context_length=10_000), "context_length"),
+        (roomy(n_pages=4, page_size=8, context_length=100), "context_length"),
+        (roomy(n_pages=None, kv_gib=1e-9), "kv_gib"),
+    ],
+)
+def test_a_size_that_can_not_be_had_is_an_error_that_names_it(
+    limits: EngineLimits, named: str
+) -> None:
+    with pytest.raises(ValueError, match=named), engine(limits=limits):
+        pass
+
+
+def test_a_batch_of_the_library_may_be_larger_than_the_queue() -> None:
+    with engine(limits=roomy(max_running=2, max_waiting=1)) as running:
+        requests = [request(f"r{n}", PROMPT, max_tokens=2) for n in range(20)]
+        ends = [e for _, e in running.core.run(requests) if e.finish_reason is not None]
+    assert [event.finish_reason for event in ends] == [FinishReason.LENGTH] * 20
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 7])

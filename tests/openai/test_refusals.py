@@ -245,7 +245,6 @@ def test_unknown_paths_and_methods_answer_in_form() -> None:
     [
         (ErrorKind.OVERLOADED, 429, "1"),
         (ErrorKind.UNAVAILABLE, 503, "5"),
-        (ErrorKind.TIMEOUT, 504, None),
         (ErrorKind.CONTEXT_LENGTH, 400, None),
     ],
 )
