@@ -53,7 +53,7 @@ a model of the same kind, not the same bytes.
 It has read chats of greetings and small talk, who it is and what Manta is, capitals, colours,
 animals, opposites, days and months, one-sentence facts on common things, jokes, short stories,
 small sums, counting, lists, repeating words, and names told earlier in the conversation. The first
-of these it knows best; sums, counting, lists and repeating are often wrong, as the samples show.
+of these it knows best; lists, one-word answers, stories and names it has not read often go wrong.
 
 ## What it cannot do
 
