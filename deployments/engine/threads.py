@@ -1,8 +1,7 @@
 """Keeps the cores for the thread that runs the model.
 
-OpenMP gives every thread that ever computes in parallel a team of workers of its own, and with
-more workers than cores all of them sleep between operations instead of spinning: steps would take
-twice as long.
+OpenMP gives every thread that ever computes in parallel a team of workers of its own. With more
+workers than cores a step was measured to take almost twice as long (tests/bench/RESULTS.md).
 """
 
 from collections.abc import Iterator
