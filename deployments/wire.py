@@ -12,6 +12,11 @@ class ErrorKind(StrEnum):
     NOT_FOUND = "not_found"
     MODEL_NOT_FOUND = "model_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    AUTHENTICATION = "authentication"
+    PERMISSION = "permission"
+    REQUEST_TIMEOUT = "request_timeout"  # the body did not come
+    GENERATION_TIMEOUT = "generation_timeout"  # the answer did not end
+    NOT_SUPPORTED = "not_supported"  # switched off, or nothing this model can do
     BODY_TOO_LARGE = "body_too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     OVERLOADED = "overloaded"
@@ -48,24 +53,87 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DryParams:
+    """Don't Repeat Yourself: a token that would prolong a repetition of n tokens loses
+    multiplier * base ** (n - allowed_length).
+
+    Repetitions are looked for in the last `last_n` tokens (-1: all), not across `breakers`.
+    """
+
+    multiplier: float
+    base: float = 1.75
+    allowed_length: int = 2
+    last_n: int = -1
+    breakers: tuple[int, ...] = ()  # token ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirostatParams:
+    """Mirostat of Basu et al. 2021, version 1 or 2; it takes the place of all truncation.
+
+    `mu` is the state that an earlier replica reported with its last token.
+    """
+
+    version: int
+    tau: float = 5.0
+    eta: float = 0.1
+    mu: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How a token is drawn. A neutral value switches its strategy off.
 
     temperature 0 is greedy; top_k 0 keeps all; logprobs is the number of alternatives to report
     beside the drawn token, None for no logprobs at all. The draw at position p depends on
-    (seed, p) alone.
+    (seed, p), the tokens before it and Mirostat's state alone.
+
+    dynatemp_range: the temperature moves this far both ways, with the entropy of the distribution.
+    penalty_last_n: None lets the repetition penalty see prompt and output and the other two the
+    output; a number lets all three see the last n tokens of both (-1: all), as llama-server does.
+    bad_words: sequences of token ids; none is ever completed.
+    samplers: order of truncation and temperature by llama-server's names, () for ours.
+    min_keep: truncation leaves at least so many tokens.
+    sampled_logprobs: logprobs are of the distribution drawn from, and not of the model's own.
     """
 
     temperature: float = 1.0
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    penalty_last_n: int | None = None
+    dry: DryParams | None = None
+    mirostat: MirostatParams | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    samplers: tuple[str, ...] = ()
+    min_keep: int = 0
     seed: int = 0
     logprobs: int | None = None
+    sampled_logprobs: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingBudget:
+    """After `tokens` tokens of thought, `end_ids` follow whatever the model would have said.
+
+    A thought is what stands between `start_ids` and `end_ids`; `open` says that the prompt has
+    begun one.
+    """
+
+    tokens: int
+    start_ids: tuple[int, ...]
+    end_ids: tuple[int, ...]
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +142,10 @@ class GenerationRequest:
 
     `produced_ids` are tokens that an earlier replica produced for this request: they count as
     output (limits, penalties, positions), and only what follows them is generated.
-    `max_tokens` None means up to the end of the context.
+    `max_tokens` None means up to the end of the context; 0 computes the prompt and ends.
+    `grammar` is llguidance's, as its LLMatcher reads it, for all of the output; "" for none.
+    `prompt_logprobs` is as `logprobs`, for every token of the prompt but the first.
+    Of waiting requests those with the lowest `priority` run first.
     """
 
     request_id: str
@@ -86,6 +157,10 @@ class GenerationRequest:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     cache_salt: str = ""
+    grammar: str = ""
+    prompt_logprobs: int | None = None
+    thinking: ThinkingBudget | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +180,14 @@ class TokenEvent:
     `stop_token_ids` ended it, that token is the last of `token_ids` and is named in
     `stop_token_id`: it counts as output and is no text. `error` is set when the reason is ERROR.
     `cached_tokens` is the number of prompt tokens served from the prefix cache.
+    `prompt_logprobs` come once, with the first event: one per prompt token, None for the first.
+    `mirostat_mu` is Mirostat's state after the last token.
     """
 
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None  # one per token id when asked for
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    mirostat_mu: float | None = None
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     cached_tokens: int = 0
@@ -130,6 +209,7 @@ class ModelCard:
     special_tokens: tuple[tuple[str, str], ...]  # ("bos_token", "<s>"), ... as templates name them
     eos_token_ids: tuple[int, ...]
     sampling: SamplingParams  # the model's own defaults, from its generation config
+    dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

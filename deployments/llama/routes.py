@@ -30,12 +30,11 @@ TOTALS = (
 )
 
 
-def envelope(error: RequestError) -> object:
+def envelope(error: RequestError, request_id: str) -> tuple[int, object]:
     """The body of an error under the native endpoints, where `code` is the HTTP status."""
-    row = ERRORS[error.kind]
-    return {
-        "error": {"message": error.message, "type": row.openai_type, "code": row.status},
-    }
+    form = ERRORS[error.kind].llama
+    body = {"message": error.message, "type": form.type, "code": form.status}
+    return form.status, {"error": body}
 
 
 class ServerRoutes:

@@ -4,13 +4,12 @@ from deployments.ingress.errors import ERRORS
 from deployments.wire import RequestError
 
 
-def openai_envelope(error: RequestError) -> object:
-    row = ERRORS[error.kind]
-    return {
-        "error": {
-            "message": error.message,
-            "type": row.openai_type,
-            "param": error.param,
-            "code": row.openai_code,
-        }
+def openai_envelope(error: RequestError, request_id: str) -> tuple[int, object]:
+    form = ERRORS[error.kind].openai
+    body = {
+        "message": error.message,
+        "type": form.type,
+        "param": error.param,
+        "code": form.code,
     }
+    return form.status, {"error": body}

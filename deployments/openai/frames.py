@@ -47,7 +47,8 @@ class Frames:
         return (self._head + self._with(usage) if self._final else b"") + DONE
 
     def error(self, error: RequestError) -> bytes:
-        return data(encode(openai_envelope(error))) + DONE
+        _, body = openai_envelope(error, "")
+        return data(encode(body)) + DONE
 
     def body(self, choices: list[object], usage: Usage) -> bytes:
         return encode({**self._body, "choices": choices, "usage": usage_object(usage)})

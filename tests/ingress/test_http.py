@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from deployments.ingress.errors import ERRORS
 from deployments.ingress.http import protocol_app, request_id_of, sane_request_id
 from deployments.wire import RequestError
 
 
-def envelope(error: RequestError) -> object:
-    return {"kind": error.kind, "message": error.message}
+def envelope(error: RequestError, request_id: str) -> tuple[int, object]:
+    return ERRORS[error.kind].openai.status, {"kind": error.kind, "message": error.message}
 
 
 async def named(request: Request) -> Response:

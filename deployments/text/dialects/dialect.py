@@ -1,0 +1,64 @@
+"""What a dialect says of itself: how a family of models writes thoughts and calls of tools."""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from deployments.text.reply import ReplyParser
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call; `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """What a parser must know of its request.
+
+    Without tools nothing is a call. `thinking` says that the prompt has opened a thought already;
+    with `split_thoughts` off thoughts stay in the content, marks and all.
+    """
+
+    tools: Sequence[Tool] = ()
+    thinking: bool = False
+    split_thoughts: bool = True
+
+
+# How Lark, as llguidance reads it, writes a mark: as its special token, or else as its text.
+Mark = Callable[[str], str]
+
+
+class Dialect(ABC):
+    """`thought_marks` open and close a thought; `marks` are all texts that structure a reply and
+    may be special tokens, which then stay in the text for the parser.
+    """
+
+    name: ClassVar[str]
+    marks: ClassVar[tuple[str, ...]] = ()
+    thought_marks: ClassVar[tuple[str, str] | None] = None
+
+    @classmethod
+    @abstractmethod
+    def is_spoken_by(cls, template: str) -> bool:
+        """Whether a model with this chat template speaks it."""
+
+    @abstractmethod
+    def parser(self, listening: Listening) -> ReplyParser: ...
+
+    @abstractmethod
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        """Lark whose rule `calls` is one call of one of the tools, or with `parallel` several.
+
+        Whatever it matches, this dialect's parser reads as calls whose arguments fit the schemas.
+        """
+
+    def call_id(self, index: int, name: str) -> str:
+        """An id that the dialect's chat templates take back."""
+        return f"call_{uuid.uuid4().hex[:24]}"
