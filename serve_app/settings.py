@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.engine.limits import EngineLimits
 from deployments.ingress.body import BODY_LIMIT
-from deployments.ingress.handler import KEEP_ALIVE_S
+from deployments.ingress.settings import KEEP_ALIVE_S, IngressSettings
 from deployments.model.settings import ModelSettings
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
@@ -61,13 +61,16 @@ class RouterArguments(Arguments):
         )
 
 
-class OpenAIArguments(Arguments):
-    """Of the application `openai`."""
+class IngressArguments(Arguments):
+    """Of the applications `openai`, `anthropic` and `llama`."""
 
     keep_alive_s: float = Field(
         default=KEEP_ALIVE_S, gt=0, description="Silence before a comment on a stream"
     )
     max_body_bytes: int = Field(default=BODY_LIMIT, ge=1)
+
+    def ingress_settings(self) -> IngressSettings:
+        return IngressSettings(keep_alive_s=self.keep_alive_s, body_limit=self.max_body_bytes)
 
 
 def _resolve(model: str) -> str:

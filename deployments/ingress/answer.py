@@ -12,6 +12,7 @@ from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.errors import public
 from deployments.ingress.merge import Item, Merge, Start
 from deployments.ingress.metrics import InflightGuard
+from deployments.ingress.settings import IngressSettings
 from deployments.ingress.sse import EVENT_STREAM, KEEP_ALIVE
 from deployments.text.stream import TextDelta, fold
 from deployments.wire import Refused
@@ -23,7 +24,7 @@ class Answer:
     """Starts its generations when it is sent, and closes them when the client leaves.
 
     A stream's status waits for the first delta, so that an early refusal keeps its own, but no
-    longer than `keep_alive_s`: from then on comments say that the server is there.
+    longer than its `keep_alive_s`: from then on comments say that the server is there.
 
     HAProxy with request splicing, which Serve sets, does not see a client leave before the
     response begins. Behind it `probe_s` is set: a unary answer that takes longer begins with its
@@ -39,8 +40,7 @@ class Answer:
         guard: InflightGuard,
         *,
         stream: bool,
-        keep_alive_s: float,
-        probe_s: float | None,
+        settings: IngressSettings,
         request_id: str,
     ) -> None:
         self._generations = generations
@@ -48,8 +48,8 @@ class Answer:
         self._builder = builder
         self._guard = guard
         self._stream = stream
-        self._keep_alive_s = keep_alive_s
-        self._probe_s = probe_s
+        self._keep_alive_s = settings.keep_alive_s
+        self._probe_s = settings.probe_s
         self._request_id = request_id
         self._usage = Usage(generations)
 

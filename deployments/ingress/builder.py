@@ -42,11 +42,13 @@ class Usage:
             len(one.request.prompt_ids) for one in generations if one.counts_prompt
         )
         self.output_tokens = 0
+        self.thought_tokens = 0  # of the output tokens
         self.cached_tokens = 0
 
     def add(self, choice: int, delta: TextDelta) -> None:
         last, self._last[choice] = self._last[choice], delta
         self.output_tokens += delta.output_tokens - last.output_tokens
+        self.thought_tokens += delta.thought_tokens - last.thought_tokens
         if self._counts_prompt[choice]:
             self.cached_tokens += delta.cached_tokens - last.cached_tokens
 

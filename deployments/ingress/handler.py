@@ -11,10 +11,9 @@ from typing import Generic, Protocol, TypeVar
 from deployments.ingress.answer import Answer
 from deployments.ingress.builder import ApiRequest, Generation, ResponseBuilder
 from deployments.ingress.metrics import InflightGuard
+from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.text.tokenizer import TokenizerCache
 from deployments.wire import GenerationRequest, ModelCard, TokenEvent
-
-KEEP_ALIVE_S = 15.0
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 
@@ -52,8 +51,7 @@ class ProtocolHandler(Generic[RequestT]):
         tokenizers: TokenizerCache,
         guard: InflightGuard,
         request_id: str,
-        keep_alive_s: float = KEEP_ALIVE_S,
-        probe_s: float | None = None,
+        settings: IngressSettings = DEFAULTS,
         off_loop: bool = False,
     ) -> None:
         self._request = request
@@ -62,8 +60,7 @@ class ProtocolHandler(Generic[RequestT]):
         self._tokenizers = tokenizers
         self._guard = guard
         self._request_id = request_id
-        self._keep_alive_s = keep_alive_s
-        self._probe_s = probe_s
+        self._settings = settings
         self._off_loop = off_loop
 
     async def handle(self) -> Answer:
@@ -77,8 +74,7 @@ class ProtocolHandler(Generic[RequestT]):
             self._builder,
             self._guard,
             stream=stream,
-            keep_alive_s=self._keep_alive_s,
-            probe_s=self._probe_s,
+            settings=self._settings,
             request_id=self._request_id,
         )
 

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.ingress.errors import Envelope, error_response, internal
+from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,9 @@ PRINTABLE = re.compile(r"[!-~]+")
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
-def protocol_app(routes: Sequence[BaseRoute], envelope: Envelope) -> ASGIApp:
+def protocol_app(
+    routes: Sequence[BaseRoute], envelope: Envelope, settings: IngressSettings = DEFAULTS
+) -> ASGIApp:
     """An ASGI application whose every answer, 404 and 500 included, is in the protocol's form."""
     app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
     app.router.redirect_slashes = False

@@ -1,72 +1,122 @@
-"""What the generating routes of a process share; a route is a path, a schema and a builder."""
+"""What the routes of a protocol share; a route is a path, a schema, and a builder or an answer."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from pydantic import BaseModel
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.ingress.answer import Answer
-from deployments.ingress.body import BODY_LIMIT, parse_json, read_body
+from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.builder import ApiRequest, ResponseBuilder
-from deployments.ingress.handler import KEEP_ALIVE_S, Engine, ProtocolHandler
+from deployments.ingress.handler import Engine, ProtocolHandler
 from deployments.ingress.http import request_id_of
-from deployments.ingress.metrics import Metrics
-from deployments.text.tokenizer import TokenizerCache
+from deployments.ingress.metrics import InflightGuard, Metrics
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.ingress.sse import encode
+from deployments.text.tokenizer import TextTokenizer, TokenizerCache
+from deployments.wire import ModelCard
 
 OFF_LOOP = 32 << 10  # bytes of a body from which its work goes to a thread
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[RequestT]):
-    """One way to ask for a generation. `parse` takes the JSON of a body, and raises Refused."""
+    """One way to ask for a generation. `parse` takes the JSON of a body, and raises Refused.
+
+    `builder` is called for each request, with its headers. `body` is the schema that documents it.
+    """
 
     name: str  # the `endpoint` of the metrics
     path: str
+    body: type[BaseModel]
     parse: Callable[[object], RequestT]
-    builder: Callable[[], ResponseBuilder[RequestT]]
+    builder: Callable[[Mapping[str, str]], ResponseBuilder[RequestT]]
+
+
+class NamesModel(Protocol):
+    @property
+    def model(self) -> str | None: ...
+
+
+BodyT = TypeVar("BodyT", bound=NamesModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[BodyT]):
+    """One way to ask what takes a model's tokenizer and none of its computing."""
+
+    name: str
+    path: str
+    body: type[BaseModel]
+    parse: Callable[[object], BodyT]
+    answer: Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     engine: Engine
     metrics: Metrics
-    keep_alive_s: float = KEEP_ALIVE_S
-    probe_s: float | None = None
-    body_limit: int = BODY_LIMIT
+    settings: IngressSettings = DEFAULTS
     tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
 
     def route(self, operation: Operation[RequestT]) -> Route:
         async def endpoint(request: Request) -> Answer:
-            return await self._answer(request, operation)
+            return await self._generate(request, operation)
 
         return Route(operation.path, endpoint, methods=["POST"], name=operation.name)
 
-    async def _answer(self, http: Request, operation: Operation[RequestT]) -> Answer:
+    def question(self, question: Question[BodyT]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            guard = self.metrics.guard(question.name)
+            with guard.until_answered():
+                answer = await self._ask(request, question, guard)
+            with guard:
+                guard.mark_ok()
+            return Response(encode(answer), media_type="application/json")
+
+        return Route(question.path, endpoint, methods=["POST"], name=question.name)
+
+    async def _generate(self, http: Request, operation: Operation[RequestT]) -> Answer:
         guard = self.metrics.guard(operation.name)
         with guard.until_answered():
-            body = await read_body(http, self.body_limit)
+            body = await read_body(http, self.settings.body_limit)
             off_loop = len(body) > OFF_LOOP
             handler = ProtocolHandler(
-                await _parsed(body, operation, off_loop),
+                await _on(off_loop, lambda: operation.parse(parse_json(body))),
                 self.engine,
-                operation.builder(),
+                operation.builder(http.headers),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
-                keep_alive_s=self.keep_alive_s,
-                probe_s=self.probe_s,
+                settings=self.settings,
                 off_loop=off_loop,
             )
             return await handler.handle()
 
+    async def _ask(self, http: Request, question: Question[BodyT], guard: InflightGuard) -> object:
+        body = await read_body(http, self.settings.body_limit)
+        off_loop = len(body) > OFF_LOOP
+        asked = await _on(off_loop, lambda: question.parse(parse_json(body)))
+        card = await self.engine.card(asked.model)
+        guard.serving(card.name, stream=False)
+        return await _on(
+            off_loop or not self.tokenizers.holds(card),
+            lambda: question.answer(asked, card, self.tokenizers.get(card)),
+        )
 
-async def _parsed(body: bytes, operation: Operation[RequestT], off_loop: bool) -> RequestT:
-    def parsed() -> RequestT:
-        return operation.parse(parse_json(body))
 
-    return await asyncio.to_thread(parsed) if off_loop else parsed()
+ValueT = TypeVar("ValueT")
+
+
+async def _on(thread: bool, work: Callable[[], ValueT]) -> ValueT:
+    if thread:
+        running: Awaitable[ValueT] = asyncio.to_thread(work)
+        return await running
+    return work()

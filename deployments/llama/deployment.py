@@ -3,13 +3,15 @@
 from ray import serve
 from starlette.types import ASGIApp
 
+from deployments.ingress.deployment import ProtocolIngress
 from deployments.ingress.fleet import Fleet
-from deployments.ingress.http import protocol_app
-from deployments.llama.routes import ServerRoutes, envelope
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
+from deployments.llama.routes import app
 
 
 @serve.deployment(name="llama", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
 @serve.ingress()
-class LlamaIngress:
-    def __serve_build_asgi_app__(self) -> ASGIApp:
-        return protocol_app(ServerRoutes(Fleet()).routes(), envelope)
+class LlamaIngress(ProtocolIngress):
+    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
+        return app(fleet, metrics, settings)

@@ -8,15 +8,18 @@ from typing import cast
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from deployments.ingress.errors import ERRORS
 from deployments.ingress.fleet import Fleet
-from deployments.ingress.metrics import CONTENT_TYPE, Family, render
+from deployments.ingress.http import protocol_app
+from deployments.ingress.metrics import CONTENT_TYPE, Family, Metrics, render
+from deployments.ingress.settings import IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import ModelState, ModelStatus, Refused, RequestError
 
 # Applications and deployments, beside the models', whose replicas keep metrics.
-INGRESSES = (("openai", "openai"),)
+INGRESSES = (("openai", "openai"), ("llama", "llama"))
 ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
 Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
@@ -35,6 +38,10 @@ def envelope(error: RequestError, request_id: str) -> tuple[int, object]:
     form = ERRORS[error.kind].llama
     body = {"message": error.message, "type": form.type, "code": form.status}
     return form.status, {"error": body}
+
+
+def app(fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
+    return protocol_app(ServerRoutes(fleet).routes(), envelope, settings)
 
 
 class ServerRoutes:

@@ -17,7 +17,7 @@ from deployments.openai.chat_schema import (
     ToolMessage,
 )
 from deployments.openai.frames import Frames, finite
-from deployments.openai.generations import Plan, sampling_params
+from deployments.openai.generations import plan, sampling_params
 from deployments.text.stream import PlacedLogprob, TextDelta
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, Refused, RequestError
@@ -48,9 +48,9 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self._logprobs = bool(request.logprobs)
         alternatives = (request.top_logprobs or 0) if self._logprobs else None
         sampling = sampling_params(request, card, alternatives)
-        plan = Plan(request, card, tokenizer, response_id, sampling, "messages")
+        planned = plan(request, card, tokenizer, response_id, sampling, "messages")
         prompt = render(request, card, tokenizer)
-        return plan.generations([tokenizer.encode(prompt, add_special_tokens=False)])
+        return planned.generations([tokenizer.encode(prompt, add_special_tokens=False)])
 
     def format_stream_start(self) -> bytes:
         return b"".join(

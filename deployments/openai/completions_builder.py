@@ -4,10 +4,11 @@ import uuid
 from collections.abc import Sequence
 
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.plan import check_ids
 from deployments.ingress.sse import encode, encode_text
 from deployments.openai.completions_schema import CompletionRequest
 from deployments.openai.frames import Frames, finite
-from deployments.openai.generations import Plan, check_ids, sampling_params
+from deployments.openai.generations import plan, sampling_params
 from deployments.text.stream import TextDelta
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, RequestError, TokenLogprob
@@ -35,8 +36,8 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
             for _ in range(request.n or 1)
         ]
         sampling = sampling_params(request, card, request.logprobs)
-        plan = Plan(request, card, tokenizer, response_id, sampling, "prompt")
-        return plan.generations([_ids(prompt, card, tokenizer) for prompt in request.prompts])
+        planned = plan(request, card, tokenizer, response_id, sampling, "prompt")
+        return planned.generations([_ids(prompt, card, tokenizer) for prompt in request.prompts])
 
     def format_stream_start(self) -> bytes:
         return b"".join(

@@ -3,51 +3,38 @@
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.ingress.body import BODY_LIMIT
-from deployments.ingress.handler import KEEP_ALIVE_S, Engine
+from deployments.ingress.handler import Engine
 from deployments.ingress.http import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.service import Operation, Service
+from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.openai.chat_builder import OpenAIResponseBuilder
-from deployments.openai.chat_schema import parse_chat
+from deployments.openai.chat_schema import ChatRequest, parse_chat
 from deployments.openai.completions_builder import CompletionsResponseBuilder
-from deployments.openai.completions_schema import parse_completion
+from deployments.openai.completions_schema import CompletionRequest, parse_completion
 from deployments.openai.envelope import openai_envelope
 from deployments.openai.models import model_routes
 
-CHAT = Operation("chat_completions", "/v1/chat/completions", parse_chat, OpenAIResponseBuilder)
+CHAT = Operation(
+    name="chat_completions",
+    path="/v1/chat/completions",
+    body=ChatRequest,
+    parse=parse_chat,
+    builder=lambda headers: OpenAIResponseBuilder(),
+)
 COMPLETIONS = Operation(
-    "completions", "/v1/completions", parse_completion, CompletionsResponseBuilder
+    name="completions",
+    path="/v1/completions",
+    body=CompletionRequest,
+    parse=parse_completion,
+    builder=lambda headers: CompletionsResponseBuilder(),
 )
 
 
-def routes(
-    engine: Engine,
-    metrics: Metrics,
-    *,
-    keep_alive_s: float = KEEP_ALIVE_S,
-    probe_s: float | None = None,
-    body_limit: int = BODY_LIMIT,
-) -> list[Route]:
-    service = Service(
-        engine=engine,
-        metrics=metrics,
-        keep_alive_s=keep_alive_s,
-        probe_s=probe_s,
-        body_limit=body_limit,
-    )
+def routes(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
+    service = Service(engine=engine, metrics=metrics, settings=settings)
     return [service.route(CHAT), service.route(COMPLETIONS), *model_routes(engine)]
 
 
-def app(
-    engine: Engine,
-    metrics: Metrics,
-    *,
-    keep_alive_s: float = KEEP_ALIVE_S,
-    probe_s: float | None = None,
-    body_limit: int = BODY_LIMIT,
-) -> ASGIApp:
-    listed = routes(
-        engine, metrics, keep_alive_s=keep_alive_s, probe_s=probe_s, body_limit=body_limit
-    )
-    return protocol_app(listed, openai_envelope)
+def app(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:
+    return protocol_app(routes(engine, metrics, settings), openai_envelope, settings)

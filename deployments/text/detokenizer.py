@@ -13,7 +13,7 @@ class Detokenizer:
 
     `offset` counts the characters given out: read before a push, it is where the first character
     that the pushed token takes part in starts. `at_start` decodes a text from its beginning;
-    a continuation keeps the space its first token may carry.
+    a continuation keeps the space its first token may carry. `kept_specials` are never skipped.
     """
 
     def __init__(
@@ -21,16 +21,21 @@ class Detokenizer:
         tokenizer: TextTokenizer,
         skip_special_tokens: bool = True,
         *,
+        kept_specials: frozenset[int] = frozenset(),
         at_start: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
+        self._kept = kept_specials
         self._skip = skip_special_tokens
         self._drop_space = at_start and tokenizer.starts_with_space
         self._decoder = UTF8("replace")
         self.offset = 0
 
     def push(self, ids: Iterable[int]) -> str:
-        raw = b"".join(self._tokenizer.text_bytes(token_id, self._skip) for token_id in ids)
+        raw = b"".join(
+            self._tokenizer.text_bytes(token_id, self._skip and token_id not in self._kept)
+            for token_id in ids
+        )
         return self._give(self._decoder.decode(raw))
 
     def flush(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from deployments.text.detokenizer import Detokenizer
+from deployments.text.reply import CallArguments, Content, Piece, ReplyParser, Thought
 from deployments.text.stops import StopMatcher
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, RequestError, TokenEvent, TokenLogprob
@@ -22,12 +23,17 @@ class PlacedLogprob:
 class TextDelta:
     """What a sequence adds to its answer; counts are of the whole sequence so far.
 
-    `stop` is the stop string or stop token that ended it.
+    `pieces` are what a parser made of the text, if the stream has one; `thought_tokens` are the
+    tokens of its thoughts. `stop` is the stop string or stop token that ended the sequence.
     """
 
     text: str = ""
+    pieces: tuple[Piece, ...] = ()
     logprobs: tuple[PlacedLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    token_ids: tuple[int, ...] = ()
     output_tokens: int = 0
+    thought_tokens: int = 0
     cached_tokens: int = 0
     finish_reason: FinishReason | None = None
     stop: str | int | None = None
@@ -49,11 +55,18 @@ class TextStream:
         stops: Sequence[str] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
+        kept_specials: frozenset[int] = frozenset(),
         min_tokens: int = 0,
+        parser: ReplyParser | None = None,
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens)
+        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens, kept_specials=kept_specials)
         self._matcher = StopMatcher(stops, include_stop)
         self._min_tokens = min_tokens
+        self._parser = parser
+        self._pieces: list[Piece] = []
+        self._unplaced = 0  # tokens whose text the parser holds back
+        self._thought_tokens = 0
+        self._token_ids: list[int] = []
         self._waiting: deque[PlacedLogprob] = deque()
         self._released = 0  # characters
         self._output_tokens = 0
@@ -61,21 +74,27 @@ class TextStream:
 
     def push(self, event: TokenEvent) -> TextDelta:
         self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
-        text = "".join(self._pieces(event))
+        text = "".join(self._texts(event))
+        pieces, self._pieces = join_pieces(self._pieces), []
+        token_ids, self._token_ids = tuple(self._token_ids), []
         self._released += len(text)
         matched = self._matcher.matched
         finish_reason = event.finish_reason if matched is None else FinishReason.STOP
         return TextDelta(
             text=text,
+            pieces=pieces,
             logprobs=tuple(self._take(everything=finish_reason is not None and matched is None)),
+            prompt_logprobs=event.prompt_logprobs,
+            token_ids=token_ids,
             output_tokens=self._output_tokens,
+            thought_tokens=self._thought_tokens,
             cached_tokens=self._cached_tokens,
             finish_reason=finish_reason,
             stop=event.stop_token_id if matched is None else matched,
             error=None if matched is not None else event.error,
         )
 
-    def _pieces(self, event: TokenEvent) -> Iterator[str]:
+    def _texts(self, event: TokenEvent) -> Iterator[str]:
         """Text given out token by token, so that counting stops at the one that ends a match."""
         ended = event.stop_token_id is not None
         for place, token_id in enumerate(event.token_ids[:-1] if ended else event.token_ids):
@@ -83,13 +102,32 @@ class TextStream:
                 placed = PlacedLogprob(self._detokenizer.offset, event.logprobs[place])
                 self._waiting.append(placed)
             self._output_tokens += 1
-            yield self._search(self._detokenizer.push((token_id,)))
+            self._token_ids.append(token_id)
+            self._unplaced += 1
+            yield self._parse(self._search(self._detokenizer.push((token_id,))))
             if self._matcher.matched is not None:
+                self._finish_parsing()
                 return
         self._output_tokens += ended
         if event.finish_reason is not None:
-            yield self._search(self._detokenizer.flush())
-            yield self._matcher.flush()
+            yield self._parse(self._search(self._detokenizer.flush()))
+            yield self._parse(self._matcher.flush())
+            self._finish_parsing()
+
+    def _parse(self, text: str) -> str:
+        if self._parser is not None:
+            self._place(self._parser.push(text))
+        return text
+
+    def _finish_parsing(self) -> None:
+        if self._parser is not None:
+            self._place(self._parser.finish())
+
+    def _place(self, pieces: list[Piece]) -> None:
+        if pieces:
+            self._thought_tokens += self._unplaced * isinstance(pieces[0], Thought)
+            self._unplaced = 0
+            self._pieces += pieces
 
     def _search(self, text: str) -> str:
         return text if self._output_tokens <= self._min_tokens else self._matcher.push(text)
@@ -100,10 +138,30 @@ class TextStream:
 
 
 def fold(deltas: Iterable[TextDelta]) -> TextDelta:
-    """A whole answer as one delta: the last one, with the text and log-probabilities of all."""
+    """A whole answer as one delta: the last one, with the text, pieces and tokens of all."""
     parts = list(deltas)
+    prompt = (part.prompt_logprobs for part in parts if part.prompt_logprobs is not None)
     return replace(
         parts[-1],
         text="".join(part.text for part in parts),
+        pieces=join_pieces(piece for part in parts for piece in part.pieces),
         logprobs=tuple(entry for part in parts for entry in part.logprobs),
+        prompt_logprobs=next(prompt, None),
+        token_ids=tuple(token_id for part in parts for token_id in part.token_ids),
     )
+
+
+def join_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The same with neighbours of one kind in one."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        match joined[-1:], piece:
+            case [Content(before)], Content(text):
+                joined[-1] = Content(before + text)
+            case [Thought(before)], Thought(text):
+                joined[-1] = Thought(before + text)
+            case [CallArguments(index, before)], CallArguments(same, text) if index == same:
+                joined[-1] = CallArguments(index, before + text)
+            case _:
+                joined.append(piece)
+    return tuple(joined)

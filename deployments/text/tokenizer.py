@@ -69,6 +69,11 @@ class TextTokenizer:
             self._bytes[token_id] = known
         return known
 
+    def special_id(self, text: str) -> int | None:
+        """The id of the special token that is written so, if there is one."""
+        token_id = self._tokenizer.token_to_id(text)
+        return token_id if token_id in self._skipped else None
+
     def text_bytes(self, token_id: int, skip_special_tokens: bool) -> bytes:
         if skip_special_tokens and token_id in self._skipped:
             return b""

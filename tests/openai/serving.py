@@ -11,6 +11,7 @@ from openai import AsyncOpenAI
 from starlette.types import ASGIApp, Message
 
 from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
 from tests.ingress.engines import ScriptedEngine
 
@@ -22,7 +23,8 @@ HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
 def served(
     engine: ScriptedEngine, *, keep_alive_s: float = 15.0, probe_s: float | None = None
 ) -> ASGIApp:
-    return app(engine, Metrics(), keep_alive_s=keep_alive_s, probe_s=probe_s)
+    settings = IngressSettings(keep_alive_s=keep_alive_s, probe_s=probe_s)
+    return app(engine, Metrics(), settings)
 
 
 @asynccontextmanager

@@ -1,0 +1,214 @@
+"""A conversation on its way to a model: prompt, grammar and the parser of the reply, together.
+
+Every protocol that speaks in messages brings its own to this form and nothing else.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from deployments.ingress.errors import refused
+from deployments.text.dialects.dialect import Dialect, Listening, Tool
+from deployments.text.dialects.injection import inject, knows_tools
+from deployments.text.dialects.registry import DIALECTS, dialect_of
+from deployments.text.reply import ReplyParser
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ModelCard, ThinkingBudget
+
+TEMPLATE_SWITCHES = ("enable_thinking", "thinking")  # what templates call it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """What is asked of thoughts; None leaves it to the template.
+
+    `param` is the field that a model which does not think is refused for.
+    """
+
+    wanted: bool | None = None
+    effort: str | None = None  # a word that the template may know
+    budget: int | None = None  # tokens
+    param: str = "thinking"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """`messages` are as chat templates take them, with the arguments of calls as objects.
+
+    `choice` "required" wants calls of `callable` tools (all, when empty) and nothing else;
+    `answer` is llguidance's grammar of an answer that is no call, "" for free text.
+    """
+
+    messages: Sequence[Mapping[str, object]]
+    tools: tuple[Tool, ...] = ()
+    choice: Literal["none", "auto", "required"] = "auto"
+    callable: frozenset[str] = frozenset()
+    parallel_calls: bool = True
+    answer: str = ""
+    thinking: Thinking = Thinking()
+    split_thoughts: bool = True
+    template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """`text` with its `ids`, and all that belongs to reading what follows it."""
+
+    text: str
+    ids: list[int]
+    grammar: str
+    kept_specials: frozenset[int]
+    thinking: ThinkingBudget | None
+    dialect: Dialect
+    listening: Listening
+
+    def parser(self) -> ReplyParser:
+        """A fresh one for each choice."""
+        return self.dialect.parser(self.listening)
+
+
+def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
+    """Raises Refused for what this model can't do."""
+    dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(card.chat_template)
+    tools = conversation.tools if conversation.choice != "none" else ()
+    text = _render(conversation, tools, card, tokenizer)
+    thinks = _thinks(dialect, card)
+    listening = Listening(
+        tools=_callable(conversation, tools),
+        thinking=thinks and dialect.opens_thought(text),
+        split_thoughts=conversation.split_thoughts,
+    )
+    return Prompt(
+        text=text,
+        ids=tokenizer.encode(text, add_special_tokens=False),
+        grammar=_grammar(conversation, dialect, listening, thinks, tokenizer),
+        kept_specials=_kept(dialect, listening, tokenizer),
+        thinking=_budget(conversation.thinking, dialect, listening, tokenizer),
+        dialect=dialect,
+        listening=listening,
+    )
+
+
+def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    names = conversation.callable
+    return tuple(tool for tool in tools if not names or tool.name in names)
+
+
+def _render(
+    conversation: Conversation, tools: Sequence[Tool], card: ModelCard, tokenizer: TextTokenizer
+) -> str:
+    template = card.chat_template or ""
+    messages: Sequence[Mapping[str, object]] = conversation.messages
+    described: list[Mapping[str, object]] | None = [_described(tool) for tool in tools] or None
+    if (tools or any(map(_tells_of_tools, messages))) and not knows_tools(template):
+        messages = inject(messages, tools, conversation.choice == "required")
+        described = None
+    return tokenizer.render_chat(
+        messages,
+        tools=described,
+        add_generation_prompt=conversation.add_generation_prompt,
+        continue_final_message=conversation.continue_final_message,
+        template_kwargs={**_switches(conversation.thinking, card), **conversation.template_kwargs},
+    )
+
+
+def _described(tool: Tool) -> Mapping[str, object]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+def _tells_of_tools(message: Mapping[str, object]) -> bool:
+    return message["role"] == "tool" or bool(message.get("tool_calls"))
+
+
+def _switches(thinking: Thinking, card: ModelCard) -> dict[str, object]:
+    """The template's own variables for what is asked of thoughts. Raises Refused."""
+    template = card.chat_template or ""
+    switches: dict[str, object] = {}
+    if thinking.effort is not None and "reasoning_effort" in template:
+        switches["reasoning_effort"] = thinking.effort
+    if thinking.wanted is not None:
+        switches |= {name: thinking.wanted for name in TEMPLATE_SWITCHES if name in template}
+    asks = thinking.wanted or thinking.budget is not None
+    dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(card.chat_template)
+    if asks and not _thinks(dialect, card):
+        raise refused(f"`{thinking.param}`: the model {card.name!r} does not think", thinking.param)
+    return switches
+
+
+def _thinks(dialect: Dialect, card: ModelCard) -> bool:
+    """Whether the dialect has thoughts and the template shows that the model has them too."""
+    marks = dialect.thought_marks
+    return marks is not None and marks[0] in (card.chat_template or "")
+
+
+def _kept(dialect: Dialect, listening: Listening, tokenizer: TextTokenizer) -> frozenset[int]:
+    """Special tokens that the parser must see."""
+    marks = dialect.marks if listening.tools else ()
+    if listening.split_thoughts:
+        marks = (*marks, *(dialect.thought_marks or ()))
+    ids = (tokenizer.special_id(mark) for mark in marks)
+    return frozenset(token_id for token_id in ids if token_id is not None)
+
+
+def _budget(
+    thinking: Thinking, dialect: Dialect, listening: Listening, tokenizer: TextTokenizer
+) -> ThinkingBudget | None:
+    if thinking.budget is None or dialect.thought_marks is None:
+        return None
+    start, end = (
+        tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks
+    )
+    return ThinkingBudget(
+        tokens=thinking.budget, start_ids=start, end_ids=end, open=listening.thinking
+    )
+
+
+def _grammar(
+    conversation: Conversation,
+    dialect: Dialect,
+    listening: Listening,
+    thinks: bool,
+    tokenizer: TextTokenizer,
+) -> str:
+    """What may be said: a thought where the model has them, then calls, the answer, or either."""
+
+    def mark(text: str) -> str:
+        token_id = tokenizer.special_id(text)
+        return json.dumps(text) if token_id is None else f"<[{token_id}]>"
+
+    parts: list[Mapping[str, object]] = []
+    if listening.tools and (conversation.choice == "required" or conversation.answer):
+        calls = dialect.calls(listening.tools, conversation.parallel_calls, mark)
+        parts.append({"name": "calls", "lark_grammar": f"start: calls\n{calls}"})
+    if conversation.answer and conversation.choice != "required":
+        (answer,) = json.loads(conversation.answer)["grammars"]
+        parts.append({**answer, "name": "answer"})
+    if not parts:
+        return ""
+    if len(parts) == 1 and not thinks:
+        return json.dumps({"grammars": parts})
+    main = "start: " + _thought(dialect, listening, thinks)
+    main += "(" + " | ".join(f"@{part['name']}" for part in parts) + ")\n"
+    if thinks and dialect.thought_marks is not None:
+        start, end = dialect.thought_marks
+        main += _thought_rules(mark(start), mark(end), is_token=mark(end).startswith("<["))
+    return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
+
+
+def _thought(dialect: Dialect, listening: Listening, thinks: bool) -> str:
+    if not thinks or dialect.thought_marks is None:
+        return ""
+    return "rest gap " if listening.thinking else "(opening rest gap)? "
+
+
+def _thought_rules(start: str, end: str, *, is_token: bool) -> str:
+    rest = f"rest: /(?s:.*)/ {end}\n" if is_token else f"rest[suffix={end}]: /(?s:.*)/\n"
+    return f"opening: {start}\n{rest}gap: /\\n{{0,2}}/\n"
