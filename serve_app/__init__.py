@@ -2,10 +2,11 @@
 
 from ray.serve.deployment import Application
 
+from deployments.anthropic.deployment import AnthropicIngress
 from deployments.llama.deployment import LlamaIngress
 from deployments.openai.deployment import OpenAIIngress
 from deployments.router.deployment import Router
-from serve_app.settings import IngressArguments, RouterArguments
+from serve_app.settings import IngressArguments, LlamaArguments, RouterArguments
 
 
 def router(args: RouterArguments) -> Application:
@@ -16,5 +17,9 @@ def openai(args: IngressArguments) -> Application:
     return OpenAIIngress.bind(args.ingress_settings())  # type: ignore[attr-defined]
 
 
-def llama(args: IngressArguments) -> Application:
-    return LlamaIngress.bind(args.ingress_settings())  # type: ignore[attr-defined]
+def anthropic(args: IngressArguments) -> Application:
+    return AnthropicIngress.bind(args.ingress_settings())  # type: ignore[attr-defined]
+
+
+def llama(args: LlamaArguments) -> Application:
+    return LlamaIngress.bind(args.ingress_settings(), args.tool_settings())  # type: ignore[attr-defined]

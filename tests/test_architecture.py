@@ -38,6 +38,7 @@ FORBIDDEN = {
     "deployments/router": {"torch", "transformers"},
     "deployments/ingress": {"torch"},
     "deployments/openai": {"torch", "ray.data"},
+    "deployments/anthropic": {"torch"},
     "deployments/llama": {"torch"},
 }
 

@@ -20,7 +20,11 @@ def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def make_card(
-    name: str, core: EngineCore, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    name: str,
+    core: EngineCore,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dialect: str,
 ) -> ModelCard:
     template = tokenizer.chat_template
     if isinstance(template, dict):
@@ -41,6 +45,7 @@ def make_card(
         ),
         eos_token_ids=tuple(sorted(core.eos_token_ids)),
         sampling=default_sampling(model.generation_config),
+        dialect=dialect,
     )
     version = blake2b(repr(card).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))

@@ -1,23 +1,33 @@
 """The engine on ids: validates requests, hands them to its scheduler, streams their events."""
 
+import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing
 from queue import SimpleQueue
 
 from transformers import PretrainedConfig, PreTrainedModel
 
+from deployments.engine.grammar import GrammarStrategy
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import UnsupportedModelError, attach
 from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
+from deployments.engine.matching import Grammars
 from deployments.engine.runner import Runner
 from deployments.engine.sampling import default_pipeline
 from deployments.engine.scheduler import EngineStats, InferenceScheduler
-from deployments.engine.task import make_task
+from deployments.engine.task import Task, make_task
 from deployments.engine.threads import one_thread
 from deployments.engine.validation import find_invalid
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
+from deployments.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
 from kv.cache import CacheShape, KVCache
 from kv.storage import Storage
 
@@ -29,7 +39,8 @@ GIB = 1 << 30
 class EngineCore:
     """Owns a model, its cache and the thread that runs them.
 
-    Raises UnsupportedModelError when the engine can't run the model.
+    `tokenizer_json` is asked, from any thread, when the first request with a grammar comes; without
+    it those are refused. Raises UnsupportedModelError when the engine can't run the model.
     """
 
     def __init__(
@@ -37,6 +48,7 @@ class EngineCore:
         model: PreTrainedModel,
         eos_token_ids: frozenset[int],
         limits: EngineLimits,
+        tokenizer_json: Callable[[], str] | None = None,
     ) -> None:
         with one_thread() as threads:
             shape = cache_shape(model, limits)
@@ -46,10 +58,12 @@ class EngineCore:
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
+        self._grammars = Grammars(tokenizer_json, self.vocab_size, self.eos_token_ids)
+        self._opening: set[str] = set()  # tasks whose grammars are not ready
         self._limits = limits
         self._numbers = itertools.count()
         self._scheduler = InferenceScheduler(
-            Runner(model, self.cache, default_pipeline(), threads),
+            Runner(model, self.cache, default_pipeline(GrammarStrategy()), threads),
             self.cache,
             max_running=limits.max_running,
             max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
@@ -59,7 +73,15 @@ class EngineCore:
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence. Leaving the generator ends the task and frees its pages."""
         mailbox = LoopMailbox()
-        task_id = self._submit(request, mailbox, bounded=True)
+        try:
+            task = self._accept(self._new_id(request), request, mailbox)
+            self._check_load()
+            if request.grammar:
+                await self._open_grammar_beside(task)
+        except Refused as refused:
+            yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
+            return
+        self._start(task)
         last = None
         try:
             async with aclosing(mailbox.events()) as events:
@@ -67,18 +89,17 @@ class EngineCore:
                     yield last
         finally:
             if last is None or last.finish_reason is None:
-                self.abort(task_id)
+                self.abort(task.id)
 
     def run(
-        self, requests: Sequence[GenerationRequest]
+        self, requests: Iterable[GenerationRequest]
     ) -> Generator[tuple[int, TokenEvent], None, None]:
         """Events of several sequences, by number, for a plain thread; as many as it likes."""
         events: SimpleQueue[tuple[int, TokenEvent]] = SimpleQueue()
         running: dict[int, str] = {}
         try:
             for index, request in enumerate(requests):
-                mailbox = ThreadMailbox(index, events)
-                running[index] = self._submit(request, mailbox, bounded=False)
+                running[index] = self._submit(request, ThreadMailbox(index, events))
             while running:
                 index, event = events.get()
                 if event.finish_reason is not None:
@@ -105,42 +126,63 @@ class EngineCore:
     def shutdown(self) -> None:
         """Ends every task and the thread; idempotent."""
         self._scheduler.stop()
+        self._grammars.stop()
 
-    def _submit(self, request: GenerationRequest, mailbox: Mailbox, *, bounded: bool) -> str:
-        """The id of the new task, by which it alone can be aborted.
-
-        `bounded` refuses it when too many wait already.
-        """
-        # A request may come again while its first task has not been seen to end.
-        task_id = f"{request.request_id}#{next(self._numbers)}"
-        if error := self._refusal(request) or (self._overload() if bounded else None):
-            mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=error))
-            return task_id
-        task = make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
-        if reason := task.finish_reason():  # nothing to generate, or an earlier replica did it all
-            mailbox.put(TokenEvent(finish_reason=reason))
+    def _submit(self, request: GenerationRequest, mailbox: Mailbox) -> str:
+        """The id of the new task, by which it alone can be aborted; its grammar is opened here."""
+        task_id = self._new_id(request)
+        try:
+            task = self._accept(task_id, request, mailbox)
+            if request.grammar:
+                self._open_grammar(task)
+        except Refused as refused:
+            mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         else:
-            self._scheduler.add(task)
+            self._start(task)
         return task_id
 
-    def _refusal(self, request: GenerationRequest) -> RequestError | None:
-        """Why the request can't be run, if so."""
-        if error := find_invalid(request, self.vocab_size):
-            return error
-        prompt = request.prompt_ids
-        if len(prompt) >= self.context_length:
-            return RequestError(
-                ErrorKind.CONTEXT_LENGTH,
-                f"the prompt has {len(prompt)} tokens; the context of {self.context_length} tokens "
-                "must hold it and at least one more",
-            )
-        return None
+    def _new_id(self, request: GenerationRequest) -> str:
+        # A request may come again while its first task has not been seen to end.
+        return f"{request.request_id}#{next(self._numbers)}"
 
-    def _overload(self) -> RequestError | None:
+    def _accept(self, task_id: str, request: GenerationRequest, mailbox: Mailbox) -> Task:
+        """A task for the request. Raises Refused when it can't be run."""
+        if error := find_invalid(request, self.vocab_size):
+            raise Refused(error)
+        n = len(request.prompt_ids)
+        if n >= self.context_length:
+            message = (
+                f"the prompt has {n} tokens; the context of {self.context_length} tokens "
+                "must hold it and at least one more"
+            )
+            raise Refused(RequestError(ErrorKind.CONTEXT_LENGTH, message))
+        return make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
+
+    def _check_load(self) -> None:
         limit = self._limits.max_waiting
-        if self._scheduler.n_waiting < limit:
-            return None
-        return RequestError(ErrorKind.OVERLOADED, f"{limit} requests are waiting already")
+        if self._scheduler.n_waiting + len(self._opening) >= limit:
+            message = f"{limit} requests are waiting already"
+            raise Refused(RequestError(ErrorKind.OVERLOADED, message))
+
+    def _open_grammar(self, task: Task) -> None:
+        """Raises Refused. Takes up to seconds."""
+        if task.end_token() is None:
+            task.grammar = self._grammars.open(task.request, task.end_token_ids)
+
+    async def _open_grammar_beside(self, task: Task) -> None:
+        self._opening.add(task.id)
+        try:
+            await asyncio.to_thread(self._open_grammar, task)
+        finally:
+            self._opening.discard(task.id)
+
+    def _start(self, task: Task) -> None:
+        # An earlier replica may have done it all.
+        reason = task.finish_reason() if task.request.produced_ids else None
+        if reason is not None:
+            task.mailbox.put(TokenEvent(finish_reason=reason))
+        else:
+            self._scheduler.add(task)
 
 
 def cache_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:

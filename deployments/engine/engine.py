@@ -32,6 +32,8 @@ class Options(TypedDict, total=False):
     frequency_penalty: float
     seed: int
     ignore_eos: bool
+    grammar: str
+    priority: int
 
 
 class InferenceEngine:
@@ -50,6 +52,7 @@ class InferenceEngine:
         dtype: torch.dtype | None = None,
         device: str = "cpu",
         limits: EngineLimits | None = None,
+        dialect: str = "",
     ) -> None:
         if isinstance(model, str):
             tokenizer = tokenizer or load_tokenizer(model)
@@ -57,8 +60,10 @@ class InferenceEngine:
         if tokenizer is None:
             raise ValueError("a model given as an object needs its tokenizer")
         ends = end_token_ids(model, tokenizer)
-        self.core = EngineCore(model, ends, limits or EngineLimits())
-        self.card: ModelCard = make_card(name, self.core, model, tokenizer)
+        self.core = EngineCore(
+            model, ends, limits or EngineLimits(), lambda: self.card.tokenizer_json
+        )
+        self.card: ModelCard = make_card(name, self.core, model, tokenizer, dialect)
         self._tokenizer = TextTokenizer(self.card)
 
     @overload
@@ -134,6 +139,8 @@ class InferenceEngine:
             max_tokens=options.get("max_tokens"),
             min_tokens=options.get("min_tokens", 0),
             ignore_eos=options.get("ignore_eos", False),
+            grammar=options.get("grammar", ""),
+            priority=options.get("priority", 0),
         )
 
     def get_stats(self) -> dict[str, float]:

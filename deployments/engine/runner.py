@@ -1,17 +1,22 @@
 """Computes one step: flat tensors in, one drawn token for each row that reached its end out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.attention import plan_attention
 from deployments.engine.loader import UnsupportedModelError
+from deployments.engine.matching import begin_masks
 from deployments.engine.sampling import Sample, SamplingPipeline
+from deployments.engine.scoring import score
 from deployments.engine.task import Task, make_task
-from deployments.wire import GenerationRequest, TokenEvent
+from deployments.wire import GenerationRequest, TokenEvent, TokenLogprob
 from kv.cache import KVCache
 
 
@@ -25,7 +30,31 @@ class Row:
     @property
     def draws(self) -> bool:
         """Whether the row reaches the task's last known token, so that the next one is drawn."""
-        return self.n == self.task.n_uncomputed
+        return self.n == self.task.n_uncomputed and self.task.draws
+
+    @property
+    def n_scored(self) -> int:
+        """Positions whose next tokens are of the prompt and wait for their log-probabilities."""
+        task = self.task
+        if not task.n_unscored:
+            return 0
+        # After a preemption some are computed again that were scored before.
+        n = task.n_computed + self.n - len(task.prompt_logprobs)
+        return max(0, min(n, task.n_unscored))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a row came to: the token drawn, and log-probabilities of the prompt's next tokens."""
+
+    sample: Sample | None = None
+    prompt_logprobs: Sequence[TokenLogprob] = ()
+
+    @property
+    def is_finite(self) -> bool:
+        sample = self.sample
+        drawn = sample is None or sample.token_id is not None or sample.all_banned
+        return drawn and not any(isnan(entry.logprob) for entry in self.prompt_logprobs)
 
 
 class Runner:
@@ -59,8 +88,21 @@ class Runner:
             self._cache.free(task.id)
 
     @torch.inference_mode()
-    def run(self, rows: Sequence[Row]) -> list[Sample | None]:
-        """The token drawn for each row, None where the row ends before its task's last token."""
+    def run(self, rows: Sequence[Row]) -> list[Result]:
+        """What each row came to; no token for one that ends before its task's last token."""
+        drawing = [i for i, row in enumerate(rows) if row.draws]
+        tasks = [rows[i].task for i in drawing]
+        begin_masks([task.grammar for task in tasks if task.grammar is not None])
+        logits = self._logits(rows, drawing)
+        samples: dict[int, Sample] = {}
+        if drawing:
+            drawn = self._pipeline.sample(logits[: len(drawing)].float(), tasks)
+            samples = dict(zip(drawing, drawn, strict=True))
+        scores = self._score(logits[len(drawing) :], rows)
+        return [Result(samples.get(i), scores.get(i, ())) for i in range(len(rows))]
+
+    def _logits(self, rows: Sequence[Row], drawing: Sequence[int]) -> Tensor:
+        """Behind the last tokens of the drawing rows, then behind all that are to be scored."""
         n = np.array([row.n for row in rows], dtype=np.int64)
         start = np.array([row.task.n_computed for row in rows], dtype=np.int64)
         ends = n.cumsum()
@@ -69,23 +111,36 @@ class Runner:
             [row.task.tokens[row.task.n_computed : row.task.n_computed + row.n] for row in rows]
         )
         view = self._cache.bind([row.task.id for row in rows], start + n, n)
-        drawing = [i for i, row in enumerate(rows) if row.draws]
-        logits = self._model(
+        kept = np.concatenate([ends[drawing] - 1, *_scored(rows, ends - n - start)])
+        logits: Tensor = self._model(
             input_ids=self._tensor(token_ids)[None],
             position_ids=self._tensor(positions)[None],
             use_cache=False,
-            logits_to_keep=self._tensor(ends[drawing] - 1),
+            logits_to_keep=self._tensor(kept),
             step=plan_attention(view, torch.from_numpy(n)),
         ).logits[0]
-        samples: list[Sample | None] = [None] * len(rows)
-        if drawing:
-            drawn = self._pipeline.sample(logits.float(), [rows[i].task for i in drawing])
-            for i, sample in zip(drawing, drawn, strict=True):
-                samples[i] = sample
-        return samples
+        return logits
 
-    def _tensor(self, array: np.typing.NDArray[np.int64]) -> torch.Tensor:
+    def _score(self, logits: Tensor, rows: Sequence[Row]) -> dict[int, list[TokenLogprob]]:
+        scores: dict[int, list[TokenLogprob]] = {}
+        for i, row in enumerate(rows):
+            if n := row.n_scored:
+                first = len(row.task.prompt_logprobs) + 1
+                ids = self._tensor(row.task.tokens[first : first + n])
+                scores[i] = list(score(logits[:n], ids, row.task.request.prompt_logprobs or 0))
+                logits = logits[n:]
+        return scores
+
+    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _scored(rows: Sequence[Row], offsets: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Where in the step the positions to score are; row i's position p is at `offsets[i]` + p."""
+    for row, offset in zip(rows, offsets, strict=True):
+        if row.n_scored:
+            first = len(row.task.prompt_logprobs)
+            yield np.arange(first, first + row.n_scored) + offset
 
 
 class _Nowhere:

@@ -3,152 +3,96 @@
 Each strategy touches only the rows that ask for it, so a batch costs what its rows ask for.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.engine import mirostat
+from deployments.engine.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
+from deployments.engine.chance import uniform
+from deployments.engine.dry import DryStrategy
+from deployments.engine.logprobs import of_the_draw, of_the_model
+from deployments.engine.mirostat import MirostatStrategy
+from deployments.engine.penalties import PenaltyStrategy
+from deployments.engine.strategy import NEVER, SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
-from deployments.wire import SamplingParams, TokenLogprob
+from deployments.engine.temperature import TemperatureStrategy
+from deployments.engine.thinking import ThinkingStrategy
+from deployments.engine.truncation import (
+    MinPStrategy,
+    TopKStrategy,
+    TopNSigmaStrategy,
+    TopPStrategy,
+    TypicalStrategy,
+    XtcStrategy,
+)
+from deployments.wire import TokenLogprob
 
-NEVER = float("-inf")
-_64_BITS = (1 << 64) - 1
+__all__ = [
+    "NEVER",
+    "SAMPLERS",
+    "BadWordsStrategy",
+    "LogitBiasStrategy",
+    "MinPStrategy",
+    "MinTokensStrategy",
+    "PenaltyStrategy",
+    "Sample",
+    "SamplingPipeline",
+    "SamplingRows",
+    "SamplingStrategy",
+    "TemperatureStrategy",
+    "TopKStrategy",
+    "TopPStrategy",
+    "default_pipeline",
+    "uniform",
+]
+
+# By llama-server's names, in our order.
+SAMPLERS: Mapping[str, SamplingStrategy] = {
+    "penalties": PenaltyStrategy(),
+    "dry": DryStrategy(),
+    "temperature": TemperatureStrategy(),
+    "top_n_sigma": TopNSigmaStrategy(),
+    "top_k": TopKStrategy(),
+    "typ_p": TypicalStrategy(),
+    "top_p": TopPStrategy(),
+    "min_p": MinPStrategy(),
+    "xtc": XtcStrategy(),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The token drawn for a row; no token id when its logits were not finite."""
+    """The token drawn for a row; none when the model's logits were not finite, or when they were
+    and `all_banned` says that nothing was left to draw."""
 
     token_id: int | None
     logprob: TokenLogprob | None = None
+    mirostat_mu: float | None = None
+    all_banned: bool = False
 
 
-class SamplingRows:
-    """The tasks whose next tokens are drawn together."""
+class OrderedStrategy(SamplingStrategy):
+    """The samplers in the order that each row asks for."""
 
-    def __init__(self, tasks: Sequence[Task], device: torch.device) -> None:
-        self.tasks = tasks
-        self.params = [task.sampling for task in tasks]
-        self.device = device
-
-    def where(self, wants: Callable[[SamplingParams], bool]) -> list[int]:
-        return [row for row, params in enumerate(self.params) if wants(params)]
-
-    def column(self, rows: Sequence[int], value: Callable[[SamplingParams], float]) -> Tensor:
-        """One parameter of some rows, to be broadcast over the vocabulary. [rows, 1]"""
-        values = [value(self.params[row]) for row in rows]
-        return torch.tensor(values, dtype=torch.float32, device=self.device)[:, None]
-
-
-class SamplingStrategy(ABC):
-    """Changes logits [rows, vocab] in place."""
-
-    @abstractmethod
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None: ...
-
-
-class LogitBiasStrategy(SamplingStrategy):
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.where(lambda p: bool(p.logit_bias)):
-            ids, biases = zip(*rows.params[row].logit_bias, strict=True)
-            logits[row, list(ids)] += torch.tensor(biases, device=logits.device)
-
-
-class PenaltyStrategy(SamplingStrategy):
-    """Repetition over prompt and output; presence and frequency over the output."""
+    def __init__(self, samplers: Mapping[str, SamplingStrategy]) -> None:
+        self.samplers = samplers
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        wanting = rows.where(
-            lambda p: (
-                p.repetition_penalty != 1 or p.presence_penalty != 0 or p.frequency_penalty != 0
-            )
-        )
-        for row in wanting:
-            self._penalise(logits[row], rows.tasks[row])
+        for order, some in self._by_order(rows):
+            for name in order or self.samplers:
+                self.samplers[name].apply(logits, some)
 
-    def _penalise(self, logits: Tensor, task: Task) -> None:
-        params = task.sampling
-        counts = _count_output(task, logits)
-        if params.repetition_penalty != 1:
-            seen = counts > 0
-            seen[torch.from_numpy(task.tokens[: task.n_prompt]).to(logits.device)] = True
-            scaled = torch.where(
-                logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty
-            )
-            logits.copy_(torch.where(seen, scaled, logits))
-        logits -= params.presence_penalty * (counts > 0) + params.frequency_penalty * counts
-
-
-def _count_output(task: Task, logits: Tensor) -> Tensor:
-    """Occurrences of each token in the output [vocab], brought up to date."""
-    if task.token_counts is None:
-        task.token_counts = torch.zeros_like(logits)
-        task.n_counted = task.n_prompt
-    new = torch.from_numpy(task.tokens[task.n_counted : task.n_tokens]).to(logits.device)
-    task.token_counts.index_add_(0, new, torch.ones_like(new, dtype=logits.dtype))
-    task.n_counted = task.n_tokens
-    return task.token_counts
-
-
-class MinTokensStrategy(SamplingStrategy):
-    """No end token before `min_tokens`."""
-
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row, task in enumerate(rows.tasks):
-            if task.ends_banned and task.end_token_ids:
-                logits[row, list(task.end_token_ids)] = NEVER
-
-
-class TemperatureStrategy(SamplingStrategy):
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        wanting = rows.where(lambda p: p.temperature not in (0, 1))
-        if wanting:
-            # With the highest logit at 0 no temperature, however low, overflows.
-            part = logits[wanting]
-            part -= part.amax(1, keepdim=True)
-            degrees = rows.column(wanting, lambda p: min(max(p.temperature, 1e-30), 1e30))
-            logits[wanting] = part / degrees
-
-
-class TopKStrategy(SamplingStrategy):
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        vocab = logits.shape[1]
-        wanting = rows.where(lambda p: 0 < p.top_k < vocab and p.temperature > 0)
-        if wanting:
-            k = rows.column(wanting, lambda p: p.top_k).long()
-            part = logits[wanting]
-            least = part.topk(int(k.max()), dim=1).values.gather(1, k - 1)
-            logits[wanting] = part.masked_fill(part < least, NEVER)
-
-
-class TopPStrategy(SamplingStrategy):
-    """The smallest set of most likely tokens whose probabilities reach `top_p`."""
-
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        wanting = rows.where(lambda p: p.top_p < 1 and p.temperature > 0)
-        if wanting:
-            ordered, order = logits[wanting].sort(dim=1, descending=True, stable=True)
-            probs = ordered.softmax(1)
-            before = probs.cumsum(1) - probs
-            beyond = before >= rows.column(wanting, lambda p: p.top_p)
-            beyond[:, 0] = False
-            kept = ordered.masked_fill(beyond, NEVER)
-            logits[wanting] = torch.empty_like(kept).scatter_(1, order, kept)
-
-
-class MinPStrategy(SamplingStrategy):
-    """No token less likely than `min_p` times the most likely one."""
-
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        wanting = rows.where(lambda p: p.min_p > 0 and p.temperature > 0)
-        if wanting:
-            part = logits[wanting]
-            least = part.amax(1, keepdim=True) + rows.column(wanting, lambda p: p.min_p).log()
-            logits[wanting] = part.masked_fill(part < least, NEVER)
+    def _by_order(self, rows: SamplingRows) -> Iterable[tuple[tuple[str, ...], SamplingRows]]:
+        if not rows.changed("samplers"):
+            return [((), rows)]
+        by_order: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for row in rows.chosen:
+            by_order[rows.params[row].samplers].append(row)
+        return [(order, rows.only(chosen)) for order, chosen in by_order.items()]
 
 
 class SamplingPipeline(SamplingStrategy):
@@ -164,77 +108,47 @@ class SamplingPipeline(SamplingStrategy):
     def sample(self, logits: Tensor, tasks: Sequence[Task]) -> list[Sample]:
         """One token a task from float32 logits [tasks, vocab], which are overwritten."""
         rows = SamplingRows(tasks, logits.device)
-        reported = _report(logits, rows)
-        finite = logits.amax(1).isfinite().tolist()  # before a strategy could hide it
+        own = of_the_model(logits, rows)
+        finite = logits.amax(1).isfinite()  # before a strategy could hide it
         self.apply(logits, rows)
-        drawn = _draw(logits, rows).tolist()
+        drawn, allowed = _draw(logits, rows)
+        facts = torch.stack([drawn, finite, allowed]).tolist()
+        ids = [id_ if a and b else None for id_, a, b in zip(*facts, strict=True)]
+        mirostat.observe(logits, rows, ids)
+        logprobs = own.of(ids) | of_the_draw(logits, rows).of(ids)
         return [
-            Sample(token_id, reported(row, token_id)) if finite[row] else Sample(None)
-            for row, token_id in enumerate(drawn)
+            Sample(None, all_banned=bool(facts[1][row]))
+            if token_id is None
+            else Sample(token_id, logprobs.get(row), tasks[row].mirostat_mu)
+            for row, token_id in enumerate(ids)
         ]
 
 
-def default_pipeline() -> SamplingPipeline:
+def default_pipeline(*masks: SamplingStrategy) -> SamplingPipeline:
+    """All strategies; `masks` ban tokens and come after every other ban."""
     return SamplingPipeline(
         [
             LogitBiasStrategy(),
-            PenaltyStrategy(),
+            BadWordsStrategy(),
             MinTokensStrategy(),
-            TemperatureStrategy(),
-            TopKStrategy(),
-            TopPStrategy(),
-            MinPStrategy(),
+            *masks,
+            OrderedStrategy(SAMPLERS),
+            MirostatStrategy(),
+            ThinkingStrategy(),
         ]
     )
 
 
-def _draw(logits: Tensor, rows: SamplingRows) -> Tensor:
-    """The most likely token of greedy rows; elsewhere the inverse of the distribution. [rows]"""
-    drawn = logits.argmax(1)
+def _draw(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
+    """The most likely token of greedy rows, elsewhere the inverse of the distribution; and whether
+    a row has a token that may be drawn. [rows], [rows]"""
+    greatest, drawn = logits.max(1)
     random = rows.where(lambda p: p.temperature > 0)
     if random:
         # float64: in float32 a large vocabulary's cumulative sum loses its unlikely tokens.
         cumulative = logits[random].softmax(1).double().cumsum(1)
-        seeds = np.array([rows.params[row].seed & _64_BITS for row in random], dtype=np.uint64)
-        positions = np.array([rows.tasks[row].n_tokens for row in random], dtype=np.int64)
-        u = torch.from_numpy(uniform(seeds, positions)).to(logits.device)
+        u = torch.from_numpy(rows.uniform(random)).to(logits.device)
         threshold = u[:, None] * cumulative[:, -1:]
         found = torch.searchsorted(cumulative, threshold, right=True).flatten()
         drawn[random] = found.clamp_(max=logits.shape[1] - 1)
-    return drawn
-
-
-def uniform(seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """One number in [0, 1) for each (seed, position)."""
-    mixed = _mix(_mix(seeds) + positions.astype(np.uint64))
-    result: NDArray[np.float64] = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return result
-
-
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def _report(logits: Tensor, rows: SamplingRows) -> Callable[[int, int], TokenLogprob | None]:
-    """Looks up logprobs of (row, token drawn) for the rows that asked."""
-    wanting = rows.where(lambda p: p.logprobs is not None)
-    if not wanting:
-        return lambda row, token_id: None
-    logprobs = logits[wanting].log_softmax(1)
-    most = max(rows.params[row].logprobs or 0 for row in wanting)
-    top = logprobs.topk(min(most, logits.shape[1]), dim=1)
-    values, ids = top.values.tolist(), top.indices.tolist()
-    place = {row: i for i, row in enumerate(wanting)}
-
-    def look_up(row: int, token_id: int) -> TokenLogprob | None:
-        if row not in place:
-            return None
-        i, n = place[row], rows.params[row].logprobs or 0
-        alternatives = tuple(zip(ids[i][:n], values[i][:n], strict=True))
-        return TokenLogprob(token_id, float(logprobs[i, token_id]), alternatives)
-
-    return look_up
+    return drawn, greatest.isfinite()

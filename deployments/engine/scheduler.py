@@ -1,23 +1,26 @@
 """Decides what runs: one loop of cleanup, refill, plan -> run -> commit.
 
 A step is rows of (task, n tokens) under one token budget; prompts' chunks and decodes share it.
-When pages run out the youngest task is preempted and later recomputed; none is failed for it.
+Of waiting tasks the lowest priority value, then the oldest, runs first. When pages run out the last
+by that order is preempted and later recomputed; none is failed for it.
 """
 
+import heapq
+import itertools
 import logging
 import queue
 import threading
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 
 from deployments.engine.mailbox import Mailbox, deliver
-from deployments.engine.runner import Row, Runner
+from deployments.engine.runner import Result, Row, Runner
 from deployments.engine.sampling import Sample
 from deployments.engine.task import Task
-from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent
+from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent, TokenLogprob
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)
@@ -77,8 +80,9 @@ class InferenceScheduler:
         self._closed = False
         self._n_arriving = 0  # tasks in the inbox
         self._inbox: queue.SimpleQueue[Task | str | None] = queue.SimpleQueue()
-        self._waiting: deque[Task] = deque()
-        self._running: list[Task] = []  # oldest first
+        self._arrivals = itertools.count()
+        self._waiting: list[tuple[tuple[int, int], Task]] = []  # a heap by the tasks' order
+        self._running: list[Task] = []  # by their order
         self._blocked: Blocked | None = None
         self._events: list[tuple[Mailbox, TokenEvent]] = []
         self._failures = 0
@@ -166,7 +170,8 @@ class InferenceScheduler:
                 self._stopping = True
             elif isinstance(message, Task):
                 self._stats.total_requests += 1
-                self._waiting.append(message)
+                message.arrival = next(self._arrivals)
+                self._wait(message)
                 with self._closing:
                     self._n_arriving -= 1
             else:
@@ -176,28 +181,33 @@ class InferenceScheduler:
         for task in [task for task in self._running if task.is_called(name)]:
             self._stats.aborted_requests += 1
             self._finish(task, ABORTED)
-        for task in [task for task in self._waiting if task.is_called(name)]:
+        for item in [item for item in self._waiting if item[1].is_called(name)]:
             self._stats.aborted_requests += 1
-            self._waiting.remove(task)
-            self._post(task, ABORTED)
+            self._waiting.remove(item)
+            heapq.heapify(self._waiting)
+            self._post(item[1], ABORTED)
+
+    def _wait(self, task: Task) -> None:
+        heapq.heappush(self._waiting, (task.order, task))
 
     def _refill(self) -> None:
-        """Admits waiting tasks, oldest first, while their known tokens fit beside the others'."""
+        """Admits waiting tasks, in order, while their known tokens fit beside the others'."""
         spare = sum(self._cache.missing(task.id, task.n_tokens + 1) for task in self._running)
         while self._waiting and len(self._running) < self._max_running:
-            task = self._waiting[0]
+            _, task = self._waiting[0]
             if not self._admit(task, spare):
                 return
             task.n_computed = self._cache.cached_tokens(task.id)
             spare += self._cache.missing(task.id, task.n_tokens + 1)
-            self._running.append(self._waiting.popleft())
+            heapq.heappop(self._waiting)
+            insort(self._running, task, key=lambda task: task.order)
 
     def _admit(self, task: Task, spare: int) -> bool:
         """Pages for a waiting task beside `spare` ones; a look at each, unless it must be vain."""
         room = self._cache.pool.n_available - spare
         if self._still_blocked(task, room):
             return False
-        hashes = task.hash_pages(self._cache.shape.page_size)
+        hashes = [] if task.n_unscored else task.hash_pages(self._cache.shape.page_size)
         admitted = self._cache.allocate(task.id, hashes, task.n_tokens, spare)
         next_page = hashes[self._cache.find(hashes) :][:1]
         self._blocked = None if admitted else Blocked(task, room, next_page)
@@ -210,7 +220,7 @@ class InferenceScheduler:
         return not self._cache.find(blocked.next_page)
 
     def _plan(self) -> list[Row]:
-        """Rows of the next step: first those that draw with one token, then the oldest prompts."""
+        """Rows of the next step: first those that draw with one token, then prompts in order."""
         rows: dict[Task, Row] = {}
         budget = self._max_batch_tokens
         coming: set[bytes] = set()  # pages that this step will make findable
@@ -235,6 +245,8 @@ class InferenceScheduler:
         Adopts what others have computed since it was admitted.
         """
         page_size = self._cache.shape.page_size
+        if task.n_unscored:  # every position has to be computed
+            return False
         if task.n_uncomputed <= page_size or task.n_computed % page_size:
             return False
         first = task.n_computed // page_size
@@ -244,21 +256,21 @@ class InferenceScheduler:
         return adopted < len(following) and following[adopted] in coming
 
     def _make_room(self, task: Task, n_tokens: int, rows: dict[Task, Row]) -> bool:
-        """Pages for the task, taken from the youngest if need be; False if it is the youngest."""
+        """Pages for the task, taken from the last one if need be; False if it is the last."""
         while not self._cache.extend(task.id, n_tokens):
-            youngest = self._running[-1]
-            self._preempt(youngest)
-            rows.pop(youngest, None)
-            if youngest is task:
+            last = self._running[-1]
+            self._preempt(last)
+            rows.pop(last, None)
+            if last is task:
                 return False
         return True
 
     def _preempt(self, task: Task) -> None:
-        """Back to the head of the queue; its full pages stay findable until they are evicted."""
+        """Back to where it came from in the queue; its full pages stay findable until evicted."""
         self._running.remove(task)
         self._cache.free(task.id)
         task.n_computed = 0
-        self._waiting.appendleft(task)
+        self._wait(task)
         self._stats.preemptions += 1
 
     def _full_pages(self, task: Task, n: int) -> list[bytes]:
@@ -269,13 +281,13 @@ class InferenceScheduler:
     def _step(self, rows: Sequence[Row]) -> None:
         self._busy_since = time.monotonic()
         try:
-            samples = self._runner.run(rows)
+            results = self._runner.run(rows)
         except Exception as error:
             self._fail(rows, error)
         else:
             self._failures = 0
-            for row, sample in zip(rows, samples, strict=True):
-                self._commit(row, sample)
+            for row, result in zip(rows, results, strict=True):
+                self._commit(row, result)
         finally:
             self._busy_since = None
         self._stats.steps += 1
@@ -290,38 +302,56 @@ class InferenceScheduler:
         if self._failures >= MAX_FAILED_STEPS:
             raise RuntimeError(f"{self._failures} steps failed in a row") from error
 
-    def _commit(self, row: Row, sample: Sample | None) -> None:
+    def _commit(self, row: Row, result: Result) -> None:
         task = row.task
         full_pages = self._full_pages(task, row.n)
-        if sample is not None and sample.token_id is None:
+        if not result.is_finite:
             # What it was computed from may be broken too: nobody should find that any more.
             self._cache.forget(task.id)
             self._finish(task, failed("the model's output was not finite"))
             return
         self._cache.record(task.id, task.n_computed // self._cache.shape.page_size, full_pages)
         task.n_computed += row.n
-        if sample is not None and sample.token_id is not None:
-            self._emit(task, sample, sample.token_id)
+        task.prompt_logprobs.extend(result.prompt_logprobs)
+        if result.sample is not None:
+            self._emit(task, result.sample)
+        elif task.n_computed == task.n_tokens:
+            self._emit(task, None)
 
-    def _emit(self, task: Task, sample: Sample, token_id: int) -> None:
-        if task.is_fresh:
-            task.cached_tokens = min(self._cache.cached_tokens(task.id), task.n_prompt)
-            self._stats.prompt_tokens += task.n_prompt
-            self._stats.cached_tokens += task.cached_tokens
-        task.append(token_id)
-        self._stats.tokens_generated += 1
-        reason = task.finish_reason()
+    def _emit(self, task: Task, sample: Sample | None) -> None:
+        """What came of a task's last known token: the next one, or its end."""
+        prompt_logprobs = self._begin(task) if task.is_fresh else None
+        token_id = None if sample is None else sample.token_id
+        if token_id is not None:
+            task.append(token_id)
+            self._stats.tokens_generated += 1
+        elif sample is not None:
+            task.stall()
+        if task.failure:
+            self._finish(task, failed(task.failure, ErrorKind.INVALID_REQUEST))
+            return
         event = TokenEvent(
-            token_ids=(token_id,),
-            logprobs=None if sample.logprob is None else (sample.logprob,),
-            finish_reason=reason,
-            stop_token_id=token_id if reason is FinishReason.STOP else None,
+            token_ids=() if token_id is None else (token_id,),
+            logprobs=(sample.logprob,) if sample and sample.logprob else None,
+            prompt_logprobs=prompt_logprobs,
+            mirostat_mu=sample.mirostat_mu if sample else None,
+            finish_reason=task.finish_reason(),
+            stop_token_id=task.end_token(),
             cached_tokens=task.cached_tokens,
         )
-        if reason is None:
+        if event.finish_reason is None:
             self._post(task, event)
         else:
             self._finish(task, event)
+
+    def _begin(self, task: Task) -> tuple[TokenLogprob | None, ...] | None:
+        """Accounts for the prompt, and says what its tokens' log-probabilities are."""
+        task.cached_tokens = min(self._cache.cached_tokens(task.id), task.n_prompt)
+        self._stats.prompt_tokens += task.n_prompt
+        self._stats.cached_tokens += task.cached_tokens
+        if task.request.prompt_logprobs is None or task.request.produced_ids:
+            return None
+        return (None, *task.prompt_logprobs)
 
     def _finish(self, task: Task, event: TokenEvent) -> None:
         self._running.remove(task)
@@ -342,8 +372,8 @@ class InferenceScheduler:
         while not self._inbox.empty():
             message = self._inbox.get()
             if isinstance(message, Task):
-                self._waiting.append(message)
-        for task in (*self._running, *self._waiting):
+                self._wait(message)
+        for task in (*self._running, *(task for _, task in self._waiting)):
             self._post(task, STOPPED)
         self._running.clear()
         self._waiting.clear()

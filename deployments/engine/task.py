@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.mailbox import Mailbox
-from deployments.wire import FinishReason, GenerationRequest, SamplingParams
+from deployments.engine.matching import Grammar
+from deployments.engine.repeats import Repeats
+from deployments.engine.thought import Thought
+from deployments.wire import FinishReason, GenerationRequest, SamplingParams, TokenLogprob
 from kv.hashing import page_hash, root_hash
 
 
@@ -21,11 +24,21 @@ class Task:
     n_prompt: int
     n_tokens: int  # known: prompt and output
     n_limit: int  # known tokens at which it ends
+    grammar: Grammar | None = None
+    stalled: bool = False
+    arrival: int = 0  # a number that grows from task to task
     n_computed: int = 0  # their keys and values are in the cache
     cached_tokens: int = 0
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
-    token_counts: Tensor | None = None  # [vocab] occurrences in the output, for penalties
+    changed: frozenset[str] | None = None  # fields in which its sampling is not neutral
+    token_counts: Tensor | None = None  # [vocab] occurrences in what the penalties see
+    first_counted: int = 0
     n_counted: int = 0
+    repeats: Repeats | None = None  # for DRY
+    mirostat_mu: float | None = None
+    bad_words: dict[int, dict[bytes, list[int]]] | None = None  # as `bans` looks them up
+    thought: Thought | None = None
 
     @property
     def sampling(self) -> SamplingParams:
@@ -45,6 +58,24 @@ class Task:
         return self.n_output == len(self.request.produced_ids)
 
     @property
+    def order(self) -> tuple[int, int]:
+        """Of two tasks the one with the lower order runs first."""
+        return self.request.priority, self.arrival
+
+    @property
+    def draws(self) -> bool:
+        """Whether a token may follow the known ones; a prompt may be computed for itself."""
+        return self.n_tokens < self.n_limit
+
+    @property
+    def n_unscored(self) -> int:
+        """Tokens of the prompt whose log-probabilities are wanted and not known yet."""
+        request = self.request
+        if request.prompt_logprobs is None or request.produced_ids:  # told with the first token
+            return 0
+        return self.n_prompt - 1 - len(self.prompt_logprobs)
+
+    @property
     def ends_banned(self) -> bool:
         return self.n_output < self.request.min_tokens
 
@@ -55,10 +86,34 @@ class Task:
     def append(self, token_id: int) -> None:
         self.tokens[self.n_tokens] = token_id
         self.n_tokens += 1
+        if self.grammar is not None and token_id not in self.end_token_ids:
+            self.grammar.advance([token_id])
+
+    @property
+    def failure(self) -> str:
+        """Why nothing can follow although the output is not whole."""
+        if self.grammar is not None:
+            return self.grammar.failure
+        return "every token is banned" if self.stalled else ""
+
+    def stall(self) -> None:
+        """Takes note that no token was left to draw."""
+        self.stalled = True
+        if self.grammar is not None:
+            self.grammar.stop()
+
+    def end_token(self) -> int | None:
+        """The token that has ended the output, if one did."""
+        if not self.n_output:
+            return None
+        last = int(self.tokens[self.n_tokens - 1])
+        return last if last in self.end_token_ids else None
 
     def finish_reason(self) -> FinishReason | None:
         """Whether the output has ended the sequence."""
-        if self.n_output and int(self.tokens[self.n_tokens - 1]) in self.end_token_ids:
+        if self.end_token() is not None:
+            return FinishReason.STOP
+        if self.grammar is not None and self.grammar.is_over:
             return FinishReason.STOP
         return FinishReason.LENGTH if self.n_tokens >= self.n_limit else None
 

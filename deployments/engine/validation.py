@@ -1,47 +1,127 @@
 """Refuses what could not be honoured: a bad row would fail the whole step that it shares."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from math import inf
 
-from deployments.wire import ErrorKind, GenerationRequest, RequestError, SamplingParams
+from deployments.engine.sampling import SAMPLERS
+from deployments.wire import (
+    DryParams,
+    ErrorKind,
+    GenerationRequest,
+    MirostatParams,
+    RequestError,
+    SamplingParams,
+    ThinkingBudget,
+)
+
+MAX_SAMPLERS = 32
+MAX_SEQUENCE = 128  # tokens of a bad word, or of a mark of a thought
+
+Problems = Iterator[tuple[str, str]]  # names of fields, and what is wrong with them
 
 
 def find_invalid(request: GenerationRequest, vocab_size: int) -> RequestError | None:
     """The first field that no model of this vocabulary could serve."""
-    for param, message in (*_wrong_ids(request, vocab_size), *_wrong_numbers(request.sampling)):
+    problems = (
+        _wrong_ids(request, vocab_size),
+        _wrong_numbers(request.sampling),
+        _wrong_sequences(request),
+    )
+    for param, message in chain.from_iterable(problems):
         return RequestError(ErrorKind.INVALID_REQUEST, message, param)
     return None
 
 
-def _wrong_ids(request: GenerationRequest, vocab_size: int) -> Iterator[tuple[str, str]]:
+def _wrong_ids(request: GenerationRequest, vocab_size: int) -> Problems:
     if not request.prompt_ids:
         yield "prompt", "the prompt is empty"
+    if request.prompt_logprobs is not None and request.prompt_logprobs < 0:
+        yield "prompt_logprobs", "prompt_logprobs must not be negative"
+    sampling, thinking = request.sampling, request.thinking
     fields: tuple[tuple[str, Sequence[int]], ...] = (
         ("prompt", request.prompt_ids),
         ("produced_ids", request.produced_ids),
         ("stop_token_ids", request.stop_token_ids),
-        ("logit_bias", [token_id for token_id, _ in request.sampling.logit_bias]),
+        ("logit_bias", [token_id for token_id, _ in sampling.logit_bias]),
+        ("bad_words", [token_id for word in sampling.bad_words for token_id in word]),
+        ("dry", sampling.dry.breakers if sampling.dry else ()),
+        ("thinking", (*thinking.start_ids, *thinking.end_ids) if thinking else ()),
     )
     for param, ids in fields:
         if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
             yield param, f"token ids must be in 0..{vocab_size - 1}"
 
 
-def _wrong_numbers(sampling: SamplingParams) -> Iterator[tuple[str, str]]:
+def _wrong_sequences(request: GenerationRequest) -> Problems:
+    sampling = request.sampling
+    if not all(1 <= len(word) <= MAX_SEQUENCE for word in sampling.bad_words):
+        yield "bad_words", f"a bad word must have 1 to {MAX_SEQUENCE} tokens"
+    if not set(sampling.samplers) <= SAMPLERS.keys():
+        yield "samplers", f"samplers must be of {', '.join(SAMPLERS)}"
+    if len(sampling.samplers) > MAX_SAMPLERS:
+        yield "samplers", f"samplers must be no more than {MAX_SAMPLERS}"
+    if request.thinking is not None:
+        yield from _wrong_thinking(request.thinking)
+
+
+def _wrong_thinking(thinking: ThinkingBudget) -> Problems:
+    if not thinking.tokens >= 0:
+        yield "thinking", "the tokens of a thinking budget must not be negative"
+    if not 1 <= len(thinking.end_ids) <= MAX_SEQUENCE:
+        yield "thinking", f"the end of a thought must have 1 to {MAX_SEQUENCE} tokens"
+    if not (0 if thinking.open else 1) <= len(thinking.start_ids) <= MAX_SEQUENCE:
+        yield "thinking", f"the start of a thought must have 1 to {MAX_SEQUENCE} tokens"
+
+
+def _wrong_numbers(sampling: SamplingParams) -> Problems:
     """Comparisons are written so that they fail for a NaN."""
-    if not 0 <= sampling.temperature < inf:
-        yield "temperature", "temperature must not be negative"
-    if not 0 <= sampling.top_p <= 1:
-        yield "top_p", "top_p must be in 0..1"
-    if not 0 <= sampling.min_p <= 1:
-        yield "min_p", "min_p must be in 0..1"
+    yield from _wrong_ranges(sampling)
     if not 0 < sampling.repetition_penalty < inf:
         yield "repetition_penalty", "repetition_penalty must be above 0"
-    if not -inf < sampling.presence_penalty < inf:
-        yield "presence_penalty", "presence_penalty must be a finite number"
-    if not -inf < sampling.frequency_penalty < inf:
-        yield "frequency_penalty", "frequency_penalty must be a finite number"
+    if sampling.penalty_last_n is not None and not sampling.penalty_last_n >= -1:
+        yield "penalty_last_n", "penalty_last_n must be -1 or more"
     if not all(-inf <= bias < inf for _, bias in sampling.logit_bias):
         yield "logit_bias", "a bias must be a number below infinity"
     if sampling.logprobs is not None and sampling.logprobs < 0:
         yield "logprobs", "logprobs must not be negative"
+    if sampling.dry is not None:
+        yield from (("dry", message) for message in _wrong_dry(sampling.dry))
+    if sampling.mirostat is not None:
+        yield from (("mirostat", message) for message in _wrong_mirostat(sampling.mirostat))
+
+
+def _wrong_ranges(sampling: SamplingParams) -> Problems:
+    shares = ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold")
+    amounts = ("temperature", "dynatemp_range", "dynatemp_exponent", "top_n_sigma", "min_keep")
+    for name in shares:
+        if not 0 <= getattr(sampling, name) <= 1:
+            yield name, f"{name} must be in 0..1"
+    for name in amounts:
+        if not 0 <= getattr(sampling, name) < inf:
+            yield name, f"{name} must not be negative"
+    for name in ("presence_penalty", "frequency_penalty"):
+        if not -inf < getattr(sampling, name) < inf:
+            yield name, f"{name} must be a finite number"
+
+
+def _wrong_dry(dry: DryParams) -> Iterator[str]:
+    if not 0 <= dry.multiplier < inf:
+        yield "the multiplier of dry must not be negative"
+    if not 1 <= dry.base < inf:
+        yield "the base of dry must be 1 or more"
+    if not dry.allowed_length >= 0:
+        yield "the allowed length of dry must not be negative"
+    if not dry.last_n >= -1:
+        yield "the last_n of dry must be -1 or more"
+
+
+def _wrong_mirostat(mirostat: MirostatParams) -> Iterator[str]:
+    if mirostat.version not in (1, 2):
+        yield "the version of mirostat must be 1 or 2"
+    if not 0 <= mirostat.tau < inf:
+        yield "the tau of mirostat must not be negative"
+    if not 0 <= mirostat.eta < inf:
+        yield "the eta of mirostat must not be negative"
+    if mirostat.mu is not None and not -inf < mirostat.mu < inf:
+        yield "the mu of mirostat must be a finite number"

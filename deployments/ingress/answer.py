@@ -9,11 +9,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.deadline import Deadline
 from deployments.ingress.errors import public
 from deployments.ingress.merge import Item, Merge, Start
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.settings import IngressSettings
-from deployments.ingress.sse import EVENT_STREAM, KEEP_ALIVE
+from deployments.ingress.sse import EVENT_STREAM
 from deployments.text.stream import TextDelta, fold
 from deployments.wire import Refused
 
@@ -48,15 +49,21 @@ class Answer:
         self._builder = builder
         self._guard = guard
         self._stream = stream
-        self._keep_alive_s = settings.keep_alive_s
+        self._keep_alive_s = builder.keep_alive_s(settings.keep_alive_s)
         self._probe_s = settings.probe_s
+        self._deadline = Deadline(settings.request_timeout_s)
         self._request_id = request_id
         self._usage = Usage(generations)
+
+    @property
+    def is_stream(self) -> bool:
+        return self._stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._guard:
             try:
-                await unless_left(self._respond(scope, receive, send), receive)
+                work = self._deadline.enforce(lambda: self._respond(scope, receive, send))
+                await unless_left(work, receive)
             except OSError:  # the server's word for a client that has left
                 return
             finally:
@@ -78,7 +85,7 @@ class Answer:
     async def _body(self, merge: Merge, probe: "Probe") -> bytes:
         choices: list[list[TextDelta]] = [[] for _ in self._generations]
         while not merge.done:
-            for choice, delta in await merge.batch(self._probe_s):
+            for choice, delta in await self._deadline.batch(merge, self._probe_s):
                 self._count(choice, delta)
                 choices[choice].append(delta)
             await probe.send_if_due()
@@ -87,7 +94,7 @@ class Answer:
         return body
 
     async def _send_stream(self, merge: Merge, send: Send) -> None:
-        first = await merge.batch(self._keep_alive_s)
+        first = await self._deadline.batch(merge, self._keep_alive_s)
         await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
         async for frames in self._frames(merge, first):
             await send({"type": "http.response.body", "body": frames, "more_body": True})
@@ -99,7 +106,7 @@ class Answer:
             while not merge.done:
                 if frames:
                     yield frames
-                frames = self._chunks(await merge.batch(self._keep_alive_s))
+                frames = self._chunks(await self._deadline.batch(merge, self._keep_alive_s))
             frames += self._builder.format_stream_end(self._usage)
             self._guard.mark_ok()
         except Refused as refusal:
@@ -110,7 +117,7 @@ class Answer:
 
     def _chunks(self, batch: list[Item]) -> bytes:
         if not batch:
-            return KEEP_ALIVE
+            return self._builder.keep_alive
         frames = []
         for choice, delta in batch:
             self._count(choice, delta)

@@ -1,7 +1,10 @@
 """The body of a request as JSON: bounded while it is read, and refused with what is wrong where."""
 
+import asyncio
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -11,15 +14,30 @@ from deployments.ingress.errors import refused
 from deployments.wire import ErrorKind, Refused, RequestError
 
 BODY_LIMIT = 32 << 20  # bytes
+BODY_TIMEOUT_S = 60.0
 DEPTH_LIMIT = 64
+BOM = "\ufeff"
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-async def read_body(request: Request, limit: int = BODY_LIMIT) -> bytes:
+async def read_body(
+    request: Request, limit: int = BODY_LIMIT, timeout_s: float = BODY_TIMEOUT_S
+) -> bytes:
+    """Raises Refused; a client that sends nothing more is not waited for."""
     _check_content_type(request.headers.get("content-type", ""))
+    _check_encoding(request.headers.get("content-encoding", ""))
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
+    if declared.isdecimal() and float(declared) > limit:
         raise _too_large(limit)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read(request, limit)
+    except TimeoutError as error:
+        message = f"The body did not arrive within {timeout_s:g} seconds"
+        raise Refused(RequestError(ErrorKind.REQUEST_TIMEOUT, message)) from error
+
+
+async def _read(request: Request, limit: int) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -29,10 +47,14 @@ async def read_body(request: Request, limit: int = BODY_LIMIT) -> bytes:
 
 
 def parse_json(body: bytes) -> object:
-    """The value, with every string encodable as UTF-8, every number finite, at most 64 deep."""
+    """The value, with every string encodable as UTF-8, every number finite, no name twice in an
+    object, at most 64 deep.
+    """
     try:
         text = body.decode()
-        value: object = json.loads(text, parse_constant=_no_constant)
+        if text.startswith(BOM):
+            raise refused("The body begins with a byte order mark (BOM), which is no part of JSON")
+        value: object = DECODER.decode(text)
     except UnicodeDecodeError as error:
         raise refused(f"The body is not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
@@ -51,6 +73,12 @@ def _check_content_type(header: str) -> None:
     charset = parameters.lower().partition("charset=")[2].strip(' "')
     if media_type.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
         message = "The content-type header must be application/json"
+        raise Refused(RequestError(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message))
+
+
+def _check_encoding(header: str) -> None:
+    if header.strip().lower() not in ("", "identity"):
+        message = "The content-encoding header is not supported: send the body as it is"
         raise Refused(RequestError(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message))
 
 
@@ -83,6 +111,21 @@ def _no_constant(name: str) -> NoReturn:
     raise refused(f"The body is not JSON: {name} is no number")
 
 
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise refused("The body holds a number that is too large")
+    return value
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise refused(f"The body holds {name!r} more than once in one object")
+    return value
+
+
 def _too_deep() -> Refused:
     return refused(f"The body is nested more than {DEPTH_LIMIT} levels deep")
 
@@ -90,3 +133,8 @@ def _too_deep() -> Refused:
 def _too_large(limit: int) -> Refused:
     message = f"The body is larger than the limit of {limit} bytes"
     return Refused(RequestError(ErrorKind.BODY_TOO_LARGE, message))
+
+
+DECODER = json.JSONDecoder(
+    parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object
+)

@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
+from deployments.ingress.sse import KEEP_ALIVE
 from deployments.text.stream import TextDelta, TextStream
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard, RequestError
@@ -54,7 +55,16 @@ class Usage:
 
 
 class ResponseBuilder(ABC, Generic[ApiRequestT]):
-    """Made for one request: `prepare` comes first, and the rest may rely on what it kept."""
+    """Made for one request: `prepare` comes first, and the rest may rely on what it kept.
+
+    `keep_alive` is what a silent stream sends every so often.
+    """
+
+    keep_alive: ClassVar[bytes] = KEEP_ALIVE
+
+    def keep_alive_s(self, default: float) -> float | None:
+        """Silence before that; None for never. A request may have its own wish."""
+        return default
 
     @abstractmethod
     def prepare(

@@ -17,7 +17,9 @@ Envelope = Callable[[RequestError, str], tuple[int, object]]
 
 RETRY_SOON = MappingProxyType({"retry-after": "1"})
 RETRY_LATER = MappingProxyType({"retry-after": "5"})
+LAST_REQUEST = MappingProxyType({"connection": "close"})
 KEY_WANTED = MappingProxyType({"www-authenticate": "Bearer"})
+LONGEST = 2000  # characters of a message, and of the field it names
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -69,7 +71,10 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         Form(405, CALLER, "method_not_allowed"), Form(405, CALLER), Form(405, CALLER)
     ),
     ErrorKind.REQUEST_TIMEOUT: ErrorRow(
-        Form(408, CALLER, "request_timeout"), Form(408, "timeout_error"), Form(408, CALLER)
+        Form(408, CALLER, "request_timeout"),
+        Form(408, "timeout_error"),
+        Form(408, CALLER),
+        LAST_REQUEST,
     ),
     ErrorKind.BODY_TOO_LARGE: ErrorRow(
         Form(413, CALLER, "request_too_large"), Form(413, "request_too_large"), Form(413, CALLER)
@@ -116,11 +121,22 @@ def internal(failure: object) -> RequestError:
 
 
 def public(error: RequestError, request_id: str) -> RequestError:
-    """The error as a client may see it: what broke inside is logged under the request id."""
+    """The error as a client may see it: what broke inside is logged under the request id, and
+    what the client itself sent comes back in part only.
+    """
     if error.kind is not ErrorKind.INTERNAL:
-        return error
+        return error if _is_short(error) else _cut(error)
     logger.error("request %s failed: %s", request_id, error.message)
     return replace(error, message=f"The server failed on this request. Request id: {request_id}")
+
+
+def _is_short(error: RequestError) -> bool:
+    return len(error.message) <= LONGEST and len(error.param or "") <= LONGEST
+
+
+def _cut(error: RequestError) -> RequestError:
+    param = error.param and error.param[:LONGEST]
+    return replace(error, message=error.message[:LONGEST] + "...", param=param)
 
 
 def error_response(

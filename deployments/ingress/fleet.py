@@ -92,18 +92,15 @@ class Fleet:
     ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence from however many replicas it takes."""
         hashes = tuple(page_hashes(request.prompt_ids, card.page_size, request.cache_salt))
-        produced = request.produced_ids
+        said = Said(request)
         for attempt, delay in enumerate(RETRY_DELAYS_S):
             await asyncio.sleep(delay)
-            # A name of its own: the lost attempt may still run where it was sent.
-            part = replace(
-                request, request_id=f"{request.request_id}-{attempt}", produced_ids=produced
-            )
+            part = said.rest(attempt)
             pin = await self._choose(card.name, hashes)
             try:
                 async with aclosing(self._attempt(card, pin, part)) as events:
                     async for event in events:
-                        produced += event.token_ids
+                        said.add(event)
                         yield event
                         if event.finish_reason is not None:
                             return
@@ -266,6 +263,33 @@ class Fleet:
         task = asyncio.get_running_loop().create_task(work, context=Context())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+class Said:
+    """What a request has had of its answer: another replica can go on from there."""
+
+    def __init__(self, request: GenerationRequest) -> None:
+        self._request = request
+        self._ids: list[int] = list(request.produced_ids)
+        self._mirostat = request.sampling.mirostat
+        self._prompt_logprobs = request.prompt_logprobs
+
+    def add(self, event: TokenEvent) -> None:
+        self._ids += event.token_ids
+        if event.prompt_logprobs is not None:
+            self._prompt_logprobs = None
+        if self._mirostat is not None and event.mirostat_mu is not None:
+            self._mirostat = replace(self._mirostat, mu=event.mirostat_mu)
+
+    def rest(self, attempt: int) -> GenerationRequest:
+        """With a name of its own: the lost attempt may still run where it was sent."""
+        return replace(
+            self._request,
+            request_id=f"{self._request.request_id}-{attempt}",
+            produced_ids=tuple(self._ids),
+            sampling=replace(self._request.sampling, mirostat=self._mirostat),
+            prompt_logprobs=self._prompt_logprobs,
+        )
 
 
 def unavailable(message: str) -> Refused:

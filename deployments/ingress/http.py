@@ -4,16 +4,21 @@ import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.ingress.auth import Auth
+from deployments.ingress.cors import cors
+from deployments.ingress.docs import docs_routes
 from deployments.ingress.errors import Envelope, error_response, internal
+from deployments.ingress.openapi import Documentation, openapi
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.wire import ErrorKind, Refused, RequestError
 
@@ -27,12 +32,33 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def protocol_app(
-    routes: Sequence[BaseRoute], envelope: Envelope, settings: IngressSettings = DEFAULTS
+    routes: Sequence[BaseRoute],
+    envelope: Envelope,
+    settings: IngressSettings = DEFAULTS,
+    *,
+    public: frozenset[str] = frozenset(),
+    documented: Documentation | None = None,
 ) -> ASGIApp:
-    """An ASGI application whose every answer, 404 and 500 included, is in the protocol's form."""
+    """An ASGI application whose every answer, 404 and 500 included, is in the protocol's form.
+
+    Paths in `public` need no key; nor does what is `documented`, which tells no secrets.
+    """
+    if documented is not None:
+        public |= {documented.document, documented.page}
+        described = partial(openapi, documented, routes, envelope, public=public)
+        document = partial(described, keys=bool(settings.api_keys))
+        routes = [*docs_routes(documented, document), *routes]
     app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
     app.router.redirect_slashes = False
-    return Absolute(Boundary(app, envelope))
+    return Absolute(Boundary(_guarded(app, envelope, settings, public), envelope))
+
+
+def _guarded(
+    app: ASGIApp, envelope: Envelope, settings: IngressSettings, public: frozenset[str]
+) -> ASGIApp:
+    if settings.api_keys:
+        app = Auth(app, settings.api_keys, public, envelope)
+    return cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
 class Absolute:
@@ -109,7 +135,8 @@ def exception_handlers(envelope: Envelope) -> Mapping[type[Exception], Handler]:
 
     async def on_http(request: Request, failure: Exception) -> Response:
         assert isinstance(failure, HTTPException)
-        error, headers = _routing_error(request, failure), failure.headers or {}
+        error = _routing_error(request, failure)
+        headers = {**(failure.headers or {}), **_allowed(request, failure)}
         return error_response(error, envelope, request_id_of(request), headers)
 
     async def on_failure(request: Request, failure: Exception) -> Response:
@@ -125,3 +152,15 @@ def _routing_error(request: Request, failure: HTTPException) -> RequestError:
     if failure.status_code == 405:
         return RequestError(ErrorKind.METHOD_NOT_ALLOWED, f"{asked} is not allowed")
     return internal(failure)
+
+
+def _allowed(request: Request, failure: HTTPException) -> Mapping[str, str]:
+    """All methods of the path; Starlette names those of the first route that has it."""
+    if failure.status_code != 405:
+        return {}
+    of_path = (
+        route.methods or ()
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is Match.PARTIAL
+    )
+    return {"Allow": ", ".join(sorted(set().union(*of_path)))}

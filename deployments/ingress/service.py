@@ -6,18 +6,22 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from deployments.ingress.answer import Answer
 from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.builder import ApiRequest, ResponseBuilder
 from deployments.ingress.handler import Engine, ProtocolHandler
-from deployments.ingress.http import request_id_of
+from deployments.ingress.http import REQUEST_ID, request_id_of
 from deployments.ingress.metrics import InflightGuard, Metrics
+from deployments.ingress.openapi import EVENTS, JSON, DocumentedRoute
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.sse import encode
+from deployments.ingress.streams import Streams
 from deployments.text.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ModelCard
 
@@ -26,11 +30,16 @@ OFF_LOOP = 32 << 10  # bytes of a body from which its work goes to a thread
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 
 
+def never(request: object) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[RequestT]):
     """One way to ask for a generation. `parse` takes the JSON of a body, and raises Refused.
 
-    `builder` is called for each request, with its headers. `body` is the schema that documents it.
+    `builder` is called for each request, with its headers, among which is its id. `body` is the
+    schema that documents it. A `heavy` request takes long to prepare, however short its body is.
     """
 
     name: str  # the `endpoint` of the metrics
@@ -38,6 +47,7 @@ class Operation(Generic[RequestT]):
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
     builder: Callable[[Mapping[str, str]], ResponseBuilder[RequestT]]
+    heavy: Callable[[RequestT], bool] = never
 
 
 class NamesModel(Protocol):
@@ -65,12 +75,23 @@ class Service:
     metrics: Metrics
     settings: IngressSettings = DEFAULTS
     tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
+    streams: Streams | None = None  # those that outlive their connections, if any may
 
     def route(self, operation: Operation[RequestT]) -> Route:
-        async def endpoint(request: Request) -> Answer:
-            return await self._generate(request, operation)
+        async def endpoint(request: Request) -> ASGIApp:
+            keeper = None if self.streams is None else self.streams.keeper(request.headers)
+            answer = await self._generate(request, operation)
+            return answer if keeper is None else keeper(answer)
 
-        return Route(operation.path, endpoint, methods=["POST"], name=operation.name)
+        return DocumentedRoute(
+            operation.path,
+            endpoint,
+            methods=["POST"],
+            name=operation.name,
+            tag="Generation",
+            body=operation.body,
+            media_types=(JSON, EVENTS) if "stream" in operation.body.model_fields else (JSON,),
+        )
 
     def question(self, question: Question[BodyT]) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -81,27 +102,38 @@ class Service:
                 guard.mark_ok()
             return Response(encode(answer), media_type="application/json")
 
-        return Route(question.path, endpoint, methods=["POST"], name=question.name)
+        return DocumentedRoute(
+            question.path,
+            endpoint,
+            methods=["POST"],
+            name=question.name,
+            tag="Text and tokens",
+            body=question.body,
+        )
 
     async def _generate(self, http: Request, operation: Operation[RequestT]) -> Answer:
         guard = self.metrics.guard(operation.name)
         with guard.until_answered():
-            body = await read_body(http, self.settings.body_limit)
+            body = await self._read(http)
             off_loop = len(body) > OFF_LOOP
+            asked = await _on(off_loop, lambda: operation.parse(parse_json(body)))
             handler = ProtocolHandler(
-                await _on(off_loop, lambda: operation.parse(parse_json(body))),
+                asked,
                 self.engine,
-                operation.builder(http.headers),
+                operation.builder(_named(http)),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
                 settings=self.settings,
-                off_loop=off_loop,
+                off_loop=off_loop or operation.heavy(asked),
             )
             return await handler.handle()
 
+    async def _read(self, http: Request) -> bytes:
+        return await read_body(http, self.settings.body_limit, self.settings.body_timeout_s)
+
     async def _ask(self, http: Request, question: Question[BodyT], guard: InflightGuard) -> object:
-        body = await read_body(http, self.settings.body_limit)
+        body = await self._read(http)
         off_loop = len(body) > OFF_LOOP
         asked = await _on(off_loop, lambda: question.parse(parse_json(body)))
         card = await self.engine.card(asked.model)
@@ -110,6 +142,12 @@ class Service:
             off_loop or not self.tokenizers.holds(card),
             lambda: question.answer(asked, card, self.tokenizers.get(card)),
         )
+
+
+def _named(http: Request) -> Mapping[str, str]:
+    """The headers of a request, with the id that it goes by here."""
+    own = (REQUEST_ID.encode(), request_id_of(http).encode())
+    return Headers(raw=[own, *http.headers.raw])
 
 
 ValueT = TypeVar("ValueT")

@@ -25,5 +25,10 @@ def data(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
+def annotation(name: str, payload: str) -> bytes:
+    """Dynamo's side channel: an event without data, which clients pass over."""
+    return b"event: %b\n: %b\n\n" % (name.encode(), encode_text(payload))
+
+
 def _one_line(encoded: str) -> bytes:
     return (encoded if encoded.isascii() else encoded.translate(_LINE_ENDS)).encode()

@@ -15,6 +15,7 @@ Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]
 VERDICT = re.compile(r"^\w+ should ")
 WORDS = {
+    "a valid dictionary or object to extract fields from": "an object",
     "a valid integer": "an integer",
     "a valid dictionary": "an object",
     "a valid ": "a ",
@@ -33,9 +34,9 @@ def parse(schema: type[Schema], value: object) -> Schema:
 
 
 def refuse_unsupported(
-    value: object, neutral: Mapping[str, Sequence[object]]
+    value: object, neutral: Mapping[str, Sequence[object]], path: str = ""
 ) -> Mapping[str, object]:
-    """The body without the fields that are known but not served.
+    """The body, or the object at `path` in it, without the fields that are known but not served.
 
     Such a field may be null or one of its neutral values, which ask for what is done anyway.
     """
@@ -43,7 +44,8 @@ def refuse_unsupported(
         raise refused("The body must be a JSON object")
     for name in neutral.keys() & value.keys():
         if value[name] is not None and not _among(value[name], neutral[name]):
-            raise refused(f"`{name}` is not supported by this server", name)
+            param = f"{path}.{name}" if path else name
+            raise refused(f"`{param}` is not supported by this server", param)
     return {name: inner for name, inner in value.items() if name not in neutral}
 
 
@@ -67,15 +69,24 @@ def written(path: Path) -> str:
 def _path(detail: ErrorDetails, value: object) -> Path:
     """The places of `loc` that exist in the value: the rest names members of unions."""
     path: list[int | str] = []
-    for part in detail["loc"]:
+    for rest, part in enumerate(detail["loc"], start=1 - len(detail["loc"])):
+        if rest and _is_tag(part, value):
+            continue
         if (isinstance(value, dict) and part in value) or isinstance(part, int):
             path.append(part)
             value = value[part]  # type: ignore[index]
-    if detail["type"] == "missing":
+    if detail["type"] == "missing" and value is not None:  # null may stand for what is missing
         path.append(detail["loc"][-1])
     elif detail["type"].startswith("union_tag"):
         path.append(detail["ctx"]["discriminator"].strip("'"))
     return tuple(path)
+
+
+def _is_tag(part: int | str, value: object) -> bool:
+    """Whether it says which member of a union `value` is, though a field is called so too."""
+    if not isinstance(value, dict) or part not in (value.get("type"), value.get("role")):
+        return False
+    return not isinstance(value.get(part), (dict, list))
 
 
 def _expectation(detail: ErrorDetails) -> str:

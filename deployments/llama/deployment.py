@@ -8,10 +8,15 @@ from deployments.ingress.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app
+from deployments.llama.tools.settings import ToolSettings
 
 
 @serve.deployment(name="llama", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
 @serve.ingress()
 class LlamaIngress(ProtocolIngress):
+    def __init__(self, settings: IngressSettings, tools: ToolSettings | None = None) -> None:
+        super().__init__(settings)
+        self._tools = tools
+
     def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
-        return app(fleet, metrics, settings)
+        return app(fleet, metrics, settings, self._tools)

@@ -1,118 +1,101 @@
-"""What is said of the server as a whole: health, statistics, metrics, lists of models."""
+"""llama-server's protocol as routes with whole paths, and the application of the root path."""
 
-import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import cast
+from dataclasses import replace
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.ingress.errors import ERRORS
-from deployments.ingress.fleet import Fleet
 from deployments.ingress.http import protocol_app
-from deployments.ingress.metrics import CONTENT_TYPE, Family, Metrics, render
-from deployments.ingress.settings import IngressSettings
-from deployments.model.settings import MODEL_DEPLOYMENT
-from deployments.wire import ModelState, ModelStatus, Refused, RequestError
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.openapi import Documentation
+from deployments.ingress.service import Operation, Service
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.ingress.stream_routes import stream_routes
+from deployments.ingress.streams import Streams
+from deployments.llama.cluster import Cluster
+from deployments.llama.completion_builder import CompletionBuilder
+from deployments.llama.completion_schema import CompletionRequest, parse_completion
+from deployments.llama.envelope import envelope
+from deployments.llama.infill import InfillRequest, infill_prompts, parse_infill
+from deployments.llama.models import model_routes
+from deployments.llama.prompts import prompt_ids
+from deployments.llama.props import props_routes
+from deployments.llama.server_routes import ServerRoutes
+from deployments.llama.slots import slot_routes
+from deployments.llama.tokens import APPLY_TEMPLATE, DETOKENIZE, TOKENIZE
+from deployments.llama.tools.routes import tool_routes
+from deployments.llama.tools.settings import ToolSettings
+from deployments.llama.unsupported import unsupported_routes
+from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
+from deployments.openai.responses_routes import responses
+from deployments.openai.responses_store import ResponseStore
+from deployments.openai.routes import CHAT
 
-# Applications and deployments, beside the models', whose replicas keep metrics.
-INGRESSES = (("openai", "openai"), ("llama", "llama"))
-ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
-HEALTHY = {"status": "ok", "model_loaded": True}
-Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
-TOTALS = (
-    "active_requests",
-    "waiting_requests",
-    "total_requests",
-    "aborted_requests",
-    "tokens_generated",
-    "preemptions",
+COMPLETION = Operation(
+    name="completion",
+    path="/completion",
+    body=CompletionRequest,
+    parse=parse_completion,
+    builder=lambda headers: CompletionBuilder(prompt_ids),
+    heavy=lambda request: request.is_heavy,
 )
+INFILL = Operation(
+    name="infill",
+    path="/infill",
+    body=InfillRequest,
+    parse=parse_infill,
+    builder=lambda headers: CompletionBuilder(infill_prompts),
+    heavy=lambda request: request.is_heavy,
+)
+DOCUMENTATION = Documentation(title="Server API")
+PUBLIC = frozenset({"/health"})
 
 
-def envelope(error: RequestError, request_id: str) -> tuple[int, object]:
-    """The body of an error under the native endpoints, where `code` is the HTTP status."""
-    form = ERRORS[error.kind].llama
-    body = {"message": error.message, "type": form.type, "code": form.status}
-    return form.status, {"error": body}
+def routes(
+    cluster: Cluster,
+    metrics: Metrics,
+    settings: IngressSettings = DEFAULTS,
+    tools: ToolSettings | None = None,
+) -> list[Route]:
+    streams = Streams()
+    service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
+    return [
+        *ServerRoutes(cluster).routes(),
+        service.route(COMPLETION),
+        service.route(replace(COMPLETION, path="/completions")),
+        service.route(INFILL),
+        *openai_aliases(service),
+        service.question(TOKENIZE),
+        service.question(DETOKENIZE),
+        service.question(APPLY_TEMPLATE),
+        *props_routes(cluster, service.tokenizers),
+        *slot_routes(cluster),
+        *model_routes(cluster),
+        *stream_routes(streams, settings.body_limit),
+        *stream_routes(streams, settings.body_limit, prefix=""),  # /v1 may be another application's
+        *tool_routes(tools, settings.body_limit),
+        *unsupported_routes(settings.body_limit),
+    ]
 
 
-def app(fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
-    return protocol_app(ServerRoutes(fleet).routes(), envelope, settings)
+def openai_aliases(service: Service) -> list[Route]:
+    """llama-server has these without /v1 too. Their responses are remembered by themselves."""
+    store = ResponseStore()
+    chat_count, count = chat_input_tokens(), responses_input_tokens(store)
+    return [
+        service.route(replace(CHAT, path="/chat/completions")),
+        service.route(replace(responses(store), path="/responses")),
+        service.question(replace(chat_count, path="/chat/completions/input_tokens")),
+        service.question(replace(count, path="/responses/input_tokens")),
+    ]
 
 
-class ServerRoutes:
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/health", self.health),
-            Route("/stats", self.stats),
-            Route("/metrics", self.metrics),
-            Route("/dynamo/alpha/list-models", self.list_models),
-        ]
-
-    async def health(self, request: Request) -> Response:
-        """200 while some model answers."""
-        try:
-            statuses = await self._fleet.statuses(ROUTER_TIMEOUT_S)
-        except Refused as refusal:
-            if await self._fleet.is_serving():
-                return JSONResponse(HEALTHY)
-            body = {"status": "error", "model_loaded": False, "message": refusal.error.message}
-            return JSONResponse(body, 503, headers={"retry-after": "1"})
-        if any(status.state is ModelState.READY for status in statuses):
-            return JSONResponse(HEALTHY)
-        message = "; ".join(_describe(status) for status in statuses)
-        failed = all(status.state is ModelState.FAILED for status in statuses)
-        status = "error" if failed else "loading"
-        body = {"status": status, "model_loaded": False, "message": message}
-        return JSONResponse(body, 503, headers={"retry-after": "1"})
-
-    async def stats(self, request: Request) -> Response:
-        """The sum over all replicas, and each replica by itself."""
-        models = [s for s in await self._fleet.statuses() if s.state is ModelState.READY]
-        answers = await asyncio.gather(
-            *(self._fleet.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
-        )
-        replicas = [
-            {"model": model.name, **stats}
-            for model, of_model in zip(models, answers, strict=True)
-            for stats in of_model
-            if isinstance(stats, dict)
-        ]
-        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in TOTALS}
-        pages = sum(replica["pages_total"] for replica in replicas)
-        used = sum(replica["pages_used"] for replica in replicas)
-        total["cache_usage"] = used / pages if pages else 0.0
-        return JSONResponse({**total, "replicas": replicas})
-
-    async def metrics(self, request: Request) -> Response:
-        """Prometheus text of the whole graph."""
-        sources = list(INGRESSES)
-        with suppress(Refused):  # without a router the ingresses still have something to say
-            ready = [s for s in await self._fleet.statuses() if s.state is ModelState.READY]
-            sources += [(status.application, MODEL_DEPLOYMENT) for status in ready]
-        answers = await asyncio.gather(
-            *(self._fleet.broadcast(*source, "samples") for source in sources)
-        )
-        parts = cast(list[Part], [part for of_source in answers for part in of_source])
-        return Response(render(parts), media_type=CONTENT_TYPE)
-
-    async def list_models(self, request: Request) -> Response:
-        """Dynamo's two lists of names; chat needs a template."""
-        cards = [await self._fleet.card(name) for name, _ in await self._fleet.models()]
-        return JSONResponse(
-            {
-                "chat_completion_models": [card.name for card in cards if card.chat_template],
-                "completion_models": [card.name for card in cards],
-            }
-        )
-
-
-def _describe(status: ModelStatus) -> str:
-    return f"{status.name}: {status.state}" + (f", {status.message}" if status.message else "")
+def app(
+    cluster: Cluster,
+    metrics: Metrics,
+    settings: IngressSettings = DEFAULTS,
+    tools: ToolSettings | None = None,
+) -> ASGIApp:
+    """Without `tools` the built-in ones are off."""
+    served = routes(cluster, metrics, settings, tools)
+    return protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

@@ -18,4 +18,5 @@ def load_engine(settings: ModelSettings) -> InferenceEngine:
         load_tokenizer(settings.path),
         name=settings.name,
         limits=settings.limits,
+        dialect=settings.dialect,
     )

@@ -13,6 +13,7 @@ class ModelSettings:
     """`path` is a directory or a hub id. None leaves the choice to the replica and its node.
 
     num_cpus: cores of a replica, and so the threads of its arithmetic.
+    dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     """
 
     name: str
@@ -21,6 +22,7 @@ class ModelSettings:
     num_cpus: float | None = None
     num_gpus: float | None = None
     dtype: str | None = None
+    dialect: str = ""
     limits: EngineLimits = field(default_factory=EngineLimits)
 
     @property

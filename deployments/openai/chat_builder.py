@@ -1,164 +1,150 @@
 """Chat completions: a conversation to one prompt, and its choices to OpenAI's chunks and body."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from deployments.ingress.body import parse_json
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
-from deployments.ingress.errors import refused
-from deployments.ingress.sse import encode, encode_text
-from deployments.openai.chat_schema import (
-    AssistantMessage,
-    ChatRequest,
-    Message,
-    RefusalPart,
-    TextPart,
-    ToolCall,
-    ToolMessage,
+from deployments.ingress.errors import NO_HEADERS
+from deployments.ingress.sse import DONE, encode, encode_text
+from deployments.openai.annotations import Disclosure
+from deployments.openai.chat_prompt import ChatPrompt, chat_prompt
+from deployments.openai.chat_schema import ChatRequest
+from deployments.openai.choice_fields import ChoiceFields
+from deployments.openai.deltas import (
+    ROLE,
+    calls_begin,
+    delta_of,
+    finish_reason,
+    first_call_only,
+    message_of,
 )
-from deployments.openai.frames import Frames, finite
+from deployments.openai.frames import Frames, more
 from deployments.openai.generations import plan, sampling_params
-from deployments.text.stream import PlacedLogprob, TextDelta
+from deployments.openai.logprobs import Logprobs
+from deployments.openai.origin import origin_of
+from deployments.text.reply import Content, Piece
+from deployments.text.stream import TextDelta
 from deployments.text.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, Refused, RequestError
+from deployments.wire import ModelCard, RequestError
 
-ROLE = b'{"role":"assistant","content":"","refusal":null}'
+KIND, CHUNK_KIND = "chat.completion", "chat.completion.chunk"
 NULL = b"null"
+SILENCE = b"{}"
 
 
 class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
+    _request: ChatRequest
+    _prompt: ChatPrompt
     _frames: Frames
-    _tokenizer: TextTokenizer
-    _choices: int
-    _logprobs: bool
+    _logprobs: Logprobs
+    _fields: ChoiceFields
+    _disclosure: Disclosure
+    _called: list[bool]  # one a choice: whether a call has begun
+
+    def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        self._origin = origin_of(headers)
 
     def prepare(
         self, request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
+        self._request = request
+        self._prompt = prompt = chat_prompt(request, card, tokenizer)
         response_id = f"chatcmpl-{uuid.uuid4().hex}"
-        self._frames = Frames(
-            request,
-            card.name,
-            response_id,
-            kind="chat.completion",
-            chunk_kind="chat.completion.chunk",
-        )
-        self._tokenizer = tokenizer
-        self._choices = request.n or 1
-        self._logprobs = bool(request.logprobs)
-        alternatives = (request.top_logprobs or 0) if self._logprobs else None
+        self._format_as(response_id, card, tokenizer)
+        alternatives = (request.top_logprobs or 0) if request.logprobs else None
         sampling = sampling_params(request, card, alternatives)
-        planned = plan(request, card, tokenizer, response_id, sampling, "messages")
-        prompt = render(request, card, tokenizer)
-        return planned.generations([tokenizer.encode(prompt, add_special_tokens=False)])
+        planned = replace(
+            plan(request, card, tokenizer, response_id, sampling, "messages"),
+            kept_specials=prompt.kept_specials,
+            parser=prompt.parser,
+            grammar=prompt.grammar,
+            thinking=prompt.thinking,
+            prompt_logprobs=request.prompt_logprobs,
+        )
+        return self._origin.salted(planned).generations([prompt.ids])
+
+    def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
+        request, choices = self._request, self._request.n or 1
+        self._frames = Frames(request, card.name, response_id, kind=KIND, chunk_kind=CHUNK_KIND)
+        as_ids = bool(request.return_tokens_as_token_ids)
+        self._logprobs = Logprobs(tokenizer, as_ids=as_ids)
+        self._fields = ChoiceFields(request, card)
+        self._called = [False] * choices
+        prompts = [(self._prompt.text, self._prompt.ids)]
+        self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin)
 
     def format_stream_start(self) -> bytes:
-        return b"".join(
-            self._frames.chunk(_choice(choice, ROLE, NULL, NULL)) for choice in range(self._choices)
-        )
+        opening = [_choice(choice, ROLE, NULL, NULL) for choice in range(len(self._called))]
+        first = self._frames.chunk(opening[0], beside=more(self._prompt_fields()))
+        return b"".join((self._disclosure.begin(), first, *map(self._frames.chunk, opening[1:])))
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        frames = b""
-        if delta.text or delta.logprobs:
-            content = b'{"content":' + encode_text(delta.text) + b"}"
-            logprobs = encode(self._entries(delta)) if self._logprobs else NULL
-            frames = self._frames.chunk(_choice(choice, content, logprobs, NULL), usage)
+        self._disclosure.add_streamed(delta)
+        pieces = self._pieces(delta)
+        self._called[choice] |= calls_begin(pieces)
+        logprobs, fields = self._scores(delta), more(self._fields.produced(delta))
+        bodies = [delta_of(piece) for piece in pieces]
+        if not bodies and (delta.logprobs or (fields and delta.token_ids)):
+            bodies = [SILENCE]  # their text is held back, and no later delta has them
+        frames = []
+        for body in bodies:
+            chunk = _choice(choice, body, logprobs, NULL, fields)
+            frames.append(self._frames.chunk(chunk, usage))
+            logprobs, fields = NULL, b""
         if delta.finish_reason is not None:
-            reason = encode_text(delta.finish_reason)
-            frames += self._frames.chunk(_choice(choice, b"{}", NULL, reason), usage)
-        return frames
+            frames.append(self._last_chunk(choice, delta, usage))
+        return b"".join(frames)
+
+    def _last_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
+        assert delta.finish_reason is not None
+        reason = encode_text(finish_reason(delta.finish_reason, self._called[choice]))
+        end = _choice(choice, SILENCE, NULL, reason, more(self._fields.ended(delta)))
+        return self._frames.chunk(end, usage, more(self._disclosure.answer(usage)))
 
     def format_stream_end(self, usage: Usage) -> bytes:
-        return self._frames.end(usage)
+        return self._frames.end(usage) + self._disclosure.end(usage) + DONE
 
     def format_stream_error(self, error: RequestError) -> bytes:
         return self._frames.error(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
-        formatted: list[object] = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                "logprobs": self._entries(choice) if self._logprobs else None,
-                "finish_reason": choice.finish_reason,
-            }
-            for index, choice in enumerate(choices)
-        ]
-        return self._frames.body(formatted, usage)
+        formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]
+        fields = self._prompt_fields()
+        if self._request.prompt_logprobs is not None:
+            scores = choices[0].prompt_logprobs or ()
+            fields["prompt_logprobs"] = self._logprobs.prompt(scores, self._request.prompt_logprobs)
+        return self._frames.body(formatted, usage, fields | self._disclosure.answer(usage))
 
-    def _entries(self, delta: TextDelta) -> object:
-        return {"content": [self._entry(entry) for entry in delta.logprobs], "refusal": None}
+    def _whole(self, index: int, choice: TextDelta) -> object:
+        assert choice.finish_reason is not None
+        self._disclosure.add(choice)
+        pieces = self._pieces(choice)
+        return {
+            "index": index,
+            "message": message_of(pieces),
+            "logprobs": self._logprobs.chat(choice.logprobs) if self._request.logprobs else None,
+            "finish_reason": finish_reason(choice.finish_reason, calls_begin(pieces)),
+            **self._fields.produced(choice),
+            **self._fields.ended(choice),
+        }
 
-    def _entry(self, entry: PlacedLogprob) -> object:
-        token = entry.token
-        top = [self._token(token_id, logprob) for token_id, logprob in token.top]
-        return {**self._token(token.token_id, token.logprob), "top_logprobs": top}
+    def _pieces(self, delta: TextDelta) -> Sequence[Piece]:
+        if self._prompt.parser is None:
+            return [Content(delta.text)] if delta.text else []
+        return list(first_call_only(delta.pieces)) if self._prompt.one_call else delta.pieces
 
-    def _token(self, token_id: int, logprob: float) -> dict[str, object]:
-        raw = self._tokenizer.token_bytes(token_id)
-        text = raw.decode("utf-8", "replace")
-        return {"token": text, "logprob": finite(logprob), "bytes": list(raw)}
+    def _scores(self, delta: TextDelta) -> bytes:
+        return encode(self._logprobs.chat(delta.logprobs)) if self._request.logprobs else NULL
 
-
-def _choice(index: int, delta: bytes, logprobs: bytes, finish_reason: bytes) -> bytes:
-    parts = (index, delta, logprobs, finish_reason)
-    return b'{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}' % parts
-
-
-def render(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> str:
-    """The prompt of the conversation. Raises Refused."""
-    continues = bool(request.continue_final_message)
-    generation_prompt = request.add_generation_prompt
-    return tokenizer.render_chat(
-        [plain(place, message, card) for place, message in enumerate(request.messages)],
-        add_generation_prompt=not continues if generation_prompt is None else generation_prompt,
-        continue_final_message=continues,
-        template_kwargs=request.chat_template_kwargs or {},
-    )
+    def _prompt_fields(self) -> dict[str, object]:
+        if not self._request.return_token_ids:
+            return {}
+        return {"prompt_token_ids": list(self._prompt.ids)}
 
 
-def plain(place: int, message: Message, card: ModelCard) -> dict[str, object]:
-    """A message as templates expect it: text in one piece, arguments as an object."""
-    fields: dict[str, object] = {"role": message.role, "content": spoken(message.content)}
-    if message.role == "developer" and "developer" not in (card.chat_template or ""):
-        fields["role"] = "system"
-    if message.name is not None:
-        fields["name"] = message.name
-    if isinstance(message, ToolMessage):
-        fields["tool_call_id"] = message.tool_call_id
-    if isinstance(message, AssistantMessage):
-        fields |= plain_answer(place, message)
-    return fields
-
-
-def plain_answer(place: int, message: AssistantMessage) -> dict[str, object]:
-    fields: dict[str, object] = {}
-    if message.content is None:
-        fields["content"] = message.refusal or ""
-    reasoning = message.reasoning_content or message.reasoning
-    if reasoning:
-        fields["reasoning_content"] = reasoning
-    if message.tool_calls:
-        path = f"messages[{place}].tool_calls"
-        fields["tool_calls"] = [
-            plain_call(f"{path}[{index}]", call) for index, call in enumerate(message.tool_calls)
-        ]
-    return fields
-
-
-def plain_call(path: str, call: ToolCall) -> dict[str, object]:
-    param = f"{path}.function.arguments"
-    try:
-        arguments = parse_json((call.function.arguments or "{}").encode())
-    except Refused as refusal:
-        raise refused(f"`{param}` is not JSON", param) from refusal
-    if not isinstance(arguments, dict):
-        raise refused(f"`{param}` must be a JSON object", param)
-    function = {"name": call.function.name, "arguments": arguments}
-    return {"id": call.id, "type": call.type, "function": function}
-
-
-def spoken(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text for part in content)
+def _choice(
+    index: int, delta: bytes, logprobs: bytes, finish_reason: bytes, fields: bytes = b""
+) -> bytes:
+    parts = (index, delta, logprobs, finish_reason, fields)
+    return b'{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b%b}' % parts

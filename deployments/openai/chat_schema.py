@@ -6,29 +6,30 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.errors import refused
 from deployments.ingress.validation import parse, refuse_unsupported
-from deployments.openai.fields import GenerationFields, Strict, Switch
+from deployments.openai.extended_fields import NEUTRAL as COMMON
+from deployments.openai.extended_fields import ExtendedFields
+from deployments.openai.fields import Strict, Switch
+from deployments.openai.tools_schema import ToolChoice, ToolList
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
+    **COMMON,
+    "add_special_tokens": (False,),
     "audio": (),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
+    "chat_template": (),
+    "documents": ([],),
+    "echo": (False,),
+    "include_reasoning": (True,),
     "modalities": (["text"],),
     "moderation": (),
-    "nvext": (),
-    "parallel_tool_calls": (True, False),
     "prediction": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": ("in_memory",),
-    "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
-    "store": (False,),
-    "structured_outputs": (),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "verbosity": (),
+    "verbosity": ("medium",),
     "web_search_options": (),
 }
+# The older form of tools: what asks for none of them is let through.
+LEGACY: dict[str, tuple[object, ...]] = {"function_call": ("none", "auto"), "functions": ([],)}
 OTHER_PARTS = ("image_url", "input_audio", "file", "video_url", "audio_url")
 
 
@@ -70,18 +71,26 @@ class UserMessage(Strict):
 
 
 class FunctionCall(Strict):
+    """`parsed_arguments` is what the SDK's `parse` leaves: the arguments once more."""
+
     name: str
     arguments: str  # JSON
+    parsed_arguments: JsonValue = None
 
 
 class ToolCall(Strict):
+    """`index` is what clients that gather a stream may leave in it."""
+
+    index: int | None = None
     id: str
     type: Literal["function"]
     function: FunctionCall
 
 
 class AssistantMessage(Strict):
-    """What the SDKs print of an answer may come back: its empty fields are accepted as such."""
+    """What the SDKs print of an answer may come back: its empty fields are accepted as such, and
+    so is `parsed`, which is the content once more.
+    """
 
     role: Literal["assistant"]
     content: str | list[SpokenPart] | None = None
@@ -93,6 +102,7 @@ class AssistantMessage(Strict):
     annotations: Annotated[list[JsonValue], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
+    parsed: JsonValue = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -108,25 +118,62 @@ class ToolMessage(Strict):
     name: str | None = None
 
 
+def _known_role(message: object) -> object:
+    if isinstance(message, dict) and message.get("role") == "function":
+        raise ValueError("has the role function, which is not supported: use tool")
+    return message
+
+
 Message = Annotated[
-    Instruction | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+    Instruction | UserMessage | AssistantMessage | ToolMessage,
+    Field(discriminator="role"),
+    BeforeValidator(_known_role),
 ]
 
 
-class ChatRequest(GenerationFields):
+class ThinkingSwitch(Strict):
+    """DeepSeek's and GLM's form."""
+
+    type: Literal["enabled", "disabled"]
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+class ChatRequest(ExtendedFields):
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: Switch = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    tools: ToolList | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: Switch = None
+
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    reasoning_format: Literal["none", "auto", "deepseek"] | None = None
+    thinking: ThinkingSwitch | None = None
+    thinking_token_budget: Annotated[int, Field(ge=0)] | None = None
+
     add_generation_prompt: Switch = None
     continue_final_message: Switch = None
     chat_template_kwargs: dict[str, JsonValue] | None = None
+    chat_template_args: dict[str, JsonValue] | None = None  # Dynamo's name for the same
 
     @property
     def token_limit(self) -> int | None:
         if self.max_completion_tokens is not None:
             return self.max_completion_tokens
         return self.max_tokens
+
+    @property
+    def raw(self) -> bool:
+        """Whether the messages are the prompt as they are, without a template."""
+        return self.nvext is not None and bool(self.nvext.use_raw_prompt)
+
+    @property
+    def forces_calls(self) -> bool:
+        return self.tool_choice not in (None, "none", "auto")
 
     @model_validator(mode="after")
     def _chat_fields_agree(self) -> Self:
@@ -135,8 +182,40 @@ class ChatRequest(GenerationFields):
         if self.continue_final_message and self.add_generation_prompt:
             message = "`continue_final_message` excludes `add_generation_prompt`: true"
             raise refused(message, "continue_final_message")
+        if self.chat_template_kwargs and self.chat_template_args:
+            message = "`chat_template_args` excludes `chat_template_kwargs`"
+            raise refused(message, "chat_template_args")
+        return self
+
+    @model_validator(mode="after")
+    def _thinking_fields_agree(self) -> Self:
+        if self.thinking is None:
+            return self
+        off = self.thinking.type == "disabled"
+        if self.reasoning_effort not in (None, "minimal") and off != (
+            self.reasoning_effort == "none"
+        ):
+            raise refused("`thinking` differs from `reasoning_effort`", "thinking")
+        if None not in (self.thinking.budget_tokens, self.thinking_token_budget):
+            message = "`thinking.budget_tokens` excludes `thinking_token_budget`"
+            raise refused(message, "thinking.budget_tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _results_answer_calls(self) -> Self:
+        called: set[str] = set()
+        for place, message in enumerate(self.messages):
+            if isinstance(message, AssistantMessage):
+                called.update(call.id for call in message.tool_calls or ())
+            elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
+                param = f"messages[{place}].tool_call_id"
+                raise refused(f"`{param}` answers no call of an earlier message", param)
         return self
 
 
 def parse_chat(body: object) -> ChatRequest:
-    return parse(ChatRequest, refuse_unsupported(body, NEUTRAL))
+    known = refuse_unsupported(body, NEUTRAL)
+    for name in LEGACY.keys() & known.keys():
+        if known[name] is not None and known[name] not in LEGACY[name]:
+            raise refused(f"`{name}` is not supported: use `tools` and `tool_choice`", name)
+    return parse(ChatRequest, {name: known[name] for name in known.keys() - LEGACY.keys()})

@@ -8,6 +8,7 @@ from deployments.ingress.errors import refused
 
 MOST_CHOICES = 128
 MOST_STOPS = 32
+MOST_BAD_WORDS = 256
 
 Switch = bool | None
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -15,6 +16,8 @@ StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 StopStrings = Annotated[list[StopString], Field(min_length=1, max_length=MOST_STOPS)]
 TokenId = Annotated[int, Field(ge=0)]
 Identifier = Annotated[str, Field(max_length=512)]
+TokenIds = Annotated[list[TokenId], Field(min_length=1)]
+BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 class Strict(BaseModel):
@@ -42,6 +45,8 @@ class GenerationFields(Strict):
     include_stop_str_in_output: Switch = None
     ignore_eos: Switch = None
     skip_special_tokens: Switch = None
+    bad_words: Annotated[list[BadWord], Field(max_length=MOST_BAD_WORDS)] | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None  # lower runs earlier
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -1,6 +1,8 @@
 """The bytes around a choice: one head and one tail a response, encoded once."""
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from deployments.ingress.builder import Usage
 from deployments.ingress.sse import DONE, data, encode
@@ -9,7 +11,7 @@ from deployments.openai.fields import GenerationFields
 from deployments.openai.fingerprint import system_fingerprint
 from deployments.wire import RequestError
 
-LEAST_LOGPROB = -9999.0  # OpenAI's number for minus infinity, which JSON does not have
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Frames:
@@ -37,24 +39,28 @@ class Frames:
             self._body["service_tier"] = "default"
         head = encode({**self._body, "object": chunk_kind})
         self._head = b"data: " + head.removesuffix(b"}") + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if self._final else b"]}\n\n"
+        self._tail = b',"usage":null}\n\n' if self._final else b"}\n\n"
 
-    def chunk(self, choice: bytes, usage: Usage | None = None) -> bytes:
+    def chunk(self, choice: bytes, usage: Usage | None = None, beside: bytes = b"") -> bytes:
+        """`beside` has more fields, to stand behind the choices."""
         tail = self._with(usage) if usage is not None and self._running else self._tail
-        return b"".join((self._head, choice, tail))
+        return b"".join((self._head, choice, b"]", beside, tail))
 
     def end(self, usage: Usage) -> bytes:
-        return (self._head + self._with(usage) if self._final else b"") + DONE
+        return b"".join((self._head, b"]", self._with(usage)) if self._final else ())
 
     def error(self, error: RequestError) -> bytes:
         _, body = openai_envelope(error, "")
         return data(encode(body)) + DONE
 
-    def body(self, choices: list[object], usage: Usage) -> bytes:
-        return encode({**self._body, "choices": choices, "usage": usage_object(usage)})
+    def body(
+        self, choices: list[object], usage: Usage, beside: Mapping[str, object] = NOTHING
+    ) -> bytes:
+        counted = usage_object(usage)
+        return encode({**self._body, "choices": choices, "usage": counted, **beside})
 
     def _with(self, usage: Usage) -> bytes:
-        return b'],"usage":' + encode(usage_object(usage)) + b"}\n\n"
+        return b',"usage":' + encode(usage_object(usage)) + b"}\n\n"
 
 
 def usage_object(usage: Usage) -> object:
@@ -67,5 +73,6 @@ def usage_object(usage: Usage) -> object:
     }
 
 
-def finite(logprob: float) -> float:
-    return max(logprob, LEAST_LOGPROB)
+def more(fields: Mapping[str, object]) -> bytes:
+    """Fields to go on with inside of an object."""
+    return b"," + encode(fields)[1:-1] if fields else b""

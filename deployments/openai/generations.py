@@ -1,6 +1,8 @@
 """OpenAI's shared fields as a plan: the model's defaults fill what a request leaves open."""
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from deployments.ingress.errors import refused
@@ -24,7 +26,7 @@ def plan(
         card=card,
         tokenizer=tokenizer,
         response_id=response_id,
-        sampling=sampling,
+        sampling=replace(sampling, bad_words=bad_words(fields.bad_words or (), tokenizer)),
         prompt_param=prompt_param,
         choices=fields.n or 1,
         max_tokens=fields.token_limit,
@@ -35,6 +37,7 @@ def plan(
         ignore_eos=bool(fields.ignore_eos),
         skip_special_tokens=fields.skip_special_tokens is not False,
         cache_salt=fields.cache_salt or "",
+        priority=fields.priority or 0,
     )
 
 
@@ -72,3 +75,10 @@ def biases(
     found = {int(name): bias for name, bias in logit_bias.items()}
     check_ids(tuple(found), card, "logit_bias")
     return tuple(found.items())
+
+
+def bad_words(words: Sequence[str], tokenizer: TextTokenizer) -> tuple[tuple[int, ...], ...]:
+    """The tokens of each word, at the start of a text and after a space."""
+    texts = (text for word in words for text in (word, f" {word.lstrip()}"))
+    ids = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts)
+    return tuple(dict.fromkeys(filter(None, ids)))

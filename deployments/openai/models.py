@@ -1,32 +1,44 @@
-"""The models an engine serves, as GET /v1/models lists them."""
+"""The models an engine serves: as OpenAI lists them, or as Anthropic does for its own clients."""
 
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from deployments.anthropic.envelope import anthropic_envelope
+from deployments.ingress.errors import error_response, refused
 from deployments.ingress.handler import Engine
+from deployments.ingress.http import request_id_of
+from deployments.ingress.openapi import DocumentedRoute
 from deployments.ingress.sse import encode
 from deployments.wire import ErrorKind, Refused, RequestError
 
 OWNER = "manta"
+ANTHROPIC = "anthropic-version"  # the header that every client of Anthropic's sends
+PAGE, LONGEST_PAGE = 20, 1000  # Anthropic's
+
+Model = tuple[str, int]  # name, creation in Unix seconds
+Endpoint = Callable[[Request], Awaitable[object]]
 
 
-def model_routes(engine: Engine) -> list[Route]:
-    async def list_models(request: Request) -> Response:
-        listed = [model_object(name, created) for name, created in await engine.models()]
-        return _json({"object": "list", "data": listed})
+def model_routes(engine: Engine) -> list[DocumentedRoute]:
+    async def list_models(request: Request) -> object:
+        models = await engine.models()
+        if ANTHROPIC in request.headers:
+            return await _anthropic_page(engine, models, request.query_params)
+        return {"object": "list", "data": [model_object(*model) for model in models]}
 
-    async def retrieve_model(request: Request) -> Response:
-        name = request.path_params["id"]
-        for known, created in await engine.models():
-            if known == name:
-                return _json(model_object(known, created))
-        message = f"The model {name!r} does not exist"
-        raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
+    async def retrieve_model(request: Request) -> object:
+        model = _named(await engine.models(), request.path_params["id"])
+        if ANTHROPIC in request.headers:
+            return await _anthropic_model(engine, model)
+        return model_object(*model)
 
     return [
-        Route("/v1/models", list_models, methods=["GET"]),
-        Route("/v1/models/{id:path}", retrieve_model, methods=["GET"]),
+        _route("/v1/models", list_models),
+        _route("/v1/models/{id:path}", retrieve_model),
     ]
 
 
@@ -34,5 +46,85 @@ def model_object(name: str, created: int) -> object:
     return {"id": name, "object": "model", "created": created, "owned_by": OWNER}
 
 
-def _json(value: object) -> Response:
-    return Response(encode(value), media_type="application/json")
+def _route(path: str, endpoint: Endpoint) -> DocumentedRoute:
+    async def answer(request: Request) -> Response:
+        try:
+            body = encode(await endpoint(request))
+        except Refused as refusal:
+            if ANTHROPIC not in request.headers:
+                raise
+            return error_response(refusal.error, anthropic_envelope, request_id_of(request))
+        return Response(body, media_type="application/json")
+
+    return DocumentedRoute(path, answer, methods=["GET"], name=endpoint.__name__, tag="Models")
+
+
+def _named(models: Sequence[Model], name: str) -> Model:
+    for model in models:
+        if model[0] == name:
+            return model
+    message = f"The model {name!r} does not exist"
+    raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
+
+
+async def _anthropic_page(engine: Engine, models: Sequence[Model], query: QueryParams) -> object:
+    start, end = _window([name for name, _ in models], query)
+    more = start > 0 if "before_id" in query else end < len(models)
+    if "active" not in (_lifecycles(query) or ["active"]):
+        start, end, more = 0, 0, False  # none is deprecated or retired
+    page = [await _anthropic_model(engine, model) for model in models[start:end]]
+    return {
+        "data": page,
+        "has_more": more,
+        "first_id": models[start][0] if page else None,
+        "last_id": models[end - 1][0] if page else None,
+    }
+
+
+async def _anthropic_model(engine: Engine, model: Model) -> object:
+    name, created = model
+    released = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": released,
+        "lifecycle": "active",
+        "max_input_tokens": await _context_length(engine, name),
+    }
+
+
+async def _context_length(engine: Engine, name: str) -> int | None:
+    try:
+        return (await engine.card(name)).context_length
+    except Refused:  # it has gone since it was listed
+        return None
+
+
+def _window(names: Sequence[str], query: QueryParams) -> tuple[int, int]:
+    """Where a page starts and ends."""
+    limit = _limit(query.get("limit", str(PAGE)))
+    if "before_id" in query and "after_id" in query:
+        raise refused("`before_id` excludes `after_id`", "before_id")
+    if "before_id" in query:
+        end = _place(names, query, "before_id")
+        return max(0, end - limit), end
+    start = _place(names, query, "after_id") + 1 if "after_id" in query else 0
+    return start, min(start + limit, len(names))
+
+
+def _place(names: Sequence[str], query: QueryParams, cursor: str) -> int:
+    if query[cursor] not in names:
+        raise refused(f"`{cursor}` names no model", cursor)
+    return names.index(query[cursor])
+
+
+def _limit(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
+    if not 1 <= number <= LONGEST_PAGE:
+        raise refused(f"`limit` must be a number from 1 to {LONGEST_PAGE}", "limit")
+    return number
+
+
+def _lifecycles(query: QueryParams) -> list[str]:
+    return query.getlist("lifecycle") + query.getlist("lifecycle[]")

@@ -6,6 +6,7 @@ from starlette.types import ASGIApp
 from deployments.ingress.handler import Engine
 from deployments.ingress.http import protocol_app
 from deployments.ingress.metrics import Metrics
+from deployments.ingress.openapi import Documentation
 from deployments.ingress.service import Operation, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.openai.chat_builder import OpenAIResponseBuilder
@@ -14,27 +15,39 @@ from deployments.openai.completions_builder import CompletionsResponseBuilder
 from deployments.openai.completions_schema import CompletionRequest, parse_completion
 from deployments.openai.envelope import openai_envelope
 from deployments.openai.models import model_routes
+from deployments.openai.responses_routes import responses_routes
 
 CHAT = Operation(
     name="chat_completions",
     path="/v1/chat/completions",
     body=ChatRequest,
     parse=parse_chat,
-    builder=lambda headers: OpenAIResponseBuilder(),
+    builder=OpenAIResponseBuilder,
+    heavy=lambda request: request.structure is not None or request.forces_calls,
 )
 COMPLETIONS = Operation(
     name="completions",
     path="/v1/completions",
     body=CompletionRequest,
     parse=parse_completion,
-    builder=lambda headers: CompletionsResponseBuilder(),
+    builder=CompletionsResponseBuilder,
+    heavy=lambda request: request.structure is not None,
 )
+
+DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
 
 
 def routes(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
     service = Service(engine=engine, metrics=metrics, settings=settings)
-    return [service.route(CHAT), service.route(COMPLETIONS), *model_routes(engine)]
+    return [
+        service.route(CHAT),
+        service.route(COMPLETIONS),
+        *responses_routes(service),
+        *model_routes(engine),
+    ]
 
 
 def app(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:
-    return protocol_app(routes(engine, metrics, settings), openai_envelope, settings)
+    return protocol_app(
+        routes(engine, metrics, settings), openai_envelope, settings, documented=DOCUMENTATION
+    )

@@ -109,6 +109,7 @@ class TextStream:
                 self._finish_parsing()
                 return
         self._output_tokens += ended
+        self._token_ids += event.token_ids[-1:] if ended else ()
         if event.finish_reason is not None:
             yield self._parse(self._search(self._detokenizer.flush()))
             yield self._parse(self._matcher.flush())

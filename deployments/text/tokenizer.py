@@ -7,6 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import cast
 
@@ -52,6 +53,16 @@ class TextTokenizer:
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def encode_literally(self, text: str, add_special_tokens: bool) -> list[int]:
+        """As `encode`, but what spells a special token in the text is plain text."""
+        return self._literal.encode(text, add_special_tokens=add_special_tokens).ids
+
+    @cached_property
+    def _literal(self) -> Tokenizer:
+        literal = Tokenizer.from_str(self._tokenizer.to_str())
+        literal.encode_special_tokens = True
+        return literal
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence; a continuation is the Detokenizer's work."""

@@ -1,6 +1,7 @@
 """Loads a running server as its users would and prints what they would feel.
 
     python -m tests.bench.online [--url http://127.0.0.1:8000/v1] [--concurrency 1 8 32]
+    python -m tests.bench.online --frontend
 
 For each concurrency: output tokens a second, time to first token, time between tokens.
 """
@@ -15,6 +16,8 @@ import openai
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+
+from tests.bench import frontend
 
 WORDS = ("river", "stone", "lamp", "garden", "winter", "music", "paper", "window", "harbour")
 
@@ -126,4 +129,9 @@ if __name__ == "__main__":
     parser.add_argument("--requests", type=int, help="per concurrency; four a client without it")
     parser.add_argument("--prompt-words", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=64)
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("--frontend", action="store_true", help="a server of its own, no engine")
+    arguments = parser.parse_args()
+    if arguments.frontend:
+        frontend.main(clients=max(arguments.concurrency))
+    else:
+        asyncio.run(main(arguments))

@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -84,6 +86,7 @@ class Outcome:
     stop_token_id: int | None = None
     cached_tokens: int = 0
     error: RequestError | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
 
 
 @dataclass
@@ -110,7 +113,13 @@ class Record:
             last.stop_token_id,
             last.cached_tokens,
             last.error,
+            self._prompt_logprobs(),
         )
+
+    def _prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
+        """Asserts that they come with the first event or not at all."""
+        assert all(event.prompt_logprobs is None for event in self.events[1:])
+        return self.events[0].prompt_logprobs
 
 
 @dataclass
@@ -121,7 +130,20 @@ class Engine:
 
     def run(self, *requests: GenerationRequest) -> list[Outcome]:
         """Outcomes of requests that are submitted one after the other, without waiting."""
-        records = [Record() for _ in requests]
+        return self._record(requests, len(requests))
+
+    def run_at_once(self, *requests: GenerationRequest) -> list[Outcome]:
+        """The same, but all wait before the first step ends, those with grammars too."""
+
+        def until_all_wait() -> Iterator[GenerationRequest]:
+            self.gate.close()
+            yield from requests
+            self.gate.open()
+
+        return self._record(until_all_wait(), len(requests))
+
+    def _record(self, requests: Iterable[GenerationRequest], n: int) -> list[Outcome]:
+        records = [Record() for _ in range(n)]
         for index, event in self.core.run(requests):
             records[index].put(event)
         return [record.outcome for record in records]
@@ -157,11 +179,12 @@ def engine(
     eos: frozenset[int] = frozenset(),
     model: PreTrainedModel | None = None,
     limits: EngineLimits | None = None,
+    tokenizer_json: Callable[[], str] | None = None,
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
     model = model or tiny_model(architecture)
     gate = Gate(model)
-    core = EngineCore(model, eos, limits or roomy())
+    core = EngineCore(model, eos, limits or roomy(), tokenizer_json or ascii_tokenizer)
     running = Engine(core, gate, model)
     try:
         yield running
@@ -174,6 +197,22 @@ def engine(
 def roomy(**changes: float | None) -> EngineLimits:
     """Limits that never get in the way, but for the changes."""
     return replace(EngineLimits(n_pages=512, page_size=4, max_running=16), **changes)  # type: ignore[arg-type]
+
+
+@cache
+def ascii_tokenizer() -> str:
+    """A tokenizer.json whose token i is the character i."""
+    as_token = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokens = [as_token.pre_tokenize_str(chr(i))[0][0] for i in range(VOCAB)]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
+    tokenizer.pre_tokenizer = as_token
+    tokenizer.decoder = decoders.ByteLevel()
+    text: str = tokenizer.to_str()
+    return text
+
+
+def ascii_text(ids: Sequence[int]) -> str:
+    return bytes(ids).decode("ascii")
 
 
 def random_ids(n: int, seed: int = 0) -> tuple[int, ...]:
@@ -192,6 +231,9 @@ def request(
     stop_token_ids: Sequence[int] = (),
     ignore_eos: bool = False,
     cache_salt: str = "",
+    grammar: str = "",
+    prompt_logprobs: int | None = None,
+    priority: int = 0,
 ) -> GenerationRequest:
     return GenerationRequest(
         request_id=name,
@@ -203,6 +245,9 @@ def request(
         stop_token_ids=tuple(stop_token_ids),
         ignore_eos=ignore_eos,
         cache_salt=cache_salt,
+        grammar=grammar,
+        prompt_logprobs=prompt_logprobs,
+        priority=priority,
     )
 
 

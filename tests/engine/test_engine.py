@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from deployments.engine.card import default_sampling
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import EngineLimits
+from deployments.text.grammar import from_choice
 from deployments.wire import ErrorKind, GenerationRequest, Refused, SamplingParams
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 
@@ -79,6 +80,13 @@ def test_a_request_of_ids_is_continued_likewise(engine: InferenceEngine) -> None
 def test_without_a_seed_texts_differ(engine: InferenceEngine) -> None:
     texts = {engine.generate("Once", max_tokens=20, ignore_eos=True) for _ in range(3)}
     assert len(texts) == 3
+
+
+def test_a_grammar_shapes_the_text(engine: InferenceEngine) -> None:
+    assert engine.generate("Say", grammar=from_choice(["één", "zwei"], "grammar")) in (
+        "één",
+        "zwei",
+    )
 
 
 def test_an_end_token_is_no_text(checkpoint: Path) -> None:

@@ -69,6 +69,15 @@ def test_nobody_asked_for_logprobs_and_none_come() -> None:
     assert merge(events_of(3, logprobs=False, ending=ENDINGS[1])).logprobs is None
 
 
+def test_what_is_said_once_and_what_is_said_last_both_stay() -> None:
+    said = (None, TokenLogprob(4, -0.5))
+    first = TokenEvent(token_ids=(1,), prompt_logprobs=said, mirostat_mu=1.0)
+    events = [first, TokenEvent(token_ids=(2,), mirostat_mu=2.0), ENDINGS[0]]
+    for cut in (1, 2):
+        merged = merge([merge(events[:cut]), merge(events[cut:])])
+        assert (merged.prompt_logprobs, merged.mirostat_mu) == (said, 2.0)
+
+
 def test_readers_on_several_loops_and_threads_each_get_their_own_events_in_order() -> None:
     events = events_of(5, logprobs=False, ending=ENDINGS[0])
     plain: SimpleQueue[tuple[int, TokenEvent]] = SimpleQueue()

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.mailbox import ThreadMailbox
 from deployments.engine.sampling import (
     LogitBiasStrategy,
     MinPStrategy,
@@ -27,16 +24,22 @@ from deployments.engine.sampling import (
     default_pipeline,
     uniform,
 )
-from deployments.engine.task import Task, make_task
+from deployments.engine.task import Task
 from deployments.wire import SamplingParams
-from tests.engine.drive import request
+from tests.engine.rows import (
+    CPU,
+    VOCAB,
+    Array,
+    applied,
+    logit_rows,
+    only,
+    sequences,
+    softmax,
+    task_of,
+)
 
-VOCAB = 12
-CPU = torch.device("cpu")
-Array = NDArray[np.float64]
 Reference = Callable[[Array, SamplingParams, Task], Array]
 
-logit_rows = st.lists(st.floats(-20, 20, width=32), min_size=VOCAB, max_size=VOCAB, unique=True)
 sampling_params = st.builds(
     SamplingParams,
     temperature=st.sampled_from([0.0, 0.3, 1.0, 1.7]),
@@ -52,37 +55,6 @@ sampling_params = st.builds(
     seed=st.integers(-(2**63), 2**64 - 1),
     logprobs=st.sampled_from([None, 0, 3]),
 )
-sequences = st.lists(st.integers(0, VOCAB - 1), max_size=8)
-
-
-def task_of(
-    params: SamplingParams = SamplingParams(),  # noqa: B008  (frozen)
-    prompt: Sequence[int] = (0,),
-    output: Sequence[int] = (),
-    **changes: Any,
-) -> Task:
-    one = replace(request("r", prompt, params, max_tokens=99, produced_ids=output), **changes)
-    return make_task("r", one, ThreadMailbox(0, _nowhere()), frozenset(), 200)
-
-
-def _nowhere() -> "SimpleQueue[Any]":
-    return SimpleQueue()
-
-
-def applied(strategy: SamplingStrategy, logits: Sequence[float], task: Task) -> Array:
-    row = torch.tensor([logits], dtype=torch.float32)
-    strategy.apply(row, SamplingRows([task], CPU))
-    result: Array = np.asarray(row[0].double().numpy())
-    return result
-
-
-def softmax(x: Array) -> Array:
-    e = np.exp(x - x.max())
-    return np.asarray(e / e.sum())
-
-
-def only(x: Array, kept: NDArray[np.bool_]) -> Array:
-    return np.where(kept, x, -np.inf)
 
 
 def biased(x: Array, params: SamplingParams, task: Task) -> Array:

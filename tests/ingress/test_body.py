@@ -47,3 +47,24 @@ def test_half_a_surrogate_pair_is_refused(body: bytes) -> None:
 
 def test_a_whole_surrogate_pair_is_a_character() -> None:
     assert parse_json(rb'"\ud83d\ude42"') == "\U0001f642"
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"a": 1, "b": 2, "a": 1}', "'a'"),
+        (rb'[{"x": {"a": 1, "\u0061": 2}}]', "'a'"),
+        (rb'{"\ud800": 1, "\ud800": 1}', r"'\ud800'"),
+    ],
+)
+def test_a_name_twice_in_one_object_is_refused(body: bytes, name: str) -> None:
+    with pytest.raises(Refused, match="more than once") as refusal:
+        parse_json(body)
+    assert name in str(refusal.value)
+    str(refusal.value).encode()
+
+
+@pytest.mark.parametrize("body", [b"[1e999]", b'{"a": -1e400}', b"9" * 400 + b".5"])
+def test_a_number_beyond_the_finite_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused, match="too large"):
+        parse_json(body)

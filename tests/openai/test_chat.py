@@ -1,63 +1,18 @@
 """Chat completions: what the SDK's own types demand, streamed and whole, and what stops a text."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from pydantic import TypeAdapter
 
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import SamplingParams
-from tests.ingress.engines import END, ScriptedEngine, plays, says
-from tests.openai.serving import CHAT, HELLO, answer, chunks_of, post
+from tests.ingress.engines import END, plays, says
+from tests.openai.chatting import KNOWS_TOOLS, asked, folded, plain, streamed, whole
+from tests.openai.serving import HELLO
 from tests.text.cards import card
 
 TOKENIZER = TextTokenizer(card())
 TEXTS = ["Hello \u65e5\u672c \U0001f642 world\u2028!", "stop stopped", "", "\n\n def f(x):"]
-
-
-def whole(script: Any, **fields: object) -> Any:
-    response = answer(script, CHAT, {**HELLO, **fields})
-    assert response.status_code == 200, response.text
-    TypeAdapter(ChatCompletion).validate_json(response.text, strict=True)
-    return response.json()
-
-
-def streamed(script: Any, **fields: object) -> list[Any]:
-    response = answer(script, CHAT, {**HELLO, **fields, "stream": True})
-    assert response.status_code == 200, response.text
-    chunks = chunks_of(response)
-    for chunk in chunks:
-        TypeAdapter(ChatCompletionChunk).validate_python(chunk, strict=True)
-    return chunks
-
-
-def folded(chunks: list[Any]) -> list[Any]:
-    """The choices of the unary answer that the chunks stand for."""
-    choices: dict[int, Any] = {}
-    for chunk in chunks:
-        for part in chunk["choices"]:
-            choice = choices.setdefault(
-                part["index"], {"content": "", "logprobs": None, "finish_reason": None}
-            )
-            choice["content"] += part["delta"].get("content", "")
-            if part["logprobs"] is not None:
-                entries = choice["logprobs"] or []
-                choice["logprobs"] = entries + part["logprobs"]["content"]
-            choice["finish_reason"] = part["finish_reason"] or choice["finish_reason"]
-    return [choices[index] for index in sorted(choices)]
-
-
-def plain(body: Any) -> list[Any]:
-    return [
-        {
-            "content": choice["message"]["content"],
-            "logprobs": (choice["logprobs"] and choice["logprobs"]["content"]) or None,
-            "finish_reason": choice["finish_reason"],
-        }
-        for choice in body["choices"]
-    ]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -148,13 +103,14 @@ def test_a_stop_string_across_tokens_never_shows() -> None:
     assert body["choices"][0]["message"]["content"] == "Hello wo"
     assert body["choices"][0]["finish_reason"] == "stop"
     assert body["usage"]["completion_tokens"] < len(ids)
-    assert "|" not in folded(streamed(plays(ids), stop=["|STOP|"]))[0]["content"]
+    [choice] = folded(streamed(plays(ids), stop=["|STOP|"]))
+    assert choice["message"]["content"] == "Hello wo"
 
 
 def test_broken_utf8_becomes_replacement_characters() -> None:
     lone = next(i for i in range(END + 300) if TOKENIZER.token_bytes(i) == b"\xf0")
-    assert plain(whole(plays([lone, lone])))[0]["content"] == "\ufffd\ufffd"
-    assert folded(streamed(plays([lone, lone])))[0]["content"] == "\ufffd\ufffd"
+    assert plain(whole(plays([lone, lone])))[0]["message"]["content"] == "\ufffd\ufffd"
+    assert folded(streamed(plays([lone, lone])))[0]["message"]["content"] == "\ufffd\ufffd"
 
 
 def test_a_character_of_many_tokens_comes_in_one_piece() -> None:
@@ -163,25 +119,13 @@ def test_a_character_of_many_tokens_comes_in_one_piece() -> None:
 
 
 def test_logprobs_have_bytes_and_no_infinity() -> None:
-    entries = plain(whole(says("\u20ac!"), logprobs=True, top_logprobs=2))[0]["logprobs"]
+    entries = plain(whole(says("\u20ac!"), logprobs=True, top_logprobs=2))[0]["logprobs"]["content"]
     assert bytes(byte for entry in entries for byte in entry["bytes"]) == "\u20ac!".encode()
     assert entries[0]["top_logprobs"][1] == {
         "token": "<|im_end|>",
         "logprob": -9999.0,
         "bytes": list(b"<|im_end|>"),
     }
-
-
-def asked(body: dict[str, object], **card_fields: Any) -> Any:
-    """The request that the engine gets."""
-
-    async def ask() -> Any:
-        engine = ScriptedEngine(says("x"), card(**card_fields))
-        response = await post(engine, CHAT, {**HELLO, **body})
-        assert response.status_code == 200, response.text
-        return engine.requests
-
-    return asyncio.run(ask())
 
 
 def test_every_sampling_field_reaches_the_engine() -> None:
@@ -204,6 +148,7 @@ def test_every_sampling_field_reaches_the_engine() -> None:
             "ignore_eos": True,
             "stop_token_ids": [3],
             "cache_salt": "tenant",
+            "priority": -3,
         }
     )
     assert request.sampling == SamplingParams(
@@ -220,6 +165,7 @@ def test_every_sampling_field_reaches_the_engine() -> None:
     )
     assert (request.max_tokens, request.min_tokens, request.ignore_eos) == (9, 2, True)
     assert (request.stop_token_ids, request.cache_salt) == ((3,), "tenant")
+    assert request.priority == -3
 
 
 def test_the_models_defaults_fill_what_is_open() -> None:
@@ -251,7 +197,7 @@ def test_numbers_beyond_all_use_ask_for_everything() -> None:
 
 
 def prompt_of(messages: list[Any], **fields: object) -> str:
-    [request] = asked({"messages": messages, **fields})
+    [request] = asked({"messages": messages, **fields}, chat_template=KNOWS_TOOLS)
     return TOKENIZER.decode(request.prompt_ids, skip_special_tokens=False)
 
 
@@ -291,6 +237,11 @@ def test_identifiers_and_what_is_done_anyway_are_accepted() -> None:
         response_format={"type": "text"},
         tools=None,
         tool_choice="none",
+        parallel_tool_calls=True,
+        functions=[],
+        function_call="auto",
+        reasoning_effort="none",
+        verbosity="medium",
         modalities=["text"],
     )
     assert body["service_tier"] == "default"

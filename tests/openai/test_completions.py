@@ -1,16 +1,20 @@
 """Legacy completions: every form of prompt, echo, and log-probabilities in the oldest shape."""
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
 from openai.types import Completion
 from pydantic import TypeAdapter
+from tokenizers import AddedToken
 
 from deployments.text.tokenizer import TextTokenizer
-from tests.ingress.engines import ScriptedEngine, says
+from deployments.wire import GenerationRequest, ModelCard
+from tests.ingress.engines import END, ScriptedEngine, says
+from tests.openai.scripts import scoring
 from tests.openai.serving import COMPLETIONS, answer, chunks_of, post
-from tests.text.cards import card
+from tests.text.cards import byte_level, card
 
 TOKENIZER = TextTokenizer(card())
 
@@ -18,25 +22,44 @@ TOKENIZER = TextTokenizer(card())
 def whole(script: Any, **fields: object) -> Any:
     response = answer(script, COMPLETIONS, fields)
     assert response.status_code == 200, response.text
-    TypeAdapter(Completion).validate_json(response.text, strict=True)
-    return response.json()
+    return strict(response.json())
 
 
 def streamed(script: Any, **fields: object) -> list[Any]:
-    return chunks_of(answer(script, COMPLETIONS, {**fields, "stream": True}))
+    chunks = chunks_of(answer(script, COMPLETIONS, {**fields, "stream": True}))
+    return [strict(chunk) for chunk in chunks]
+
+
+def strict(body: Any) -> Any:
+    """Held to the SDK's type, which knows nothing of the nulls that OpenAI has for an echo."""
+    known = copy.deepcopy(body)
+    for choice in known["choices"]:
+        if choice["finish_reason"] is None:
+            choice["finish_reason"] = "stop"  # the type is the unary answer's
+        if choice["logprobs"] and choice["logprobs"]["token_logprobs"][:1] == [None]:
+            for entries in choice["logprobs"].values():
+                del entries[0]
+    TypeAdapter(Completion).validate_python(known, strict=True)
+    return body
 
 
 def folded(chunks: list[Any]) -> list[Any]:
     choices: dict[int, Any] = {}
     for chunk in chunks:
         for part in chunk["choices"]:
-            choice = choices.setdefault(part["index"], {**part, "text": "", "logprobs": None})
-            choice["text"] += part["text"]
-            choice["finish_reason"] = part["finish_reason"]
-            if part["logprobs"] is not None:  # its finish chunk has none
-                entries = choice["logprobs"] or {name: [] for name in part["logprobs"]}
-                choice["logprobs"] = {n: entries[n] + part["logprobs"][n] for n in entries}
+            choice = choices.setdefault(part["index"], {"text": "", "logprobs": None})
+            for name, value in part.items():
+                choice[name] = added(name, choice.get(name), value)
     return [choices[index] for index in sorted(choices)]
+
+
+def added(name: str, before: Any, value: Any) -> Any:
+    match name:
+        case "text" | "token_ids":
+            return value if before is None else before + value
+        case "logprobs" if before is not None:
+            return before if value is None else {n: before[n] + value[n] for n in before}
+    return value
 
 
 @pytest.mark.parametrize(
@@ -47,10 +70,14 @@ def folded(chunks: list[Any]) -> list[Any]:
         {"prompt": ["Hello", "stop"], "n": 2, "logprobs": 2},
         {"prompt": [66, 67], "stop": "or", "logprobs": 0},
         {"prompt": [[66, 67], [68]], "max_tokens": 2, "echo": True},
+        {"prompt": ["Hello", "stop"], "n": 2, "echo": True, "logprobs": 1},
+        {"prompt": "Hello", "echo": True, "logprobs": 0, "max_tokens": 0},
+        {"prompt": [[66, 67], [68]], "n": 2, "return_token_ids": True, "logprobs": 1},
+        {"prompt": "Hello", "return_token_ids": True, "echo": True, "stop": "wor"},
     ],
 )
 def test_a_stream_folds_to_the_unary_answer(fields: dict[str, object]) -> None:
-    script = says("Hello world", "stop \u65e5", "third", "x")
+    script = scoring(says("Hello world", "stop \u65e5", "third", "x"))
     body = whole(script, **fields)
     chunks = streamed(script, **fields, stream_options={"include_usage": True})
     assert folded(chunks) == body["choices"]
@@ -98,3 +125,85 @@ def test_echo_gives_the_prompt_back() -> None:
     assert whole(says(" you"), prompt="Hey", echo=True)["choices"][0]["text"] == "Hey you"
     ids = TOKENIZER.encode("Hey", False)
     assert whole(says(" you"), prompt=ids, echo=True)["choices"][0]["text"] == "Hey you"
+
+
+def asked(*cards: ModelCard, **fields: object) -> list[GenerationRequest]:
+    async def asks() -> list[GenerationRequest]:
+        engine = ScriptedEngine(scoring(says("x")), *cards)
+        response = await post(engine, COMPLETIONS, fields)
+        assert response.status_code == 200, response.text
+        return engine.requests
+
+    return asyncio.run(asks())
+
+
+def test_an_echo_has_the_logprobs_of_its_prompt() -> None:
+    fields = {"prompt": "Hello you", "echo": True, "logprobs": 2}
+    logprobs = whole(scoring(says(" and I")), **fields)["choices"][0]["logprobs"]
+    ids = TOKENIZER.encode("Hello you", True)
+    output = TOKENIZER.encode(" and I", False)
+    tokens = [TOKENIZER.decode([one]) for one in [*ids, *output]]
+    assert logprobs["tokens"] == tokens
+    assert logprobs["token_logprobs"] == [None, *(-float(one) for one in ids[1:])] + [-0.5] * len(
+        output
+    )
+    assert logprobs["top_logprobs"][0] is None
+    assert logprobs["top_logprobs"][1]["<|im_end|>"] == -0.25
+    assert logprobs["text_offset"] == [len("".join(tokens[:i])) for i in range(len(tokens))]
+
+
+def test_no_tokens_score_a_prompt() -> None:
+    fields = {"prompt": [66, 67, 68], "echo": True, "logprobs": 1, "max_tokens": 0}
+    body = whole(scoring(says("x")), **fields)
+    [choice] = body["choices"]
+    assert choice["text"] == TOKENIZER.decode([66, 67, 68])
+    assert choice["logprobs"]["token_logprobs"] == [None, -67.0, -68.0]
+    assert choice["finish_reason"] == "length"
+    assert body["usage"]["completion_tokens"] == 0
+
+
+def test_every_choice_has_its_prompts_scores() -> None:
+    fields = {"prompt": [[66, 67], [68, 69]], "n": 2, "prompt_logprobs": 1}
+    choices = whole(scoring(says("x")), **fields)["choices"]
+    scored = [list(one["prompt_logprobs"][1]) for one in choices]
+    assert scored == [[str(END), "67"]] * 2 + [[str(END), "69"]] * 2
+    assert all(one["prompt_logprobs"][0] is None for one in choices)
+
+
+def test_an_echo_and_scores_ask_for_what_the_hungrier_wants() -> None:
+    fields = {"prompt": "ab", "echo": True, "logprobs": 1, "prompt_logprobs": 3}
+    assert [one.prompt_logprobs for one in asked(**fields)] == [3]
+    choice = whole(scoring(says("x")), **fields)["choices"][0]
+    tokens = TOKENIZER.encode("ab", True)
+    assert len(choice["logprobs"]["top_logprobs"][1]) == 2  # the prompt's own, and one more
+    assert len(choice["prompt_logprobs"][1]) == 3 + (tokens[1] not in (END, 65, 66))
+
+
+def test_the_best_of_as_many_are_all() -> None:
+    body = whole(says("a", "b"), prompt="x", n=2, best_of=2)
+    assert [choice["text"] for choice in body["choices"]] == ["a", "b"]
+
+
+def test_special_tokens_of_a_prompt_can_be_left_out() -> None:
+    plain, bare = (asked(prompt="Hello", add_special_tokens=add) for add in (True, False))
+    assert plain[0].prompt_ids == bare[0].prompt_ids  # this tokenizer adds none
+
+
+def test_the_stop_string_can_stay() -> None:
+    for name in ("include_stop_str_in_output", "no_stop_trim"):
+        body = whole(says("Hello world"), prompt="x", stop="lo", **{name: True})
+        assert body["choices"][0]["text"] == "Hello"
+        assert body["choices"][0]["stop_reason"] == "lo"
+
+
+def infilling() -> ModelCard:
+    tokenizer = copy.deepcopy(byte_level())
+    marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks])
+    return card(tokenizer)
+
+
+def test_a_suffix_is_shown_to_a_model_that_fills_in() -> None:
+    [request] = asked(infilling(), prompt="def f(", suffix="):")
+    shown = TextTokenizer(infilling()).decode(request.prompt_ids, skip_special_tokens=False)
+    assert shown == "<|fim_prefix|>def f(<|fim_suffix|>):<|fim_middle|>"

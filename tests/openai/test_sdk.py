@@ -1,12 +1,16 @@
 """The real client, as its users write it."""
 
 import asyncio
+from typing import Any
 
 import pytest
-from openai import BadRequestError, RateLimitError
+from openai import BadRequestError, RateLimitError, pydantic_function_tool
+from pydantic import BaseModel
 
+from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, says
+from tests.openai.chatting import ROOMY
 from tests.openai.serving import sdk, served
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -60,3 +64,71 @@ def test_errors_are_the_sdks_own() -> None:
         assert wrong.value.param == "temperature"
 
     asyncio.run(asks())
+
+
+class Weather(BaseModel):
+    """The weather in a city."""
+
+    city: str
+
+
+CALL = '<tool_call>\n{"name": "Weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+TOOL: Any = pydantic_function_tool(Weather)
+
+
+def test_the_sdk_parses_an_answer_in_the_form_of_a_model() -> None:
+    async def asks() -> None:
+        engine = ScriptedEngine(says('{"city": "Oslo"}'))
+        async with sdk(served(engine)) as client:
+            answer = await client.chat.completions.parse(
+                model="tiny",
+                messages=MESSAGES,  # type: ignore[arg-type]
+                response_format=Weather,
+            )
+        assert answer.choices[0].message.parsed == Weather(city="Oslo")
+        assert '"city"' in engine.requests[0].grammar
+
+    asyncio.run(asks())
+
+
+def test_the_sdk_parses_calls_and_sends_them_back() -> None:
+    async def asks() -> None:
+        engine = ScriptedEngine(says(CALL), ROOMY)
+        async with sdk(served(engine)) as client:
+            messages: list[Any] = list(MESSAGES)
+            answer = await client.chat.completions.parse(
+                model="tiny", messages=messages, tools=[TOOL]
+            )
+            message = answer.choices[0].message
+            assert message.tool_calls
+            assert message.tool_calls[0].function.parsed_arguments == Weather(city="Oslo")
+            call_id = message.tool_calls[0].id
+            messages += [message, {"role": "tool", "tool_call_id": call_id, "content": "12"}]
+            again = await client.chat.completions.create(
+                model="tiny", messages=messages, tools=[TOOL], tool_choice="none"
+            )
+        assert again.choices[0].message.content == CALL
+        prompt = TextTokenizer(ROOMY).decode(engine.requests[1].prompt_ids)
+        assert '{"city": "Oslo"}' in prompt
+
+    asyncio.run(asks())
+
+
+def test_the_sdks_own_accumulator_gathers_calls() -> None:
+    async def asks() -> tuple[list[str], Any]:
+        async with sdk(served(ScriptedEngine(says(CALL), ROOMY))) as client:
+            manager = client.chat.completions.stream(
+                model="tiny",
+                messages=MESSAGES,  # type: ignore[arg-type]
+                tools=[TOOL],
+            )
+            async with manager as stream:
+                kinds = [str(event.type) async for event in stream]
+                return kinds, await stream.get_final_completion()
+
+    kinds, final = asyncio.run(asks())
+    assert "tool_calls.function.arguments.delta" in kinds
+    assert kinds.count("tool_calls.function.arguments.done") == 1
+    [choice] = final.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls[0].function.parsed_arguments == Weather(city="Oslo")

@@ -7,7 +7,8 @@ import yaml
 from pydantic import ValidationError
 
 from deployments.engine.limits import EngineLimits
-from serve_app.settings import DEMO_MODEL, RouterArguments
+from deployments.ingress.settings import IngressSettings
+from serve_app.settings import DEMO_MODEL, IngressArguments, RouterArguments
 
 CONFIG = yaml.safe_load((DEMO_MODEL.parents[1] / "serve.yaml").read_text())
 
@@ -72,3 +73,31 @@ def test_a_setting_that_is_unknown_or_out_of_range_is_an_error(
 
 def test_the_server_listens_on_loopback() -> None:
     assert CONFIG["http_options"]["host"] == "127.0.0.1"
+
+
+def test_every_setting_of_an_ingress_can_be_set() -> None:
+    chosen = {
+        "keep_alive_s": 1.5,
+        "max_body_bytes": 1000,
+        "body_timeout_s": 2.5,
+        "request_timeout_s": 3.5,
+        "api_keys": ["key"],
+        "cors_origins": ["https://chat.example", "http://localhost:3000", "*"],
+    }
+    settings = IngressArguments.model_validate(chosen).ingress_settings()
+    assert settings == IngressSettings(
+        keep_alive_s=1.5,
+        body_limit=1000,
+        body_timeout_s=2.5,
+        request_timeout_s=3.5,
+        api_keys=("key",),
+        cors_origins=("https://chat.example", "http://localhost:3000", "*"),
+    )
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://chat.example/", "chat.example", "HTTPS://x", "null", ""]
+)
+def test_an_origin_that_no_browser_sends_is_an_error(origin: str) -> None:
+    with pytest.raises(ValidationError, match="cors_origins"):
+        IngressArguments.model_validate({"cors_origins": [origin]})

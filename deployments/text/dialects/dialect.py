@@ -59,6 +59,10 @@ class Dialect(ABC):
         Whatever it matches, this dialect's parser reads as calls whose arguments fit the schemas.
         """
 
+    def opens_thought(self, prompt: str) -> bool:
+        """Whether the reply to a rendered prompt begins inside of a thought."""
+        return self.thought_marks is not None and prompt.rstrip().endswith(self.thought_marks[0])
+
     def call_id(self, index: int, name: str) -> str:
         """An id that the dialect's chat templates take back."""
         return f"call_{uuid.uuid4().hex[:24]}"

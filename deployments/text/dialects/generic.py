@@ -1,28 +1,15 @@
-"""The dialect of models that were taught none."""
+"""The dialect of models that were taught none: it is told to them, and is that of Hermes."""
 
-from collections.abc import Sequence
-
-from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
-from deployments.text.reply import Content, Piece, ReplyParser
+from deployments.text.dialects.hermes import Hermes
+from deployments.text.dialects.json_calls import separated_calls
 
 
-class Generic(Dialect):
+class Generic(Hermes):
+    """Its marks are plain text to such a model, which may well forget them around the JSON."""
+
     name = "generic"
+    bare = (("{", separated_calls), ("[", separated_calls))
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
         return True
-
-    def parser(self, listening: Listening) -> ReplyParser:
-        return PlainParser()
-
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        raise NotImplementedError
-
-
-class PlainParser(ReplyParser):
-    def push(self, text: str) -> list[Piece]:
-        return [Content(text)] if text else []
-
-    def finish(self) -> list[Piece]:
-        return []

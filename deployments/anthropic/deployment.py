@@ -1,0 +1,17 @@
+"""The ingress of `/v1/messages`: the Anthropic protocol on the fleet."""
+
+from ray import serve
+from starlette.types import ASGIApp
+
+from deployments.anthropic.routes import app
+from deployments.ingress.deployment import ProtocolIngress
+from deployments.ingress.fleet import Fleet
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
+
+
+@serve.deployment(name="anthropic", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
+@serve.ingress()
+class AnthropicIngress(ProtocolIngress):
+    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
+        return app(fleet, metrics, settings)

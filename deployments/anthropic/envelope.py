@@ -1,0 +1,39 @@
+"""Anthropic's form of an error, and the name by which its clients know a request."""
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.ingress.errors import ERRORS
+from deployments.ingress.http import REQUEST_ID
+from deployments.wire import RequestError
+
+SDK_REQUEST_ID = "request-id"  # the response header that the SDKs read
+
+
+def anthropic_envelope(error: RequestError, request_id: str) -> tuple[int, object]:
+    form = ERRORS[error.kind].anthropic
+    body = {"type": form.type, "message": _message(error)}
+    return form.status, {"type": "error", "error": body, "request_id": request_id}
+
+
+def _message(error: RequestError) -> str:
+    """There is no field for the name of what was wrong: the message has it."""
+    if error.param is None or error.param in error.message:
+        return error.message
+    return f"`{error.param}`: {error.message}"
+
+
+class RequestIds:
+    """Names the request in a response where the SDKs look for it too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers[SDK_REQUEST_ID] = headers[REQUEST_ID]
+            await send(message)
+
+        await self.app(scope, receive, named)

@@ -1,0 +1,191 @@
+"""Messages: a conversation to one prompt, and its reply to Anthropic's events and body."""
+
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from deployments.anthropic.envelope import anthropic_envelope
+from deployments.anthropic.events import PING, BlockEvents, content_blocks, event, one_call
+from deployments.anthropic.messages_conversation import conversation
+from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
+from deployments.ingress.builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.conversation import Prompt, prepare_prompt
+from deployments.ingress.plan import Plan
+from deployments.ingress.sse import encode
+from deployments.text.reply import CallStart, Piece
+from deployments.text.stream import TextDelta
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import (
+    ErrorKind,
+    FinishReason,
+    ModelCard,
+    Refused,
+    RequestError,
+    SamplingParams,
+)
+
+MESSAGE_STOP = event("message_stop", b'{"type":"message_stop"}')
+# Required by the SDKs' types, of features that are the vendor's own.
+NOT_OURS = {"container": None, "stop_details": None}
+
+
+class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
+    keep_alive: ClassVar[bytes] = PING
+    _request: MessagesRequest
+    _head: dict[str, object]
+    _blocks: BlockEvents
+    _cut: str  # why an answer of full length ends
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._started = False
+        self._called = False
+        self._last = TextDelta()
+
+    def prepare(
+        self, request: MessagesRequest, card: ModelCard, tokenizer: TextTokenizer
+    ) -> Sequence[Generation]:
+        prompt = prepare_prompt(conversation(request), card, tokenizer)
+        room = _room(prompt, card)
+        message_id = f"msg_{uuid.uuid4().hex}"
+        self._request = request
+        self._head = {
+            "id": message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": card.name,
+        }
+        self._blocks = BlockEvents(shows_thoughts=request.shows_thoughts)
+        self._cut = "max_tokens" if request.max_tokens <= room else "model_context_window_exceeded"
+        return _plan(request, prompt, card, tokenizer, message_id).generations([prompt.ids])
+
+    def format_stream_start(self) -> bytes:
+        return b""  # the first delta knows what was cached
+
+    def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
+        start = b"" if self._started else self._start(usage)
+        self._started, self._last = True, delta
+        pieces = self._told(delta)
+        self._called = self._called or _has_call(pieces)
+        return start + self._blocks.write(pieces)
+
+    def format_stream_end(self, usage: Usage) -> bytes:
+        reason, sequence = self._ending(self._last, self._called)
+        payload = {
+            "type": "message_delta",
+            "delta": {"stop_reason": reason, "stop_sequence": sequence, **NOT_OURS},
+            "usage": _counts(usage),
+        }
+        return self._blocks.close() + event("message_delta", encode(payload)) + MESSAGE_STOP
+
+    def format_stream_error(self, error: RequestError) -> bytes:
+        _, body = anthropic_envelope(error, self._request_id)
+        return event("error", encode(body))
+
+    def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
+        [delta] = choices
+        pieces = self._told(delta)
+        content = content_blocks(pieces, shows_thoughts=self._request.shows_thoughts)
+        reason, sequence = self._ending(delta, _has_call(pieces))
+        return encode(self._message(content, reason, sequence, usage_object(usage)))
+
+    def _start(self, usage: Usage) -> bytes:
+        nothing_yet = {**usage_object(usage), "output_tokens": 0, "output_tokens_details": None}
+        message = self._message([], None, None, nothing_yet)
+        return event("message_start", encode({"type": "message_start", "message": message})) + PING
+
+    def _message(
+        self, content: object, reason: str | None, sequence: str | None, usage: object
+    ) -> object:
+        ending = {"stop_reason": reason, "stop_sequence": sequence}
+        return {**self._head, "content": content, **ending, **NOT_OURS, "usage": usage}
+
+    def _told(self, delta: TextDelta) -> Sequence[Piece]:
+        return delta.pieces if self._request.parallel_calls else one_call(delta.pieces)
+
+    def _ending(self, delta: TextDelta, called: bool) -> tuple[str, str | None]:
+        if isinstance(delta.stop, str):
+            return "stop_sequence", delta.stop
+        if delta.finish_reason is FinishReason.LENGTH:
+            return self._cut, None
+        return ("tool_use" if called else "end_turn"), None
+
+
+def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+    prompt = prepare_prompt(conversation(request), card, tokenizer)
+    return {"input_tokens": len(prompt.ids)}
+
+
+def usage_object(usage: Usage) -> dict[str, object]:
+    return {
+        **_counts(usage),
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+        "service_tier": "standard",
+        "inference_geo": None,
+        "speed": None,
+    }
+
+
+def _counts(usage: Usage) -> dict[str, object]:
+    """The first three add up to the prompt."""
+    return {
+        "input_tokens": usage.prompt_tokens - usage.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.thought_tokens},
+        "server_tool_use": None,
+    }
+
+
+def _has_call(pieces: Sequence[Piece]) -> bool:
+    return any(isinstance(piece, CallStart) for piece in pieces)
+
+
+def _room(prompt: Prompt, card: ModelCard) -> int:
+    """Tokens that fit behind the prompt. Agents shorten their history when they read this error,
+    by its words and numbers.
+    """
+    tokens, most = len(prompt.ids), card.context_length - 1
+    if tokens > most:
+        message = f"prompt is too long: {tokens} tokens > {most} maximum"
+        raise Refused(RequestError(ErrorKind.CONTEXT_LENGTH, message))
+    return card.context_length - tokens
+
+
+def _plan(
+    request: MessagesRequest,
+    prompt: Prompt,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+    message_id: str,
+) -> Plan:
+    return Plan(
+        card=card,
+        tokenizer=tokenizer,
+        response_id=message_id,
+        sampling=_sampling(request, card),
+        prompt_param="messages",
+        max_tokens=request.max_tokens,
+        stops=tuple(request.stop_sequences or ()),
+        kept_specials=prompt.kept_specials,
+        parser=prompt.parser,
+        grammar=prompt.grammar,
+        thinking=prompt.thinking,
+    )
+
+
+def _sampling(request: MessagesRequest, card: ModelCard) -> SamplingParams:
+    """The model's own defaults where the request leaves it open."""
+    default = card.sampling
+    top_k = default.top_k if request.top_k is None else request.top_k
+    return replace(
+        default,
+        temperature=default.temperature if request.temperature is None else request.temperature,
+        top_p=default.top_p if request.top_p is None else request.top_p,
+        top_k=top_k if top_k < card.vocab_size else 0,
+        seed=secrets.randbits(63),
+        logprobs=None,
+    )

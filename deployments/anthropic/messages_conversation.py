@@ -1,0 +1,226 @@
+"""Anthropic's messages as a conversation: turns merged, blocks sorted, calls met by results."""
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
+
+from deployments.anthropic.blocks import (
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
+from deployments.anthropic.signatures import thought_of
+from deployments.anthropic.tools_schema import CustomTool, NamedChoice, NoChoice
+from deployments.ingress.conversation import Conversation, Thinking
+from deployments.ingress.errors import refused
+from deployments.text.dialects.dialect import Tool
+from deployments.text.grammar import from_json_schema
+
+CALL_ID = "toolu_"
+# Claude Code opens its system prompt with a block for the vendor's accounts, new in every request:
+# no word to the model, and no prefix would ever be met again behind it.
+BILLING = "x-anthropic-billing-header:"
+# Templates know three words; the two above them ask for as much as there is.
+EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+
+Fields = dict[str, object]
+Block = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
+Turn = Sequence[tuple[int, Message]]  # neighbours of one role, with their places
+
+
+def conversation(request: PromptFields) -> Conversation:
+    """Raises Refused."""
+    transcript = Transcript(request)
+    choice = request.tool_choice
+    return Conversation(
+        messages=transcript.messages,
+        tools=tuple(_tool(tool) for tool in request.tools or ()),
+        choice=_choice(request),
+        callable=frozenset([choice.name] if isinstance(choice, NamedChoice) else ()),
+        parallel_calls=request.parallel_calls,
+        answer=_answer(request),
+        thinking=_thinking(request),
+        add_generation_prompt=not transcript.continues,
+        continue_final_message=transcript.continues,
+    )
+
+
+def _tool(tool: CustomTool) -> Tool:
+    description = tool.description or ""
+    if tool.input_examples:
+        examples = "\n".join(json.dumps(one, ensure_ascii=False) for one in tool.input_examples)
+        description = f"{description}\nExamples of its input:\n{examples}".lstrip()
+    return Tool(tool.name, description, tool.input_schema)
+
+
+def _choice(request: PromptFields) -> Literal["none", "auto", "required"]:
+    if request.forces_calls:
+        return "required"
+    return "none" if isinstance(request.tool_choice, NoChoice) else "auto"
+
+
+def _answer(request: PromptFields) -> str:
+    wanted = request.answer_format
+    return (
+        ""
+        if wanted is None
+        else from_json_schema(wanted.json_schema, f"{request.format_param}.schema")
+    )
+
+
+def _thinking(request: PromptFields) -> Thinking:
+    """Without a word about thoughts there are none where that can be chosen: clients read the
+    first block as text.
+    """
+    asked, config = request.thinking, request.output_config
+    effort = None if config is None or config.effort is None else EFFORTS[config.effort]
+    if isinstance(asked, EnabledThinking):
+        return Thinking(wanted=True, effort=effort, budget=asked.budget_tokens)
+    adaptive = asked is not None and asked.type == "adaptive"
+    return Thinking(wanted=None if adaptive else False, effort=effort)
+
+
+class Transcript:
+    """`messages` as templates take them; `continues` says that the last is to be gone on with."""
+
+    def __init__(self, request: PromptFields) -> None:
+        self.messages: list[Fields] = []
+        self.continues = False
+        self._open: dict[str, str] = {}  # calls without a result yet: id to name
+        self._caller = ""  # the message that has them
+        self._system(_system_texts(request.system or ()))
+        for role, group in groupby(enumerate(request.messages), lambda one: one[1].role):
+            self._turn(role, list(group))
+        self._check_results()
+        if request.messages[-1].role == "assistant":
+            self._continue(f"messages[{len(request.messages) - 1}]")
+
+    def _turn(self, role: str, turn: Turn) -> None:
+        if role == "system":
+            self._system([text for _, message in turn for text in _system_texts(_texts(message))])
+        elif role == "user":
+            self._user(turn)
+        else:
+            self._assistant(turn)
+
+    def _system(self, texts: list[str]) -> None:
+        if texts and self.messages and self.messages[-1]["role"] == "system":
+            texts = [str(self.messages.pop()["content"]), *texts]
+        self._say("system", texts)
+
+    def _say(self, role: str, texts: list[str]) -> None:
+        if texts:
+            self.messages.append({"role": role, "content": "\n".join(texts)})
+
+    def _user(self, turn: Turn) -> None:
+        texts: list[str] = []
+        for place, message in turn:
+            for index, block in enumerate(_blocks(message)):
+                if isinstance(block, ToolResultBlock):
+                    self._say("user", texts)
+                    texts = []
+                    self._result(block, f"messages[{place}].content[{index}].tool_use_id")
+                elif isinstance(block, TextBlock):
+                    texts.append(block.text)
+        self._say("user", texts)
+        self._check_results()
+
+    def _result(self, block: ToolResultBlock, param: str) -> None:
+        name = self._open.pop(block.tool_use_id, None)
+        if name is None:
+            raise refused(f"`{param}` names no `tool_use` of the message before", param)
+        self.messages.append(
+            {
+                "role": "tool",
+                "content": _result_text(block),
+                "tool_call_id": template_id(block.tool_use_id),
+                "name": name,
+            }
+        )
+
+    def _assistant(self, turn: Turn) -> None:
+        self._check_results()
+        self._caller = f"messages[{turn[0][0]}]"
+        texts = ["".join(_texts(message)) for _, message in turn]
+        fields: Fields = {"role": "assistant", "content": "\n".join(filter(None, texts))}
+        thought = "".join(_thoughts(place, message) for place, message in turn)
+        if thought:
+            fields["reasoning_content"] = thought
+        blocks = [block for _, message in turn for block in _blocks(message)]
+        calls = [self._call(block) for block in blocks if isinstance(block, ToolUseBlock)]
+        if calls:
+            fields["tool_calls"] = calls
+        self.messages.append(fields)
+
+    def _call(self, call: ToolUseBlock) -> object:
+        if call.id in self._open:
+            message = f"`{self._caller}` has more than one `tool_use` with the id {call.id}"
+            raise refused(message, self._caller)
+        self._open[call.id] = call.name
+        function = {"name": call.name, "arguments": call.input}
+        return {"id": template_id(call.id), "type": "function", "function": function}
+
+    def _check_results(self) -> None:
+        if self._open:
+            ids = ", ".join(self._open)
+            message = f"`{self._caller}`: the next message has no `tool_result` for {ids}"
+            raise refused(message, self._caller)
+
+    def _continue(self, param: str) -> None:
+        """A last message without text asks for no more than an answer."""
+        last = self.messages[-1]
+        text = str(last["content"])
+        if text != text.rstrip():
+            raise refused(f"`{param}`: the last text must not end with whitespace", param)
+        if text:
+            self.continues = True
+        elif "reasoning_content" in last:
+            raise refused(f"`{param}`: the last block must not be a thought", param)
+        else:
+            self.messages.pop()
+
+
+def template_id(call_id: str) -> str:
+    """A call's id as the dialect gave it, which some templates insist on."""
+    return call_id.removeprefix(CALL_ID)
+
+
+def public_id(call_id: str) -> str:
+    return CALL_ID + call_id.removeprefix("call_")
+
+
+def _blocks(message: Message) -> Sequence[Block]:
+    if isinstance(message.content, str):
+        return [TextBlock(type="text", text=message.content)]
+    return message.content
+
+
+def _texts(message: Message) -> list[str]:
+    return [block.text for block in _blocks(message) if isinstance(block, TextBlock)]
+
+
+def _thoughts(place: int, message: Message) -> str:
+    path = f"messages[{place}].content"
+    return "".join(
+        thought_of(block.thinking, block.signature, f"{path}[{index}].signature")
+        for index, block in enumerate(_blocks(message))
+        if isinstance(block, ThinkingBlock)
+    )
+
+
+def _system_texts(content: str | Sequence[str | TextBlock]) -> list[str]:
+    parts = [content] if isinstance(content, str) else content
+    texts = [part if isinstance(part, str) else part.text for part in parts]
+    return [text for text in texts if text and not text.startswith(BILLING)]
+
+
+def _result_text(block: ToolResultBlock) -> str:
+    content = block.content or ""
+    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+    if not block.is_error:
+        return text
+    return f"Error: {text}" if text else "Error"

@@ -1,0 +1,194 @@
+"""The bodies of POST /v1/messages and its count_tokens: every field honoured or refused."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from deployments.anthropic.blocks import (
+    AssistantMessage,
+    CacheControl,
+    Message,
+    Strict,
+    SystemBlock,
+    ThinkingBlock,
+)
+from deployments.anthropic.tools_schema import AnyChoice, NamedChoice, Switch, Tool, ToolChoice
+from deployments.ingress.errors import refused
+from deployments.ingress.validation import parse, refuse_unsupported
+
+MOST_STOPS = 32
+LEAST_BUDGET = 1024  # tokens of thought
+KEEP_THOUGHTS: tuple[object, ...] = ("all", {"type": "all"})
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "billing_policy": (),
+    "compaction": (),
+    "container": (),
+    "context_management": (
+        {},
+        {"edits": []},
+        *({"edits": [{"type": "clear_thinking_20251015", "keep": k}]} for k in KEEP_THOUGHTS),
+    ),
+    "diagnostics": (),
+    "fallback_credit_token": (),
+    "fallbacks": ([],),
+    "inference_geo": ("global",),
+    "mcp_servers": ([],),
+    "speed": ("standard",),
+    "thread": (),
+    "user_profile_id": (),
+    "workspace_id": (),
+}
+
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+Display = Literal["summarized", "omitted"] | None
+
+
+class EnabledThinking(Strict):
+    type: Literal["enabled"]
+    budget_tokens: Annotated[int, Field(ge=LEAST_BUDGET)]
+    display: Display = None
+
+
+class AdaptiveThinking(Strict):
+    type: Literal["adaptive"]
+    display: Display = None
+
+
+class DisabledThinking(Strict):
+    type: Literal["disabled"]
+
+
+ThinkingConfig = Annotated[
+    EnabledThinking | AdaptiveThinking | DisabledThinking, Field(discriminator="type")
+]
+
+
+class JsonFormat(Strict):
+    type: Literal["json_schema"]
+    json_schema: Annotated[dict[str, JsonValue], Field(alias="schema")]
+
+
+class OutputConfig(Strict):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: JsonFormat | None = None
+
+
+class Metadata(Strict):
+    user_id: Annotated[str, Field(max_length=4096)] | None = None
+
+
+class PromptFields(Strict):
+    """All that a prompt depends on."""
+
+    model: Annotated[str, Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1)]
+    system: str | list[SystemBlock] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
+    output_format: JsonFormat | None = None  # where older clients put `output_config.format`
+    cache_control: CacheControl | None = None
+
+    @model_validator(mode="after")
+    def _prompt_fields_agree(self) -> Self:
+        self._check_tools()
+        self._check_format()
+        self._check_prefill()
+        return self
+
+    def _check_tools(self) -> None:
+        names = [tool.name for tool in self.tools or ()]
+        choice = self.tool_choice
+        if len(set(names)) < len(names):
+            raise refused("`tools` has a name more than once", "tools")
+        if choice is not None and choice.type != "none" and not names:
+            raise refused("`tool_choice` needs `tools`", "tool_choice")
+        if isinstance(choice, NamedChoice) and choice.name not in names:
+            raise refused("`tool_choice.name` is none of the `tools`", "tool_choice.name")
+        if not self.forces_calls:
+            self._check_strict()
+
+    def _check_strict(self) -> None:
+        """Only an answer that must be a call is held to the schemas."""
+        for place, tool in enumerate(self.tools or ()):
+            if tool.strict:
+                param = f"tools[{place}].strict"
+                raise refused(f"`{param}` needs a `tool_choice` of type any or tool", param)
+
+    def _check_format(self) -> None:
+        if self.output_format is not None and self.output_config and self.output_config.format:
+            message = "`output_format` is the older name of `output_config.format`: one is enough"
+            raise refused(message, "output_format")
+
+    def _check_prefill(self) -> None:
+        last = self.messages[-1]
+        if not isinstance(last, AssistantMessage) or not last.content:
+            return
+        if self.answer_format is not None:
+            raise refused(f"`{self.format_param}` excludes a last message of the assistant")
+        thinks = isinstance(last.content, list) and isinstance(last.content[0], ThinkingBlock)
+        if isinstance(self.thinking, EnabledThinking) and not thinks:
+            message = "`thinking` wants the last message of the assistant to begin with a thought"
+            raise refused(message, "thinking")
+
+    @property
+    def answer_format(self) -> JsonFormat | None:
+        nested = None if self.output_config is None else self.output_config.format
+        return self.output_format or nested
+
+    @property
+    def format_param(self) -> str:
+        return "output_config.format" if self.output_format is None else "output_format"
+
+    @property
+    def shows_thoughts(self) -> bool:
+        thinking = self.thinking
+        if thinking is None or isinstance(thinking, DisabledThinking):
+            return True
+        return thinking.display != "omitted"
+
+    @property
+    def forces_calls(self) -> bool:
+        return isinstance(self.tool_choice, (AnyChoice, NamedChoice))
+
+    @property
+    def parallel_calls(self) -> bool:
+        return self.tool_choice is None or not self.tool_choice.disable_parallel_tool_use
+
+
+class CountRequest(PromptFields):
+    pass
+
+
+class MessagesRequest(PromptFields):
+    """`max_tokens` 0 computes the prompt, and caches it."""
+
+    max_tokens: Annotated[int, Field(ge=0)]
+    stream: Switch = None
+    stop_sequences: Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0)] | None = None
+
+    # Who asks and how the answer is billed: neither can change it.
+    metadata: Metadata | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+
+    @model_validator(mode="after")
+    def _limits_agree(self) -> Self:
+        thinking = self.thinking
+        if isinstance(thinking, EnabledThinking) and thinking.budget_tokens >= self.max_tokens:
+            message = "`thinking.budget_tokens` must be less than `max_tokens`"
+            raise refused(message, "thinking.budget_tokens")
+        return self
+
+
+def parse_messages(body: object) -> MessagesRequest:
+    return parse(MessagesRequest, refuse_unsupported(body, NEUTRAL))
+
+
+def parse_count(body: object) -> CountRequest:
+    return parse(CountRequest, refuse_unsupported(body, NEUTRAL))

@@ -1,0 +1,52 @@
+"""The endpoints of `/v1/messages` as one ASGI application over an engine."""
+
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from deployments.anthropic.envelope import RequestIds, anthropic_envelope
+from deployments.anthropic.messages_builder import AnthropicResponseBuilder, count_tokens
+from deployments.anthropic.messages_schema import (
+    CountRequest,
+    MessagesRequest,
+    parse_count,
+    parse_messages,
+)
+from deployments.ingress.handler import Engine
+from deployments.ingress.http import REQUEST_ID, protocol_app
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.openapi import Documentation
+from deployments.ingress.service import Operation, Question, Service
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+
+MESSAGES = Operation(
+    name="messages",
+    path="/v1/messages",
+    body=MessagesRequest,
+    parse=parse_messages,
+    builder=lambda headers: AnthropicResponseBuilder(headers[REQUEST_ID]),
+    heavy=lambda request: request.answer_format is not None or request.forces_calls,
+)
+COUNT = Question(
+    name="count_tokens",
+    path="/v1/messages/count_tokens",
+    body=CountRequest,
+    parse=parse_count,
+    answer=count_tokens,
+)
+DOCUMENTATION = Documentation(title="Anthropic Messages API", path="/v1/messages")
+
+
+def routes(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
+    service = Service(engine=engine, metrics=metrics, settings=settings)
+    return [service.route(MESSAGES), service.question(COUNT)]
+
+
+def app(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:
+    return RequestIds(
+        protocol_app(
+            routes(engine, metrics, settings),
+            anthropic_envelope,
+            settings,
+            documented=DOCUMENTATION,
+        )
+    )

@@ -1,0 +1,64 @@
+"""Tools that a client describes and runs itself, and which of them the model may call."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+
+from deployments.anthropic.blocks import CacheControl, Strict
+
+Switch = bool | None
+
+
+def _custom(tool: object) -> object:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if isinstance(kind, str) and kind != "custom":
+        raise ValueError(f"is of type {kind}, which this server does not have")
+    return tool
+
+
+def _of_an_object(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if schema.get("type") != "object":
+        raise ValueError('must be the JSON Schema of an object, with `type`: "object"')
+    return schema
+
+
+class CustomTool(Strict):
+    """`eager_input_streaming` asks for what is done anyway, or allows it."""
+
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    description: str | None = None
+    input_schema: Annotated[dict[str, JsonValue], AfterValidator(_of_an_object)]
+    input_examples: list[dict[str, JsonValue]] | None = None
+    strict: Switch = None
+    cache_control: CacheControl | None = None
+    eager_input_streaming: Switch = None
+    defer_loading: Literal[False] | None = None
+    allowed_callers: list[Literal["direct"]] | None = None
+
+
+Tool = Annotated[CustomTool, BeforeValidator(_custom)]
+
+
+class AutoChoice(Strict):
+    type: Literal["auto"]
+    disable_parallel_tool_use: Switch = None
+
+
+class AnyChoice(Strict):
+    type: Literal["any"]
+    disable_parallel_tool_use: Switch = None
+
+
+class NamedChoice(Strict):
+    type: Literal["tool"]
+    name: str
+    disable_parallel_tool_use: Switch = None
+
+
+class NoChoice(Strict):
+    type: Literal["none"]
+    disable_parallel_tool_use: Switch = None
+
+
+ToolChoice = Annotated[AutoChoice | AnyChoice | NamedChoice | NoChoice, Field(discriminator="type")]

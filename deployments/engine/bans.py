@@ -1,0 +1,58 @@
+"""What a request says of single tokens, come what may: biases, and tokens that must not follow."""
+
+from collections import defaultdict
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deployments.engine.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
+from deployments.engine.task import Task
+
+
+class LogitBiasStrategy(SamplingStrategy):
+    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
+        for row in rows.where(lambda p: bool(p.logit_bias), "logit_bias"):
+            ids, biases = zip(*rows.params[row].logit_bias, strict=True)
+            bounded = torch.tensor(biases, device=logits.device).clamp_(max=STRONG)
+            logits[row, list(ids)] += bounded
+
+
+class BadWordsStrategy(SamplingStrategy):
+    """Bans the last token of a sequence where those before it have just been said."""
+
+    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
+        for row in rows.where(lambda p: bool(p.bad_words), "bad_words"):
+            banned = _banned_next(rows.tasks[row])
+            if banned:
+                logits[row, banned] = NEVER
+
+
+def _banned_next(task: Task) -> list[int]:
+    if task.bad_words is None:
+        task.bad_words = _by_beginning(task.sampling.bad_words)
+    known = task.tokens[: task.n_tokens]
+    banned: list[int] = []
+    for n, lasts in task.bad_words.items():
+        if n <= len(known):
+            banned += lasts.get(known[len(known) - n :].tobytes(), [])
+    return banned
+
+
+def _by_beginning(words: tuple[tuple[int, ...], ...]) -> dict[int, dict[bytes, list[int]]]:
+    """Last tokens by the bytes of those before them, by the number of those."""
+    result: dict[int, dict[bytes, list[int]]] = {}
+    for *beginning, last in words:
+        lasts = result.setdefault(len(beginning), defaultdict(list))
+        lasts[np.array(beginning, dtype=np.int64).tobytes()].append(last)
+    return result
+
+
+class MinTokensStrategy(SamplingStrategy):
+    """No end token before `min_tokens`."""
+
+    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
+        for row in rows.chosen:
+            task = rows.tasks[row]
+            if task.ends_banned and task.end_token_ids:
+                logits[row, list(task.end_token_ids)] = NEVER

@@ -1,0 +1,26 @@
+"""Ends a thought whose budget is spent: its end is all that may be drawn, whatever was banned."""
+
+from torch import Tensor
+
+from deployments.engine.strategy import NEVER, SamplingRows, SamplingStrategy
+from deployments.engine.task import Task
+from deployments.engine.thought import Thought
+from deployments.wire import ThinkingBudget
+
+
+class ThinkingStrategy(SamplingStrategy):
+    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
+        for row in rows.chosen:
+            budget = rows.tasks[row].request.thinking
+            forced = None if budget is None else _forced(rows.tasks[row], budget)
+            if forced is not None:
+                logits[row] = NEVER
+                logits[row, forced] = 0
+
+
+def _forced(task: Task, budget: ThinkingBudget) -> int | None:
+    if task.thought is None:
+        task.thought = Thought(budget)
+    first_unread = task.n_prompt + task.thought.n_read
+    task.thought.read(task.tokens[first_unread : task.n_tokens].tolist())
+    return task.thought.forced

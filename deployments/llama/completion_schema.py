@@ -1,0 +1,207 @@
+"""The body of POST /completion: llama-server's fields, every one honoured or refused.
+
+Null stands for a field that is not there; the defaults are llama-server's own.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from deployments.ingress.errors import refused
+from deployments.ingress.validation import parse, refuse_unsupported
+from deployments.llama.sampler_names import DEFAULT_SAMPLERS
+from deployments.openai.fields import Strict
+
+MOST_SEQUENCES = 1024
+MOST_CHOICES = 128
+MOST_ALTERNATIVES = 100
+MOST_STOPS = 64
+HIGHEST = 2**31 - 1
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "adaptive_target": (-1, -1.0),
+    "adaptive_decay": (0.9,),
+    "backend_sampling": (False,),
+    "grammar_lazy": (False,),
+    "grammar_triggers": ([],),
+    "lora": ([],),
+    "n_cache_reuse": (0,),
+    "n_discard": (0,),
+    "preserved_tokens": ([],),
+    "reasoning_format": ("none",),
+    "return_progress": (False,),
+    "speculative.n_max": (0,),
+    "speculative.n_min": (0,),
+    "speculative.p_min": (0, 0.0),
+    "speculative.types": ("none", ["none"], []),
+    "stream_options": ({}, {"include_usage": False}),
+    "verbose": (False,),
+}
+BREAKERS = ("\n", ":", '"', "*")
+# Names of one thing.
+ALIASES = (
+    ("n_predict", "max_tokens", "max_completion_tokens"),
+    ("n_probs", "logprobs"),
+    ("n_cmpl", "n"),
+)
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0)]
+AtLeast0 = Annotated[int, Field(ge=0, le=HIGHEST)]
+AtLeastMinus1 = Annotated[int, Field(ge=-1, le=HIGHEST)]
+TokenId = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(min_length=1, max_length=1024)]
+Texts = Annotated[list[Text], Field(max_length=MOST_STOPS)]
+Breakers = Annotated[list[Text], Field(min_length=1, max_length=MOST_STOPS)]
+Limit = AtLeastMinus1
+Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
+Alternatives = Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)]
+BiasPair = Annotated[list[int | float | str | bool], Field(min_length=2, max_length=2)]
+
+
+class PromptObject(Strict):
+    prompt_string: str
+    multimodal_data: Annotated[list[JsonValue], Field(max_length=0)] | None = None
+
+
+Mixed = Annotated[list[str | TokenId], Field(min_length=1)]
+Prompt = (
+    str | PromptObject | Annotated[list[str | TokenId | Mixed | PromptObject], Field(min_length=1)]
+)
+OnePrompt = str | PromptObject | list[str | int]
+
+
+class CompletionFields(Strict):
+    """What every native way to ask for a completion takes."""
+
+    model: str | None = None
+    stream: bool = False
+    n_predict: Limit = -1
+    max_tokens: Limit = -1
+    max_completion_tokens: Limit = -1
+    n_cmpl: Choices = 1
+    n: Choices = 1
+
+    temperature: Amount = 0.8
+    dynatemp_range: Amount = 0.0
+    dynatemp_exponent: Amount = 1.0
+    top_k: AtLeastMinus1 = 40
+    top_p: Share = 0.95
+    min_p: Share = 0.05
+    typical_p: Share = 1.0
+    top_n_sigma: Annotated[float, Field(ge=-1)] = -1.0
+    xtc_probability: Share = 0.0
+    xtc_threshold: Share = 0.1
+    repeat_last_n: AtLeastMinus1 = 64
+    repeat_penalty: Annotated[float, Field(gt=0)] = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: Amount = 0.0
+    dry_base: Annotated[float, Field(ge=1)] = 1.75
+    dry_allowed_length: AtLeast0 = 2
+    dry_penalty_last_n: AtLeastMinus1 = 64
+    dry_sequence_breakers: Breakers = Field(default_factory=lambda: list(BREAKERS))
+    mirostat: Literal[0, 1, 2] = 0
+    mirostat_tau: Amount = 5.0
+    mirostat_eta: Amount = 0.1
+    samplers: str | Annotated[list[str], Field(max_length=32)] = Field(
+        default_factory=lambda: list(DEFAULT_SAMPLERS)
+    )
+    min_keep: AtLeast0 = 0
+    seed: Annotated[int, Field(ge=-1, lt=2**63)] = -1
+    logit_bias: dict[str, float | bool] | list[BiasPair] = Field(default_factory=dict)
+    n_probs: Alternatives = 0
+    logprobs: Alternatives = 0
+    post_sampling_probs: bool = False
+
+    stop: Text | Texts = Field(default_factory=list)
+    ignore_eos: bool = False
+    n_indent: Annotated[int, Field(ge=0, le=1024)] = 0
+    t_max_prompt_ms: AtLeastMinus1 = 0
+    t_max_predict_ms: AtLeastMinus1 = 0
+    grammar: str = ""
+    json_schema: dict[str, JsonValue] | bool | None = None
+
+    cache_prompt: bool = True
+    id_slot: AtLeastMinus1 = -1
+    n_keep: AtLeastMinus1 = 0  # nothing is ever discarded
+
+    return_tokens: bool = False
+    timings_per_token: bool = False
+    response_fields: Annotated[list[str], Field(max_length=128)] = Field(default_factory=list)
+    sse_ping_interval: Annotated[int, Field(ge=-1, le=3600)] | None = None  # seconds
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        for names in ALIASES:
+            given = self.model_fields_set & set(names)
+            if len({getattr(self, name) for name in given}) > 1:
+                listed = ", ".join(f"`{name}`" for name in names if name in given)
+                raise refused(f"{listed} are one field and must not differ", max(given))
+        if self.grammar and self.json_schema is not None:
+            raise refused("`json_schema` excludes `grammar`", "json_schema")
+        if self.sse_ping_interval == 0:
+            raise refused("`sse_ping_interval` must be -1 or 1 and more", "sse_ping_interval")
+        return self
+
+    def one_of(self, *names: str) -> int:
+        """The value of a field under whichever of its names it came."""
+        given = [name for name in names if name in self.model_fields_set]
+        value: int = getattr(self, (given or names)[0])
+        return value
+
+    @property
+    def token_limit(self) -> int:
+        return self.one_of(*ALIASES[0])
+
+    @property
+    def alternatives(self) -> int:
+        return self.one_of(*ALIASES[1])
+
+    @property
+    def choices(self) -> int:
+        return self.one_of(*ALIASES[2])
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether there is a grammar to write or a vocabulary to search."""
+        return bool(self.grammar or self.dry_multiplier) or self.json_schema is not None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class CompletionRequest(CompletionFields):
+    prompt: Prompt
+
+    @property
+    def prompts(self) -> list[OnePrompt]:
+        """One entry a prompt: a list with an id in it is one prompt, any other one a prompt."""
+        if not isinstance(self.prompt, list):
+            return [self.prompt]
+        parts = [part for part in self.prompt if isinstance(part, str | int)]
+        if any(isinstance(part, int) for part in parts):
+            return [parts]
+        return [part for part in self.prompt if not isinstance(part, int)]
+
+    @model_validator(mode="after")
+    def _prompts_are_clear(self) -> Self:
+        if isinstance(self.prompt, list):
+            kinds = [isinstance(part, int) + 2 * isinstance(part, str) for part in self.prompt]
+            if 1 in kinds and 0 in kinds:
+                raise refused("`prompt` mixes token ids with whole prompts", "prompt")
+        if len(self.prompts) * self.choices > MOST_SEQUENCES:
+            raise refused(f"`prompt` asks for more than {MOST_SEQUENCES} choices", "prompt")
+        return self
+
+
+def parse_completion(body: object) -> CompletionRequest:
+    return parse(CompletionRequest, given_fields(body))
+
+
+def given_fields(body: object) -> dict[str, object]:
+    """The fields of a body that are not null and ask for something. Raises Refused."""
+    served = refuse_unsupported(body, NEUTRAL)
+    return {name: value for name, value in served.items() if value is not None}

@@ -1,0 +1,48 @@
+"""POST /infill: the text between two others, for models that were trained to fill it in."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from deployments.ingress.errors import refused
+from deployments.ingress.validation import parse
+from deployments.llama.completion_schema import CompletionFields, given_fields
+from deployments.openai.fields import Strict
+from deployments.text.infill import infill_ids
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+
+MOST_FILES = 1024
+
+
+class Extra(Strict):
+    text: str
+    filename: str | None = None
+
+
+class InfillRequest(CompletionFields):
+    """`prompt` is what the text in the middle begins with."""
+
+    input_prefix: str
+    input_suffix: str
+    input_extra: Annotated[list[Extra], Field(max_length=MOST_FILES)] = Field(default_factory=list)
+    prompt: str = ""
+
+
+def parse_infill(body: object) -> InfillRequest:
+    return parse(InfillRequest, given_fields(body))
+
+
+def infill_prompts(
+    request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer
+) -> list[list[int]]:
+    extra = [(one.filename or "filename", one.text) for one in request.input_extra]
+    ids = infill_ids(tokenizer, request.input_prefix, request.input_suffix, extra)
+    if ids is None:
+        message = f"Infill is not supported by the model {card.name!r}: it has no tokens for it"
+        raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+    if request.prompt:
+        ids = [*ids, *tokenizer.encode(request.prompt, add_special_tokens=False)]
+    if not ids:
+        raise refused("`input_prefix` and `input_suffix` are empty", "input_prefix")
+    return [ids]

@@ -1,0 +1,66 @@
+"""llama-server's names for what the engines' own metrics say, summed over all replicas.
+
+Of its metrics those are missing that no engine measures: seconds, rates, speculation.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from deployments.ingress.metrics import Family
+
+# Their name, what it is, its kind, and the samples of ours that are added and taken away.
+Row = tuple[str, str, str, str, str | None]
+FAMILIES: tuple[Row, ...] = (
+    (
+        "prompt_tokens",
+        "Number of prompt tokens processed, excluding cached tokens",
+        "counter",
+        "manta_prefix_cache_queries_total",
+        "manta_prefix_cache_hits_total",
+    ),
+    (
+        "prompt_tokens_cached",
+        "Number of prompt tokens reused from the cache",
+        "counter",
+        "manta_prefix_cache_hits_total",
+        None,
+    ),
+    (
+        "tokens_predicted",
+        "Number of generation tokens processed",
+        "counter",
+        "manta_engine_generation_tokens_total",
+        None,
+    ),
+    ("n_decode", "Number of decode calls", "counter", "manta_engine_steps_total", None),
+    (
+        "requests_processing",
+        "Number of requests processing",
+        "gauge",
+        "manta_running_requests",
+        None,
+    ),
+    (
+        "requests_deferred",
+        "Number of requests deferred",
+        "gauge",
+        "manta_waiting_requests",
+        None,
+    ),
+)
+
+
+def llamacpp_families(families: Iterable[Family]) -> list[Family]:
+    totals: defaultdict[str, float] = defaultdict(float)
+    for family in families:
+        for name, _, value in family.samples:
+            totals[name] += value
+    return [_family(totals, *row) for row in FAMILIES]
+
+
+def _family(
+    totals: Mapping[str, float], name: str, text: str, kind: str, added: str, taken: str | None
+) -> Family:
+    value = totals[added] - (totals[taken] if taken else 0.0)
+    sample = f"llamacpp:{name}_total" if kind == "counter" else f"llamacpp:{name}"
+    return Family(f"llamacpp:{name}", text, kind, ((sample, {}, value),))

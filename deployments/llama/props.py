@@ -1,0 +1,103 @@
+"""GET /props: what the server and a model's template can do, as llama-server's clients read it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.llama.cluster import Cluster, replicas_of
+from deployments.llama.completion_schema import CompletionFields
+from deployments.llama.generation_settings import default_settings
+from deployments.llama.samplers import RANDOM_SEEDS, sampling_params, with_defaults
+from deployments.openai.fingerprint import system_fingerprint
+from deployments.text.dialects.injection import knows_tools
+from deployments.text.tokenizer import TextTokenizer, TokenizerCache
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+
+
+def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
+    async def props(request: Request) -> Response:
+        card = await cluster.card(request.query_params.get("model"))
+        replicas, slots_each = await replicas_of(cluster, card.name)
+        total = slots_each * len(replicas)
+        return JSONResponse(await asyncio.to_thread(_props, card, tokenizers, total))
+
+    async def change_props(request: Request) -> Response:
+        message = "This server does not support changing global properties"
+        raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+
+    return [
+        Route("/props", props, methods=["GET"]),
+        Route("/props", change_props, methods=["POST"], include_in_schema=False),
+    ]
+
+
+def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> object:
+    tokenizer, special = tokenizers.get(card), dict(card.special_tokens)
+    return {
+        "default_generation_settings": {
+            "params": _default_params(card, tokenizer),
+            "n_ctx": card.context_length,
+        },
+        "total_slots": total_slots,
+        "model_alias": card.name,
+        "model_path": card.name,
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        "chat_template": card.chat_template or "",
+        "chat_template_caps": template_caps(card, tokenizer),
+        "bos_token": special.get("bos_token", ""),
+        "eos_token": special.get("eos_token", ""),
+        "build_info": system_fingerprint(),
+        "is_sleeping": False,
+        "cors_proxy_enabled": False,
+    }
+
+
+def _default_params(card: ModelCard, tokenizer: TextTokenizer) -> object:
+    fields = with_defaults(CompletionFields(), card)
+    settings = default_settings(fields, sampling_params(fields, card, tokenizer), card)
+    return {**settings, "seed": max(RANDOM_SEEDS)}
+
+
+def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
+    """Tried out: whether what a message holds is to be found in the prompt."""
+    template = card.chat_template or ""
+    user = {"role": "user", "content": "U-u"}
+    calls = [_call("f_1", "A-a"), _call("g_2", "B-b")]
+    one = _shows(tokenizer, [user, _assistant(tool_calls=calls[:1])], "f_1", "A-a")
+    both = _shows(tokenizer, [user, _assistant(tool_calls=calls)], "f_1", "g_2")
+    system = [{"role": "system", "content": "S-s"}, user]
+    thought = [user, _assistant(reasoning_content="T-t", tool_calls=calls[:1])]
+    return {
+        "supports_object_arguments": one,
+        "supports_parallel_tool_calls": both,
+        "supports_preserve_reasoning": _shows(tokenizer, thought, "T-t"),
+        "supports_reasoning_effort": "reasoning_effort" in template,
+        "supports_string_content": _shows(tokenizer, [user], "U-u"),
+        "supports_system_role": _shows(tokenizer, system, "S-s"),
+        "supports_tool_calls": one,
+        "supports_tools": knows_tools(template),
+        "supports_typed_content": False,
+    }
+
+
+def _shows(tokenizer: TextTokenizer, messages: Sequence[Mapping[str, object]], *texts: str) -> bool:
+    try:
+        prompt = tokenizer.render_chat(messages)
+    except Refused:
+        return False
+    return all(text in prompt for text in texts)
+
+
+def _assistant(**fields: object) -> Mapping[str, object]:
+    return {"role": "assistant", "content": "", **fields}
+
+
+def _call(name: str, argument: str) -> object:
+    function = {"name": name, "arguments": {"x": argument}}
+    return {"id": name, "type": "function", "function": function}

@@ -1,0 +1,116 @@
+"""What is said of the server as a whole: health, statistics, metrics, lists of models."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.metrics import CONTENT_TYPE, Family, render
+from deployments.ingress.openapi import DocumentedRoute
+from deployments.llama.cluster import Cluster
+from deployments.llama.llamacpp_metrics import llamacpp_families
+from deployments.model.settings import MODEL_DEPLOYMENT
+from deployments.wire import ModelState, ModelStatus, Refused
+
+# Applications and deployments, beside the models', whose replicas keep metrics.
+INGRESSES = (("openai", "openai"), ("anthropic", "anthropic"), ("llama", "llama"))
+ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
+HEALTHY = {"status": "ok", "model_loaded": True}
+Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
+TOTALS = (
+    "active_requests",
+    "waiting_requests",
+    "total_requests",
+    "aborted_requests",
+    "tokens_generated",
+    "preemptions",
+)
+
+
+class ServerRoutes:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._started = {"process-start-time-unix": str(int(time.time()))}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/health", self.health),
+            Route("/stats", self.stats),
+            DocumentedRoute(
+                "/metrics",
+                self.metrics,
+                methods=["GET"],
+                name="metrics",
+                tag="Server",
+                media_types=["text/plain"],
+            ),
+            Route("/dynamo/alpha/list-models", self.list_models),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        """200 while some model answers."""
+        try:
+            statuses = await self._cluster.statuses(ROUTER_TIMEOUT_S)
+        except Refused as refusal:
+            if await self._cluster.is_serving():
+                return JSONResponse(HEALTHY)
+            body = {"status": "error", "model_loaded": False, "message": refusal.error.message}
+            return JSONResponse(body, 503, headers={"retry-after": "1"})
+        if any(status.state is ModelState.READY for status in statuses):
+            return JSONResponse(HEALTHY)
+        message = "; ".join(_describe(status) for status in statuses)
+        failed = all(status.state is ModelState.FAILED for status in statuses)
+        status = "error" if failed else "loading"
+        body = {"status": status, "model_loaded": False, "message": message}
+        return JSONResponse(body, 503, headers={"retry-after": "1"})
+
+    async def stats(self, request: Request) -> Response:
+        """The sum over all replicas, and each replica by itself."""
+        models = [s for s in await self._cluster.statuses() if s.state is ModelState.READY]
+        answers = await asyncio.gather(
+            *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
+        )
+        replicas = [
+            {"model": model.name, **stats}
+            for model, of_model in zip(models, answers, strict=True)
+            for stats in of_model
+            if isinstance(stats, dict)
+        ]
+        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in TOTALS}
+        pages = sum(replica["pages_total"] for replica in replicas)
+        used = sum(replica["pages_used"] for replica in replicas)
+        total["cache_usage"] = used / pages if pages else 0.0
+        return JSONResponse({**total, "replicas": replicas})
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus text of the whole graph."""
+        sources = list(INGRESSES)
+        with suppress(Refused):  # without a router the ingresses still have something to say
+            ready = [s for s in await self._cluster.statuses() if s.state is ModelState.READY]
+            sources += [(status.application, MODEL_DEPLOYMENT) for status in ready]
+        answers = await asyncio.gather(
+            *(self._cluster.broadcast(*source, "samples") for source in sources)
+        )
+        parts = cast(list[Part], [part for of_source in answers for part in of_source])
+        theirs = llamacpp_families(family for _, families in parts for family in families)
+        body = render([*parts, ({}, theirs)])
+        return Response(body, headers=self._started, media_type=CONTENT_TYPE)
+
+    async def list_models(self, request: Request) -> Response:
+        """Dynamo's two lists of names; chat needs a template."""
+        cards = [await self._cluster.card(name) for name, _ in await self._cluster.models()]
+        return JSONResponse(
+            {
+                "chat_completion_models": [card.name for card in cards if card.chat_template],
+                "completion_models": [card.name for card in cards],
+            }
+        )
+
+
+def _describe(status: ModelStatus) -> str:
+    return f"{status.name}: {status.state}" + (f", {status.message}" if status.message else "")

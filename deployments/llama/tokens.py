@@ -1,0 +1,87 @@
+"""POST /tokenize, /detokenize and /apply-template: what a model's tokenizer and template make."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from deployments.ingress.plan import check_ids
+from deployments.ingress.service import Question
+from deployments.ingress.validation import parse
+from deployments.llama.completion_schema import given_fields
+from deployments.llama.prompts import mixed_ids
+from deployments.openai.chat_prompt import chat_prompt
+from deployments.openai.chat_schema import ChatRequest, parse_chat
+from deployments.openai.fields import Strict, TokenId
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
+
+
+class TokenizeRequest(Strict):
+    model: str | None = None
+    content: str | list[str | TokenId]
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(Strict):
+    model: str | None = None
+    tokens: Annotated[list[TokenId], Field(max_length=1 << 22)]
+
+
+def parse_tokenize(body: object) -> TokenizeRequest:
+    return parse(TokenizeRequest, given_fields(body))
+
+
+def parse_detokenize(body: object) -> DetokenizeRequest:
+    return parse(DetokenizeRequest, given_fields(body))
+
+
+def tokenize(request: TokenizeRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+    parts = [request.content] if isinstance(request.content, str) else request.content
+    encode = tokenizer.encode if request.parse_special else tokenizer.encode_literally
+    ids = mixed_ids(parts, encode, request.add_special)
+    check_ids(ids, card, "content")
+    if not request.with_pieces:
+        return {"tokens": ids}
+    return {"tokens": [{"id": one, "piece": piece(tokenizer.token_bytes(one))} for one in ids]}
+
+
+def piece(raw: bytes) -> str | list[int]:
+    """Text, or byte values when a token is a part of a character."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+def detokenize(request: DetokenizeRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+    check_ids(request.tokens, card, "tokens")
+    return {"content": tokenizer.decode(request.tokens, skip_special_tokens=False)}
+
+
+def apply_template(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+    return {"prompt": chat_prompt(request, card, tokenizer).text}
+
+
+TOKENIZE = Question(
+    name="tokenize",
+    path="/tokenize",
+    body=TokenizeRequest,
+    parse=parse_tokenize,
+    answer=tokenize,
+)
+DETOKENIZE = Question(
+    name="detokenize",
+    path="/detokenize",
+    body=DetokenizeRequest,
+    parse=parse_detokenize,
+    answer=detokenize,
+)
+APPLY_TEMPLATE = Question(
+    name="apply_template",
+    path="/apply-template",
+    body=ChatRequest,
+    parse=parse_chat,
+    answer=apply_template,
+)

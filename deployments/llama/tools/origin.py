@@ -1,0 +1,50 @@
+"""Who may reach the tools: programs, and pages of this server itself. No page of another origin.
+
+A page's own name may be made to resolve to this server, so the name it asks by must be known too.
+"""
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from deployments.wire import ErrorKind, Refused, RequestError
+
+OWN_SITES = (None, "same-origin", "none")  # as Sec-Fetch-Site tells
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def check_origin(request: Request, hosts: Collection[str]) -> None:
+    """Raises Refused."""
+    given = request.headers.getlist("origin")
+    host = request.headers.get("host", "")
+    own = all(_is_own(origin, host) for origin in given)
+    if not own or request.headers.get("sec-fetch-site") not in OWN_SITES:
+        raise _forbidden("The tools may not be reached from pages of other origins")
+    if not _is_known(host, hosts):
+        raise _forbidden("The tools may not be reached by this host name")
+
+
+def _is_own(origin: str, host: str) -> bool:
+    try:
+        theirs, ours = urlsplit(origin), urlsplit(f"{urlsplit(origin).scheme}://{host}")
+        default = DEFAULT_PORTS[theirs.scheme]
+        return (theirs.hostname, theirs.port or default) == (ours.hostname, ours.port or default)
+    except (ValueError, KeyError):
+        return False
+
+
+def _is_known(host: str, hosts: Collection[str]) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name == "localhost" or name in hosts:
+            return True
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _forbidden(message: str) -> Refused:
+    return Refused(RequestError(ErrorKind.PERMISSION, message))

@@ -1,0 +1,114 @@
+"""GET and POST /tools: the built-in tools, off unless a folder is set, and never across origins."""
+
+import asyncio
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from deployments.ingress.body import parse_json, read_body
+from deployments.ingress.errors import refused
+from deployments.ingress.sse import encode
+from deployments.ingress.validation import parse, refusal
+from deployments.llama.tools.files import EDIT_FILE, READ_FILE, WRITE_FILE
+from deployments.llama.tools.folder import Folder, ToolError
+from deployments.llama.tools.information import GET_DATETIME, GET_INFO
+from deployments.llama.tools.origin import check_origin
+from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
+from deployments.llama.tools.settings import ToolSettings
+from deployments.llama.tools.tool import Answer, Params, Place, Tool
+from deployments.llama.unsupported import feature_disabled
+from deployments.wire import ErrorKind, Refused, RequestError
+
+MOST_AT_ONCE = 4
+TOOLS: Mapping[str, Tool[Params]] = {
+    tool.name: tool  # type: ignore[misc]
+    for tool in (
+        READ_FILE,
+        FILE_GLOB_SEARCH,
+        GREP_SEARCH,
+        WRITE_FILE,
+        EDIT_FILE,
+        GET_INFO,
+        GET_DATETIME,
+    )
+}
+
+
+class ToolCall(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    tool: str
+    params: dict[str, JsonValue] = {}
+    stream: bool | None = None
+
+
+def tool_routes(settings: ToolSettings | None, body_limit: int) -> list[Route]:
+    if settings is None:
+        return [Route("/tools", feature_disabled, methods=["GET", "POST"], include_in_schema=False)]
+    tools = BuiltInTools(settings, body_limit)
+    return [
+        Route("/tools", tools.list, methods=["GET"]),
+        Route("/tools", tools.call, methods=["POST"]),
+    ]
+
+
+class BuiltInTools:
+    def __init__(self, settings: ToolSettings, body_limit: int) -> None:
+        self._hosts = settings.hosts
+        self._folder = Folder(settings.folder)
+        self._body_limit = body_limit
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def list(self, request: Request) -> Response:
+        check_origin(request, self._hosts)
+        return _json([tool.described() for tool in TOOLS.values()])
+
+    async def call(self, request: Request) -> Response:
+        check_origin(request, self._hosts)
+        call = parse(ToolCall, parse_json(await read_body(request, self._body_limit)))
+        tool = _find(call)
+        params = _params(tool, call)
+        async with self._turns:
+            return _json(await asyncio.to_thread(self._answer, tool, params, request))
+
+    def _answer(self, tool: Tool[Params], params: Params, request: Request) -> Answer:
+        try:
+            return tool.call(params, self._place(request))
+        except ToolError as failure:
+            return {"error": str(failure)}
+
+    def _place(self, request: Request) -> Place:
+        """Where the headers say; a model, which fills in the params, can't."""
+        headers = request.headers
+        if "x-tool-runtime" in headers:
+            raise refused("`x-tool-runtime`: this server has no other runtimes", "x-tool-runtime")
+        if headers.get("x-resp-type") not in (None, "base64"):
+            raise refused("`x-resp-type` must be base64", "x-resp-type")
+        cwd = self._folder.path(headers.get("x-tool-cwd", ""))
+        as_base64 = headers.get("x-resp-type") == "base64"
+        return Place(folder=self._folder, cwd=cwd, as_base64=as_base64)
+
+
+def _find(call: ToolCall) -> Tool[Params]:
+    if call.tool not in TOOLS:
+        message = f"There is no tool {call.tool[:80]!r}"
+        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "tool"))
+    if call.stream:
+        raise refused(f"`stream`: the tool {call.tool!r} does not stream", "stream")
+    return TOOLS[call.tool]
+
+
+def _params(tool: Tool[Params], call: ToolCall) -> Params:
+    given = {name: value for name, value in call.params.items() if value is not None}
+    try:
+        return tool.params.model_validate(given)
+    except ValidationError as error:
+        inner = refusal(error, given).error
+        raise refused(f"params: {inner.message}", f"params.{inner.param}") from None
+
+
+def _json(value: object) -> Response:
+    return Response(encode(value), media_type="application/json")

@@ -1,0 +1,166 @@
+"""Tools that look for files by name and for lines by what they hold."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, Literal
+
+import regex  # type: ignore[import-untyped]  # transformers brings it
+from pydantic import Field
+
+from deployments.llama.tools.folder import Path, ToolError, read_at
+from deployments.llama.tools.tool import Answer, Params, Place, Tool
+from deployments.llama.tools.walk import Entry, Patience, Pattern, walk
+
+MOST_FOUND = 100
+MOST_BYTES = 4 << 20  # of a file that is searched
+LONGEST_LINE = 500  # characters shown
+LONGEST_PATTERN = 1000
+
+PatternText = Annotated[str, Field(max_length=LONGEST_PATTERN)]
+
+
+class FileGlobSearch(Params):
+    path: Annotated[str, Field(description="Folder to search in")]
+    include: Annotated[PatternText, Field(description="Glob, such as **/*.py")] = "**"
+    exclude: Annotated[PatternText, Field(description="Glob of what to leave out")] | None = None
+    type: Literal["file", "dir", "all"] = "file"
+    max_depth: Annotated[int, Field(ge=0, description="Levels of folders; 0 for all")] = 0
+    limit: Annotated[int, Field(ge=1, le=MOST_FOUND)] = MOST_FOUND
+
+
+class GrepSearch(Params):
+    path: Annotated[str, Field(description="File or folder to search in")]
+    pattern: Annotated[PatternText, Field(min_length=1, description="Regular expression")]
+    include: Annotated[PatternText, Field(description="Glob of the files to search")] = "**"
+    exclude: Annotated[PatternText, Field(description="Glob of the files to leave out")] | None = (
+        None
+    )
+    return_line_numbers: bool = True
+    literal: Annotated[bool, Field(description="The pattern is plain text")] = False
+    ignore_case: bool = False
+    context_lines: Annotated[int, Field(ge=0, le=20)] = 0
+
+
+def file_glob_search(params: FileGlobSearch, place: Place) -> Answer:
+    patience = Patience()
+    matches = Globs(params.include, params.exclude, patience)
+    wanted = {"file": (False,), "dir": (True,), "all": (False, True)}[params.type]
+    found: list[Entry] = []
+    truncated = False
+    for entry in walk(place.folder, place.path(params.path), params.max_depth, patience):
+        if entry.is_directory in wanted and matches(entry.path):
+            truncated = len(found) == params.limit
+            if truncated:
+                break
+            found.append(entry)
+    return {
+        "plain_text_response": "\n".join(entry.written for entry in found),
+        "entries": [
+            {"path": entry.written, "type": "dir" if entry.is_directory else "file"}
+            for entry in found
+        ],
+        "base": params.path,
+        "truncated": truncated,
+    }
+
+
+def grep_search(params: GrepSearch, place: Place) -> Answer:
+    patience = Patience()
+    finder = Finder(params, patience)
+    shown: list[str] = []
+    for name, content in _contents(params, place, patience):
+        shown += finder.lines(name, content)
+        if finder.found >= MOST_FOUND:
+            shown.append(f"[only the first {MOST_FOUND} matches]")
+            break
+    return {"plain_text_response": "\n".join(shown), "matches": finder.found}
+
+
+def _contents(params: GrepSearch, place: Place, patience: Patience) -> Iterator[tuple[str, bytes]]:
+    path = place.path(params.path)
+    if not place.folder.is_directory(path):
+        yield params.path, place.folder.read(path, MOST_BYTES)
+        return
+    matches = Globs(params.include, params.exclude, patience)
+    for entry in walk(place.folder, path, 0, patience):
+        if not entry.is_directory and matches(entry.path):
+            try:
+                yield entry.written, read_at(entry.parent, entry.path[-1], MOST_BYTES)
+            except (OSError, ToolError):
+                continue  # gone, not ours to read, or too large
+
+
+class Finder:
+    """Finds the lines of a file that match, and counts them."""
+
+    def __init__(self, params: GrepSearch, patience: Patience) -> None:
+        self._params = params
+        text = regex.escape(params.pattern) if params.literal else params.pattern
+        flags = regex.IGNORECASE if params.ignore_case else 0
+        try:
+            self._finds = partial(patience.finds, regex.compile(text, flags))
+        except regex.error as failure:
+            raise ToolError(f"not a regular expression: {failure}") from failure
+        self.found = 0
+
+    def lines(self, name: str, content: bytes) -> list[str]:
+        """With those around them, as grep shows them; nothing of what is no text."""
+        if b"\0" in content:
+            return []
+        lines = content.decode("utf-8", "replace").split("\n")
+        hits = [place for place, line in enumerate(lines) if self._finds(line)]
+        hits = hits[: MOST_FOUND - self.found]
+        self.found += len(hits)
+        around = self._params.context_lines
+        shown = sorted({near for hit in hits for near in range(hit - around, hit + around + 1)})
+        matching = set(hits)
+        return [
+            self._written(name, place, lines[place], place in matching)
+            for place in shown
+            if 0 <= place < len(lines)
+        ]
+
+    def _written(self, name: str, place: int, line: str, is_match: bool) -> str:
+        mark = ":" if is_match else "-"
+        number = f"{place + 1}{mark}" if self._params.return_line_numbers else ""
+        return f"{name}{mark}{number}{line[:LONGEST_LINE]}"
+
+
+class Globs:
+    """`*` and `?` stop at a slash, `**` does not; a glob without a slash is for the last name."""
+
+    def __init__(self, include: str, exclude: str | None, patience: Patience) -> None:
+        self._included = partial(patience.finds, glob(include))
+        self._excluded = None if exclude is None else partial(patience.finds, glob(exclude))
+
+    def __call__(self, path: Path) -> bool:
+        written = "/".join(path)
+        if self._excluded is not None and self._excluded(written):
+            return False
+        return self._included(written)
+
+
+def glob(pattern: str) -> Pattern:
+    tokens = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    meanings = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(meanings.get(token, re.escape(token)) for token in tokens)
+    anywhere = "" if "/" in pattern or pattern.startswith("**") else "(?:[^/]+/)*"
+    compiled: Pattern = regex.compile(rf"\A{anywhere}{body}\Z", regex.DOTALL)
+    return compiled
+
+
+FILE_GLOB_SEARCH = Tool(
+    name="file_glob_search",
+    display_name="Search files",
+    description="Find files or folders by a glob",
+    params=FileGlobSearch,
+    call=file_glob_search,
+)
+GREP_SEARCH = Tool(
+    name="grep_search",
+    display_name="Search in files",
+    description="Find lines of text files that match a regular expression",
+    params=GrepSearch,
+    call=grep_search,
+)

@@ -1,0 +1,61 @@
+"""What a tool says of itself, and what it is called with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from deployments.llama.tools.folder import Folder, Path
+
+
+class Params(BaseModel):
+    """What a model fills in: checked like every other field."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a tool works: `cwd` is what relative paths begin at. `as_base64`: files as they are."""
+
+    folder: Folder
+    cwd: Path = ()
+    as_base64: bool = False
+
+    def path(self, given: str) -> Path:
+        return self.folder.path(given, self.cwd)
+
+
+ParamsT = TypeVar("ParamsT", bound=Params)
+Answer = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool(Generic[ParamsT]):
+    """`call` may raise ToolError."""
+
+    name: str
+    display_name: str
+    description: str
+    params: type[ParamsT]
+    call: Callable[[ParamsT, Place], Answer]
+    writes: bool = False
+
+    def described(self) -> object:
+        schema = self.params.model_json_schema()
+        return {
+            "display_name": self.display_name,
+            "tool": self.name,
+            "type": "server",
+            "permissions": {"write": self.writes},
+            "uses_cwd": True,
+            "definition": {
+                "type": "function",
+                "function": {
+                    "name": self.name,
+                    "description": self.description,
+                    "parameters": {**schema, "title": self.name},
+                },
+            },
+        }

@@ -1,0 +1,107 @@
+"""All that is below a directory of the folder, in order, with ends in number and in time."""
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from deployments.llama.tools.folder import Folder, Path, ToolError, told
+
+JUNK = frozenset(
+    {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
+)
+MOST_ENTRIES = 100_000
+MOST_SECONDS = 15.0
+
+
+class Pattern(Protocol):
+    """A compiled pattern of the package `regex`, which can stop in the middle of a search."""
+
+    def search(self, string: str, *, timeout: float, concurrent: bool) -> object: ...
+
+
+class Patience:
+    """How much longer a search may take."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + MOST_SECONDS
+        self._entries = 0
+
+    def spend(self) -> None:
+        """For each entry. Raises ToolError when there is no more."""
+        self._entries += 1
+        if self._entries > MOST_ENTRIES:
+            raise ToolError(f"more than {MOST_ENTRIES} entries: search in a smaller folder")
+        self.check()
+
+    def check(self) -> None:
+        if self.left() <= 0:
+            raise ToolError(f"the search took more than {MOST_SECONDS:g} seconds")
+
+    def left(self) -> float:
+        return self._end - time.monotonic()
+
+    def finds(self, pattern: Pattern, text: str) -> bool:
+        """Some patterns take forever: the time ends that, and other threads run meanwhile."""
+        self.check()
+        try:
+            found = pattern.search(text, timeout=max(self.left(), 0.001), concurrent=True)
+        except TimeoutError:
+            raise ToolError("the search took too long") from None
+        return found is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`path` is relative to where the walk began; `parent` is open while the walk stands here."""
+
+    path: Path
+    is_directory: bool
+    parent: int
+
+    @property
+    def written(self) -> str:
+        return "/".join(self.path)
+
+
+def walk(folder: Folder, base: Path, depth: int, patience: Patience) -> Iterator[Entry]:
+    """Files and directories, no links; `depth` 0 is for all levels, 1 for the first."""
+    with folder.directory(base) as start:
+        yield from _walk(start, (), depth, patience)
+
+
+def _walk(directory: int, path: Path, depth: int, patience: Patience) -> Iterator[Entry]:
+    with told(path):
+        names = sorted(os.listdir(directory))
+    for name in names:
+        patience.spend()
+        kind = _kind(directory, name)
+        if kind is None or name in JUNK:
+            continue
+        entry = Entry((*path, name), kind, directory)
+        yield entry
+        if kind and depth != 1:
+            yield from _below(entry, depth - 1 if depth else 0, patience)
+
+
+def _below(entry: Entry, depth: int, patience: Patience) -> Iterator[Entry]:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        inner = os.open(entry.path[-1], flags, dir_fd=entry.parent)
+    except OSError:
+        return  # gone, or not ours to read
+    try:
+        yield from _walk(inner, entry.path, depth, patience)
+    finally:
+        os.close(inner)
+
+
+def _kind(directory: int, name: str) -> bool | None:
+    """Whether it is a directory; None for what is neither that nor a plain file."""
+    try:
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except OSError:
+        return None
+    return True if stat.S_ISDIR(mode) else False if stat.S_ISREG(mode) else None

@@ -1,0 +1,182 @@
+"""A chat request as a prompt: OpenAI's messages, tools and wishes in a conversation's terms."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deployments.ingress.body import parse_json
+from deployments.ingress.conversation import Conversation, Thinking, prepare_prompt
+from deployments.ingress.errors import refused
+from deployments.ingress.plan import check_ids
+from deployments.openai.chat_schema import (
+    AssistantMessage,
+    ChatRequest,
+    Message,
+    RefusalPart,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+)
+from deployments.openai.tools_schema import Chosen, chosen
+from deployments.text.reply import ReplyParser
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ModelCard, Refused, ThinkingBudget
+
+# What a template would have to be told, or a parser: a raw prompt has neither.
+TEMPLATED = (
+    "tools",
+    "reasoning_effort",
+    "reasoning_format",
+    "thinking",
+    "thinking_token_budget",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template_kwargs",
+    "chat_template_args",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPrompt:
+    """`text` is what `ids` were made of. `one_call` leaves a reply its first call alone."""
+
+    text: str
+    ids: Sequence[int]
+    grammar: str = ""
+    kept_specials: frozenset[int] = frozenset()
+    parser: Callable[[], ReplyParser] | None = None
+    thinking: ThinkingBudget | None = None
+    one_call: bool = False
+
+
+def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
+    """Raises Refused."""
+    tools = chosen(request.tools or (), request.tool_choice)
+    if request.raw:
+        return _raw(request, card, tokenizer)
+    one_call = tools.one or request.parallel_tool_calls is False
+    prompt = prepare_prompt(_conversation(request, tools, one_call, card), card, tokenizer)
+    return ChatPrompt(
+        text=prompt.text,
+        ids=_ids(request, prompt.ids, card),
+        grammar=prompt.grammar,
+        kept_specials=prompt.kept_specials,
+        parser=prompt.parser,
+        thinking=prompt.thinking,
+        one_call=one_call,
+    )
+
+
+def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
+    """The contents of all messages one after the other, and nothing else.
+
+    Dynamo has this field from its first release on and never said what it does to several
+    messages; this is the one reading that loses none of them.
+    """
+    for name in TEMPLATED:
+        if getattr(request, name):
+            message = f"`nvext.use_raw_prompt` excludes `{name}`"
+            raise refused(message, "nvext.use_raw_prompt")
+    text = "".join(spoken(message.content) for message in request.messages)
+    ids = _ids(request, tokenizer.encode(text, add_special_tokens=True), card)
+    if not ids:
+        raise refused("`messages` have no text, which leaves no prompt", "messages")
+    return ChatPrompt(text=text, ids=ids, grammar=_answer(request))
+
+
+def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[int]:
+    """Those that the client has made of the messages itself, if it has."""
+    given = request.nvext.token_data if request.nvext is not None else None
+    check_ids(given or (), card, "nvext.token_data")
+    return given or ids
+
+
+def _conversation(
+    request: ChatRequest, tools: Chosen, one_call: bool, card: ModelCard
+) -> Conversation:
+    continues = bool(request.continue_final_message)
+    generation_prompt = request.add_generation_prompt
+    return Conversation(
+        messages=[plain(place, message, card) for place, message in enumerate(request.messages)],
+        tools=tools.tools,
+        choice=tools.choice,
+        callable=tools.callable,
+        parallel_calls=not one_call,
+        answer=_answer(request),
+        thinking=_thinking(request),
+        split_thoughts=request.reasoning_format != "none",
+        template_kwargs=request.chat_template_kwargs or request.chat_template_args or {},
+        add_generation_prompt=not continues if generation_prompt is None else generation_prompt,
+        continue_final_message=continues,
+    )
+
+
+def _answer(request: ChatRequest) -> str:
+    return "" if request.structure is None else request.structure.write()
+
+
+def _thinking(request: ChatRequest) -> Thinking:
+    """What the fields ask of thoughts, blamed on the one that asks most."""
+    effort = request.reasoning_effort
+    wanted, budget, param = _wanted(effort), request.thinking_token_budget, "reasoning_effort"
+    if request.thinking is not None:
+        wanted, param = request.thinking.type == "enabled", "thinking"
+        budget = request.thinking.budget_tokens if budget is None else budget
+    if not wanted and budget is not None:
+        param = "thinking_token_budget"
+    return Thinking(
+        wanted=wanted, effort=None if effort == "none" else effort, budget=budget, param=param
+    )
+
+
+def _wanted(effort: str | None) -> bool | None:
+    """The least effort asks for nothing that a model which does not think could not do."""
+    if effort is None or effort == "minimal":
+        return None
+    return effort != "none"
+
+
+def plain(place: int, message: Message, card: ModelCard) -> dict[str, object]:
+    """A message as templates expect it: text in one piece, arguments as an object."""
+    fields: dict[str, object] = {"role": message.role, "content": spoken(message.content)}
+    if message.role == "developer" and "developer" not in (card.chat_template or ""):
+        fields["role"] = "system"
+    if message.name is not None:
+        fields["name"] = message.name
+    if isinstance(message, ToolMessage):
+        fields["tool_call_id"] = message.tool_call_id
+    if isinstance(message, AssistantMessage):
+        fields |= _plain_answer(place, message)
+    return fields
+
+
+def _plain_answer(place: int, message: AssistantMessage) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    if message.content is None:
+        fields["content"] = message.refusal or ""
+    reasoning = message.reasoning_content or message.reasoning
+    if reasoning:
+        fields["reasoning_content"] = reasoning
+    if message.tool_calls:
+        path = f"messages[{place}].tool_calls"
+        fields["tool_calls"] = [
+            _plain_call(f"{path}[{index}]", call) for index, call in enumerate(message.tool_calls)
+        ]
+    return fields
+
+
+def _plain_call(path: str, call: ToolCall) -> dict[str, object]:
+    param = f"{path}.function.arguments"
+    try:
+        arguments = parse_json((call.function.arguments or "{}").encode())
+    except Refused as refusal:
+        raise refused(f"`{param}` is not JSON", param) from refusal
+    if not isinstance(arguments, dict):
+        raise refused(f"`{param}` must be a JSON object", param)
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": call.type, "function": function}
+
+
+def spoken(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content)

@@ -1,0 +1,21 @@
+"""The fields that vLLM adds to a choice: the ids of its tokens, and what stopped it."""
+
+from deployments.openai.extended_fields import ExtendedFields
+from deployments.text.stream import TextDelta
+from deployments.wire import ModelCard
+
+
+class ChoiceFields:
+    """The end of a text by the model's own end token has no `stop_reason`."""
+
+    def __init__(self, fields: ExtendedFields, card: ModelCard) -> None:
+        self._with_ids = bool(fields.return_token_ids)
+        self._own_ends = frozenset(() if fields.ignore_eos else card.eos_token_ids)
+
+    def produced(self, delta: TextDelta) -> dict[str, object]:
+        return {"token_ids": delta.token_ids} if self._with_ids else {}
+
+    def ended(self, delta: TextDelta) -> dict[str, object]:
+        if delta.stop is None or delta.stop in self._own_ends:
+            return {}
+        return {"stop_reason": delta.stop}

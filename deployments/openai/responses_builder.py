@@ -1,0 +1,152 @@
+"""Responses: items to one prompt, and its answer to items again, to events, and to the store."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from deployments.ingress.builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.conversation import Prompt
+from deployments.ingress.errors import NO_HEADERS
+from deployments.ingress.plan import Plan
+from deployments.ingress.sse import encode
+from deployments.openai.deltas import first_call_only
+from deployments.openai.generations import given
+from deployments.openai.logprobs import finite
+from deployments.openai.origin import origin_of
+from deployments.openai.responses_events import Events
+from deployments.openai.responses_input import earlier_items, given_items, prompt_of
+from deployments.openai.responses_items import Item, Json, new_id
+from deployments.openai.responses_object import ResponseObject
+from deployments.openai.responses_output import Output
+from deployments.openai.responses_schema import ResponsesRequest
+from deployments.openai.responses_store import ResponseStore, StoredItem, StoredResponse
+from deployments.text.stream import PlacedLogprob, TextDelta
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import FinishReason, ModelCard, RequestError, SamplingParams
+
+
+class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
+    _tokenizer: TextTokenizer
+    _object: ResponseObject
+    _events: Events
+    _output: Output
+    _one_call: bool
+    _stored: bool
+    _earlier: tuple[StoredItem, ...]
+    _given: tuple[StoredItem, ...]
+
+    def __init__(self, store: ResponseStore, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        self._store = store
+        self._origin = origin_of(headers)
+        self._cut = False  # by a limit of tokens
+
+    def prepare(
+        self, request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer
+    ) -> Sequence[Generation]:
+        sampling = sampling_params(request, card)
+        self._tokenizer = tokenizer
+        self._object = ResponseObject(new_id("resp"), card.name, request, sampling)
+        self._events = Events(muted=not request.stream)
+        self._output = Output(self._events)
+        said = given_items(request, self._store)
+        self._one_call = request.one_call
+        self._stored = request.store is not False
+        self._earlier = earlier_items(request, self._store)
+        self._given = tuple(map(_kept, said)) if self._stored else ()
+        prompt = prompt_of(request, self._earlier, said, card, tokenizer)
+        planned = self._plan(request, card, sampling, prompt)
+        return self._origin.salted(planned).generations([prompt.ids])
+
+    def _plan(
+        self, request: ResponsesRequest, card: ModelCard, sampling: SamplingParams, prompt: Prompt
+    ) -> Plan:
+        return Plan(
+            card=card,
+            tokenizer=self._tokenizer,
+            response_id=self._object.id,
+            sampling=sampling,
+            prompt_param="input",
+            max_tokens=request.max_output_tokens,
+            stops=request.stops,
+            ignore_eos=bool(request.ignore_eos),
+            kept_specials=prompt.kept_specials,
+            parser=prompt.parser,
+            cache_salt=request.cache_salt or "",
+            grammar=prompt.grammar,
+            thinking=prompt.thinking,
+            priority=request.priority or 0,
+        )
+
+    def format_stream_start(self) -> bytes:
+        begun = encode(self._object.begun())
+        created = self._events.response("response.created", begun)
+        return created + self._events.response("response.in_progress", begun)
+
+    def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
+        pieces = tuple(first_call_only(delta.pieces)) if self._one_call else delta.pieces
+        frames = self._output.add(pieces, [self._entry(one) for one in delta.logprobs])
+        if delta.finish_reason is None:
+            return frames
+        self._cut = delta.finish_reason is FinishReason.LENGTH
+        return frames + self._output.end("incomplete" if self._cut else "completed")
+
+    def format_stream_end(self, usage: Usage) -> bytes:
+        kind = "response.incomplete" if self._cut else "response.completed"
+        return self._events.response(kind, self._ended(usage))
+
+    def format_stream_error(self, error: RequestError) -> bytes:
+        self._output.give_up()
+        failed = self._object.failed(self._output.values(), error)
+        return self._events.response("response.failed", encode(failed))
+
+    def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
+        [answer] = choices
+        self.format_chunk(0, answer, usage)
+        return self._ended(usage)
+
+    def _ended(self, usage: Usage) -> bytes:
+        """The whole response, which from now on can be asked for."""
+        output = self._output.values()
+        body = encode(self._object.ended(output, usage, cut=self._cut))
+        if self._stored:
+            stored = StoredResponse(
+                id=self._object.id,
+                body=body,
+                earlier=self._earlier,
+                given=self._given,
+                output=tuple(StoredItem(str(item["id"]), encode(item)) for item in output),
+            )
+            self._store.put(stored)
+        return body
+
+    def _entry(self, entry: PlacedLogprob) -> Json:
+        token = entry.token
+        top = [self._token(token_id, logprob) for token_id, logprob in token.top]
+        return {**self._token(token.token_id, token.logprob), "top_logprobs": top}
+
+    def _token(self, token_id: int, logprob: float) -> Json:
+        raw = self._tokenizer.token_bytes(token_id)
+        text = raw.decode("utf-8", "replace")
+        return {"token": text, "logprob": finite(logprob), "bytes": list(raw)}
+
+
+def _kept(item: Item) -> StoredItem:
+    listed = item.listed()
+    return StoredItem(str(listed["id"]), encode(listed))
+
+
+def sampling_params(request: ResponsesRequest, card: ModelCard) -> SamplingParams:
+    default = card.sampling
+    top_k = given(request.top_k, default.top_k)
+    return replace(
+        default,
+        temperature=given(request.temperature, default.temperature),
+        top_k=top_k if 0 < top_k < card.vocab_size else 0,
+        top_p=given(request.top_p, default.top_p),
+        min_p=given(request.min_p, default.min_p),
+        repetition_penalty=given(request.repetition_penalty, default.repetition_penalty),
+        presence_penalty=given(request.presence_penalty, default.presence_penalty),
+        frequency_penalty=given(request.frequency_penalty, default.frequency_penalty),
+        seed=secrets.randbits(63) if request.seed is None else request.seed,
+        logprobs=(request.top_logprobs or 0) if request.wants_logprobs else None,
+    )

@@ -1,0 +1,48 @@
+"""The bytes of a Responses stream: named events, numbered one after the other."""
+
+from collections.abc import Mapping, Sequence
+
+from deployments.ingress.sse import encode, encode_text
+
+NO_LOGPROBS = b',"logprobs":[]'
+
+
+class Events:
+    """A unary answer has none: `muted`, they cost nothing."""
+
+    def __init__(self, *, muted: bool) -> None:
+        self._muted = muted
+        self._number = 0
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> bytes:
+        if self._muted:
+            return b""
+        body = encode({"type": kind, **fields})
+        return b"event: %b\ndata: %b%b" % (kind.encode(), body[:-1], self._tail())
+
+    def response(self, kind: str, body: bytes) -> bytes:
+        """An event of a response that is JSON already."""
+        if self._muted:
+            return b""
+        named = kind.encode()
+        head = b'event: %b\ndata: {"type":"%b","response":%b' % (named, named, body)
+        return head + self._tail()
+
+    def delta(self, head: bytes, text: str, logprobs: Sequence[object] | None = None) -> bytes:
+        """The event whose bytes up to the text are `head`, for the path every token takes."""
+        if self._muted:
+            return b""
+        if logprobs is None:
+            told = b""
+        else:
+            told = b',"logprobs":' + encode(logprobs) if logprobs else NO_LOGPROBS
+        return b"".join((head, encode_text(text), told, self._tail()))
+
+    def _tail(self) -> bytes:
+        number, self._number = self._number, self._number + 1
+        return b',"sequence_number":%d}\n\n' % number
+
+
+def delta_head(kind: str, fields: Mapping[str, object]) -> bytes:
+    body = encode({"type": kind, **fields})
+    return b"event: %b\ndata: %b" % (kind.encode(), body[:-1]) + b',"delta":'

@@ -1,0 +1,237 @@
+"""A Responses request as a conversation: what was said before, instructions, and its items."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from deployments.ingress.body import parse_json
+from deployments.ingress.conversation import Conversation, Prompt, Thinking, prepare_prompt
+from deployments.ingress.errors import refused
+from deployments.openai.responses_items import (
+    KEPT,
+    CallItem,
+    Item,
+    MessageItem,
+    ReasoningItem,
+    ReferenceItem,
+    ResultItem,
+)
+from deployments.openai.responses_schema import (
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    ResponsesRequest,
+)
+from deployments.openai.responses_store import ResponseStore, StoredItem
+from deployments.text.grammar import any_json_object, from_json_schema
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+
+EFFORT = "reasoning.effort"
+PREVIOUS = "previous_response_id"
+LASTING = ("system", "developer")  # roles whose messages are never cut away
+Message = dict[str, object]
+
+
+@dataclass(slots=True)
+class Turn:
+    """What becomes one message: an assistant's thought, words and calls belong together."""
+
+    role: str
+    text: str = ""
+    thought: str = ""
+    calls: list[Message] = field(default_factory=list)
+    call_id: str = ""
+    name: str = ""
+
+    def may_go_on(self) -> bool:
+        """Words that follow words begin a turn; those around a call are of the same reply."""
+        return self.role == "assistant" and (bool(self.calls) or not self.text)
+
+    def message(self) -> Message:
+        message: Message = {"role": self.role, "content": self.text}
+        if self.thought:
+            message["reasoning_content"] = self.thought
+        if self.calls:
+            message["tool_calls"] = self.calls
+        if self.role == "tool":
+            message |= {"tool_call_id": self.call_id, "name": self.name}
+        return message
+
+
+def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[StoredItem, ...]:
+    """The conversation that the request goes on with. Raises Refused."""
+    if request.previous_response_id is None:
+        return ()
+    previous = store.get(request.previous_response_id)
+    if previous is None:
+        message = f"There is no stored response {request.previous_response_id!r}"
+        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, PREVIOUS))
+    return previous.conversation
+
+
+def given_items(request: ResponsesRequest, store: ResponseStore) -> list[Item]:
+    """The request's own items, those it refers to in their places. Raises Refused."""
+    return [
+        _referred(place, item, store) if isinstance(item, ReferenceItem) else item
+        for place, item in enumerate(request.items)
+    ]
+
+
+def _referred(place: int, reference: ReferenceItem, store: ResponseStore) -> Item:
+    found = store.item(reference.id)
+    if found is None:
+        message = f"There is no stored item {reference.id!r}"
+        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, f"input[{place}].id"))
+    return KEPT.validate_json(found.body)
+
+
+def prompt_of(
+    request: ResponsesRequest,
+    earlier: Sequence[StoredItem],
+    given: Sequence[Item],
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+) -> Prompt:
+    """Raises Refused."""
+    before = [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
+    said = before + [(f"input[{place}]", item) for place, item in enumerate(given)]
+    messages = [turn.message() for turn in turns(said)]
+    if request.instructions is not None:
+        messages.insert(0, {"role": "system", "content": request.instructions})
+    talk = conversation(request, [_spoken(message, card) for message in messages])
+    try:
+        prompt = _fitting(request, talk, card, tokenizer)
+    except Refused as refusal:
+        if refusal.error.param != "messages":
+            raise
+        raise Refused(replace(refusal.error, param="input")) from refusal
+    _check_logprobs(request, prompt, card)
+    return prompt
+
+
+def conversation(
+    request: ResponsesRequest, messages: Sequence[Mapping[str, object]]
+) -> Conversation:
+    chosen = request.chosen
+    return Conversation(
+        messages=messages,
+        tools=chosen.tools,
+        choice=chosen.choice,
+        callable=chosen.callable,
+        parallel_calls=not request.one_call,
+        answer=_answer(request),
+        thinking=_thinking(request),
+        split_thoughts=not request.wants_logprobs,
+        template_kwargs=request.chat_template_kwargs or {},
+    )
+
+
+def turns(said: Sequence[tuple[str, Item]]) -> list[Turn]:
+    """Items as turns, each with the path that it is blamed under. Raises Refused."""
+    found: list[Turn] = []
+    names: dict[str, str] = {}  # of the functions called, by the call's id
+    for path, item in said:
+        match item:
+            case MessageItem(role="assistant"):
+                _going_on(found).text += item.text
+            case MessageItem():
+                found.append(Turn(item.role, item.text))
+            case ReasoningItem():
+                _going_on(found).thought += item.text
+            case CallItem():
+                names[item.call_id] = item.name
+                turn = found[-1] if found and found[-1].role == "assistant" else _going_on(found)
+                turn.calls.append(_call(path, item))
+            case ResultItem():
+                found.append(_result(path, item, names))
+    return found
+
+
+def _going_on(found: list[Turn]) -> Turn:
+    """The assistant's turn that the next item belongs to."""
+    if not found or not found[-1].may_go_on():
+        found.append(Turn("assistant"))
+    return found[-1]
+
+
+def _call(path: str, item: CallItem) -> Message:
+    param = path if path == PREVIOUS else f"{path}.arguments"
+    try:
+        nothing = "{}" if item.status == "completed" else ""
+        arguments = parse_json((item.arguments or nothing).encode())
+    except Refused as refusal:
+        message = f"`{param}`: the arguments of the call {item.call_id!r} are not JSON"
+        raise refused(message, param) from refusal
+    if not isinstance(arguments, dict):
+        message = f"`{param}`: the arguments of the call {item.call_id!r} must be a JSON object"
+        raise refused(message, param)
+    function = {"name": item.name, "arguments": arguments}
+    return {"id": item.call_id, "type": "function", "function": function}
+
+
+def _result(path: str, item: ResultItem, names: Mapping[str, str]) -> Turn:
+    if item.call_id not in names:
+        param = f"{path}.call_id"
+        raise refused(f"`{param}`: there is no call {item.call_id!r} before it", param)
+    return Turn("tool", item.text, call_id=item.call_id, name=names[item.call_id])
+
+
+def _spoken(message: Message, card: ModelCard) -> Message:
+    if message["role"] == "developer" and "developer" not in (card.chat_template or ""):
+        return {**message, "role": "system"}
+    return message
+
+
+def _answer(request: ResponsesRequest) -> str:
+    match request.format:
+        case JsonObjectFormat():
+            return any_json_object("text.format")
+        case JsonSchemaFormat(json_schema=schema):
+            return from_json_schema(schema, "text.format.schema")
+    return ""
+
+
+def _thinking(request: ResponsesRequest) -> Thinking:
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    if effort == "none":
+        return Thinking(wanted=False, param=EFFORT)
+    # The least effort asks for nothing that a model which does not think could not do.
+    wanted = None if effort in (None, "minimal") else True
+    return Thinking(wanted=wanted, effort=effort, param=EFFORT)
+
+
+def _check_logprobs(request: ResponsesRequest, prompt: Prompt, card: ModelCard) -> None:
+    """Only of an answer that is one message it is clear which tokens are whose."""
+    marks = prompt.dialect.thought_marks
+    thinks = marks is not None and marks[0] in (card.chat_template or "")
+    if request.wants_logprobs and thinks and _thinking(request).wanted is not False:
+        message = f'Log-probabilities in `include` need `{EFFORT}`: "none" of a model that thinks'
+        raise refused(message, "include")
+
+
+def _fitting(
+    request: ResponsesRequest, talk: Conversation, card: ModelCard, tokenizer: TextTokenizer
+) -> Prompt:
+    """The prompt, or with truncation that of as many of the last turns as the context holds."""
+    prompt = prepare_prompt(talk, card, tokenizer)
+    if request.truncation != "auto" or len(prompt.ids) < card.context_length:
+        return prompt
+    cuts = _cuts(talk.messages)
+    low, high = 0, len(cuts) - 1  # the last is taken even if it does not fit
+    while low < high:
+        middle = (low + high) // 2
+        prompt = prepare_prompt(_cut(talk, cuts[middle]), card, tokenizer)
+        low, high = (low, middle) if len(prompt.ids) < card.context_length else (middle + 1, high)
+    return prepare_prompt(_cut(talk, cuts[low]), card, tokenizer) if cuts else prompt
+
+
+def _cuts(messages: Sequence[Mapping[str, object]]) -> list[int]:
+    """Where a conversation may begin instead: with what a user says, and shorter than it is."""
+    spoken = [place for place, message in enumerate(messages) if message["role"] not in LASTING]
+    users = [place for place in spoken if messages[place]["role"] == "user"]
+    return [place for place in users if place > spoken[0]]
+
+
+def _cut(talk: Conversation, start: int) -> Conversation:
+    """From there on, with all instructions."""
+    lasting = [message for message in talk.messages[:start] if message["role"] in LASTING]
+    return replace(talk, messages=[*lasting, *talk.messages[start:]])

@@ -1,0 +1,177 @@
+"""The body of POST /v1/responses: every field honoured, neutral, or refused by its name."""
+
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from deployments.ingress.errors import refused
+from deployments.ingress.validation import parse, refuse_unsupported
+from deployments.openai.fields import Identifier, Penalty, StopString, StopStrings, Strict, Switch
+from deployments.openai.responses_items import (
+    InputItem,
+    Item,
+    MessageItem,
+    ReferenceItem,
+    without_nulls,
+)
+from deployments.openai.responses_tools import ToolChoice, ToolList, chosen
+from deployments.openai.tools_schema import Chosen
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "access_programs": (),
+    "background": (False,),
+    "context_management": ([],),
+    "conversation": (),
+    "image": (),
+    "max_tool_calls": (),  # of built-in tools, which are not there
+    "moderation": (),
+    "personality": (),
+    "prompt": (),
+    "prompt_cache_options": (),
+    "prompt_cache_retention": ("in_memory",),
+}
+LOGPROBS = "message.output_text.logprobs"
+# All but the log-probabilities are details of what no answer or question of ours can have, or,
+# as thoughts, comes in the clear.
+Includable = Literal[
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+
+
+class TextFormat(Strict):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Strict):
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(Strict):
+    """`strict` false still holds the answer to the schema: there is nothing to gain from less."""
+
+    type: Literal["json_schema"]
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    json_schema: dict[str, JsonValue] = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+Format = Annotated[
+    Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")],
+    BeforeValidator(without_nulls),
+]
+
+
+class TextConfig(Strict):
+    format: Format | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class Reasoning(Strict):
+    """Thoughts come whole: there is no summary to choose the length of."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto"] | None = None
+    generate_summary: Literal["auto"] | None = None
+    context: Literal["auto"] | None = None
+    mode: Literal["standard"] | None = None
+
+
+class StreamOptions(Strict):
+    include_obfuscation: Literal[False] | None = None
+
+
+class ResponsesRequest(Strict):
+    model: str | None = None
+    input: str | list[InputItem] | None = None
+    instructions: str | None = None
+    previous_response_id: Identifier | None = None
+    store: Switch = None
+    stream: Switch = None
+    stream_options: StreamOptions | None = None
+    include: list[Includable] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    tools: ToolList | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: Switch = None
+    text: TextConfig | None = None
+    reasoning: Reasoning | None = None
+
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    # Not OpenAI's on this endpoint, but known from the others.
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    stop: StopString | StopStrings | None = None
+    ignore_eos: Switch = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    chat_template_kwargs: dict[str, JsonValue] | None = None
+
+    # Identifiers of who asks and how the answer is billed: they cannot change it.
+    user: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
+    metadata: Annotated[dict[str, Identifier], Field(max_length=16)] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if not self.items and self.previous_response_id is None:
+            raise refused("`input` is required, and must not be empty", "input")
+        if self.stream_options is not None and not self.stream:
+            raise refused("`stream_options` needs `stream`: true", "stream_options")
+        if self.top_logprobs and not self.wants_logprobs:
+            raise refused(f'`top_logprobs` needs `include`: ["{LOGPROBS}"]', "top_logprobs")
+        if self.chosen.tools and self.chosen.choice != "none" and self.wants_logprobs:
+            raise refused(f"`include` can't have {LOGPROBS} with `tools`", "include")
+        return self
+
+    @property
+    def items(self) -> list[Item | ReferenceItem]:
+        if isinstance(self.input, str):
+            return [MessageItem(role="user", content=self.input)]
+        return self.input or []
+
+    @cached_property
+    def chosen(self) -> Chosen:
+        return chosen(self.tools or (), self.tool_choice)
+
+    @property
+    def one_call(self) -> bool:
+        """Whether an answer has at most one call."""
+        return self.chosen.one or self.parallel_tool_calls is False
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return LOGPROBS in (self.include or ())
+
+    @property
+    def format(self) -> TextFormat | JsonObjectFormat | JsonSchemaFormat:
+        given = self.text.format if self.text is not None else None
+        return given or TextFormat(type="text")
+
+
+def parse_response_request(body: object) -> ResponsesRequest:
+    return parse(ResponsesRequest, refuse_unsupported(body, NEUTRAL))

@@ -1,0 +1,87 @@
+"""FunctionGemma and Gemma 4: calls in a notation of bare keys and marked strings."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.family import Family, Form
+from deployments.text.dialects.grammars import (
+    arguments_rule,
+    calls_lark,
+    in_order,
+    literal,
+    several,
+)
+from deployments.text.dialects.literals import Literals
+from deployments.text.dialects.machine import NoCall, Steps
+from deployments.text.dialects.parameters import (
+    Parameter,
+    can_be_text,
+    parameters_of,
+    text_value,
+)
+from deployments.text.dialects.reading import Reading
+from deployments.text.dialects.values import STRING, types_of
+from deployments.text.grammar import lark_json
+
+CALL = "call:"
+
+
+def notated_call(quote: str, closing: str) -> Form:
+    def read(reading: Reading) -> Steps[None]:
+        source = reading.source
+        yield from source.space()
+        yield from source.expect(CALL)
+        name = yield from reading.name_here()
+        if (yield from source.peek()) not in ("{", ""):
+            raise NoCall
+        reading.begin_call(name)
+        yield from Literals(source, reading.arguments, marked=quote, bare=True).value()
+        reading.end_call()
+        yield from source.close(closing)
+
+    return read
+
+
+class FunctionGemma(Family):
+    name = "gemma"
+    opening, closing, quote = "<start_function_call>", "<end_function_call>", "<escape>"
+    marks: ClassVar[tuple[str, ...]] = (opening, closing, quote)
+    signs = (opening,)
+    openings = ((opening, notated_call(quote, closing)),)
+
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        def body(tool: Tool, rule: str) -> str:
+            head = f"{mark(self.opening)} {literal(CALL + tool.name)}"
+            parameters = parameters_of(tool)
+            if parameters is None:
+                call = f"{head} {rule}_arguments {mark(self.closing)}"
+                return f"{call}\n{arguments_rule(tool, rule)}"
+            call = f'{head} "{{" {rule}_list "}}" {mark(self.closing)}'
+            return "\n".join([call, *self._parameters(rule, parameters, mark)])
+
+        return calls_lark(several("call", "", parallel), tools, body)
+
+    def _parameters(self, rule: str, parameters: Sequence[Parameter], mark: Mark) -> list[str]:
+        named = [(f"{rule}_{index}", each) for index, each in enumerate(parameters)]
+        lines = in_order(rule, [(part, each.required) for part, each in named], '","')
+        for part, each in named:
+            value, rules = self._value(part, each, mark)
+            lines += [f"{part}: {literal(each.name + ':')} {value}", *rules]
+        return lines
+
+    def _value(self, rule: str, parameter: Parameter, mark: Mark) -> tuple[str, list[str]]:
+        """A string between its marks where that says all; JSON else, which is read as well."""
+        if types_of(parameter.schema, {}) == STRING and can_be_text(parameter, self.quote):
+            value, rules = text_value(rule, parameter, self.quote, False, mark)
+            return f"{mark(self.quote)} {value}", rules
+        return f"{rule}_json", [f"{rule}_json: {lark_json(parameter.schema, 'tools')}"]
+
+
+class Gemma4(FunctionGemma):
+    name = "gemma4"
+    opening, closing, quote = "<|tool_call>", "<tool_call|>", '<|"|>'
+    thought_marks = ("<|channel>thought", "<channel|>")
+    marks = (opening, closing, quote, "<|channel>", "<channel|>")
+    signs = (opening,)
+    openings = ((opening, notated_call(quote, closing)),)

@@ -1,0 +1,27 @@
+"""GLM 4.5 and later: a name, and keys and values between marks."""
+
+from collections.abc import Sequence
+
+from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.family import THINK, Family
+from deployments.text.dialects.hermes import CLOSE, OPEN
+from deployments.text.dialects.markup import Markup, marked_calls, marked_lark
+
+CALL = Markup(
+    start=OPEN,
+    name_end="",
+    key=("<arg_key>", "</arg_key>"),
+    value=("<arg_value>", "</arg_value>"),
+    end=CLOSE,
+)
+
+
+class Glm(Family):
+    name = "glm"
+    marks = (OPEN, CLOSE, *CALL.key, *CALL.value, *THINK)
+    thought_marks = THINK
+    signs = ("<arg_key>",)
+    openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)),)
+
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

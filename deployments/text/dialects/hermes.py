@@ -1,0 +1,29 @@
+"""Hermes, Qwen 2.5 and 3, and the many that copied them: a JSON object between two marks."""
+
+from collections.abc import Sequence
+
+from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.family import THINK, Family
+from deployments.text.dialects.grammars import calls_lark, json_call, several
+from deployments.text.dialects.json_calls import json_calls
+from deployments.text.dialects.machine import Steps
+from deployments.text.dialects.reading import Reading
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+
+def marked_json(reading: Reading) -> Steps[None]:
+    yield from json_calls(reading)
+    yield from reading.source.close(CLOSE)
+
+
+class Hermes(Family):
+    name = "hermes"
+    marks = (OPEN, CLOSE, *THINK)
+    thought_marks = THINK
+    signs = (OPEN,)
+    openings = ((OPEN, marked_json),)
+
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        one = rf'{mark(OPEN)} "\n" call "\n" {mark(CLOSE)}'
+        return calls_lark(several(one, r'"\n"', parallel), tools, json_call())

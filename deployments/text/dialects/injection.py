@@ -1,0 +1,125 @@
+"""Tools for chat templates that know none: told in the system message, spoken of in plain text.
+
+What comes out has the roles system, user and assistant alone, strings for contents, and no two
+turns of one speaker in a row, which templates of this kind often refuse.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import cast
+
+from jinja2 import TemplateSyntaxError, meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from deployments.text.dialects.dialect import Tool
+from deployments.text.dialects.hermes import CLOSE, OPEN
+from deployments.text.dialects.literals import to_json
+
+Message = Mapping[str, object]
+RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
+INTRODUCTION = """You can call these tools, given as JSON, one a line:
+
+{tools}
+
+To call a tool, write this and nothing else, once for each call:
+<tool_call>
+{{"name": "the tool's name", "arguments": {{"parameter": "value"}}}}
+</tool_call>
+What the tools answer then comes between <tool_response> and </tool_response>."""
+OPTIONAL = "Call a tool only when it helps to answer; otherwise answer in plain text."
+REQUIRED = "You must answer with a call of a tool."
+
+
+def instructions(tools: Sequence[Tool], required: bool) -> str:
+    """What a model must know to call the tools in the generic dialect."""
+    listed = "\n".join(map(_described, tools))
+    return "\n".join([INTRODUCTION.format(tools=listed), REQUIRED if required else OPTIONAL])
+
+
+def inject(
+    messages: Sequence[Message], tools: Sequence[Tool], required: bool
+) -> list[dict[str, object]]:
+    """Messages, as templates take them, for a template that knows nothing of tools."""
+    names = dict(named for message in messages for named in _called(message))
+    plain = list(_merged(_plain(message, names) for message in messages))
+    if not tools:
+        return plain
+    told = instructions(tools, required)
+    if plain and plain[0]["role"] == "system":
+        first = {**plain[0], "content": f"{plain[0]['content']}\n\n{told}"}
+        return [first, *plain[1:]]
+    return [{"role": "system", "content": told}, *plain]
+
+
+@lru_cache(maxsize=64)
+def knows_tools(template: str) -> bool:
+    """Whether the template does anything with the tools that it is given."""
+    environment = ImmutableSandboxedEnvironment(
+        extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"]
+    )
+    try:
+        return "tools" in meta.find_undeclared_variables(environment.parse(template))
+    except TemplateSyntaxError:
+        return "tools" in template  # `generation` blocks and the like, which we do not have
+
+
+def _described(tool: Tool) -> str:
+    described: dict[str, object] = {"name": tool.name}
+    if tool.description:
+        described["description"] = tool.description
+    return to_json({**described, "parameters": dict(tool.parameters)})
+
+
+def _called(message: Message) -> Iterator[tuple[object, object]]:
+    """The id and the name of each call in a message."""
+    for call in _calls(message):
+        yield call.get("id"), _function(call)["name"]
+
+
+def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object]:
+    """The message as one of a conversation that only has text; `names` are of calls, by id."""
+    content = message.get("content")
+    text = content if isinstance(content, str) else ""
+    match message["role"]:
+        case "tool":
+            return {
+                "role": "user",
+                "content": _result(text, names.get(message.get("tool_call_id"))),
+            }
+        case "assistant":
+            parts = [text, *map(_call, _calls(message))]
+            return {"role": "assistant", "content": "\n".join(filter(None, parts))}
+        case role:
+            return {"role": role, "content": text}
+
+
+def _result(text: str, name: object) -> str:
+    answer = text if name is None else to_json({"name": name, "content": text})
+    return f"{RESULT_OPEN}\n{answer}\n{RESULT_CLOSE}"
+
+
+def _call(call: Message) -> str:
+    function = _function(call)
+    written = to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
+    return f"{OPEN}\n{written}\n{CLOSE}"
+
+
+def _calls(message: Message) -> Sequence[Message]:
+    return cast(Sequence[Message], message.get("tool_calls") or ())
+
+
+def _function(call: Message) -> Message:
+    return cast(Message, call["function"])
+
+
+def _merged(messages: Iterator[dict[str, object]]) -> Iterator[dict[str, object]]:
+    last: dict[str, object] | None = None
+    for message in messages:
+        if last is not None and last["role"] == message["role"] != "system":
+            last = {**last, "content": f"{last['content']}\n{message['content']}"}
+            continue
+        if last is not None:
+            yield last
+        last = message
+    if last is not None:
+        yield last

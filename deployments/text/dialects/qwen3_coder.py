@@ -1,0 +1,30 @@
+"""Qwen 3 Coder and the Qwen 3.5 family: a function and its parameters in markup."""
+
+from collections.abc import Sequence
+
+from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.family import THINK, Family
+from deployments.text.dialects.hermes import CLOSE, OPEN
+from deployments.text.dialects.markup import Markup, marked_calls, marked_lark
+
+CALL = Markup(
+    start="<function=",
+    name_end=">",
+    key=("<parameter=", ">"),
+    value=("", "</parameter>"),
+    end="</function>",
+    wrapped=True,
+)
+
+
+class Qwen3Coder(Family):
+    """The outer marks are often forgotten, and then not missed."""
+
+    name = "qwen3_coder"
+    marks = (OPEN, CLOSE, *THINK)
+    thought_marks = THINK
+    signs = ("<function=",)
+    openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)), (CALL.start, CALL.read))
+
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

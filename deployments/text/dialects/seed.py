@@ -1,0 +1,27 @@
+"""Seed OSS: as Qwen 3 Coder, between marks of its own."""
+
+from collections.abc import Sequence
+
+from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.family import Family
+from deployments.text.dialects.markup import Markup, marked_calls, marked_lark
+
+OPEN, CLOSE = "<seed:tool_call>", "</seed:tool_call>"
+CALL = Markup(
+    start="<function=",
+    name_end=">",
+    key=("<parameter=", ">"),
+    value=("", "</parameter>"),
+    end="</function>",
+)
+
+
+class Seed(Family):
+    name = "seed"
+    thought_marks = ("<seed:think>", "</seed:think>")
+    marks = (OPEN, CLOSE, *thought_marks)
+    signs = (OPEN, "<seed:think>")
+    openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)),)
+
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

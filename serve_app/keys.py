@@ -1,0 +1,38 @@
+"""API keys from where an operator keeps them: arguments, a file, the environment; none is shown."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+VARIABLE = "MANTA_API_KEY"
+WELL_FORMED = re.compile(r"[!-~]+")  # what a header carries unchanged
+
+
+def api_keys(given: Sequence[str], file: str | None) -> tuple[str, ...]:
+    """Those of the arguments, or else of the environment; () lets everybody in.
+
+    Raises ValueError for a place that is named and has no usable key.
+    """
+    if given or file is not None:
+        return (*_checked(given, "api_keys"), *(() if file is None else _of_file(file)))
+    listed = os.environ.get(VARIABLE, "")
+    keys = [key.strip() for key in listed.split(",") if key.strip()]
+    return _checked_some(keys, VARIABLE) if listed else ()
+
+
+def _of_file(file: str) -> tuple[str, ...]:
+    lines = (line.strip() for line in Path(file).expanduser().read_text().splitlines())
+    return _checked_some([line for line in lines if line and not line.startswith("#")], file)
+
+
+def _checked_some(keys: Sequence[str], place: str) -> tuple[str, ...]:
+    if not keys:
+        raise ValueError(f"{place} has no API key in it")
+    return _checked(keys, place)
+
+
+def _checked(keys: Sequence[str], place: str) -> tuple[str, ...]:
+    if not all(map(WELL_FORMED.fullmatch, keys)):
+        raise ValueError(f"an API key of {place} is empty, or has spaces or is not ASCII")
+    return tuple(keys)

@@ -1,0 +1,326 @@
+"""Everything wrong in a request is a 4xx that names it, in Anthropic's envelope."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from deployments.wire import ErrorKind, RequestError
+from tests.anthropic.serving import (
+    COUNT,
+    HELLO,
+    MESSAGES,
+    USER,
+    WEATHER,
+    answer,
+    events_of,
+    http,
+    served,
+    thinker,
+)
+from tests.ingress.engines import ScriptedEngine, fails, says
+from tests.text.cards import card
+
+TEXT = {"type": "text", "text": "x"}
+CALL = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
+THOUGHT = {"type": "thinking", "thinking": "x", "signature": "s"}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
+SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
+
+
+def user(*blocks: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": list(blocks)}]}
+
+
+def assistant(content: object, *more: object) -> dict[str, object]:
+    return {"messages": [USER, {"role": "assistant", "content": content}, *more]}
+
+
+def results(*blocks: object) -> dict[str, object]:
+    return assistant([CALL], {"role": "user", "content": list(blocks)})
+
+
+def tool(**fields: object) -> dict[str, object]:
+    return {"tools": [{**WEATHER, **fields}]}
+
+
+def choice(**fields: object) -> dict[str, object]:
+    return {"tools": [WEATHER], "tool_choice": fields}
+
+
+def thinking(**fields: object) -> dict[str, object]:
+    return {"thinking": fields, "max_tokens": 4000}
+
+
+SHARED: list[tuple[dict[str, object], str]] = [
+    ({"model": None}, "model"),
+    ({"model": 5}, "model"),
+    ({"model": ""}, "model"),
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hi"}, "messages"),
+    ({"messages": [5]}, "messages[0]"),
+    ({"messages": [{"content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": "x", "name": "y"}]}, "messages[0].name"),
+    (user("x"), "messages[0].content[0]"),
+    (user({"text": "x"}), "messages[0].content[0].type"),
+    (user({"type": "text"}), "messages[0].content[0].text"),
+    (user({"type": "text", "text": 1}), "messages[0].content[0].text"),
+    (user({"type": "poem"}), "messages[0].content[0].type"),
+    (user({**TEXT, "foo": 1}), "messages[0].content[0].foo"),
+    (user({**TEXT, "citations": [{}]}), "messages[0].content[0].citations"),
+    (user({**TEXT, "cache_control": {}}), "messages[0].content[0].cache_control.type"),
+    (
+        user({**TEXT, "cache_control": {"type": "ephemeral", "ttl": "2h"}}),
+        "messages[0].content[0].cache_control.ttl",
+    ),
+    (user(IMAGE), "image"),
+    (user(TEXT, {"type": "document", "source": {}}), "messages[0].content[1]"),
+    (user({"type": "search_result"}), "search_result"),
+    (user({"type": "container_upload", "file_id": "x"}), "container_upload"),
+    (user(CALL), "messages[0].content[0].type"),
+    (user(RESULT), "messages[0].content[0].tool_use_id"),
+    (results({**RESULT, "content": [IMAGE]}), "messages[2].content[0].content[0]"),
+    (results({**RESULT, "content": 5}), "messages[2].content[0].content"),
+    (results({**RESULT, "is_error": "yes"}), "messages[2].content[0].is_error"),
+    (results({**RESULT, "tool_use_id": "b"}), "messages[2].content[0].tool_use_id"),
+    (results(RESULT, RESULT), "messages[2].content[1].tool_use_id"),
+    (results(TEXT), "messages[1]"),
+    (results({"type": "tool_result"}), "messages[2].content[0].tool_use_id"),
+    (assistant([CALL]), "messages[1]"),
+    (assistant([CALL, CALL]), "messages[1]"),
+    (assistant([{**CALL, "input": "{}"}]), "messages[1].content[0].input"),
+    (assistant([{**CALL, "input": None}]), "messages[1].content[0].input"),
+    (assistant([{**CALL, "id": ""}]), "messages[1].content[0].id"),
+    (assistant([{**CALL, "caller": {"type": "code"}}]), "messages[1].content[0].caller.type"),
+    (assistant([RESULT]), "messages[1].content[0].type"),
+    (assistant([{"type": "redacted_thinking", "data": "x"}]), "redacted_thinking"),
+    (assistant([{"type": "server_tool_use"}]), "server_tool_use"),
+    (assistant([{"type": "thinking", "thinking": "x"}]), "messages[1].content[0].signature"),
+    (
+        assistant([{**THOUGHT, "thinking": "", "signature": "manta-held-x"}, TEXT], USER),
+        "messages[1].content[0].signature",
+    ),
+    (assistant([THOUGHT]), "messages[1]"),
+    (assistant("x "), "messages[1]"),
+    (assistant([{"type": "text", "text": "x\n"}]), "messages[1]"),
+    ({**assistant("x"), "output_format": SCHEMA}, "output_format"),
+    ({**assistant("x"), "output_config": {"format": SCHEMA}}, "output_config.format"),
+    ({"messages": [{"role": "system", "content": []}, USER]}, "messages[0].content"),
+    ({"messages": [{"role": "system", "content": [IMAGE]}, USER]}, "messages[0].content[0]"),
+    ({"system": 5}, "system"),
+    ({"system": [IMAGE]}, "system[0]"),
+    ({"system": [{"type": "text"}]}, "system[0].text"),
+    ({"tools": {}}, "tools"),
+    ({"tools": [5]}, "tools[0]"),
+    ({"tools": [WEATHER, WEATHER]}, "tools"),
+    (tool(name=None), "tools[0].name"),
+    (tool(name="a b"), "tools[0].name"),
+    (tool(name=""), "tools[0].name"),
+    (tool(name="x" * 129), "tools[0].name"),
+    (tool(description=5), "tools[0].description"),
+    (tool(input_schema=None), "tools[0].input_schema"),
+    (tool(input_schema=[]), "tools[0].input_schema"),
+    (tool(input_schema={}), "tools[0].input_schema"),
+    (tool(input_schema={"type": "string"}), "tools[0].input_schema"),
+    (tool(type="web_search_20250305"), "web_search_20250305"),
+    (tool(type="bash_20250124"), "bash_20250124"),
+    (tool(type=5), "tools[0].type"),
+    (tool(strict=True), "tools[0].strict"),
+    (tool(strict="yes"), "tools[0].strict"),
+    (tool(defer_loading=True), "tools[0].defer_loading"),
+    (tool(allowed_callers=["code_execution_20250825"]), "tools[0].allowed_callers"),
+    (tool(input_examples=[5]), "tools[0].input_examples"),
+    (tool(parameters={}), "tools[0].parameters"),
+    ({"tool_choice": {"type": "auto"}}, "tool_choice"),
+    ({"tool_choice": {"type": "any"}, "tools": []}, "tool_choice"),
+    (choice(), "tool_choice.type"),
+    (choice(type="required"), "tool_choice.type"),
+    (choice(type="tool"), "tool_choice.name"),
+    (choice(type="tool", name="stocks"), "tool_choice.name"),
+    (choice(type="auto", disable_parallel_tool_use=1), "tool_choice.disable_parallel_tool_use"),
+    ({"tools": [WEATHER], "tool_choice": "auto"}, "tool_choice"),
+    (thinking(), "thinking.type"),
+    (thinking(type="between_tools"), "thinking.type"),
+    (thinking(type="enabled"), "thinking.budget_tokens"),
+    (thinking(type="enabled", budget_tokens=1023), "thinking.budget_tokens"),
+    (thinking(type="enabled", budget_tokens="2000"), "thinking.budget_tokens"),
+    (thinking(type="enabled", budget_tokens=2000, display="all"), "thinking.display"),
+    (thinking(type="disabled", budget_tokens=2000), "thinking.budget_tokens"),
+    ({**thinking(type="enabled", budget_tokens=2000), **assistant("x")}, "thinking"),
+    ({"output_config": {"effort": "most"}}, "output_config.effort"),
+    ({"output_config": {"task_budget": {}}}, "output_config.task_budget"),
+    ({"output_config": {"format": {"type": "json_object"}}}, "output_config.format.type"),
+    ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+    (
+        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "x"}}}},
+        "output_config.format.schema",
+    ),
+    ({"output_format": SCHEMA, "output_config": {"format": SCHEMA}}, "output_format"),
+    ({"cache_control": {"type": "persistent"}}, "cache_control.type"),
+    ({"container": "x"}, "container"),
+    ({"mcp_servers": [{}]}, "mcp_servers"),
+    ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management"),
+    ({"speed": "fast"}, "speed"),
+    ({"inference_geo": "eu"}, "inference_geo"),
+    ({"diagnostics": {"previous_message_id": "x"}}, "diagnostics"),
+    ({"fallbacks": [{"model": "x"}]}, "fallbacks"),
+    ({"thread": {}}, "thread"),
+    ({"workspace_id": "x"}, "workspace_id"),
+    ({"user_profile_id": "x"}, "user_profile_id"),
+    ({"unknown_field": 1}, "unknown_field"),
+]
+OF_MESSAGES: list[tuple[dict[str, object], str]] = [
+    ({"max_tokens": None}, "max_tokens"),
+    ({"max_tokens": -1}, "max_tokens"),
+    ({"max_tokens": 1.5}, "max_tokens"),
+    ({"max_tokens": "5"}, "max_tokens"),
+    ({"max_tokens": True}, "max_tokens"),
+    ({"max_tokens": 2000, **thinking(type="enabled", budget_tokens=4000)}, "budget_tokens"),
+    ({"stream": "yes"}, "stream"),
+    ({"stop_sequences": "x"}, "stop_sequences"),
+    ({"stop_sequences": [""]}, "stop_sequences[0]"),
+    ({"stop_sequences": ["x", 5]}, "stop_sequences[1]"),
+    ({"stop_sequences": ["x"] * 33}, "stop_sequences"),
+    ({"temperature": -0.1}, "temperature"),
+    ({"temperature": 1.1}, "temperature"),
+    ({"temperature": "1"}, "temperature"),
+    ({"top_p": 0}, "top_p"),
+    ({"top_p": 1.1}, "top_p"),
+    ({"top_k": -1}, "top_k"),
+    ({"top_k": 1.5}, "top_k"),
+    ({"metadata": "x"}, "metadata"),
+    ({"metadata": {"user_id": 5}}, "metadata.user_id"),
+    ({"metadata": {"name": "x"}}, "metadata.name"),
+    ({"service_tier": "priority"}, "service_tier"),
+]
+OF_COUNT: list[tuple[dict[str, object], str]] = [
+    ({"max_tokens": 5}, "max_tokens"),
+    ({"stream": True}, "stream"),
+    ({"temperature": 1}, "temperature"),
+]
+WRONG = [
+    *((MESSAGES, fields, named) for fields, named in SHARED + OF_MESSAGES),
+    *(
+        (COUNT, {k: v for k, v in fields.items() if k != "max_tokens"}, named)
+        for fields, named in SHARED
+    ),
+    *((COUNT, fields, named) for fields, named in OF_COUNT),
+]
+
+
+def refusal(response: httpx.Response, status: int, kind: str = "invalid_request_error") -> str:
+    """The message of an error, which has all that every error must have."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert set(body) == {"type", "error", "request_id"}
+    assert body["type"] == "error"
+    assert set(body["error"]) == {"type", "message"}
+    assert body["error"]["type"] == kind
+    assert body["request_id"] == response.headers["request-id"] == response.headers["x-request-id"]
+    message = body["error"]["message"]
+    assert message
+    assert "pydantic" not in message
+    return str(message)
+
+
+@pytest.mark.parametrize(("path", "fields", "named"), WRONG)
+def test_what_is_wrong_is_named(path: str, fields: dict[str, object], named: str) -> None:
+    base = HELLO if path == MESSAGES else {"model": "tiny", "messages": [USER]}
+    assert named in refusal(answer(says("x"), {**base, **fields}, path=path), 400)
+
+
+@pytest.mark.parametrize("field", ["model", "messages", "max_tokens"])
+def test_what_is_missing_is_named(field: str) -> None:
+    body = {name: value for name, value in HELLO.items() if name != field}
+    assert refusal(answer(says("x"), body), 400) == f"`{field}` is required"
+
+
+def test_a_model_that_does_not_think_says_so() -> None:
+    body = {**HELLO, **thinking(type="enabled", budget_tokens=2000)}
+    message = refusal(answer(says("x"), body, model=card(context_length=2048)), 400)
+    assert "`thinking`" in message
+    adaptive = {**HELLO, "thinking": {"type": "adaptive"}}
+    assert answer(says("x"), adaptive, model=card(context_length=2048)).status_code == 200
+
+
+def test_a_prompt_that_is_too_long_is_told_in_the_words_that_agents_know() -> None:
+    body = {**HELLO, "messages": [{"role": "user", "content": "x" * 200}]}
+    message = refusal(answer(says("x"), body, model=thinker(64)), 400)
+    assert message.startswith("prompt is too long: ")
+    assert message.endswith(" tokens > 63 maximum")
+
+
+def sent(method: str, path: str, **request: Any) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with http(served(ScriptedEngine(says("x"), thinker()))) as client:
+            response = await client.request(method, path, **request)
+            alive = await client.post(MESSAGES, json=HELLO)
+        assert alive.status_code == 200
+        return response
+
+    return asyncio.run(ask())
+
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize("path", [MESSAGES, COUNT])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b'{"a": NaN}', b"[" * 10_000, b"{} {}"]
+)
+def test_a_body_that_is_no_object_is_refused(path: str, body: bytes) -> None:
+    refusal(sent("POST", path, content=body, headers=JSON), 400)
+
+
+def test_the_wrong_method_path_and_content_type_are_refused() -> None:
+    refusal(sent("GET", MESSAGES), 405)
+    refusal(sent("DELETE", COUNT), 405)
+    refusal(sent("POST", f"{MESSAGES}/batches", json=HELLO), 404, "not_found_error")
+    refusal(sent("POST", f"{MESSAGES}/", json=HELLO), 404, "not_found_error")
+    refusal(sent("POST", MESSAGES, content=b"{}", headers={"content-type": "text/plain"}), 415)
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    for path in (MESSAGES, COUNT):
+        body = {"model": "claude", "messages": [USER]}
+        full = {**body, "max_tokens": 5} if path == MESSAGES else body
+        assert "claude" in refusal(answer(says("x"), full, path=path), 404, "not_found_error")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "status", "named"),
+    [
+        (ErrorKind.OVERLOADED, 529, "overloaded_error"),
+        (ErrorKind.UNAVAILABLE, 529, "overloaded_error"),
+        (ErrorKind.GENERATION_TIMEOUT, 504, "timeout_error"),
+        (ErrorKind.INTERNAL, 500, "api_error"),
+    ],
+)
+def test_a_failure_before_the_first_token_has_its_own_status(
+    kind: ErrorKind, status: int, named: str, stream: bool
+) -> None:
+    response = answer(fails(RequestError(kind, "no")), {**HELLO, "stream": stream})
+    refusal(response, status, named)
+    assert ("retry-after" in response.headers) == (status != 500)
+
+
+def test_a_request_keeps_its_own_id_and_gets_one_otherwise() -> None:
+    mine = answer(says("x"), HELLO, headers={"x-request-id": "mine"})
+    assert mine.headers["request-id"] == mine.headers["x-request-id"] == "mine"
+    for offered in ("", "a b", "x" * 200):
+        fresh = answer(says("x"), HELLO, headers={"x-request-id": offered})
+        assert fresh.headers["request-id"] == fresh.headers["x-request-id"] != offered
+    stream = answer(
+        fails(RequestError(ErrorKind.UNAVAILABLE, "no"), after="x"), {**HELLO, "stream": True}
+    )
+    assert events_of(stream)[-1]["request_id"] == stream.headers["request-id"]

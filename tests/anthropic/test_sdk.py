@@ -1,0 +1,180 @@
+"""The real client, as its users write it, and what an agent of theirs sends."""
+
+import asyncio
+from typing import Any
+
+import anthropic
+import pytest
+
+from deployments.wire import ErrorKind, RequestError
+from tests.anthropic.serving import HELLO, USER, WEATHER, asked, http, sdk, served, thinker
+from tests.ingress.engines import Script, ScriptedEngine, fails, says
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+AGENT: dict[str, Any] = {
+    "model": "tiny",
+    "max_tokens": 32000,
+    "temperature": 1,
+    "stream": True,
+    "metadata": {"user_id": "user_" + "0f" * 32 + "_account__session_" + "ab" * 16},
+    "thinking": {"type": "enabled", "budget_tokens": 31999},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "output_config": {"effort": "high"},
+    "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.37; cch=fa690;"},
+        {
+            "type": "text",
+            "text": "You are an agent.",
+            "cache_control": {"type": "ephemeral", "ttl": "1h"},
+        },
+    ],
+    "tools": [
+        {**WEATHER, "cache_control": {"type": "ephemeral"}},
+        {**WEATHER, "name": "Bash", "eager_input_streaming": True},
+    ],
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "<system-reminder>x</system-reminder>"},
+                {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}},
+            ],
+        }
+    ],
+}
+AGENT_HEADERS = {
+    "anthropic-version": "2023-06-01",
+    "anthropic-beta": "claude-code-20250219,interleaved-thinking-2025-05-14",
+    "x-app": "cli",
+}
+
+
+def client_of(script: Script) -> Any:
+    return sdk(served(ScriptedEngine(script, thinker())))
+
+
+def test_what_an_agent_sends_is_served() -> None:
+    async def asks() -> tuple[Any, Any]:
+        engine = ScriptedEngine(says("Hm.</think>" + CALL), thinker())
+        async with http(served(engine)) as client:
+            path = "/v1/messages?beta=true"
+            response = await client.post(path, json=AGENT, headers=AGENT_HEADERS)
+        return response, engine.requests[0]
+
+    response, request = asyncio.run(asks())
+    assert response.status_code == 200, response.text
+    assert '"stop_reason":"tool_use"' in response.text
+    assert request.thinking.tokens == 31999
+    assert request.sampling.temperature == 1
+
+
+def test_what_differs_between_an_agents_requests_for_its_bill_does_not_change_the_prompt() -> None:
+    first, second = (
+        asked({"system": [{"type": "text", "text": f"x-anthropic-billing-header: cch={n};"}]})
+        for n in range(2)
+    )
+    assert first.prompt_ids == second.prompt_ids
+
+
+def test_an_answer_goes_back_as_it_came() -> None:
+    async def asks() -> None:
+        engine = ScriptedEngine(says(f"<think>\nHm\n</think>\n\nSo: {CALL}"), thinker())
+        body: Any = {**HELLO, "tools": [WEATHER], "thinking": {"type": "adaptive"}}
+        async with sdk(served(engine)) as client:
+            unary = await client.messages.create(**body)
+            async with client.messages.stream(**body) as stream:
+                final = await stream.get_final_message()
+            answers: list[Any] = [unary, final]
+            for message in answers:
+                result = {"type": "tool_result", "tool_use_id": message.content[-1].id}
+                for content in (message.content, [one.to_dict() for one in message.content]):
+                    history = [
+                        USER,
+                        {"role": "assistant", "content": content},
+                        {"role": "user", "content": [{**result, "content": "sunny"}]},
+                    ]
+                    again = await client.messages.create(**{**body, "messages": history})
+                    assert again.stop_reason == "tool_use"
+
+    asyncio.run(asks())
+
+
+def test_the_sdk_counts_tokens() -> None:
+    async def asks() -> tuple[int, int]:
+        async with client_of(says("x")) as client:
+            body: Any = {**HELLO, "tools": [WEATHER], "system": "Be brief."}
+            message = await client.messages.create(**body)
+            del body["max_tokens"]
+            counted = await client.messages.count_tokens(**body)
+        usage = message.usage
+        return counted.input_tokens, usage.input_tokens + usage.cache_read_input_tokens
+
+    counted, used = asyncio.run(asks())
+    assert counted == used > 0
+
+
+def test_an_answer_in_a_schema_is_parsed_by_the_sdk() -> None:
+    async def asks() -> Any:
+        async with client_of(says('{"city": "Rome"}')) as client:
+            output: Any = {"format": {"type": "json_schema", "schema": WEATHER["input_schema"]}}
+            return await client.messages.create(**HELLO, output_config=output)
+
+    assert asyncio.run(asks()).content[0].text == '{"city": "Rome"}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised"),
+    [
+        (ErrorKind.INVALID_REQUEST, anthropic.BadRequestError),
+        (ErrorKind.MODEL_NOT_FOUND, anthropic.NotFoundError),
+        (ErrorKind.AUTHENTICATION, anthropic.AuthenticationError),
+        (ErrorKind.OVERLOADED, anthropic.InternalServerError),
+        (ErrorKind.INTERNAL, anthropic.InternalServerError),
+        (ErrorKind.GENERATION_TIMEOUT, anthropic.InternalServerError),
+    ],
+)
+def test_errors_are_the_sdks_own(kind: ErrorKind, raised: type[anthropic.APIStatusError]) -> None:
+    async def asks() -> None:
+        async with client_of(fails(RequestError(kind, "no"))) as client:
+            with pytest.raises(raised) as refusal:
+                await client.messages.create(**HELLO)
+            assert refusal.value.request_id
+            body: Any = refusal.value.body
+            assert body["request_id"] == refusal.value.request_id
+
+    asyncio.run(asks())
+
+
+def test_a_failing_stream_raises_in_the_sdk() -> None:
+    async def asks() -> None:
+        overloaded = fails(RequestError(ErrorKind.OVERLOADED, "later"), after="Hel")
+        async with client_of(overloaded) as client:
+            with pytest.raises(anthropic.APIStatusError, match="later") as refusal:
+                async with client.messages.stream(**HELLO) as stream:
+                    await stream.get_final_message()
+        assert refusal.value.type == "overloaded_error"
+
+    asyncio.run(asks())
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    async def asks() -> None:
+        async with client_of(says("x")) as client:
+            with pytest.raises(anthropic.NotFoundError):
+                await client.messages.create(**{**HELLO, "model": "claude"})
+
+    asyncio.run(asks())
+
+
+def test_the_sdks_key_opens() -> None:
+    async def asks() -> None:
+        guarded = served(ScriptedEngine(says("x"), thinker()), api_keys=("secret",))
+        async with sdk(guarded, "wrong") as client:
+            with pytest.raises(anthropic.AuthenticationError) as refusal:
+                await client.messages.create(**HELLO)
+            assert refusal.value.type == "authentication_error"
+            assert refusal.value.request_id
+        async with sdk(guarded, "secret") as client:
+            assert (await client.messages.create(**HELLO)).stop_reason == "end_turn"
+
+    asyncio.run(asks())

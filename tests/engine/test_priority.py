@@ -1,0 +1,111 @@
+"""Among waiting requests the lowest priority value runs first, then whichever came first."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.wire import FinishReason, GenerationRequest
+from tests.engine.drive import Engine, engine, random_ids, request, roomy
+
+
+async def order_of(running: Engine, requests: Sequence[GenerationRequest]) -> list[str]:
+    """Names in the order in which they end, when all wait behind a first one."""
+    ended: list[str] = []
+
+    async def follow(one: GenerationRequest) -> None:
+        await running.follow(one)
+        ended.append(one.request_id)
+
+    running.gate.close()
+    plug = asyncio.create_task(running.follow(request("plug", (1,), max_tokens=1)))
+    await asyncio.sleep(0)
+    running.gate.await_step()
+    tasks = [asyncio.create_task(follow(one)) for one in requests]
+    await asyncio.sleep(0)
+    running.gate.open()
+    await asyncio.gather(plug, *tasks)
+    return ended
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(-2, 2), max_size=8))
+def test_waiting_requests_run_by_priority_and_then_by_arrival(priorities: list[int]) -> None:
+    requests = [
+        request(f"r{i}", (i + 1,), max_tokens=2, priority=priority)
+        for i, priority in enumerate(priorities)
+    ]
+    with engine(limits=roomy(max_running=1)) as running:
+        ended = asyncio.run(order_of(running, requests))
+    by_priority = sorted(requests, key=lambda one: one.priority)
+    assert ended == [one.request_id for one in by_priority]
+
+
+@pytest.mark.parametrize(("old", "young"), [(0, 0), (0, 1), (1, 0)])
+def test_the_lowest_and_then_the_youngest_gives_way(old: int, young: int) -> None:
+    """Two that do not fit together: the first by order ends first, the other starts over."""
+    both = [
+        request("old", random_ids(8, seed=1), max_tokens=24, priority=old),
+        request("young", random_ids(8, seed=2), max_tokens=24, priority=young),
+    ]
+    with engine() as running:
+        expected = [running.run(one)[0].token_ids for one in both]
+    with engine(limits=roomy(n_pages=10)) as running:
+        ended = asyncio.run(order_of(running, both))
+        assert running.core.stats().preemptions > 0
+        assert [one.token_ids for one in running.run_at_once(*both)] == expected
+    assert ended == (["young", "old"] if young < old else ["old", "young"])
+
+
+def test_a_preempted_one_is_the_first_of_its_class_again() -> None:
+    """It comes back before those of its priority that came later, and after the more urgent."""
+    first = request("first", random_ids(8, seed=1), max_tokens=24)
+    second = request("second", random_ids(8, seed=2), max_tokens=24)
+    later = request("later", random_ids(8, seed=3), max_tokens=24)
+    urgent = request("urgent", random_ids(2, seed=4), max_tokens=1, priority=-1)
+
+    async def play(running: Engine) -> list[str]:
+        ended: list[str] = []
+
+        async def follow(one: GenerationRequest) -> None:
+            await running.follow(one)
+            ended.append(one.request_id)
+
+        running.gate.close()
+        tasks = [asyncio.create_task(follow(one)) for one in (first, second)]
+        await asyncio.sleep(0)
+        while not running.core.stats().preemptions:
+            running.gate.step()
+        tasks += [asyncio.create_task(follow(one)) for one in (later, urgent)]
+        await asyncio.sleep(0)
+        running.gate.open()
+        await asyncio.gather(*tasks)
+        return ended
+
+    with engine(limits=roomy(n_pages=8)) as running:
+        assert asyncio.run(play(running)) == ["urgent", "first", "second", "later"]
+
+
+def test_aborting_among_waiting_ones_leaves_the_others_in_order() -> None:
+    async def play(running: Engine) -> list[str]:
+        requests = [request(f"r{i}", (i + 1,), max_tokens=2, priority=-i) for i in range(6)]
+        running.core.abort("nobody")
+
+        async def abort() -> None:
+            running.core.abort("r3")
+
+        ended, _ = await asyncio.gather(order_of(running, requests), abort())
+        return ended
+
+    with engine(limits=roomy(max_running=1)) as running:
+        ended = asyncio.run(play(running))
+    assert [name for name in ended if name != "r3"] == ["r5", "r4", "r2", "r1", "r0"]
+
+
+def test_many_waiting_priorities_all_end() -> None:
+    requests = [request(f"r{i}", (i + 1, 2), max_tokens=3, priority=i % 3) for i in range(60)]
+    with engine(limits=roomy(max_running=3, n_pages=16)) as running:
+        outcomes = running.run_at_once(*requests)
+    assert {one.finish_reason for one in outcomes} == {FinishReason.LENGTH}

@@ -1,0 +1,36 @@
+"""Whatever is wrong with a request is said in its protocol's form, and the next one is answered."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.ingress.edge import every
+from tests.malformed import ENDPOINTS, Malformed, cases, message_of
+from tests.openai.serving import http
+
+APPS = every()
+CASES = list(cases())
+RIGHT = {endpoint.path: endpoint.right for endpoint in ENDPOINTS}
+
+
+def test_they_are_many() -> None:
+    assert all(sum(case.protocol == name for case in CASES) >= 120 for name in APPS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_is_refused_and_the_next_one_answered(case: Malformed) -> None:
+    async def asks() -> tuple[httpx.Response, httpx.Response]:
+        async with http(APPS[case.protocol]) as client:
+            refused = await client.request(
+                case.method, case.path, content=case.body, headers=dict(case.headers)
+            )
+            path = case.path.removesuffix("/")
+            return refused, await client.post(path, json=RIGHT[path])
+
+    refused, answered = asyncio.run(asks())
+    assert refused.status_code == case.status, refused.text
+    message = message_of(case.protocol, case.status, refused.json())
+    assert case.told in message
+    assert "pydantic" not in message
+    assert answered.status_code == 200, answered.text

@@ -1,0 +1,121 @@
+"""What is said of the whole server: slots, properties, models, metrics, health."""
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from deployments.ingress.metrics import Family
+from tests.ingress.engines import says
+from tests.llama.serving import STATS, CountingCluster, refusal, send
+from tests.text.cards import CHAT_TEMPLATE, card
+
+
+def asked(cluster: CountingCluster, path: str, method: str = "GET", **more: Any) -> httpx.Response:
+    return asyncio.run(send(cluster, method, path, **more))
+
+
+def tiny() -> CountingCluster:
+    return CountingCluster(says("x"), card())
+
+
+def test_a_running_request_is_a_slot() -> None:
+    slots = asked(tiny(), "/slots").json()
+    assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
+    assert [slot["is_processing"] for slot in slots] == [True, False, False, False]
+    assert slots[0] == {"id": 0, "n_ctx": 512, "speculative": False, "is_processing": True}
+
+
+def test_it_may_be_asked_whether_a_slot_is_idle() -> None:
+    cluster = tiny()
+    assert asked(cluster, "/slots?fail_on_no_slot=1").status_code == 200
+    cluster.stats = ({**STATS, "active_requests": 9.0},)
+    refusal(asked(cluster, "/slots?fail_on_no_slot=1"), 503)
+    assert len(asked(cluster, "/slots?fail_on_no_slot=0").json()) == 2
+
+
+def test_the_properties_are_those_of_the_model_and_of_all_its_replicas() -> None:
+    props = asked(tiny(), "/props?model=tiny").json()
+    assert props["total_slots"] == 4
+    assert props["default_generation_settings"]["n_ctx"] == 512
+    params = props["default_generation_settings"]["params"]
+    assert (params["temperature"], params["seed"], params["n_predict"]) == (0.8, 2**32 - 1, -1)
+    assert "grammar" not in params
+    assert props["chat_template"] == CHAT_TEMPLATE
+    assert props["eos_token"] == "<|im_end|>"
+    assert props["modalities"] == {"vision": False, "video": False, "audio": False}
+
+
+def test_what_the_template_can_do_is_tried_out() -> None:
+    caps = asked(tiny(), "/props").json()["chat_template_caps"]
+    assert caps["supports_system_role"]
+    assert caps["supports_tool_calls"]
+    assert caps["supports_parallel_tool_calls"]
+    assert not caps["supports_tools"]
+    assert not caps["supports_preserve_reasoning"]
+    none = CountingCluster(says("x"), card(chat_template=None))
+    assert not any(asked(none, "/props").json()["chat_template_caps"].values())
+
+
+def test_models_are_listed_in_both_shapes() -> None:
+    cluster = CountingCluster(says("x"), card(), card(name="other"))
+    body = asked(cluster, "/models").json()
+    assert [one["name"] for one in body["models"]] == ["tiny", "other"]
+    assert [one["id"] for one in body["data"]] == ["tiny", "other"]
+    assert body["data"][0]["meta"]["n_ctx"] == 512
+
+
+def test_adapters_are_none() -> None:
+    assert asked(tiny(), "/lora-adapters").json() == []
+    assert asked(tiny(), "/lora-adapters", "POST", json=[]).json() == {"success": True}
+    refusal(asked(tiny(), "/lora-adapters", "POST", json={}), 400)
+    refusal(asked(tiny(), "/lora-adapters", "POST", json=[{"id": 0, "scale": 1}]), 501)
+
+
+def test_what_is_switched_off_says_so_without_a_code() -> None:
+    for path in ("/cors-proxy?url=http://x", "/tools"):
+        response = asked(tiny(), path)
+        assert response.status_code == 403
+        error = {"message": "this feature is disabled", "type": "feature_disabled"}
+        assert response.json() == {"error": error}
+
+
+def counter(name: str, value: float) -> Family:
+    return Family(name, "text", "counter", ((f"{name}_total", {}, value),))
+
+
+def test_metrics_have_llama_servers_names_too_summed_over_replicas() -> None:
+    cluster = tiny()
+    cluster.families = (
+        counter("manta_prefix_cache_queries", 30.0),
+        counter("manta_prefix_cache_hits", 10.0),
+        counter("manta_engine_generation_tokens", 7.0),
+        Family("manta_running_requests", "text", "gauge", (("manta_running_requests", {}, 1.0),)),
+    )
+    response = asked(cluster, "/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = response.text.splitlines()
+    assert "llamacpp:prompt_tokens_total 40.0" in lines
+    assert "llamacpp:prompt_tokens_cached_total 20.0" in lines
+    assert "llamacpp:tokens_predicted_total 14.0" in lines
+    assert "llamacpp:requests_processing 2.0" in lines
+    assert "# TYPE llamacpp:prompt_tokens_total counter" in lines
+    assert 'manta_running_requests{replica="1"} 1.0' in lines
+    assert int(response.headers["process-start-time-unix"]) > 1_700_000_000
+
+
+def test_health_and_statistics_are_still_there() -> None:
+    assert asked(tiny(), "/health").json() == {"status": "ok", "model_loaded": True}
+    assert asked(tiny(), "/stats").json()["total_requests"] == 14
+    names = asked(tiny(), "/dynamo/alpha/list-models").json()
+    assert names == {"chat_completion_models": ["tiny"], "completion_models": ["tiny"]}
+
+
+def test_openais_endpoints_are_there_without_v1() -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}]}
+    answer = asked(tiny(), "/chat/completions", "POST", json=body).json()
+    assert answer["choices"][0]["message"]["content"] == "x"
+    counted = asked(tiny(), "/chat/completions/input_tokens", "POST", json=body).json()
+    assert counted["input_tokens"] == answer["usage"]["prompt_tokens"]
+    made = asked(tiny(), "/responses", "POST", json={"input": "Hello"}).json()
+    assert made["status"] == "completed"

@@ -1,0 +1,134 @@
+"""Searches by name and by content: what they find, and that they come to an end."""
+
+from pathlib import Path
+
+import pytest
+
+from deployments.llama.tools import walk
+from tests.llama.tools.serving import called, failed
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    for name in ("a.py", "b.txt", "src/c.py", "src/deep/d.py", ".git/e.py", "node_modules/f.py"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"first\nsecond of {name}\nthird\n")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "s.py").write_text("second secret")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "src" / "link.py").symlink_to(tmp_path / "secret" / "s.py")
+    (folder / "raw.py").write_bytes(b"second\0")
+    return folder
+
+
+def found(folder: Path, **params: object) -> list[str]:
+    answer = called(folder, "file_glob_search", **{"path": ".", **params})
+    names = [entry["path"] for entry in answer["entries"]]
+    assert answer["plain_text_response"] == "\n".join(names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("params", "names"),
+    [
+        ({}, ["a.py", "b.txt", "raw.py", "src/c.py", "src/deep/d.py"]),
+        ({"include": "*.txt"}, ["b.txt"]),
+        ({"include": "d.*"}, ["src/deep/d.py"]),
+        ({"include": "src/*.py"}, ["src/c.py"]),
+        ({"include": "src/**/*.py"}, ["src/c.py", "src/deep/d.py"]),
+        ({"include": "?.py"}, ["a.py", "src/c.py", "src/deep/d.py"]),
+        ({"include": "*.py", "exclude": "src/**"}, ["a.py", "raw.py"]),
+        ({"max_depth": 1}, ["a.py", "b.txt", "raw.py"]),
+        ({"max_depth": 2, "include": "*.py"}, ["a.py", "raw.py", "src/c.py"]),
+        ({"path": "src"}, ["c.py", "deep/d.py"]),
+        ({"type": "dir"}, ["src", "src/deep"]),
+        ({"type": "all", "path": "src"}, ["c.py", "deep", "deep/d.py"]),
+        ({"limit": 1}, ["a.py"]),
+        ({"include": "[ab].py"}, []),
+    ],
+)
+def test_files_are_found_by_globs(
+    folder: Path, params: dict[str, object], names: list[str]
+) -> None:
+    assert found(folder, **params) == names
+
+
+def test_what_was_left_out_is_told(folder: Path) -> None:
+    assert called(folder, "file_glob_search", path=".", limit=1)["truncated"] is True
+    assert called(folder, "file_glob_search", path=".", limit=5)["truncated"] is False
+
+
+def test_a_file_is_no_folder(folder: Path) -> None:
+    failed(folder, "file_glob_search", path="a.py")
+    failed(folder, "file_glob_search", path="none")
+    failed(folder, "file_glob_search", path="link")
+
+
+def lines(folder: Path, **params: object) -> list[str]:
+    answer = called(folder, "grep_search", **{"path": ".", "pattern": "second", **params})
+    return str(answer["plain_text_response"]).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("params", "shown"),
+    [
+        (
+            {"include": "*.py"},
+            [
+                "a.py:2:second of a.py",
+                "src/c.py:2:second of src/c.py",
+                "src/deep/d.py:2:second of src/deep/d.py",
+            ],
+        ),
+        ({"path": "b.txt"}, ["b.txt:2:second of b.txt"]),
+        ({"path": "b.txt", "return_line_numbers": False}, ["b.txt:second of b.txt"]),
+        (
+            {"path": "b.txt", "context_lines": 5},
+            ["b.txt-1-first", "b.txt:2:second of b.txt", "b.txt-3-third", "b.txt-4-"],
+        ),
+        ({"path": "b.txt", "pattern": "^(first|third)$"}, ["b.txt:1:first", "b.txt:3:third"]),
+        ({"path": "b.txt", "pattern": "f.rst", "literal": True}, []),
+        ({"path": "b.txt", "pattern": "FIRST"}, []),
+        ({"path": "b.txt", "pattern": "FIRST", "ignore_case": True}, ["b.txt:1:first"]),
+        ({"exclude": "**/*.py"}, ["b.txt:2:second of b.txt"]),
+    ],
+)
+def test_lines_are_found_by_what_they_hold(
+    folder: Path, params: dict[str, object], shown: list[str]
+) -> None:
+    assert lines(folder, **params) == shown
+
+
+def test_so_many_lines_are_enough(folder: Path) -> None:
+    (folder / "many").write_text("second\n" * 300)
+    answer = called(folder, "grep_search", path="many", pattern="second")
+    assert answer["matches"] == 100
+    assert answer["plain_text_response"].endswith("[only the first 100 matches]")
+
+
+def test_a_pattern_that_is_none_is_told(folder: Path) -> None:
+    assert "regular expression" in failed(folder, "grep_search", path=".", pattern="(")
+
+
+@pytest.mark.parametrize(
+    ("tool", "params"),
+    [
+        ("grep_search", {"pattern": "(a|aa)+$"}),
+        ("file_glob_search", {"include": "*a" * 30 + "c"}),
+    ],
+)
+def test_a_pattern_that_takes_forever_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tool: str, params: dict[str, object]
+) -> None:
+    monkeypatch.setattr(walk, "MOST_SECONDS", 0.05)
+    (folder / ("a" * 200 + "b")).write_text("a" * 200 + "b")
+    assert "took" in failed(folder, tool, path=".", **params)
+
+
+def test_a_folder_with_too_much_in_it_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "MOST_ENTRIES", 3)
+    assert "smaller folder" in failed(folder, "file_glob_search", path=".")

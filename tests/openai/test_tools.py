@@ -1,0 +1,197 @@
+"""Tools in chat: what the model is told, what it is held to, and how its calls come back."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.ingress.engines import says
+from tests.openai.chatting import KNOWS_TOOLS, asked, folded, plain, refused, streamed, whole
+from tests.openai.serving import HELLO
+
+
+def tool(name: str, **parameters: object) -> dict[str, Any]:
+    schema = {"type": "object", "properties": parameters, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+WEATHER = tool("weather", city={"type": "string"})
+CLOCK = tool("clock")
+TOOLS = [WEATHER, CLOCK]
+NAMED = {"type": "function", "function": {"name": "clock"}}
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def call(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+PARIS = call("weather", '{"city": "Paris \u65e5 \\"x\\""}')
+REPLIES = [
+    PARIS,
+    f"{PARIS}\n{call('clock', '{}')}",
+    f"Let me see.\n{PARIS}",
+    call("nothing", "{}"),
+    '<tool_call>\n{"name": "weather", "arg',
+    "<tool_call>",
+    "a < b",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", REPLIES)
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": 2},
+        {"logprobs": True, "top_logprobs": 1, "return_token_ids": True},
+        {"parallel_tool_calls": False, "logprobs": True},
+        {"stop": ["Paris", "see"], "logprobs": True, "return_token_ids": True},
+        {"max_tokens": 9, "return_token_ids": True},
+    ],
+)
+def test_a_stream_with_calls_folds_to_the_unary_answer(
+    text: str, size: int, fields: dict[str, object]
+) -> None:
+    script = says(text, PARIS, size=size)
+    body = whole(script, tools=TOOLS, **fields)
+    chunks = streamed(script, tools=TOOLS, **fields, stream_options={"include_usage": True})
+    assert folded(chunks) == plain(body)
+    assert chunks[-1]["usage"] == body["usage"]
+
+
+def test_calls_alone_leave_the_content_null() -> None:
+    [choice] = whole(says(REPLIES[1]), tools=TOOLS)["choices"]
+    message = choice["message"]
+    assert (message["content"], choice["finish_reason"]) == (None, "tool_calls")
+    names = [one["function"]["name"] for one in message["tool_calls"]]
+    assert names == ["weather", "clock"]
+    assert len({one["id"] for one in message["tool_calls"]}) == 2
+    arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
+    assert arguments == {"city": 'Paris \u65e5 "x"'}
+
+
+def test_a_call_begins_with_its_name_and_goes_on_with_its_arguments() -> None:
+    chunks = streamed(says(PARIS), tools=TOOLS)
+    deltas = [part["delta"] for chunk in chunks for part in chunk["choices"]]
+    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    assert calls[0]["function"] == {"name": "weather", "arguments": ""}
+    assert (calls[0]["index"], calls[0]["type"]) == (0, "function")
+    assert all(one.keys() == {"index", "function"} for one in calls[1:])
+    assert len(calls) > 3, "the arguments come as they are made"
+
+
+def test_a_call_that_was_cut_is_not_finished() -> None:
+    [choice] = whole(says(PARIS), tools=TOOLS, max_tokens=30)["choices"]
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["tool_calls"]
+
+
+def test_what_is_no_call_of_a_known_tool_is_content() -> None:
+    [choice] = plain(whole(says(REPLIES[3]), tools=TOOLS))
+    assert choice["message"]["content"] == REPLIES[3]
+    assert choice["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("off", [{"tools": TOOLS, "tool_choice": "none"}, {"tools": []}, {}])
+def test_without_tools_nothing_is_a_call(off: dict[str, object]) -> None:
+    [choice] = plain(whole(says(PARIS), **off))
+    assert choice["message"]["content"] == PARIS
+    [request] = asked(off, chat_template=KNOWS_TOOLS + "{{ tools | length if tools }}")
+    [without] = asked({}, chat_template=KNOWS_TOOLS)
+    assert (request.prompt_ids, request.grammar) == (without.prompt_ids, "")
+
+
+def test_one_call_is_all_that_a_request_without_parallel_calls_gets() -> None:
+    [choice] = plain(whole(says(REPLIES[1]), tools=TOOLS, parallel_tool_calls=False))
+    assert [one["name"] for one in choice["message"]["tool_calls"]] == ["weather"]
+
+
+def grammar(**fields: object) -> str:
+    [request] = asked({"tools": TOOLS, **fields})
+    return request.grammar
+
+
+def test_the_model_is_free_unless_it_must_call() -> None:
+    assert grammar() == grammar(tool_choice="auto") == ""
+    required = grammar(tool_choice="required")
+    assert "weather" in required
+    assert "clock" in required
+
+
+@pytest.mark.parametrize("choice", [NAMED, allowed("required", "clock")])
+def test_a_named_tool_is_the_only_one_that_can_be_called(choice: object) -> None:
+    held = grammar(tool_choice=choice)
+    assert "clock" in held
+    assert "weather" not in held
+
+
+def test_a_required_call_is_one_alone_when_there_are_no_parallel_ones() -> None:
+    many = grammar(tool_choice="required")
+    assert many != grammar(tool_choice="required", parallel_tool_calls=False)
+    named = grammar(tool_choice=NAMED)
+    assert named == grammar(tool_choice=NAMED, parallel_tool_calls=False)
+
+
+def test_tools_that_are_not_allowed_are_not_called() -> None:
+    fields = {"tools": TOOLS, "tool_choice": allowed("auto", "clock")}
+    [choice] = plain(whole(says(PARIS), **fields))
+    assert choice["message"]["content"] == PARIS
+    [choice] = plain(whole(says(call("clock", "{}")), **fields))
+    assert choice["finish_reason"] == "tool_calls"
+
+
+def test_an_answer_in_a_form_may_be_a_call_as_well() -> None:
+    held = grammar(response_format={"type": "json_object"})
+    assert "weather" in held
+    assert '"type": "object"' in held
+
+
+def test_results_come_back_with_what_called_for_them() -> None:
+    message = whole(says(PARIS), tools=TOOLS)["choices"][0]["message"]
+    answer = {"role": "tool", "content": "12 degrees"}
+    for one in message["tool_calls"]:
+        one["index"] = 0  # as clients that gather a stream leave it
+        answer["tool_call_id"] = one["id"]
+    [request] = asked({"tools": TOOLS, "messages": [*HELLO["messages"], message, answer]})
+    assert request.prompt_ids
+
+
+def tools_with(**function: object) -> dict[str, object]:
+    return {"tools": [{"type": "function", "function": {"name": "f", **function}}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0]"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [CLOCK, WEATHER, CLOCK]}, "tools[2].function.name"),
+        ({"tools": [CLOCK] * 513}, "tools"),
+        ({"tools": "x"}, "tools"),
+        (tools_with(name="a b"), "tools[0].function.name"),
+        (tools_with(name="x" * 65), "tools[0].function.name"),
+        (tools_with(name=""), "tools[0].function.name"),
+        (tools_with(parameters=[]), "tools[0].function.parameters"),
+        (tools_with(parameters={"type": "string"}), "tools[0].function.parameters"),
+        (tools_with(strict="yes"), "tools[0].function.strict"),
+        (tools_with(foo=1), "tools[0].function.foo"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": NAMED}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": NAMED}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": allowed("auto", "clock")}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "custom"}}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function"}}, "tool_choice.function"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ],
+)
+def test_a_wrong_tool_or_choice_is_named(fields: dict[str, object], param: str) -> None:
+    assert refused(**fields)["param"] == param

@@ -1,0 +1,34 @@
+"""Transcripts of Granite 3."""
+
+from tests.text.dialects.tables import hermes
+from tests.text.dialects.transcripts import PARIS, Calls, Table, Transcript, json_call, thoughts
+
+
+def write(calls: Calls) -> str:
+    return f"<|tool_call|>[{', '.join(json_call(*call) for call in calls)}]"
+
+
+ROWS = [
+    Transcript(
+        label="thoughts in words",
+        text="Here is my thought process:\n\nHm.\n\nHere is my response:\n\nYes.",
+        thought="Hm.",
+        content="Yes.",
+    ),
+    Transcript(
+        label="the form of Granite 4",
+        text=hermes.write([("get_weather", PARIS)]),
+        calls=(("get_weather", PARIS),),
+    ),
+    *(
+        Transcript(label=f"malformed {text}", text=text, content=text)
+        for text in ["<|tool_call|>", "<|tool_call|>[]", "<|tool_call|>[1]", "Here is my thought"]
+    ),
+]
+TABLE = Table(
+    dialect="granite",
+    template="{{ '<|start_of_role|>system<|end_of_role|>' }}write <|tool_call|> followed by a JSON"
+    " list of tools",
+    write=write,
+    rows=[*thoughts("<think>", "</think>", write), *ROWS],
+)

@@ -1,0 +1,99 @@
+"""What a reply costs grows with its length, and no more is held of it than may be needed."""
+
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import pytest
+
+from deployments.text.dialects.dialect import Listening
+from deployments.text.dialects.registry import DIALECTS
+from deployments.text.reply import CallStart, ReplyParser
+from tests.text.dialects.transcripts import TOOLS
+
+LONG = 30_000
+HELD = 64  # characters; no mark is longer
+
+# Texts that a parser could lose itself in, made of as many characters as asked for.
+REPEATED = {
+    "letters": "words of text ",
+    "newlines": "\n",
+    "spaces": " ",
+    "openings": "<tool_call>",
+    "openings and newlines": "\n\n<tool_call>\n",
+    "half an opening": "<tool_cal",
+    "objects": '<tool_call>{"arguments": {"a": ',
+    "names": '<tool_call>{"name": "get_wea',
+    "lists": '<tool_call>[{"name": ',
+    "strings": '<tool_call>{"type": "',
+    "functions": "<tool_call><function=get_weather",
+    "keys": "<arg_key>",
+    "thoughts": "<think>",
+    "headers": "<|channel|>commentary to=functions.ping ",
+    "messages": "<|start|>assistant<|channel|>analysis<|message|>a",
+    "sections": "<|tool_calls_section_begin|><|tool_call_begin|>functions.ping",
+    "brackets": "[ping(",
+    "mistral": "[TOOL_CALLS]ping[CALL_ID]",
+}
+
+
+def calls_made(parser: ReplyParser, cuts: Sequence[str]) -> int:
+    """How many Python functions run while a text is heard."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        for cut in cuts:
+            parser.push(cut)
+        parser.finish()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("single", [True, False], ids=["character by character", "at once"])
+def test_twice_the_text_costs_twice_as_much(name: str, single: bool) -> None:
+    listening = Listening(tools=TOOLS)
+    for label, part in REPEATED.items():
+        costs = []
+        for length in (600, 1_200):
+            text = (part * length)[:length]
+            parser = DIALECTS[name].parser(listening)
+            costs.append(calls_made(parser, list(text) if single else [text]))
+        assert costs[1] < 2.2 * costs[0] + 200, label
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_of_long_text_only_what_may_be_a_mark_is_held(name: str) -> None:
+    parser, out = DIALECTS[name].parser(Listening(tools=TOOLS)), 0
+    for at in range(LONG):
+        out += said(parser, "a < b "[at % 6])
+        assert at + 1 - out <= HELD
+
+
+def said(parser: ReplyParser, text: str) -> int:
+    return sum(len(piece.text) for piece in parser.push(text) if not isinstance(piece, CallStart))
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm", "gemma", "pythonic", "mistral"])
+def test_of_long_arguments_little_is_held(name: str) -> None:
+    heads = {
+        "hermes": '<tool_call>{"name": "search", "arguments": {"query": "',
+        "qwen3_coder": "<tool_call><function=search><parameter=query>",
+        "glm": "<tool_call>search\n<arg_key>query</arg_key><arg_value>",
+        "gemma": "<start_function_call>call:search{query:<escape>",
+        "pythonic": "[search(query='",
+        "mistral": '[TOOL_CALLS]search[ARGS]{"query": "',
+    }
+    parser = DIALECTS[name].parser(Listening(tools=TOOLS))
+    parser.push(heads[name])
+    out = 0
+    for at in range(LONG):
+        out += said(parser, "a < b "[at % 6])
+        assert at + 1 - out <= HELD

@@ -1,0 +1,32 @@
+"""Pieces fold to one reply."""
+
+from deployments.text.reply import (
+    Call,
+    CallArguments,
+    CallStart,
+    Content,
+    Piece,
+    Reply,
+    Thought,
+    fold_reply,
+)
+
+
+def test_pieces_of_a_kind_join_and_arguments_go_to_their_call() -> None:
+    pieces: list[Piece] = [
+        Thought("a"),
+        Content("b"),
+        CallStart(0, "x", "f"),
+        CallArguments(0, "{"),
+        CallStart(1, "y", "g"),
+        CallArguments(1, "[]"),
+        CallArguments(0, "}"),
+        Thought("c"),
+        Content("d"),
+    ]
+    calls = (Call("x", "f", "{}"), Call("y", "g", "[]"))
+    assert fold_reply(pieces) == Reply(content="bd", thought="ac", calls=calls)
+
+
+def test_nothing_folds_to_an_empty_reply() -> None:
+    assert fold_reply([]) == Reply(content="", thought="", calls=())
