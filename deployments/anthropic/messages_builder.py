@@ -100,7 +100,14 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         self, content: object, reason: str | None, sequence: str | None, usage: object
     ) -> object:
         ending = {"stop_reason": reason, "stop_sequence": sequence}
-        return {**self._head, "content": content, **ending, **NOT_OURS, "usage": usage}
+        return {
+            **self._head,
+            "content": content,
+            **ending,
+            **NOT_OURS,
+            "diagnostics": None,
+            "usage": usage,
+        }
 
     def _told(self, delta: TextDelta) -> Sequence[Piece]:
         return delta.pieces if self._request.parallel_calls else one_call(delta.pieces)

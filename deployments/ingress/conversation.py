@@ -151,10 +151,7 @@ def _thinks(dialect: Dialect, card: ModelCard) -> bool:
 
 def _kept(dialect: Dialect, listening: Listening, tokenizer: TextTokenizer) -> frozenset[int]:
     """Special tokens that the parser must see."""
-    marks = dialect.marks if listening.tools else ()
-    if listening.split_thoughts:
-        marks = (*marks, *(dialect.thought_marks or ()))
-    ids = (tokenizer.special_id(mark) for mark in marks)
+    ids = (tokenizer.special_id(mark) for mark in dialect.kept_marks(listening))
     return frozenset(token_id for token_id in ids if token_id is not None)
 
 
@@ -198,8 +195,8 @@ def _grammar(
     main = "start: " + _thought(dialect, listening, thinks)
     main += "(" + " | ".join(f"@{part['name']}" for part in parts) + ")\n"
     if thinks and dialect.thought_marks is not None:
-        start, end = dialect.thought_marks
-        main += _thought_rules(mark(start), mark(end), is_token=mark(end).startswith("<["))
+        start, end = (dialect.written(text, mark) for text in dialect.thought_marks)
+        main += _thought_rules(start, end, is_token=end.startswith("<["))
     return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
 

@@ -61,17 +61,18 @@ class Reply:
 
 
 def fold_reply(pieces: Iterable[Piece]) -> Reply:
-    content, thought = "", ""
-    calls: list[Call] = []
+    content: list[str] = []
+    thought: list[str] = []
+    calls: list[tuple[CallStart, list[str]]] = []
     for piece in pieces:
         match piece:
             case Content(text):
-                content += text
+                content.append(text)
             case Thought(text):
-                thought += text
-            case CallStart(_, call_id, name):
-                calls.append(Call(call_id, name, ""))
+                thought.append(text)
+            case CallStart():
+                calls.append((piece, []))
             case CallArguments(index, text):
-                call = calls[index]
-                calls[index] = Call(call.id, call.name, call.arguments + text)
-    return Reply(content, thought, tuple(calls))
+                calls[index][1].append(text)
+    made = tuple(Call(start.id, start.name, "".join(texts)) for start, texts in calls)
+    return Reply("".join(content), "".join(thought), made)

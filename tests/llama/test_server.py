@@ -7,7 +7,8 @@ import httpx
 
 from deployments.ingress.metrics import Family
 from tests.ingress.engines import says
-from tests.llama.serving import STATS, CountingCluster, refusal, send
+from tests.llama.serving import STATS, CountingCluster, events_of, refusal, send, served
+from tests.openai.serving import http
 from tests.text.cards import CHAT_TEMPLATE, card
 
 
@@ -119,3 +120,27 @@ def test_openais_endpoints_are_there_without_v1() -> None:
     assert counted["input_tokens"] == answer["usage"]["prompt_tokens"]
     made = asked(tiny(), "/responses", "POST", json={"input": "Hello"}).json()
     assert made["status"] == "completed"
+
+
+def test_a_native_stream_is_found_again_by_its_conversation() -> None:
+    async def asks() -> tuple[httpx.Response, httpx.Response, httpx.Response]:
+        async with http(served(tiny())) as client:
+            headers, body = {"x-conversation-id": "c1"}, {"prompt": "a", "stream": True}
+            return (
+                await client.post("/completion", json=body, headers=headers),
+                await client.get("/stream?conv_id=c1"),
+                await client.get("/v1/stream?conv_id=c1&from=5"),
+            )
+
+    streamed, again, rest = asyncio.run(asks())
+    assert events_of(streamed.text)[-1]["stop"] is True
+    assert again.content == streamed.content
+    assert rest.content == streamed.content[5:]
+
+
+def test_every_endpoint_is_documented_with_its_schema() -> None:
+    document = asked(tiny(), "/openapi.json").json()
+    body = document["paths"]["/completion"]["post"]["requestBody"]["content"]["application/json"]
+    name = body["schema"]["$ref"].rpartition("/")[2]
+    assert "dry_sequence_breakers" in document["components"]["schemas"][name]["properties"]
+    assert {"/infill", "/tokenize", "/props", "/slots", "/health"} <= set(document["paths"])

@@ -1,19 +1,19 @@
 """Tools that look for files by name and for lines by what they hold."""
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Literal
 
-import regex  # type: ignore[import-untyped]  # transformers brings it
 from pydantic import Field
 
 from deployments.llama.tools.folder import Path, ToolError, read_at
+from deployments.llama.tools.patterns import glob, regular_expression
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
-from deployments.llama.tools.walk import Entry, Patience, Pattern, walk
+from deployments.llama.tools.walk import Entry, Patience, walk
 
 MOST_FOUND = 100
 MOST_BYTES = 4 << 20  # of a file that is searched
+MOST_SEARCHED = 10_000  # characters of a line
 LONGEST_LINE = 500  # characters shown
 LONGEST_PATTERN = 1000
 
@@ -96,12 +96,10 @@ class Finder:
 
     def __init__(self, params: GrepSearch, patience: Patience) -> None:
         self._params = params
-        text = regex.escape(params.pattern) if params.literal else params.pattern
-        flags = regex.IGNORECASE if params.ignore_case else 0
-        try:
-            self._finds = partial(patience.finds, regex.compile(text, flags))
-        except regex.error as failure:
-            raise ToolError(f"not a regular expression: {failure}") from failure
+        pattern = regular_expression(
+            params.pattern, literal=params.literal, ignore_case=params.ignore_case
+        )
+        self._finds = partial(patience.finds, pattern)
         self.found = 0
 
     def lines(self, name: str, content: bytes) -> list[str]:
@@ -109,7 +107,7 @@ class Finder:
         if b"\0" in content:
             return []
         lines = content.decode("utf-8", "replace").split("\n")
-        hits = [place for place, line in enumerate(lines) if self._finds(line)]
+        hits = [place for place, line in enumerate(lines) if self._finds(line[:MOST_SEARCHED])]
         hits = hits[: MOST_FOUND - self.found]
         self.found += len(hits)
         around = self._params.context_lines
@@ -128,7 +126,7 @@ class Finder:
 
 
 class Globs:
-    """`*` and `?` stop at a slash, `**` does not; a glob without a slash is for the last name."""
+    """Whether a path is one of those that are asked for."""
 
     def __init__(self, include: str, exclude: str | None, patience: Patience) -> None:
         self._included = partial(patience.finds, glob(include))
@@ -141,15 +139,6 @@ class Globs:
         return self._included(written)
 
 
-def glob(pattern: str) -> Pattern:
-    tokens = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    meanings = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    body = "".join(meanings.get(token, re.escape(token)) for token in tokens)
-    anywhere = "" if "/" in pattern or pattern.startswith("**") else "(?:[^/]+/)*"
-    compiled: Pattern = regex.compile(rf"\A{anywhere}{body}\Z", regex.DOTALL)
-    return compiled
-
-
 FILE_GLOB_SEARCH = Tool(
     name="file_glob_search",
     display_name="Search files",
@@ -160,7 +149,8 @@ FILE_GLOB_SEARCH = Tool(
 GREP_SEARCH = Tool(
     name="grep_search",
     display_name="Search in files",
-    description="Find lines of text files that match a regular expression",
+    description="Find lines of text files that match a regular expression; of long lines only the "
+    f"first {MOST_SEARCHED} characters are searched",
     params=GrepSearch,
     call=grep_search,
 )

@@ -5,21 +5,15 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from deployments.llama.tools.folder import Folder, Path, ToolError, told
+from deployments.llama.tools.patterns import Pattern
 
 JUNK = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
 )
 MOST_ENTRIES = 100_000
 MOST_SECONDS = 15.0
-
-
-class Pattern(Protocol):
-    """A compiled pattern of the package `regex`, which can stop in the middle of a search."""
-
-    def search(self, string: str, *, timeout: float, concurrent: bool) -> object: ...
 
 
 class Patience:

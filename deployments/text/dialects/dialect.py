@@ -1,5 +1,6 @@
 """What a dialect says of itself: how a family of models writes thoughts and calls of tools."""
 
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +59,16 @@ class Dialect(ABC):
 
         Whatever it matches, this dialect's parser reads as calls whose arguments fit the schemas.
         """
+
+    def kept_marks(self, listening: Listening) -> tuple[str, ...]:
+        """The marks that must stay in the text for its parser to hear what it should."""
+        return self.marks if listening.tools else self.thought_marks or ()
+
+    def written(self, text: str, mark: Mark) -> str:
+        """Lark of a text that is made of marks and what stands between them."""
+        known = sorted(self.marks, key=len, reverse=True)
+        parts = re.split(f"({'|'.join(map(re.escape, known))})", text) if known else [text]
+        return " ".join(mark(part) for part in parts if part)
 
     def opens_thought(self, prompt: str) -> bool:
         """Whether the reply to a rendered prompt begins inside of a thought."""

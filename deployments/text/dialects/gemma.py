@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Listening, Mark, Tool
 from deployments.text.dialects.family import Family, Form
 from deployments.text.dialects.grammars import (
     arguments_rule,
@@ -81,7 +81,11 @@ class FunctionGemma(Family):
 class Gemma4(FunctionGemma):
     name = "gemma4"
     opening, closing, quote = "<|tool_call>", "<tool_call|>", '<|"|>'
-    thought_marks = ("<|channel>thought", "<channel|>")
-    marks = (opening, closing, quote, "<|channel>", "<channel|>")
+    thought, thought_end = "<|channel>", "<channel|>"
+    thought_marks = (f"{thought}thought", thought_end)
+    marks = (opening, closing, quote, thought, thought_end)
     signs = (opening,)
     openings = ((opening, notated_call(quote, closing)),)
+
+    def kept_marks(self, listening: Listening) -> tuple[str, ...]:
+        return self.marks if listening.tools else (self.thought, self.thought_end)

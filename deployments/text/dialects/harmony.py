@@ -39,6 +39,10 @@ class Harmony(Dialect):
         reading = Reading({tool.name: tool for tool in listening.tools}, self.call_id)
         return ScriptedParser(reading, Messages(listening).read)
 
+    def kept_marks(self, listening: Listening) -> tuple[str, ...]:
+        """All: without them headers would run into the text."""
+        return self.marks
+
     def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         """One call: the token behind its arguments ends the model's turn."""
 

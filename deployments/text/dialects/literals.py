@@ -6,6 +6,7 @@ single quotes, control characters and unknown escapes in strings, commas before 
 
 import json
 import re
+import sys
 from collections.abc import Callable
 
 from deployments.text.dialects.machine import NoCall, Sink, Source, Steps, marks
@@ -17,6 +18,7 @@ WORD = re.compile(r"[-+.\w]+", re.ASCII)
 BEGUN_WORD = re.compile(r"t|tr|tru|f|fa|fal|fals|n|nu|nul|-|" + JSON_WORD.pattern, re.ASCII)
 BARE_KEY = re.compile(r"[-.$\w]+")
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}
 HEX = re.compile(r"[0-9a-fA-F]+")
 SPACE = re.compile(r"[ \t\r\n]+")
 QUOTES = ('"', "'")
@@ -170,18 +172,24 @@ def _escape(source: Source) -> Steps[str]:
     escaped = yield from source.read()
     if not escaped:
         raise NoCall
-    if escaped in "ux":
-        length = 4 if escaped == "u" else 2
+    if escaped in HEX_LENGTHS:
+        length = HEX_LENGTHS[escaped]
         digits = yield from source.ahead(HEX, length)
         if source.short:
             raise NoCall
-        if len(digits) == length:
-            return "\\u" + source.take(digits).rjust(4, "0")
+        if len(digits) == length and int(digits, 16) <= sys.maxunicode:
+            return _code(source.take(digits))
     elif escaped in '"\\/bfnrt':
         return "\\" + escaped
     elif escaped == "'":
         return escaped
     return "\\\\" + inside_string(escaped)
+
+
+def _code(digits: str) -> str:
+    if len(digits) <= 4:
+        return "\\u" + digits.rjust(4, "0")
+    return json.dumps(chr(int(digits, 16)))[1:-1]
 
 
 def _bounded(parts: list[str], limit: int) -> Sink:

@@ -74,7 +74,7 @@ const told = {
     await failure(openai.chat.completions.create({ ...chat, model: "nobody" })),
     await failure(openai.chat.completions.create({ ...chat, temperature: 9 })),
     await failure(anthropic.messages.create({ ...message, model: "nobody" })),
-    await failure(anthropic.messages.create({ ...message, max_tokens: 0 })),
+    await failure(anthropic.messages.create({ ...message, temperature: 9 })),
   ],
 };
 console.log(JSON.stringify(told));

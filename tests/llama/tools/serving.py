@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
 from tests.ingress.engines import says
@@ -15,10 +16,16 @@ from tests.text.cards import card
 
 
 def asked(
-    folder: Path, method: str, *, base: str = "http://localhost:8000", **request: Any
+    folder: Path,
+    method: str,
+    *,
+    base: str = "http://localhost:8000",
+    cors_origins: tuple[str, ...] = (),
+    **request: Any,
 ) -> httpx.Response:
-    settings = ToolSettings(folder=str(folder), hosts=("manta.example",))
-    served = app(CountingCluster(says("x"), card()), Metrics(), tools=settings)
+    tools = ToolSettings(folder=str(folder), hosts=("manta.example",))
+    settings = IngressSettings(cors_origins=cors_origins)
+    served = app(CountingCluster(says("x"), card()), Metrics(), settings, tools)
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(served)

@@ -85,6 +85,15 @@ def test_pages_of_elsewhere_and_borrowed_names_are_not(
     assert not list(tmp_path.iterdir())
 
 
+def test_pages_that_may_ask_for_the_rest_may_not_use_the_tools(tmp_path: Path) -> None:
+    body = {"tool": "write_file", "params": {"path": "a", "content": "x"}}
+    headers = {"origin": "http://page.example"}
+    for origins in (("*",), ("http://page.example",)):
+        response = asked(tmp_path, "POST", cors_origins=origins, headers=headers, json=body)
+        refusal(response, 403)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_form_of_a_page_is_no_call(tmp_path: Path) -> None:
     content = b'{"tool": "get_info", "params": {}}'
     refusal(asked(tmp_path, "POST", content=content, headers={"content-type": "text/plain"}), 415)

@@ -108,23 +108,47 @@ def test_so_many_lines_are_enough(folder: Path) -> None:
     assert answer["plain_text_response"].endswith("[only the first 100 matches]")
 
 
-def test_a_pattern_that_is_none_is_told(folder: Path) -> None:
-    assert "regular expression" in failed(folder, "grep_search", path=".", pattern="(")
+@pytest.mark.parametrize("pattern", ["(", "(?R)?a", "(?>a)", "[", "(" * 900])
+def test_a_pattern_that_is_none_is_told(folder: Path, pattern: str) -> None:
+    assert "regular expression" in failed(folder, "grep_search", path=".", pattern=pattern)
 
 
 @pytest.mark.parametrize(
-    ("tool", "params"),
+    "pattern", ["((a{1000}){1000}){1000}", "(a{60000}){60000}", "a{1001}", "a{99999999999999}"]
+)
+def test_a_pattern_that_takes_all_memory_is_not_tried(folder: Path, pattern: str) -> None:
+    assert "counts" in failed(folder, "grep_search", path=".", pattern=pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
     [
-        ("grep_search", {"pattern": "(a|aa)+$"}),
-        ("file_glob_search", {"include": "*a" * 30 + "c"}),
+        (r"f\(\) {$", "f() {"),
+        (r"\{e<=9}", "{e<=9}"),
+        ("x{e}", "x{e}"),
+        (r"\\{e<=1}", r"\{e<=1}"),
+        (r"[{]\p{Lu}", "{A"),
+        ("a{2,3}b", "aab"),
+        ("(?i)HELLO(?= w)", "hello world"),
+        ("(?P<x>a)(?:b)", "ab"),
     ],
 )
+def test_braces_count_or_stand_for_themselves(folder: Path, pattern: str, line: str) -> None:
+    (folder / "one").write_text(f"nothing\n{line}\n")
+    assert lines(folder, path="one", pattern=pattern) == [f"one:2:{line}"]
+
+
 def test_a_pattern_that_takes_forever_is_given_up(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tool: str, params: dict[str, object]
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(walk, "MOST_SECONDS", 0.05)
-    (folder / ("a" * 200 + "b")).write_text("a" * 200 + "b")
-    assert "took" in failed(folder, tool, path=".", **params)
+    (folder / "long").write_text("a" * 200 + "b")
+    assert "took" in failed(folder, "grep_search", path="long", pattern="(a|aa)+$")
+
+
+def test_a_glob_of_many_stars_comes_to_an_end(folder: Path) -> None:
+    (folder / ("a" * 200 + "b")).write_text("")
+    assert found(folder, include="*a" * 30 + "*b?") == []
 
 
 def test_a_folder_with_too_much_in_it_is_given_up(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from deployments.text.dialects.dialect import Listening, Tool
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 
 TEMPLATES = {
@@ -67,3 +68,24 @@ def test_mistrals_ids_are_as_its_templates_want_them() -> None:
 
 def test_kimis_ids_hold_the_name_and_the_place() -> None:
     assert DIALECTS["kimi"].call_id(2, "get_weather") == "functions.get_weather:2"
+
+
+@pytest.mark.parametrize("dialect_name", DIALECTS)
+def test_marks_are_kept_for_calls_and_for_thoughts(dialect_name: str) -> None:
+    dialect = DIALECTS[dialect_name]
+    assert dialect.kept_marks(Listening(tools=(Tool("f"),))) == dialect.marks
+    kept = dialect.kept_marks(Listening())
+    assert set(kept) <= set(dialect.marks)
+    assert all(any(mark in thought for mark in kept) for thought in dialect.thought_marks or ())
+
+
+def test_a_mark_made_of_several_is_written_as_each_of_them() -> None:
+    specials = {"<|channel|>": 5, "<|message|>": 8}
+
+    def mark(text: str) -> str:
+        return f"<[{specials[text]}]>" if text in specials else f'"{text}"'
+
+    harmony = DIALECTS["harmony"]
+    assert harmony.thought_marks is not None
+    assert harmony.written(harmony.thought_marks[0], mark) == '<[5]> "analysis" <[8]>'
+    assert DIALECTS["hermes"].written("<think>", mark) == '"<think>"'

@@ -1,0 +1,62 @@
+"""Patterns of strangers, compiled so that a search can be stopped and takes little memory.
+
+The package `regex` can stop in the middle, which `re` can't. What it adds to the language is left
+out, because some of that takes memory without end, and so do large counts.
+"""
+
+import re
+from collections.abc import Iterable
+from math import prod
+from typing import Protocol
+
+import regex  # type: ignore[import-untyped]  # transformers brings it
+
+from deployments.llama.tools.folder import ToolError
+
+MOST_COUNTED = 1000  # all counts of a pattern, multiplied
+TOKEN = re.compile(
+    r"\\[pPN]\{[^}]*\}|\\.|\{\d*,?\d*\}|\(\?(?:[:=!]|<[=!]|P?<\w+>|[ims]+\))?|.", re.S
+)
+
+
+class Pattern(Protocol):
+    def search(self, string: str, *, timeout: float, concurrent: bool) -> object: ...
+
+
+def regular_expression(text: str, *, literal: bool = False, ignore_case: bool = False) -> Pattern:
+    """Raises ToolError."""
+    tokens = TOKEN.findall(re.escape(text) if literal else text)
+    _check(tokens)
+    body = "".join(rf"\{token}" if token == "{" else token for token in tokens)
+    return _compiled(body, regex.IGNORECASE if ignore_case else 0)
+
+
+def glob(text: str) -> Pattern:
+    """Of paths with slashes: `*` and `?` stop at them, `**` does not.
+
+    A glob without a slash is for the last name.
+    """
+    tokens = re.split(r"(\*\*/|\*\*|\*|\?)", text)
+    meanings = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(meanings.get(token, re.escape(token)) for token in tokens)
+    anywhere = "" if "/" in text or text.startswith("**") else "(?:[^/]+/)*"
+    return _compiled(rf"\A{anywhere}{body}\Z", regex.DOTALL)
+
+
+def _check(tokens: Iterable[str]) -> None:
+    counts = []
+    for token in tokens:
+        if token == "(?":
+            raise ToolError("not a regular expression of the kind that is supported: `(?`")
+        if token.startswith("{") and len(token) > 1:
+            counts.append(max((int(n[:6]) for n in re.findall(r"\d+", token)), default=1))
+    if prod(max(count, 1) for count in counts) > MOST_COUNTED:
+        raise ToolError(f"the counts of the pattern are more than {MOST_COUNTED}, multiplied")
+
+
+def _compiled(text: str, flags: int) -> Pattern:
+    try:
+        compiled: Pattern = regex.compile(text, flags)
+    except (regex.error, RecursionError, ValueError) as failure:
+        raise ToolError(f"not a regular expression: {failure}") from failure
+    return compiled
