@@ -9,6 +9,8 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.openapi import Documentation
 from deployments.ingress.service import Operation, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.ingress.stream_routes import stream_routes
+from deployments.ingress.streams import Streams
 from deployments.openai.chat_builder import OpenAIResponseBuilder
 from deployments.openai.chat_schema import ChatRequest, parse_chat
 from deployments.openai.completions_builder import CompletionsResponseBuilder
@@ -38,11 +40,13 @@ DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
 
 
 def routes(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
-    service = Service(engine=engine, metrics=metrics, settings=settings)
+    streams = Streams()
+    service = Service(engine=engine, metrics=metrics, settings=settings, streams=streams)
     return [
         service.route(CHAT),
         service.route(COMPLETIONS),
         *responses_routes(service),
+        *stream_routes(streams, settings.body_limit),
         *model_routes(engine),
     ]
 

@@ -1,0 +1,27 @@
+"""Everything that can be wrong with a request, through a real `serve run`: refused, and alive."""
+
+import httpx
+import pytest
+
+from tests.e2e.server import Server
+from tests.malformed import ENDPOINTS, cases, message_of
+
+PROTOCOLS = sorted({endpoint.protocol for endpoint in ENDPOINTS})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_each_is_refused_in_form_and_the_server_lives(server: Server, protocol: str) -> None:
+    asked = [case for case in cases() if case.protocol == protocol]
+    assert len(asked) >= 120
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        for case in asked:
+            answer = client.request(
+                case.method, case.path, content=case.body, headers=dict(case.headers)
+            )
+            assert answer.status_code == case.status, f"{case}: {answer.text}"
+            assert case.told in message_of(protocol, case.status, answer.json()), str(case)
+        for endpoint in (endpoint for endpoint in ENDPOINTS if endpoint.protocol == protocol):
+            answer = client.post(endpoint.path, json=endpoint.right)
+            # Infilling takes a model with marks for it.
+            assert answer.status_code in (200, 501), f"{endpoint.path}: {answer.text}"
+    assert server.is_ready()
