@@ -112,7 +112,7 @@ def test_two_requests_at_once_hold_a_shared_prefix_once(server: Server) -> None:
                 return await client.completions.create(
                     model="tiny",
                     prompt=prefix + tail,
-                    max_tokens=200,
+                    max_tokens=450,
                     temperature=0,
                     stream=True,
                     stream_options={"include_usage": True},

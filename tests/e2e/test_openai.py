@@ -89,7 +89,7 @@ def test_the_models_are_listed_and_found(client: openai.OpenAI) -> None:
         ({"messages": MESSAGES, "max_tokens": "many"}, 400, "max_tokens"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "user", "content": "a" * 3000}]}, 400, "messages"),
-        ({"messages": MESSAGES, "tools": [{"type": "function"}]}, 400, "tools"),
+        ({"messages": MESSAGES, "tools": [{"type": "function"}]}, 400, "tools[0].function"),
         ({"messages": MESSAGES, "colour": "red"}, 400, "colour"),
     ],
 )
