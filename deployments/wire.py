@@ -124,7 +124,8 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingBudget:
-    """After `tokens` tokens of thought, `end_ids` follow whatever the model would have said.
+    """After `tokens` tokens of thought, `end_ids` follow whatever the model would have said, or as
+    soon as the grammar lets them.
 
     A thought is what stands between `start_ids` and `end_ids`; `open` says that the prompt has
     begun one.
@@ -165,7 +166,9 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Log-probabilities of the model's own distribution, before penalties and temperature."""
+    """Log-probabilities of the model's own distribution, before penalties and temperature, unless
+    `sampled_logprobs` asked for those of the distribution drawn from.
+    """
 
     token_id: int
     logprob: float

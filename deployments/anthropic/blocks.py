@@ -2,7 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
+
+from deployments.ingress.schema import Items, Strict
 
 ONLY_ITS_MAKER = "is of type redacted_thinking, which nobody but its maker can read"
 OTHER_BLOCKS = (
@@ -31,12 +33,6 @@ def _readable(block: object) -> object:
     if kind == "redacted_thinking":
         raise ValueError(ONLY_ITS_MAKER)
     return block
-
-
-class Strict(BaseModel):
-    """No coercion and no unknown field; null stands for a field that is not there."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class CacheControl(Strict):
@@ -78,7 +74,7 @@ class ToolUseBlock(Block):
 class ToolResultBlock(Block):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | list[Annotated[TextBlock, BeforeValidator(_readable)]] | None = None
+    content: str | Items[Annotated[TextBlock, BeforeValidator(_readable)]] | None = None
     is_error: bool | None = None
     toolset_name: None = None
 
@@ -96,19 +92,19 @@ AssistantBlock = Annotated[
 
 class UserMessage(Strict):
     role: Literal["user"]
-    content: str | Annotated[list[UserBlock], Field(min_length=1)]
+    content: str | Annotated[Items[UserBlock], Field(min_length=1)]
 
 
 class AssistantMessage(Strict):
     """An answer may have been empty, so its list may be."""
 
     role: Literal["assistant"]
-    content: str | list[AssistantBlock]
+    content: str | Items[AssistantBlock]
 
 
 class SystemMessage(Strict):
     role: Literal["system"]
-    content: str | Annotated[list[SystemBlock], Field(min_length=1)]
+    content: str | Annotated[Items[SystemBlock], Field(min_length=1)]
 
 
 Message = Annotated[UserMessage | AssistantMessage | SystemMessage, Field(discriminator="role")]

@@ -8,11 +8,14 @@ from deployments.ingress.http import REQUEST_ID
 from deployments.wire import RequestError
 
 SDK_REQUEST_ID = "request-id"  # the response header that the SDKs read
+# By this the tool runners of the SDKs know to go on with whole conversations in place of threads.
+NO_THREADS = {"details": {"error_code": "thread_unsupported_request", "unsupported": None}}
 
 
 def anthropic_envelope(error: RequestError, request_id: str) -> tuple[int, object]:
     form = ERRORS[error.kind].anthropic
-    body = {"type": form.type, "message": _message(error)}
+    details = NO_THREADS if error.param == "thread" else {}
+    body = {"type": form.type, "message": _message(error), **details}
     return form.status, {"type": "error", "error": body, "request_id": request_id}
 
 

@@ -21,11 +21,6 @@ def event(kind: str, payload: bytes) -> bytes:
 PING = event("ping", b'{"type":"ping"}')
 
 
-def one_call(pieces: Iterable[Piece]) -> list[Piece]:
-    """Without the calls after the first, for a client that takes one at a time."""
-    return [p for p in pieces if not isinstance(p, (CallStart, CallArguments)) or p.index == 0]
-
-
 class BlockEvents:
     """The blocks of one stream, in the order of the reply; one ends before the next begins."""
 

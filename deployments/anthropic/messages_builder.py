@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 from deployments.anthropic.envelope import anthropic_envelope
-from deployments.anthropic.events import PING, BlockEvents, content_blocks, event, one_call
+from deployments.anthropic.events import PING, BlockEvents, content_blocks, event
 from deployments.anthropic.messages_conversation import conversation
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.conversation import Prompt, prepare_prompt
 from deployments.ingress.plan import Plan
 from deployments.ingress.sse import encode
-from deployments.text.reply import CallStart, Piece
+from deployments.text.reply import Calling
 from deployments.text.stream import TextDelta
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import (
@@ -41,7 +41,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
         self._started = False
-        self._called = False
+        self._calling = Calling()
         self._last = TextDelta()
 
     def prepare(
@@ -67,12 +67,11 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         start = b"" if self._started else self._start(usage)
         self._started, self._last = True, delta
-        pieces = self._told(delta)
-        self._called = self._called or _has_call(pieces)
-        return start + self._blocks.write(pieces)
+        self._calling.add(delta.pieces)
+        return start + self._blocks.write(delta.pieces)
 
     def format_stream_end(self, usage: Usage) -> bytes:
-        reason, sequence = self._ending(self._last, self._called)
+        reason, sequence = self._ending(self._last, self._calling)
         payload = {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": sequence, **NOT_OURS},
@@ -86,9 +85,8 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         [delta] = choices
-        pieces = self._told(delta)
-        content = content_blocks(pieces, shows_thoughts=self._request.shows_thoughts)
-        reason, sequence = self._ending(delta, _has_call(pieces))
+        content = content_blocks(delta.pieces, shows_thoughts=self._request.shows_thoughts)
+        reason, sequence = self._ending(delta, Calling(delta.pieces))
         return encode(self._message(content, reason, sequence, usage_object(usage)))
 
     def _start(self, usage: Usage) -> bytes:
@@ -109,15 +107,12 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "usage": usage,
         }
 
-    def _told(self, delta: TextDelta) -> Sequence[Piece]:
-        return delta.pieces if self._request.parallel_calls else one_call(delta.pieces)
-
-    def _ending(self, delta: TextDelta, called: bool) -> tuple[str, str | None]:
+    def _ending(self, delta: TextDelta, calling: Calling) -> tuple[str, str | None]:
         if isinstance(delta.stop, str):
             return "stop_sequence", delta.stop
         if delta.finish_reason is FinishReason.LENGTH:
             return self._cut, None
-        return ("tool_use" if called else "end_turn"), None
+        return ("tool_use" if calling.is_whole else "end_turn"), None
 
 
 def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
@@ -145,10 +140,6 @@ def _counts(usage: Usage) -> dict[str, object]:
         "output_tokens_details": {"thinking_tokens": usage.thought_tokens},
         "server_tool_use": None,
     }
-
-
-def _has_call(pieces: Sequence[Piece]) -> bool:
-    return any(isinstance(piece, CallStart) for piece in pieces)
 
 
 def _room(prompt: Prompt, card: ModelCard) -> int:

@@ -13,7 +13,7 @@ from deployments.anthropic.blocks import (
     ToolUseBlock,
 )
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
-from deployments.anthropic.signatures import thought_of
+from deployments.anthropic.signatures import Unsealing, is_held
 from deployments.anthropic.tools_schema import CustomTool, NamedChoice, NoChoice
 from deployments.ingress.conversation import Conversation, Thinking
 from deployments.ingress.errors import refused
@@ -54,7 +54,7 @@ def _tool(tool: CustomTool) -> Tool:
     if tool.input_examples:
         examples = "\n".join(json.dumps(one, ensure_ascii=False) for one in tool.input_examples)
         description = f"{description}\nExamples of its input:\n{examples}".lstrip()
-    return Tool(tool.name, description, tool.input_schema)
+    return Tool(tool.name, description, tool.input_schema, bool(tool.strict))
 
 
 def _choice(request: PromptFields) -> Literal["none", "auto", "required"]:
@@ -92,6 +92,7 @@ class Transcript:
         self.continues = False
         self._open: dict[str, str] = {}  # calls without a result yet: id to name
         self._caller = ""  # the message that has them
+        self._unsealing = Unsealing()
         self._system(_system_texts(request.system or ()))
         for role, group in groupby(enumerate(request.messages), lambda one: one[1].role):
             self._turn(role, list(group))
@@ -147,7 +148,7 @@ class Transcript:
         self._caller = f"messages[{turn[0][0]}]"
         texts = ["".join(_texts(message)) for _, message in turn]
         fields: Fields = {"role": "assistant", "content": "\n".join(filter(None, texts))}
-        thought = "".join(_thoughts(place, message) for place, message in turn)
+        thought = "".join(self._thoughts(place, message) for place, message in turn)
         if thought:
             fields["reasoning_content"] = thought
         blocks = [block for _, message in turn for block in _blocks(message)]
@@ -155,6 +156,19 @@ class Transcript:
         if calls:
             fields["tool_calls"] = calls
         self.messages.append(fields)
+
+    def _thoughts(self, place: int, message: Message) -> str:
+        path = f"messages[{place}].content"
+        return "".join(
+            self._thought(block, f"{path}[{index}].signature")
+            for index, block in enumerate(_blocks(message))
+            if isinstance(block, ThinkingBlock)
+        )
+
+    def _thought(self, block: ThinkingBlock, param: str) -> str:
+        if is_held(block.thinking, block.signature):
+            return self._unsealing.thought_of(block.signature, param)
+        return block.thinking
 
     def _call(self, call: ToolUseBlock) -> object:
         if call.id in self._open:
@@ -201,15 +215,6 @@ def _blocks(message: Message) -> Sequence[Block]:
 
 def _texts(message: Message) -> list[str]:
     return [block.text for block in _blocks(message) if isinstance(block, TextBlock)]
-
-
-def _thoughts(place: int, message: Message) -> str:
-    path = f"messages[{place}].content"
-    return "".join(
-        thought_of(block.thinking, block.signature, f"{path}[{index}].signature")
-        for index, block in enumerate(_blocks(message))
-        if isinstance(block, ThinkingBlock)
-    )
 
 
 def _system_texts(content: str | Sequence[str | TextBlock]) -> list[str]:

@@ -8,15 +8,15 @@ from deployments.anthropic.blocks import (
     AssistantMessage,
     CacheControl,
     Message,
-    Strict,
     SystemBlock,
     ThinkingBlock,
 )
-from deployments.anthropic.tools_schema import AnyChoice, NamedChoice, Switch, Tool, ToolChoice
+from deployments.anthropic.signatures import is_held
+from deployments.anthropic.tools_schema import AnyChoice, NamedChoice, ToolChoice, ToolList
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import MOST_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.validation import parse, refuse_unsupported
 
-MOST_STOPS = 32
 LEAST_BUDGET = 1024  # tokens of thought
 KEEP_THOUGHTS: tuple[object, ...] = ("all", {"type": "all"})
 
@@ -41,7 +41,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "workspace_id": (),
 }
 
-StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 Display = Literal["summarized", "omitted"] | None
 
 
@@ -83,9 +82,9 @@ class PromptFields(Strict):
     """All that a prompt depends on."""
 
     model: Annotated[str, Field(min_length=1)]
-    messages: Annotated[list[Message], Field(min_length=1)]
-    system: str | list[SystemBlock] | None = None
-    tools: list[Tool] | None = None
+    messages: Annotated[Items[Message], Field(min_length=1)]
+    system: str | Items[SystemBlock] | None = None
+    tools: ToolList | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
@@ -108,15 +107,6 @@ class PromptFields(Strict):
             raise refused("`tool_choice` needs `tools`", "tool_choice")
         if isinstance(choice, NamedChoice) and choice.name not in names:
             raise refused("`tool_choice.name` is none of the `tools`", "tool_choice.name")
-        if not self.forces_calls:
-            self._check_strict()
-
-    def _check_strict(self) -> None:
-        """Only an answer that must be a call is held to the schemas."""
-        for place, tool in enumerate(self.tools or ()):
-            if tool.strict:
-                param = f"tools[{place}].strict"
-                raise refused(f"`{param}` needs a `tool_choice` of type any or tool", param)
 
     def _check_format(self) -> None:
         if self.output_format is not None and self.output_config and self.output_config.format:
@@ -153,6 +143,19 @@ class PromptFields(Strict):
     @property
     def forces_calls(self) -> bool:
         return isinstance(self.tool_choice, (AnyChoice, NamedChoice))
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it has grammars to write, or thoughts to unpack, however short its body is."""
+        return (
+            self.answer_format is not None
+            or bool(self.tools)
+            or any(
+                isinstance(block, ThinkingBlock) and is_held(block.thinking, block.signature)
+                for message in self.messages
+                for block in message.content
+            )
+        )
 
     @property
     def parallel_calls(self) -> bool:

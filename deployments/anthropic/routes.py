@@ -24,7 +24,7 @@ MESSAGES = Operation(
     body=MessagesRequest,
     parse=parse_messages,
     builder=lambda headers: AnthropicResponseBuilder(headers[REQUEST_ID]),
-    heavy=lambda request: request.answer_format is not None or request.forces_calls,
+    heavy=lambda request: request.is_heavy,
 )
 COUNT = Question(
     name="count_tokens",
@@ -32,6 +32,7 @@ COUNT = Question(
     body=CountRequest,
     parse=parse_count,
     answer=count_tokens,
+    heavy=lambda request: request.is_heavy,
 )
 DOCUMENTATION = Documentation(title="Anthropic Messages API", path="/v1/messages")
 

@@ -9,7 +9,7 @@ from deployments.ingress.errors import refused
 
 SEEN = "manta-seen-"  # a digest follows
 HELD = "manta-held-"  # the thought itself follows, compressed
-MOST_CHARACTERS = 4 << 20  # of a thought that was held
+MOST_BYTES = 4 << 20  # of the thoughts of one request that were held
 
 
 def sign(thought: str, *, shown: bool) -> str:
@@ -19,19 +19,31 @@ def sign(thought: str, *, shown: bool) -> str:
     return HELD + _text(zlib.compress(thought.encode()))
 
 
-def thought_of(thinking: str, signature: str, param: str) -> str:
-    """The thought as the model had it; what another server signed says nothing here."""
-    if thinking or not signature.startswith(HELD):
-        return thinking
-    try:
-        packed = base64.urlsafe_b64decode(signature.removeprefix(HELD))
-        unpacking = zlib.decompressobj()
-        thought = unpacking.decompress(packed, MOST_CHARACTERS)
-        if not unpacking.eof:
-            raise refused(f"`{param}` is cut or too long", param)
-        return thought.decode()
-    except (binascii.Error, zlib.error, ValueError) as failure:
-        raise refused(f"`{param}` is none that this server gave", param) from failure
+def is_held(thinking: str, signature: str) -> bool:
+    """Whether the thought is in the signature; what another server signed says nothing here."""
+    return not thinking and signature.startswith(HELD)
+
+
+class Unsealing:
+    """The thoughts that came back in the signatures of one request, bounded together: a few bytes
+    may stand for very many.
+    """
+
+    def __init__(self) -> None:
+        self._room = MOST_BYTES
+
+    def thought_of(self, signature: str, param: str) -> str:
+        """Raises Refused."""
+        try:
+            packed = base64.urlsafe_b64decode(signature.removeprefix(HELD))
+            unpacking = zlib.decompressobj()
+            thought = unpacking.decompress(packed, self._room + 1)
+            if not unpacking.eof:
+                raise refused(f"`{param}` is cut, or the thoughts are too long", param)
+            self._room -= len(thought)
+            return thought.decode()
+        except (binascii.Error, zlib.error, ValueError) as failure:
+            raise refused(f"`{param}` is none that this server gave", param) from failure
 
 
 def _text(value: bytes) -> str:

@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
-from deployments.anthropic.blocks import CacheControl, Strict
-
-Switch = bool | None
+from deployments.anthropic.blocks import CacheControl
+from deployments.ingress.schema import MOST_TOOLS, Items, Strict, Switch
 
 
 def _custom(tool: object) -> object:
@@ -29,15 +28,17 @@ class CustomTool(Strict):
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
     description: str | None = None
     input_schema: Annotated[dict[str, JsonValue], AfterValidator(_of_an_object)]
-    input_examples: list[dict[str, JsonValue]] | None = None
+    input_examples: Items[dict[str, JsonValue]] | None = None
     strict: Switch = None
     cache_control: CacheControl | None = None
     eager_input_streaming: Switch = None
     defer_loading: Literal[False] | None = None
-    allowed_callers: list[Literal["direct"]] | None = None
+    allowed_callers: Items[Literal["direct"]] | None = None
 
 
-Tool = Annotated[CustomTool, BeforeValidator(_custom)]
+ToolList = Annotated[
+    list[Annotated[CustomTool, BeforeValidator(_custom)]], Field(max_length=MOST_TOOLS)
+]
 
 
 class AutoChoice(Strict):

@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import aclosing
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 
 from transformers import PretrainedConfig, PreTrainedModel
@@ -59,7 +61,8 @@ class EngineCore:
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
         self._grammars = Grammars(tokenizer_json, self.vocab_size, self.eos_token_ids)
-        self._opening: set[str] = set()  # tasks whose grammars are not ready
+        # Accepted, and not with the scheduler yet; set for those that were aborted.
+        self._opening: dict[Task, threading.Event] = {}
         self._limits = limits
         self._numbers = itertools.count()
         self._scheduler = InferenceScheduler(
@@ -76,12 +79,12 @@ class EngineCore:
         try:
             task = self._accept(self._new_id(request), request, mailbox)
             self._check_load()
-            if request.grammar:
-                await self._open_grammar_beside(task)
+            with self._on_its_way(task):
+                if request.grammar:
+                    await self._open_grammar_beside(task)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
-        self._start(task)
         last = None
         try:
             async with aclosing(mailbox.events()) as events:
@@ -111,10 +114,14 @@ class EngineCore:
 
     def abort(self, request_id: str) -> None:
         """Ends every sequence of this request that has not ended; unknown ids are none."""
+        for task, left in [*self._opening.items()]:
+            if task.is_called(request_id):
+                left.set()
         self._scheduler.abort(request_id)
 
     def stats(self) -> EngineStats:
-        return self._scheduler.stats()
+        stats = self._scheduler.stats()
+        return replace(stats, waiting_requests=stats.waiting_requests + len(self._opening))
 
     def check_health(self) -> None:
         """Raises RuntimeError when the loop has ended or a step does not come back."""
@@ -133,12 +140,11 @@ class EngineCore:
         task_id = self._new_id(request)
         try:
             task = self._accept(task_id, request, mailbox)
-            if request.grammar:
-                self._open_grammar(task)
+            with self._on_its_way(task):
+                if request.grammar:
+                    self._open_grammar(task)
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
-        else:
-            self._start(task)
         return task_id
 
     def _new_id(self, request: GenerationRequest) -> str:
@@ -165,16 +171,27 @@ class EngineCore:
             raise Refused(RequestError(ErrorKind.OVERLOADED, message))
 
     def _open_grammar(self, task: Task) -> None:
-        """Raises Refused. Takes up to seconds."""
         if task.end_token() is None:
             task.grammar = self._grammars.open(task.request, task.end_token_ids)
 
     async def _open_grammar_beside(self, task: Task) -> None:
-        self._opening.add(task.id)
-        try:
+        # What is known already shall not wait for a thread behind what is not.
+        if self._grammars.knows(task.request):
+            self._open_grammar(task)
+        else:
             await asyncio.to_thread(self._open_grammar, task)
+
+    @contextmanager
+    def _on_its_way(self, task: Task) -> Iterator[None]:
+        """Around what has to be made ready before the task can start; an abort is not lost."""
+        left = self._opening[task] = threading.Event()
+        try:
+            yield
+            self._start(task)
+            if left.is_set():  # when the scheduler did not know it yet; it does from now on
+                self._scheduler.abort(task.id)
         finally:
-            self._opening.discard(task.id)
+            del self._opening[task]
 
     def _start(self, task: Task) -> None:
         # An earlier replica may have done it all.

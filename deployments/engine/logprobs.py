@@ -21,15 +21,24 @@ class Logprobs:
 
     def of(self, drawn: Sequence[int | None]) -> dict[int, TokenLogprob]:
         """By row, where one is wanted and a token was drawn."""
-        ids = enumerate(drawn[row] for row in self._wanting)
-        entries = ((self._wanting[i], i, token_id) for i, token_id in ids if token_id is not None)
-        return {row: self._entry(i, token_id) for row, i, token_id in entries}
+        found = [
+            (i, token_id)
+            for i, row in enumerate(self._wanting)
+            if (token_id := drawn[row]) is not None
+        ]
+        if not found:
+            return {}
+        places, ids = zip(*found, strict=True)
+        values = self._all[list(places), list(ids)].tolist()
+        return {
+            self._wanting[i]: TokenLogprob(token_id, value, self._alternatives(i))
+            for (i, token_id), value in zip(found, values, strict=True)
+        }
 
-    def _entry(self, i: int, token_id: int) -> TokenLogprob:
+    def _alternatives(self, i: int) -> tuple[tuple[int, float], ...]:
         n = self._n[i]
         likeliest = zip(self._ids[i][:n], self._values[i][:n], strict=True)
-        alternatives = tuple(entry for entry in likeliest if entry[1] > NEVER)
-        return TokenLogprob(token_id, float(self._all[i, token_id]), alternatives)
+        return tuple(entry for entry in likeliest if entry[1] > NEVER)
 
 
 def of_the_model(logits: Tensor, rows: SamplingRows) -> Logprobs:

@@ -1,4 +1,6 @@
-"""Keeps sequences in their grammars; the work is done beside the engine's thread, never on it."""
+"""Keeps sequences in their grammars: compiled and masked beside the engine's thread, which only
+says what was drawn. Whatever is held for it is bounded.
+"""
 
 import os
 import threading
@@ -6,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,8 @@ from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-MAX_COMPILED = 64
+MAX_COMPILED = 64  # kept after their last use
+MAX_HELD = 4 << 20  # bytes of the texts of all that are held; up to 210 bytes each were measured
 MAX_LEXER_STATES = 50_000  # about 2 kB each
 NO_END = "<|end of a grammar|>"
 
@@ -48,15 +52,23 @@ class MaskWorker:
         self._thread.shutdown()
 
 
+class Compiled:
+    """A grammar for all who hold it, once one of them has compiled it; it is only copied."""
+
+    def __init__(self) -> None:
+        self.matcher: Future[LLMatcher] = Future()
+
+
 class Grammar:
     """One sequence's place in its grammar.
 
     `is_over`: the output is whole and nothing may follow. `failure`: why it cannot go on.
     """
 
-    def __init__(self, matcher: "LLMatcher", worker: MaskWorker, barred: Sequence[int]) -> None:
-        self.matcher = matcher
+    def __init__(self, source: Compiled, worker: MaskWorker, barred: Sequence[int]) -> None:
+        self.matcher = source.matcher.result().deep_copy()
         self.worker = worker
+        self._source = source  # held: it shares its memory with the copy
         self.is_over = False
         self.failure = ""
         self._barred = barred  # ends by llguidance's account that do not end this sequence
@@ -71,12 +83,17 @@ class Grammar:
         assert self._done is not None
         assert self._mask is not None
         self._done.result()
-        mask, self._done, self._mask = self._mask, None, None
+        self._done = None
         if self.matcher.is_error():  # llguidance would have it end then
-            mask[:] = 0
+            self._mask[:] = 0
         for token_id in self._barred:
-            mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
-        return mask
+            self._mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
+        return self._mask
+
+    def allows(self, token_id: int) -> bool:
+        """Whether the token is in the mask that was asked for last."""
+        assert self._mask is not None
+        return bool(self._mask[token_id // 32] >> np.uint32(token_id % 32) & 1)
 
     def advance(self, token_ids: Sequence[int]) -> None:
         self.matcher.consume_tokens(list(token_ids))
@@ -107,12 +124,17 @@ class Grammars:
         self._eos_token_ids = eos_token_ids
         self._lock = threading.Lock()
         self._tools: tuple[LLTokenizer, MaskWorker] | None = None
-        self._compiled: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
+        self._held: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
+        self._recent: OrderedDict[str, Compiled] = OrderedDict()
+
+    def knows(self, request: GenerationRequest) -> bool:
+        """Whether to open the request's grammar takes no time."""
+        compiled = self._held.get(request.grammar)
+        return compiled is not None and compiled.matcher.done() and not request.produced_ids
 
     def open(self, request: GenerationRequest, end_token_ids: frozenset[int]) -> Grammar:
-        """The request's grammar, behind what was produced already. Takes up to seconds.
-
-        Raises Refused.
+        """The request's grammar, behind what was produced already. Takes up to seconds where it is
+        not known. Raises Refused.
         """
         _check_text(request.grammar)
         try:
@@ -121,11 +143,10 @@ class Grammars:
             raise _unsupported("this engine has no llguidance") from failure
         except ValueError as failure:
             raise _unsupported(f"it can't hold this model's tokens: {failure}") from failure
-        matcher = self._matcher(request.grammar, tokenizer).deep_copy()
-        if matcher.is_error():
-            raise _refused(_error(matcher))
         barred = [one for one in tokenizer.eos_tokens if one not in end_token_ids]
-        grammar = Grammar(matcher, worker, barred)
+        grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, barred)
+        if grammar.matcher.is_error():
+            raise _refused(_error(grammar.matcher))
         if request.produced_ids:
             grammar.advance(request.produced_ids)
         if grammar.failure:
@@ -136,19 +157,38 @@ class Grammars:
         if self._tools is not None:
             self._tools[1].stop()
 
-    def _matcher(self, text: str, tokenizer: "LLTokenizer") -> "LLMatcher":
-        """One that is only copied. Whoever asks for a grammar first compiles it for all."""
+    def _compiled(self, text: str, tokenizer: "LLTokenizer") -> Compiled:
+        """Whoever asks for a grammar first compiles it for all."""
         with self._lock:
-            known = self._compiled.pop(text, None)
-            compiled = self._compiled[text] = known or Future()
-            if len(self._compiled) > MAX_COMPILED:
-                self._compiled.popitem(last=False)
+            known = self._held.get(text)
+            compiled = known or self._hold(text)
+            self._recent[text] = compiled
+            self._recent.move_to_end(text)
+            if len(self._recent) > MAX_COMPILED:
+                self._recent.popitem(last=False)
         if known is None:
             try:
-                compiled.set_result(_compile(text, tokenizer))
+                compiled.matcher.set_result(_compile(text, tokenizer))
             except BaseException as failure:
-                compiled.set_exception(failure)
-        return compiled.result()
+                compiled.matcher.set_exception(failure)
+                self._forget(text)
+        return compiled
+
+    def _hold(self, text: str) -> Compiled:
+        """Room for one more grammar, taken from those that nobody uses. Raises Refused."""
+        while sum(map(len, self._held)) + len(text) > MAX_HELD:
+            if not self._recent:
+                message = "the grammars of the requests in progress leave no room for another one"
+                raise Refused(RequestError(ErrorKind.OVERLOADED, message))
+            self._recent.popitem(last=False)
+        compiled = self._held[text] = Compiled()
+        return compiled
+
+    def _forget(self, text: str) -> None:
+        """So that the next one tries again: it was no fault of the grammar."""
+        with self._lock:
+            self._held.pop(text, None)
+            self._recent.pop(text, None)
 
     def _get_tools(self) -> tuple["LLTokenizer", MaskWorker]:
         with self._lock:

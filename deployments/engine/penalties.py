@@ -31,14 +31,20 @@ def _penalise(logits: Tensor, task: Task) -> None:
     counts = _count(task, logits)
     said = counts > 0
     if params.repetition_penalty != 1:
-        seen = said.clone()
-        if params.penalty_last_n is None:
-            seen[_on(logits, task.tokens[: task.n_prompt])] = True
+        seen = said | _in_prompt(task, said) if params.penalty_last_n is None else said
         factor = min(max(params.repetition_penalty, 1 / STRONG), STRONG)
         scaled = torch.where(logits > 0, logits / factor, logits * factor)
         logits.copy_(torch.where(seen, scaled, logits))
     presence, frequency = _bounded(params.presence_penalty), _bounded(params.frequency_penalty)
     logits -= presence * said + frequency * counts
+
+
+def _in_prompt(task: Task, like: Tensor) -> Tensor:
+    """Which tokens are in the prompt: looked up once, for prompts are long. [vocab] of bool"""
+    if task.in_prompt is None:
+        task.in_prompt = torch.zeros_like(like)
+        task.in_prompt[_on(like, task.tokens[: task.n_prompt])] = True
+    return task.in_prompt
 
 
 def _bounded(penalty: float) -> float:

@@ -147,18 +147,20 @@ class InferenceScheduler:
         started.set_result(None)
         try:
             while not self._stopping:
-                self._receive()
-                self._refill()
-                rows = self._plan()
-                if rows:
-                    self._step(rows)
-                self._deliver()
+                self._turn()
             for task in self._running:
                 self._cache.free(task.id)
         except Exception:
             log.exception("the engine cannot go on")
         finally:
             self._end_all()
+
+    def _turn(self) -> None:
+        self._receive()
+        self._refill()
+        if rows := self._plan():
+            self._step(rows)
+        self._deliver()
 
     def _receive(self) -> None:
         """Takes in what has come; waits for something when there is nothing to do."""
@@ -207,7 +209,7 @@ class InferenceScheduler:
         room = self._cache.pool.n_available - spare
         if self._still_blocked(task, room):
             return False
-        hashes = [] if task.n_unscored else task.hash_pages(self._cache.shape.page_size)
+        hashes = task.usable_pages(self._cache.shape.page_size)
         admitted = self._cache.allocate(task.id, hashes, task.n_tokens, spare)
         next_page = hashes[self._cache.find(hashes) :][:1]
         self._blocked = None if admitted else Blocked(task, room, next_page)
@@ -267,8 +269,8 @@ class InferenceScheduler:
 
     def _preempt(self, task: Task) -> None:
         """Back to where it came from in the queue; its full pages stay findable until evicted."""
-        self._running.remove(task)
         self._cache.free(task.id)
+        self._running.remove(task)
         task.n_computed = 0
         self._wait(task)
         self._stats.preemptions += 1
@@ -355,8 +357,8 @@ class InferenceScheduler:
 
     def _finish(self, task: Task, event: TokenEvent) -> None:
         self._running.remove(task)
-        self._cache.free(task.id)
         self._post(task, event)
+        self._cache.free(task.id)
 
     def _post(self, task: Task, event: TokenEvent) -> None:
         self._events.append((task.mailbox, event))
@@ -369,12 +371,11 @@ class InferenceScheduler:
         """Every accepted task ends, also when the loop does."""
         with self._closing:
             self._closed = True
-        while not self._inbox.empty():
-            message = self._inbox.get()
-            if isinstance(message, Task):
-                self._wait(message)
-        for task in (*self._running, *(task for _, task in self._waiting)):
-            self._post(task, STOPPED)
+        arrived = [self._inbox.get() for _ in range(self._inbox.qsize())]
+        tasks = [*self._running, *(task for _, task in self._waiting), *arrived]
+        for task in tasks:
+            if isinstance(task, Task):
+                self._post(task, STOPPED)
         self._running.clear()
         self._waiting.clear()
         self._deliver()

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import fields
 
 import numpy as np
@@ -21,20 +22,23 @@ _64_BITS = (1 << 64) - 1
 class SamplingRows:
     """The tasks whose next tokens are drawn together; strategies see the `chosen` ones of them."""
 
-    def __init__(
-        self, tasks: Sequence[Task], device: torch.device, chosen: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], device: torch.device) -> None:
         self.tasks = tasks
         self.params = [task.sampling for task in tasks]
         self.device = device
-        self.chosen = range(len(tasks)) if chosen is None else chosen
-        self._changed = frozenset[str]().union(*[_changed(task) for task in tasks])
+        self._choose(range(len(tasks)))
 
     def only(self, chosen: Sequence[int]) -> "SamplingRows":
-        return SamplingRows(self.tasks, self.device, chosen)
+        some = copy(self)
+        some._choose(chosen)
+        return some
+
+    def _choose(self, chosen: Sequence[int]) -> None:
+        self.chosen = chosen
+        self._changed = frozenset[str]().union(*[_changed(self.tasks[row]) for row in chosen])
 
     def changed(self, *names: str) -> bool:
-        """Whether any row has another value than the neutral one in any of these fields.
+        """Whether any of them has another value than the neutral one in any of these fields.
 
         A batch that does not ask for a strategy should not even be searched for rows that do.
         """

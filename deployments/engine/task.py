@@ -33,6 +33,7 @@ class Task:
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     changed: frozenset[str] | None = None  # fields in which its sampling is not neutral
     token_counts: Tensor | None = None  # [vocab] occurrences in what the penalties see
+    in_prompt: Tensor | None = None  # [vocab] whether the prompt has it, where a penalty asks
     first_counted: int = 0
     n_counted: int = 0
     repeats: Repeats | None = None  # for DRY
@@ -116,6 +117,12 @@ class Task:
         if self.grammar is not None and self.grammar.is_over:
             return FinishReason.STOP
         return FinishReason.LENGTH if self.n_tokens >= self.n_limit else None
+
+    def usable_pages(self, page_size: int) -> list[bytes]:
+        """Hashes of the pages that it need not compute where they are cached."""
+        hashes = self.hash_pages(page_size)
+        # The logits behind every token that is not scored yet have to be seen.
+        return hashes[: len(self.prompt_logprobs) // page_size] if self.n_unscored else hashes
 
     def hash_pages(self, page_size: int) -> list[bytes]:
         """Hashes of all full pages of the known tokens; each is computed once."""

@@ -1,4 +1,7 @@
-"""Ends a thought whose budget is spent: its end is all that may be drawn, whatever was banned."""
+"""Ends a thought whose budget is spent: its end is all that may be drawn, whatever was banned.
+
+Only a grammar can put that off, as long as it has the thought go on.
+"""
 
 from torch import Tensor
 
@@ -11,9 +14,9 @@ from deployments.wire import ThinkingBudget
 class ThinkingStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for row in rows.chosen:
-            budget = rows.tasks[row].request.thinking
-            forced = None if budget is None else _forced(rows.tasks[row], budget)
-            if forced is not None:
+            task = rows.tasks[row]
+            forced = None if task.request.thinking is None else _forced(task, task.request.thinking)
+            if forced is not None and (task.grammar is None or task.grammar.allows(forced)):
                 logits[row] = NEVER
                 logits[row, forced] = 0
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -58,6 +58,11 @@ class Answer:
     @property
     def is_stream(self) -> bool:
         return self._stream
+
+    def refuse(self, refusal: Refused) -> NoReturn:
+        """Ends it before it has begun."""
+        with self._guard:
+            raise refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._guard:

@@ -87,24 +87,32 @@ def _check_values(value: object, text: str) -> None:
     escaped = "\\ud" in text or "\\uD" in text
     if not escaped and text.count("[") + text.count("{") <= DEPTH_LIMIT:
         return
-    level = _containers([value])
-    for _ in range(DEPTH_LIMIT):
-        level = _containers(inner for outer in level for inner in outer)
-    if level:
-        raise _too_deep()
+    level, depth = [value], 0
+    while level:
+        if escaped:
+            _check_strings(level)
+        if depth == DEPTH_LIMIT and any(isinstance(one, (dict, list)) for one in level):
+            raise _too_deep()
+        level, depth = _held_by(level), depth + 1
 
 
-def _containers(values: Iterable[object]) -> list[list[object]]:
-    """The lists and objects among the values, as lists of what they hold; strings are checked."""
-    found: list[list[object]] = []
+def _held_by(values: Iterable[object]) -> list[object]:
+    """What the lists and objects among the values hold, names aside."""
+    held: list[object] = []
     for value in values:
-        if isinstance(value, list):
-            found.append(value)
-        elif isinstance(value, dict):
-            found.append([*value, *value.values()])
-        elif isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
-            raise refused("The body holds half of a surrogate pair, which is no character")
-    return found
+        if isinstance(value, dict):
+            held += value.values()
+        elif isinstance(value, list):
+            held += value
+    return held
+
+
+def _check_strings(values: Iterable[object]) -> None:
+    """Those among the values, and the names of the objects among them."""
+    for value in values:
+        for text in value if isinstance(value, dict) else (value,):
+            if isinstance(text, str) and not text.isascii() and SURROGATE.search(text):
+                raise refused("The body holds half of a surrogate pair, which is no character")
 
 
 def _no_constant(name: str) -> NoReturn:

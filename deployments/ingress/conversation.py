@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from deployments.ingress.errors import refused
-from deployments.text.dialects.dialect import Dialect, Listening, Tool
+from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
+from deployments.text.dialects.grammars import holdable, literal, through, without
 from deployments.text.dialects.injection import inject, knows_tools
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.reply import ReplyParser
@@ -37,7 +38,8 @@ class Conversation:
     """`messages` are as chat templates take them, with the arguments of calls as objects.
 
     `choice` "required" wants calls of `callable` tools (all, when empty) and nothing else;
-    `answer` is llguidance's grammar of an answer that is no call, "" for free text.
+    `answer` is llguidance's grammar of an answer that is no call, "" for free text. Without
+    `parallel_calls` a reply has one call at most, and calls of strict tools fit their schemas.
     """
 
     messages: Sequence[Mapping[str, object]]
@@ -80,11 +82,12 @@ def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextT
         tools=_callable(conversation, tools),
         thinking=thinks and dialect.opens_thought(text),
         split_thoughts=conversation.split_thoughts,
+        marked=_marks_calls(conversation, dialect),
     )
     return Prompt(
         text=text,
         ids=tokenizer.encode(text, add_special_tokens=False),
-        grammar=_grammar(conversation, dialect, listening, thinks, tokenizer),
+        grammar=_grammar(conversation, dialect, listening, thinks, _marks(tokenizer)),
         kept_specials=_kept(dialect, listening, tokenizer),
         thinking=_budget(conversation.thinking, dialect, listening, tokenizer),
         dialect=dialect,
@@ -95,6 +98,16 @@ def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextT
 def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, ...]:
     names = conversation.callable
     return tuple(tool for tool in tools if not names or tool.name in names)
+
+
+def _marks_calls(conversation: Conversation, dialect: Dialect) -> bool:
+    """Whether a mark tells calls from an answer in a form, which may well look like one.
+
+    Models that know calls without one may write those so if nothing hangs on telling them apart.
+    """
+    if not conversation.answer or conversation.choice == "required":
+        return False
+    return not dialect.unmarked or _is_held(conversation)
 
 
 def _render(
@@ -169,43 +182,66 @@ def _budget(
 
 
 def _grammar(
-    conversation: Conversation,
-    dialect: Dialect,
-    listening: Listening,
-    thinks: bool,
-    tokenizer: TextTokenizer,
+    conversation: Conversation, dialect: Dialect, listening: Listening, thinks: bool, mark: Mark
 ) -> str:
-    """What may be said: a thought where the model has them, then calls, the answer, or either."""
-
-    def mark(text: str) -> str:
-        token_id = tokenizer.special_id(text)
-        return json.dumps(text) if token_id is None else f"<[{token_id}]>"
-
+    """What may be said: a thought where the model has them, then calls, the answer, or either;
+    with nothing asked of the answer, any text that has no calls but those that may be made.
+    """
+    forced = conversation.choice == "required"
+    if listening.tools and not forced and not conversation.answer:
+        return _free(conversation, dialect, listening, mark)
     parts: list[Mapping[str, object]] = []
-    if listening.tools and (conversation.choice == "required" or conversation.answer):
-        calls = dialect.calls(listening.tools, conversation.parallel_calls, mark)
+    if listening.tools:
+        tools = listening.tools if forced else tuple(map(holdable, listening.tools))
+        calls = dialect.calls(tools, conversation.parallel_calls, mark, listening.marked)
         parts.append({"name": "calls", "lark_grammar": f"start: calls\n{calls}"})
-    if conversation.answer and conversation.choice != "required":
+    if conversation.answer and not forced:
         (answer,) = json.loads(conversation.answer)["grammars"]
         parts.append({**answer, "name": "answer"})
     if not parts:
         return ""
     if len(parts) == 1 and not thinks:
         return json.dumps({"grammars": parts})
-    main = "start: " + _thought(dialect, listening, thinks)
-    main += "(" + " | ".join(f"@{part['name']}" for part in parts) + ")\n"
-    if thinks and dialect.thought_marks is not None:
-        start, end = (dialect.written(text, mark) for text in dialect.thought_marks)
-        main += _thought_rules(start, end, is_token=end.startswith("<["))
+    said = "(" + " | ".join(f"@{part['name']}" for part in parts) + ")"
+    main = _start(dialect, listening, thinks, mark, said)
     return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
 
-def _thought(dialect: Dialect, listening: Listening, thinks: bool) -> str:
-    if not thinks or dialect.thought_marks is None:
+def _free(conversation: Conversation, dialect: Dialect, listening: Listening, mark: Mark) -> str:
+    """Models may think here whether or not their templates show that they do."""
+    if not _is_held(conversation):
         return ""
-    return "rest gap " if listening.thinking else "(opening rest gap)? "
+    tools = tuple(map(holdable, listening.tools))
+    reply = dialect.reply(tools, conversation.parallel_calls, mark)
+    main = _start(dialect, listening, True, mark, "reply")
+    return json.dumps({"grammars": [{"lark_grammar": main + reply}]})
 
 
-def _thought_rules(start: str, end: str, *, is_token: bool) -> str:
-    rest = f"rest: /(?s:.*)/ {end}\n" if is_token else f"rest[suffix={end}]: /(?s:.*)/\n"
-    return f"opening: {start}\n{rest}gap: /\\n{{0,2}}/\n"
+def _is_held(conversation: Conversation) -> bool:
+    """Whether a model that need not call may still not call as it likes."""
+    strict = any(tool.strict for tool in _callable(conversation, conversation.tools))
+    return strict or not conversation.parallel_calls
+
+
+def _start(dialect: Dialect, listening: Listening, thinks: bool, mark: Mark, said: str) -> str:
+    """The rules of a thought, and of what is said behind it."""
+    if not thinks or dialect.thought_marks is None:
+        return f"start: {said}\n"
+    start, end = dialect.thought_marks
+    thought = "rest gap" if listening.thinking else "(opening rest gap)?"
+    lines = [
+        f"start: {thought} {said}",
+        f"opening: {dialect.written(start, mark)}",
+        through("rest", "THOUGHT", dialect.written(end, mark)),
+        f"THOUGHT: {without(end, *dialect.breaks)}",
+        r"gap: /\n{0,2}/",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _marks(tokenizer: TextTokenizer) -> Mark:
+    def mark(text: str) -> str:
+        token_id = tokenizer.special_id(text)
+        return literal(text) if token_id is None else f"<[{token_id}]>"
+
+    return mark

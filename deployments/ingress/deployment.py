@@ -8,6 +8,7 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from starlette.types import ASGIApp
 
 from deployments.ingress.fleet import Fleet
+from deployments.ingress.http import OneRequestId
 from deployments.ingress.metrics import Family, Metrics
 from deployments.ingress.settings import IngressSettings
 
@@ -25,7 +26,7 @@ class ProtocolIngress(ABC):
     def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        return self.app(Fleet(), self._metrics, self._settings)
+        return OneRequestId(self.app(Fleet(), self._metrics, self._settings))
 
     async def samples(self) -> tuple[dict[str, str], list[Family]]:
         """Its metrics, and the labels that tell them from other replicas'."""

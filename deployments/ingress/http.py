@@ -118,6 +118,25 @@ class _Progress:
         await self._send(message)
 
 
+class OneRequestId:
+    """Leaves a response's id to Serve, which adds that of the request to whatever is there: the
+    SDKs would read both as one.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def once(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.get(REQUEST_ID) == Headers(scope=scope).get(REQUEST_ID):
+                    del headers[REQUEST_ID]
+            await send(message)
+
+        await self.app(scope, receive, once)
+
+
 def request_id_of(request: Request) -> str:
     return str(request.state.request_id)
 

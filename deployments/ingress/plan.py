@@ -80,6 +80,9 @@ class Plan:
     def _room(self, prompt_tokens: int) -> int:
         """Tokens that may be generated: the request's limit, cut to what the context leaves."""
         context = self.card.context_length
+        if not prompt_tokens:
+            message = f"`{self.prompt_param}` comes to a prompt of no tokens"
+            raise refused(message, self.prompt_param)
         if prompt_tokens >= context:
             message = (
                 f"This model's maximum context length is {context} tokens, and the prompt has "
@@ -102,7 +105,8 @@ class Plan:
 
 
 def seeded(sampling: SamplingParams, choice: int) -> SamplingParams:
-    return replace(sampling, seed=(sampling.seed + choice) % SEEDS)
+    seed = (sampling.seed + choice) % SEEDS
+    return sampling if seed == sampling.seed else replace(sampling, seed=seed)
 
 
 def check_ids(ids: Sequence[int], card: ModelCard, param: str) -> None:

@@ -25,7 +25,7 @@ from deployments.ingress.streams import Streams
 from deployments.text.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ModelCard
 
-OFF_LOOP = 32 << 10  # bytes of a body from which its work goes to a thread
+OFF_LOOP = 8 << 10  # bytes of a body from which its work goes to a thread
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 
@@ -60,13 +60,14 @@ BodyT = TypeVar("BodyT", bound=NamesModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[BodyT]):
-    """One way to ask what takes a model's tokenizer and none of its computing."""
+    """One way to ask what takes a model's tokenizer and none of its computing; `heavy` as above."""
 
     name: str
     path: str
     body: type[BaseModel]
     parse: Callable[[object], BodyT]
     answer: Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
+    heavy: Callable[[BodyT], bool] = never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ class Service:
         card = await self.engine.card(asked.model)
         guard.serving(card.name, stream=False)
         return await _on(
-            off_loop or not self.tokenizers.holds(card),
+            off_loop or question.heavy(asked) or not self.tokenizers.holds(card),
             lambda: question.answer(asked, card, self.tokenizers.get(card)),
         )
 

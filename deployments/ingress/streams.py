@@ -63,15 +63,15 @@ class Streams:
         if name is None:
             return None
         key = key_of(headers, name, "X-Conversation-Id")
-        self._make_room(key)
         return lambda answer: _Resumable(self, key, answer) if answer.is_stream else answer
 
     def find(self, key: Key) -> Kept | None:
         return self._kept.get(key)
 
     def start(self, key: Key, answer: ASGIApp, scope: Scope) -> Kept:
-        """An earlier stream of this name is stopped."""
+        """An earlier stream of this name is stopped. Raises Refused."""
         self.stop(key)
+        self._make_room()
         kept = self._kept[key] = Kept(key, Replay(self.limits.capacity))
         # In a context of its own: Serve cancels every call made in a request's that has ended.
         work = self._run(kept, answer, scope)
@@ -124,9 +124,9 @@ class Streams:
             loop = asyncio.get_running_loop()
             kept.timer = loop.call_later(seconds, self.stop, kept.key)
 
-    def _make_room(self, key: Key) -> None:
+    def _make_room(self) -> None:
         """Streams that have ended go first, then those that nobody reads. Raises Refused."""
-        if key in self._kept or len(self._kept) < self.limits.most:
+        if len(self._kept) < self.limits.most:
             return
         unread = [kept for kept in self._kept.values() if not kept.readers]
         if not unread:
@@ -177,7 +177,10 @@ class _Resumable:
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kept = self._streams.start(self._key, self._answer, scope)
+        try:
+            kept = self._streams.start(self._key, self._answer, scope)
+        except Refused as refusal:
+            self._answer.refuse(refusal)
         await Following(self._streams, kept, 0)(scope, receive, send)
 
 

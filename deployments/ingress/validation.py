@@ -13,6 +13,7 @@ from deployments.wire import Refused
 
 Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]
+MOST_ERRORS = 1000  # that are looked at: telling one of very many takes longer than finding all
 VERDICT = re.compile(r"^\w+ should ")
 WORDS = {
     "a valid dictionary or object to extract fields from": "an object",
@@ -51,6 +52,8 @@ def refuse_unsupported(
 
 def refusal(error: ValidationError, value: object) -> Refused:
     """One refusal for the field that went wrong; the forms a union allows are named together."""
+    if error.error_count() > MOST_ERRORS:
+        return refused(f"The body is wrong in {error.error_count()} places")
     details = [(_path(detail, value), detail) for detail in error.errors()]
     path = max((path for path, _ in details), key=len)
     here = [detail for other, detail in details if other == path]

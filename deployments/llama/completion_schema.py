@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import Items, Strict
 from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.llama.sampler_names import DEFAULT_SAMPLERS
-from deployments.openai.fields import Strict
 
 MOST_SEQUENCES = 1024
 MOST_CHOICES = 128
@@ -65,11 +65,11 @@ class PromptObject(Strict):
     multimodal_data: Annotated[list[JsonValue], Field(max_length=0)] | None = None
 
 
-Mixed = Annotated[list[str | TokenId], Field(min_length=1)]
+Mixed = Annotated[Items[str | TokenId], Field(min_length=1)]
 Prompt = (
-    str | PromptObject | Annotated[list[str | TokenId | Mixed | PromptObject], Field(min_length=1)]
+    str | PromptObject | Annotated[Items[str | TokenId | Mixed | PromptObject], Field(min_length=1)]
 )
-OnePrompt = str | PromptObject | list[str | int]
+OnePrompt = str | PromptObject | Items[str | int]
 
 
 class CompletionFields(Strict):
@@ -110,7 +110,7 @@ class CompletionFields(Strict):
     )
     min_keep: AtLeast0 = 0
     seed: Annotated[int, Field(ge=-1, lt=2**63)] = -1
-    logit_bias: dict[str, float | bool] | list[BiasPair] = Field(default_factory=dict)
+    logit_bias: dict[str, float | bool] | Items[BiasPair] = Field(default_factory=dict)
     n_probs: Alternatives = 0
     logprobs: Alternatives = 0
     post_sampling_probs: bool = False

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import Strict
 from deployments.ingress.validation import parse
 from deployments.llama.completion_schema import CompletionFields, given_fields
-from deployments.openai.fields import Strict
 from deployments.text.infill import infill_ids
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, RequestError

@@ -5,20 +5,21 @@ from typing import Annotated
 from pydantic import Field
 
 from deployments.ingress.plan import check_ids
+from deployments.ingress.schema import Items, Strict
 from deployments.ingress.service import Question
 from deployments.ingress.validation import parse
 from deployments.llama.completion_schema import given_fields
 from deployments.llama.prompts import mixed_ids
 from deployments.openai.chat_prompt import chat_prompt
 from deployments.openai.chat_schema import ChatRequest, parse_chat
-from deployments.openai.fields import Strict, TokenId
+from deployments.openai.fields import TokenId
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
 
 class TokenizeRequest(Strict):
     model: str | None = None
-    content: str | list[str | TokenId]
+    content: str | Items[str | TokenId]
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -26,7 +27,7 @@ class TokenizeRequest(Strict):
 
 class DetokenizeRequest(Strict):
     model: str | None = None
-    tokens: Annotated[list[TokenId], Field(max_length=1 << 22)]
+    tokens: Annotated[Items[TokenId], Field(max_length=1 << 22)]
 
 
 def parse_tokenize(body: object) -> TokenizeRequest:

@@ -13,17 +13,15 @@ from deployments.openai.chat_schema import ChatRequest
 from deployments.openai.choice_fields import ChoiceFields
 from deployments.openai.deltas import (
     ROLE,
-    calls_begin,
     delta_of,
     finish_reason,
-    first_call_only,
     message_of,
 )
 from deployments.openai.frames import Frames, more
-from deployments.openai.generations import plan, sampling_params
+from deployments.openai.generations import plan
 from deployments.openai.logprobs import Logprobs
 from deployments.openai.origin import origin_of
-from deployments.text.reply import Content, Piece
+from deployments.text.reply import Calling, Content, Piece
 from deployments.text.stream import TextDelta
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, RequestError
@@ -40,7 +38,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _logprobs: Logprobs
     _fields: ChoiceFields
     _disclosure: Disclosure
-    _called: list[bool]  # one a choice: whether a call has begun
+    _calling: list[Calling]  # one a choice
 
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._origin = origin_of(headers)
@@ -53,9 +51,8 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         response_id = f"chatcmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, tokenizer)
         alternatives = (request.top_logprobs or 0) if request.logprobs else None
-        sampling = sampling_params(request, card, alternatives)
         planned = replace(
-            plan(request, card, tokenizer, response_id, sampling, "messages"),
+            plan(request, card, tokenizer, response_id, alternatives, "messages"),
             kept_specials=prompt.kept_specials,
             parser=prompt.parser,
             grammar=prompt.grammar,
@@ -70,19 +67,19 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         as_ids = bool(request.return_tokens_as_token_ids)
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids)
         self._fields = ChoiceFields(request, card)
-        self._called = [False] * choices
+        self._calling = [Calling() for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
         self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin)
 
     def format_stream_start(self) -> bytes:
-        opening = [_choice(choice, ROLE, NULL, NULL) for choice in range(len(self._called))]
+        opening = [_choice(choice, ROLE, NULL, NULL) for choice in range(len(self._calling))]
         first = self._frames.chunk(opening[0], beside=more(self._prompt_fields()))
         return b"".join((self._disclosure.begin(), first, *map(self._frames.chunk, opening[1:])))
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         self._disclosure.add_streamed(delta)
         pieces = self._pieces(delta)
-        self._called[choice] |= calls_begin(pieces)
+        self._calling[choice].add(pieces)
         logprobs, fields = self._scores(delta), more(self._fields.produced(delta))
         bodies = [delta_of(piece) for piece in pieces]
         if not bodies and (delta.logprobs or (fields and delta.token_ids)):
@@ -98,7 +95,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
 
     def _last_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         assert delta.finish_reason is not None
-        reason = encode_text(finish_reason(delta.finish_reason, self._called[choice]))
+        reason = encode_text(finish_reason(delta.finish_reason, self._calling[choice]))
         end = _choice(choice, SILENCE, NULL, reason, more(self._fields.ended(delta)))
         return self._frames.chunk(end, usage, more(self._disclosure.answer(usage)))
 
@@ -124,7 +121,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             "index": index,
             "message": message_of(pieces),
             "logprobs": self._logprobs.chat(choice.logprobs) if self._request.logprobs else None,
-            "finish_reason": finish_reason(choice.finish_reason, calls_begin(pieces)),
+            "finish_reason": finish_reason(choice.finish_reason, Calling(pieces)),
             **self._fields.produced(choice),
             **self._fields.ended(choice),
         }
@@ -132,7 +129,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     def _pieces(self, delta: TextDelta) -> Sequence[Piece]:
         if self._prompt.parser is None:
             return [Content(delta.text)] if delta.text else []
-        return list(first_call_only(delta.pieces)) if self._prompt.one_call else delta.pieces
+        return delta.pieces
 
     def _scores(self, delta: TextDelta) -> bytes:
         return encode(self._logprobs.chat(delta.logprobs)) if self._request.logprobs else NULL

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deployments.ingress.body import parse_json
 from deployments.ingress.conversation import Conversation, Thinking, prepare_prompt
 from deployments.ingress.errors import refused
 from deployments.ingress.plan import check_ids
+from deployments.openai.arguments import arguments_object
 from deployments.openai.chat_schema import (
     AssistantMessage,
     ChatRequest,
@@ -19,7 +19,7 @@ from deployments.openai.chat_schema import (
 from deployments.openai.tools_schema import Chosen, chosen
 from deployments.text.reply import ReplyParser
 from deployments.text.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, Refused, ThinkingBudget
+from deployments.wire import ModelCard, ThinkingBudget
 
 # What a template would have to be told, or a parser: a raw prompt has neither.
 TEMPLATED = (
@@ -37,7 +37,7 @@ TEMPLATED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt:
-    """`text` is what `ids` were made of. `one_call` leaves a reply its first call alone."""
+    """`text` is what `ids` were made of."""
 
     text: str
     ids: Sequence[int]
@@ -45,16 +45,15 @@ class ChatPrompt:
     kept_specials: frozenset[int] = frozenset()
     parser: Callable[[], ReplyParser] | None = None
     thinking: ThinkingBudget | None = None
-    one_call: bool = False
 
 
 def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
     """Raises Refused."""
-    tools = chosen(request.tools or (), request.tool_choice)
+    functions = [tool.function for tool in request.tools or ()]
+    tools = chosen(functions, request.tool_choice, ".function")
     if request.raw:
         return _raw(request, card, tokenizer)
-    one_call = tools.one or request.parallel_tool_calls is False
-    prompt = prepare_prompt(_conversation(request, tools, one_call, card), card, tokenizer)
+    prompt = prepare_prompt(_conversation(request, tools, card), card, tokenizer)
     return ChatPrompt(
         text=prompt.text,
         ids=_ids(request, prompt.ids, card),
@@ -62,7 +61,6 @@ def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer)
         kept_specials=prompt.kept_specials,
         parser=prompt.parser,
         thinking=prompt.thinking,
-        one_call=one_call,
     )
 
 
@@ -90,9 +88,7 @@ def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[
     return given or ids
 
 
-def _conversation(
-    request: ChatRequest, tools: Chosen, one_call: bool, card: ModelCard
-) -> Conversation:
+def _conversation(request: ChatRequest, tools: Chosen, card: ModelCard) -> Conversation:
     continues = bool(request.continue_final_message)
     generation_prompt = request.add_generation_prompt
     return Conversation(
@@ -100,7 +96,7 @@ def _conversation(
         tools=tools.tools,
         choice=tools.choice,
         callable=tools.callable,
-        parallel_calls=not one_call,
+        parallel_calls=not tools.one and request.parallel_tool_calls is not False,
         answer=_answer(request),
         thinking=_thinking(request),
         split_thoughts=request.reasoning_format != "none",
@@ -166,12 +162,7 @@ def _plain_answer(place: int, message: AssistantMessage) -> dict[str, object]:
 
 def _plain_call(path: str, call: ToolCall) -> dict[str, object]:
     param = f"{path}.function.arguments"
-    try:
-        arguments = parse_json((call.function.arguments or "{}").encode())
-    except Refused as refusal:
-        raise refused(f"`{param}` is not JSON", param) from refusal
-    if not isinstance(arguments, dict):
-        raise refused(f"`{param}` must be a JSON object", param)
+    arguments = arguments_object(call.function.arguments, param)
     function = {"name": call.function.name, "arguments": arguments}
     return {"id": call.id, "type": call.type, "function": function}
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import Items, Strict, Switch
 from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.openai.extended_fields import NEUTRAL as COMMON
 from deployments.openai.extended_fields import ExtendedFields
-from deployments.openai.fields import Strict, Switch
 from deployments.openai.tools_schema import ToolChoice, ToolList
 
 # Known but not served: null and the values listed ask for what is done anyway.
@@ -55,7 +55,7 @@ class RefusalPart(Strict):
 
 
 SpokenPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
-Parts = Annotated[list[Annotated[TextPart, BeforeValidator(_text_only)]], Field(min_length=1)]
+Parts = Annotated[Items[Annotated[TextPart, BeforeValidator(_text_only)]], Field(min_length=1)]
 
 
 class Instruction(Strict):
@@ -93,12 +93,12 @@ class AssistantMessage(Strict):
     """
 
     role: Literal["assistant"]
-    content: str | list[SpokenPart] | None = None
+    content: str | Items[SpokenPart] | None = None
     name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Items[ToolCall] | None = None
     annotations: Annotated[list[JsonValue], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
@@ -139,7 +139,7 @@ class ThinkingSwitch(Strict):
 
 
 class ChatRequest(ExtendedFields):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[Items[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: Switch = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -172,8 +172,9 @@ class ChatRequest(ExtendedFields):
         return self.nvext is not None and bool(self.nvext.use_raw_prompt)
 
     @property
-    def forces_calls(self) -> bool:
-        return self.tool_choice not in (None, "none", "auto")
+    def is_heavy(self) -> bool:
+        """Whether there are grammars to write, however short its body is."""
+        return self.structure is not None or bool(self.tools)
 
     @model_validator(mode="after")
     def _chat_fields_agree(self) -> Self:

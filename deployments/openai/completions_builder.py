@@ -12,7 +12,7 @@ from deployments.openai.choice_fields import ChoiceFields
 from deployments.openai.completions_prompt import CompletionPrompt, completion_prompts
 from deployments.openai.completions_schema import CompletionRequest
 from deployments.openai.frames import Frames, more
-from deployments.openai.generations import plan, sampling_params
+from deployments.openai.generations import plan
 from deployments.openai.logprobs import Logprobs, Placed, placed_prompt
 from deployments.openai.origin import origin_of
 from deployments.text.stream import TextDelta
@@ -45,9 +45,8 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         self._prompts = [prompt for prompt in prompts for _ in range(request.n or 1)]
         response_id = f"cmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, [(prompt.text, prompt.ids) for prompt in prompts])
-        sampling = sampling_params(request, card, request.logprobs)
         planned = replace(
-            plan(request, card, tokenizer, response_id, sampling, "prompt"),
+            plan(request, card, tokenizer, response_id, request.logprobs, "prompt"),
             grammar="" if request.structure is None else request.structure.write(),
         )
         generations = self._origin.salted(planned).generations([one.ids for one in prompts])

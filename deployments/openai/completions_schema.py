@@ -1,17 +1,19 @@
 """The body of POST /v1/completions: prompts as text or ids, every field honoured or refused."""
 
+from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import Items, Switch
 from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.openai.extended_fields import NEUTRAL as COMMON
 from deployments.openai.extended_fields import ExtendedFields
-from deployments.openai.fields import MOST_CHOICES, Switch, TokenId
+from deployments.openai.fields import MOST_CHOICES, TokenId
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's own default on this endpoint
-MOST_SEQUENCES = 1024
+MANY_SEQUENCES, MOST_SEQUENCES = 64, 1024
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -20,12 +22,12 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 Text = Annotated[str, Field(min_length=1)]
-Ids = Annotated[list[TokenId], Field(min_length=1)]
+Ids = Annotated[Items[TokenId], Field(min_length=1)]
 Prompt = (
     Text
-    | Annotated[list[Text], Field(min_length=1)]
+    | Annotated[Items[Text], Field(min_length=1)]
     | Ids
-    | Annotated[list[Ids], Field(min_length=1)]
+    | Annotated[Items[Ids], Field(min_length=1)]
 )
 
 
@@ -45,13 +47,18 @@ class CompletionRequest(ExtendedFields):
     def token_limit(self) -> int | None:
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
-    @property
+    @cached_property
     def prompts(self) -> list[str | list[int]]:
         """One entry a prompt, whichever of the four forms they came in."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         ids = [one for one in self.prompt if isinstance(one, int)]
         return [ids] if ids else [one for one in self.prompt if not isinstance(one, int)]
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it takes long to prepare, however short its body is."""
+        return self.structure is not None or len(self.prompts) * (self.n or 1) > MANY_SEQUENCES
 
     @property
     def token_data(self) -> list[int] | None:

@@ -1,10 +1,11 @@
 """The pieces of a reply in OpenAI's words: deltas of a stream, and the message they fold to."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from deployments.ingress.sse import encode_text
 from deployments.text.reply import (
     CallArguments,
+    Calling,
     CallStart,
     Content,
     Piece,
@@ -57,17 +58,6 @@ def message_of(pieces: Iterable[Piece]) -> dict[str, object]:
     return fields
 
 
-def first_call_only(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """For requests without parallel calls: a model may not know, and the client would not."""
-    for piece in pieces:
-        if not isinstance(piece, CallStart | CallArguments) or piece.index == 0:
-            yield piece
-
-
-def calls_begin(pieces: Iterable[Piece]) -> bool:
-    return any(isinstance(piece, CallStart) for piece in pieces)
-
-
-def finish_reason(reason: FinishReason, called: bool) -> str:
+def finish_reason(reason: FinishReason, calling: Calling) -> str:
     """A reply that came to its end with calls ended for them."""
-    return "tool_calls" if called and reason is FinishReason.STOP else reason.value
+    return "tool_calls" if reason is FinishReason.STOP and calling.is_whole else reason.value

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from deployments.ingress.errors import refused
-from deployments.openai.fields import Switch
+from deployments.ingress.schema import Switch
 from deployments.openai.nvext import ServedNvExt
 from deployments.openai.structure_schema import StructureFields
 

@@ -1,52 +1,34 @@
-"""The request fields that both endpoints share: each is honoured, or refused by its name."""
+"""The request fields that endpoints share: each is honoured, or refused by its name."""
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import MOST_STOPS, Items, StopString, Strict, Switch
 
 MOST_CHOICES = 128
-MOST_STOPS = 32
 MOST_BAD_WORDS = 256
+MOST_STOP_IDS = 1024
 
-Switch = bool | None
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 StopStrings = Annotated[list[StopString], Field(min_length=1, max_length=MOST_STOPS)]
 TokenId = Annotated[int, Field(ge=0)]
 Identifier = Annotated[str, Field(max_length=512)]
-TokenIds = Annotated[list[TokenId], Field(min_length=1)]
+MetadataName = Annotated[str, Field(max_length=64)]
+TokenIds = Annotated[Items[TokenId], Field(min_length=1)]
 BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
-class Strict(BaseModel):
-    """No coercion and no unknown field; null stands for a field that is not there."""
+class CommonFields(Strict):
+    """Those of every endpoint that generates."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-
-class StreamOptions(Strict):
-    include_usage: Switch = None
-    continuous_usage_stats: Switch = None
-    include_obfuscation: Literal[False] | None = None
-
-
-class GenerationFields(Strict):
     model: str | None = None
     stream: Switch = None
-    stream_options: StreamOptions | None = None
-
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     stop: StopString | StopStrings | None = None
-    stop_token_ids: list[TokenId] | None = None
-    include_stop_str_in_output: Switch = None
     ignore_eos: Switch = None
-    skip_special_tokens: Switch = None
-    bad_words: Annotated[list[BadWord], Field(max_length=MOST_BAD_WORDS)] | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None  # lower runs earlier
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -56,15 +38,37 @@ class GenerationFields(Strict):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
 
     # Identifiers of who asks and how the answer is billed: they cannot change it.
     user: Identifier | None = None
     safety_identifier: Identifier | None = None
     prompt_cache_key: Identifier | None = None
-    metadata: Annotated[dict[str, Identifier], Field(max_length=16)] | None = None
+    metadata: Annotated[dict[MetadataName, Identifier], Field(max_length=16)] | None = None
     service_tier: Literal["auto", "default"] | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+
+class StreamOptions(Strict):
+    include_usage: Switch = None
+    continuous_usage_stats: Switch = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class GenerationFields(CommonFields):
+    """Those of the endpoints that answer with choices."""
+
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_STOP_IDS)] | None = None
+    include_stop_str_in_output: Switch = None
+    skip_special_tokens: Switch = None
+    bad_words: Annotated[list[BadWord], Field(max_length=MOST_BAD_WORDS)] | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
@@ -78,10 +82,6 @@ class GenerationFields(Strict):
     @property
     def token_limit(self) -> int | None:
         return self.max_tokens
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
     def wants_usage(self) -> bool:

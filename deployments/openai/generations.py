@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from deployments.ingress.errors import refused
 from deployments.ingress.plan import Plan, check_ids
-from deployments.openai.fields import GenerationFields
+from deployments.openai.fields import CommonFields, GenerationFields
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, SamplingParams
 
@@ -19,14 +19,14 @@ def plan(
     card: ModelCard,
     tokenizer: TextTokenizer,
     response_id: str,
-    sampling: SamplingParams,
+    logprobs: int | None,
     prompt_param: str,
 ) -> Plan:
     return Plan(
         card=card,
         tokenizer=tokenizer,
         response_id=response_id,
-        sampling=replace(sampling, bad_words=bad_words(fields.bad_words or (), tokenizer)),
+        sampling=sampling_params(fields, card, tokenizer, logprobs),
         prompt_param=prompt_param,
         choices=fields.n or 1,
         max_tokens=fields.token_limit,
@@ -42,11 +42,23 @@ def plan(
 
 
 def sampling_params(
-    fields: GenerationFields, card: ModelCard, logprobs: int | None
+    fields: GenerationFields, card: ModelCard, tokenizer: TextTokenizer, logprobs: int | None
 ) -> SamplingParams:
+    drawing = common_sampling(fields, card, logprobs)
+    if not fields.bad_words and fields.logit_bias is None:
+        return drawing
+    return replace(
+        drawing,
+        logit_bias=given(biases(fields.logit_bias, card), drawing.logit_bias),
+        bad_words=bad_words(fields.bad_words or (), tokenizer),
+    )
+
+
+def common_sampling(fields: CommonFields, card: ModelCard, logprobs: int | None) -> SamplingParams:
     default = card.sampling
     top_k = given(fields.top_k, default.top_k)
-    return SamplingParams(
+    return replace(
+        default,
         temperature=given(fields.temperature, default.temperature),
         top_k=top_k if 0 < top_k < card.vocab_size else 0,
         top_p=given(fields.top_p, default.top_p),
@@ -54,7 +66,6 @@ def sampling_params(
         repetition_penalty=given(fields.repetition_penalty, default.repetition_penalty),
         presence_penalty=given(fields.presence_penalty, default.presence_penalty),
         frequency_penalty=given(fields.frequency_penalty, default.frequency_penalty),
-        logit_bias=given(biases(fields.logit_bias, card), default.logit_bias),
         seed=secrets.randbits(63) if fields.seed is None else fields.seed,
         logprobs=logprobs,
     )

@@ -24,6 +24,7 @@ def chat_input_tokens() -> Question[ChatRequest]:
         body=ChatRequest,
         parse=parse_chat,
         answer=answer,
+        heavy=lambda request: request.is_heavy,
     )
 
 
@@ -38,6 +39,7 @@ def responses_input_tokens(store: ResponseStore) -> Question[ResponsesRequest]:
         body=ResponsesRequest,
         parse=parse_response_request,
         answer=answer,
+        heavy=lambda request: request.is_heavy,
     )
 
 

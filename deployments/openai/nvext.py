@@ -9,9 +9,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import Strict, Switch
 from deployments.ingress.validation import refuse_unsupported
-from deployments.openai.fields import Strict, Switch, TokenIds
+from deployments.openai.fields import TokenIds
 
+MOST_NAMES = 64
 Annotation = Literal["formatted_prompt", "token_ids", "request_id", "timing"]
 ExtraField = Literal["timing", "prompt_token_ids", "completion_token_ids", "stop_reason"]
 # Known to Dynamo and not served: null alone is taken.
@@ -57,10 +59,10 @@ class NvExt(Strict):
     greedy_sampling: Switch = None
     greed_sampling: Switch = None  # the name on Dynamo's wire
     use_raw_prompt: Switch = None
-    annotations: list[Annotation] | None = None
+    annotations: Annotated[list[Annotation], Field(max_length=MOST_NAMES)] | None = None
     max_thinking_tokens: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     cache_salt: Annotated[str, Field(max_length=1024)] | None = None  # "" is none
-    extra_fields: list[ExtraField] | None = None
+    extra_fields: Annotated[list[ExtraField], Field(max_length=MOST_NAMES)] | None = None
     token_data: TokenIds | None = None
     agent_hints: Annotated[AgentHints, BeforeValidator(_served_hints)] | None = None
 

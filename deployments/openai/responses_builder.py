@@ -1,16 +1,13 @@
 """Responses: items to one prompt, and its answer to items again, to events, and to the store."""
 
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.conversation import Prompt
 from deployments.ingress.errors import NO_HEADERS
 from deployments.ingress.plan import Plan
 from deployments.ingress.sse import encode
-from deployments.openai.deltas import first_call_only
-from deployments.openai.generations import given
+from deployments.openai.generations import common_sampling
 from deployments.openai.logprobs import finite
 from deployments.openai.origin import origin_of
 from deployments.openai.responses_events import Events
@@ -30,7 +27,6 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     _object: ResponseObject
     _events: Events
     _output: Output
-    _one_call: bool
     _stored: bool
     _earlier: tuple[StoredItem, ...]
     _given: tuple[StoredItem, ...]
@@ -43,13 +39,13 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     def prepare(
         self, request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
-        sampling = sampling_params(request, card)
+        logprobs = (request.top_logprobs or 0) if request.wants_logprobs else None
+        sampling = common_sampling(request, card, logprobs)
         self._tokenizer = tokenizer
         self._object = ResponseObject(new_id("resp"), card.name, request, sampling)
         self._events = Events(muted=not request.stream)
         self._output = Output(self._events)
         said = given_items(request, self._store)
-        self._one_call = request.one_call
         self._stored = request.store is not False
         self._earlier = earlier_items(request, self._store)
         self._given = tuple(map(_kept, said)) if self._stored else ()
@@ -83,8 +79,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         return created + self._events.response("response.in_progress", begun)
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        pieces = tuple(first_call_only(delta.pieces)) if self._one_call else delta.pieces
-        frames = self._output.add(pieces, [self._entry(one) for one in delta.logprobs])
+        frames = self._output.add(delta.pieces, [self._entry(one) for one in delta.logprobs])
         if delta.finish_reason is None:
             return frames
         self._cut = delta.finish_reason is FinishReason.LENGTH
@@ -133,20 +128,3 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
 def _kept(item: Item) -> StoredItem:
     listed = item.listed()
     return StoredItem(str(listed["id"]), encode(listed))
-
-
-def sampling_params(request: ResponsesRequest, card: ModelCard) -> SamplingParams:
-    default = card.sampling
-    top_k = given(request.top_k, default.top_k)
-    return replace(
-        default,
-        temperature=given(request.temperature, default.temperature),
-        top_k=top_k if 0 < top_k < card.vocab_size else 0,
-        top_p=given(request.top_p, default.top_p),
-        min_p=given(request.min_p, default.min_p),
-        repetition_penalty=given(request.repetition_penalty, default.repetition_penalty),
-        presence_penalty=given(request.presence_penalty, default.presence_penalty),
-        frequency_penalty=given(request.frequency_penalty, default.frequency_penalty),
-        seed=secrets.randbits(63) if request.seed is None else request.seed,
-        logprobs=(request.top_logprobs or 0) if request.wants_logprobs else None,
-    )

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, TypeAdapter
 
-from deployments.openai.fields import Identifier, Strict
+from deployments.ingress.schema import Items, Strict
+from deployments.openai.fields import Identifier
 
 OTHER_PARTS = ("input_image", "input_file", "input_audio", "input_video", "computer_screenshot")
 Json = dict[str, object]
@@ -106,7 +107,7 @@ class MessageItem(KeptItem):
 
     type: Literal["message"] = "message"
     role: Literal["user", "system", "developer", "assistant"]
-    content: str | Annotated[list[Part], Field(min_length=1)]
+    content: str | Annotated[Items[Part], Field(min_length=1)]
     phase: Literal["commentary", "final_answer"] | None = None
 
     @property
@@ -139,8 +140,8 @@ class ReasoningItem(KeptItem):
     """`encrypted_content` is another server's secret: thoughts are in the clear here."""
 
     type: Literal["reasoning"]
-    summary: list[SummaryText] = Field(default_factory=list)
-    content: list[ReasoningText] = Field(default_factory=list)
+    summary: Items[SummaryText] = Field(default_factory=list)
+    content: Items[ReasoningText] = Field(default_factory=list)
     encrypted_content: None = None
 
     @property
@@ -169,7 +170,7 @@ class ResultItem(KeptItem):
 
     type: Literal["function_call_output"]
     call_id: Identifier
-    output: str | list[Result]
+    output: str | Items[Result]
     name: Identifier | None = None
 
     @property

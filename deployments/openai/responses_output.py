@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from deployments.openai.responses_events import Events, delta_head
 from deployments.openai.responses_items import Json, Status, new_id
-from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought
+from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought, are_whole
 
 
 class OutputItem(ABC):
@@ -127,7 +127,9 @@ class FunctionCall(OutputItem):
         self._start = start
 
     def end(self, status: Status) -> bytes:
-        whole = {"name": self._start.name, "arguments": self.text}
+        arguments = self.text
+        status = "completed" if are_whole(arguments) else "incomplete"
+        whole = {"name": self._start.name, "arguments": arguments}
         kind = "response.function_call_arguments.done"
         return self._events.event(kind, {**self._place(), **whole}) + super().end(status)
 

@@ -1,6 +1,6 @@
 """The routes around responses: made, counted, asked for again, deleted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from starlette.datastructures import QueryParams
@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.ingress.errors import refused
+from deployments.ingress.openapi import DocumentedRoute
 from deployments.ingress.service import Operation, Service
 from deployments.ingress.sse import encode
 from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
@@ -41,14 +42,8 @@ def responses(store: ResponseStore) -> Operation[ResponsesRequest]:
         body=ResponsesRequest,
         parse=parse_response_request,
         builder=builder,
-        heavy=is_heavy,
+        heavy=lambda request: request.is_heavy,
     )
-
-
-def is_heavy(request: ResponsesRequest) -> bool:
-    """Behind a short body there may be a long conversation, or a grammar to write."""
-    constrained = request.format.type != "text" or request.chosen.choice == "required"
-    return constrained or request.previous_response_id is not None
 
 
 def stored_routes(store: ResponseStore) -> list[Route]:
@@ -69,11 +64,15 @@ def stored_routes(store: ResponseStore) -> list[Route]:
         return _json(_page(_named(request, store).input, request.query_params))
 
     return [
-        Route(ONE, retrieve, methods=["GET"], name="retrieve_response"),
-        Route(ONE, delete, methods=["DELETE"], name="delete_response"),
-        Route(f"{ONE}/cancel", cancel, methods=["POST"], name="cancel_response"),
-        Route(f"{ONE}/input_items", input_items, methods=["GET"], name="input_items"),
+        _route(ONE, retrieve, "GET", "retrieve_response"),
+        _route(ONE, delete, "DELETE", "delete_response"),
+        _route(f"{ONE}/cancel", cancel, "POST", "cancel_response"),
+        _route(f"{ONE}/input_items", input_items, "GET", "input_items"),
     ]
+
+
+def _route(path: str, endpoint: Callable[..., object], method: str, name: str) -> Route:
+    return DocumentedRoute(path, endpoint, methods=[method], name=name, tag="Stored responses")
 
 
 def _named(request: Request, store: ResponseStore) -> StoredResponse:

@@ -6,8 +6,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.errors import refused
+from deployments.ingress.schema import Items, Strict, Switch
 from deployments.ingress.validation import parse, refuse_unsupported
-from deployments.openai.fields import Identifier, Penalty, StopString, StopStrings, Strict, Switch
+from deployments.openai.fields import CommonFields, Identifier
 from deployments.openai.responses_items import (
     InputItem,
     Item,
@@ -15,8 +16,8 @@ from deployments.openai.responses_items import (
     ReferenceItem,
     without_nulls,
 )
-from deployments.openai.responses_tools import ToolChoice, ToolList, chosen
-from deployments.openai.tools_schema import Chosen
+from deployments.openai.responses_tools import ToolChoice, ToolList
+from deployments.openai.tools_schema import Chosen, chosen
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -32,6 +33,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "prompt_cache_options": (),
     "prompt_cache_retention": ("in_memory",),
 }
+MOST_INCLUDED = 64
 LOGPROBS = "message.output_text.logprobs"
 # All but the log-probabilities are details of what no answer or question of ours can have, or,
 # as thoughts, comes in the clear.
@@ -90,15 +92,13 @@ class StreamOptions(Strict):
     include_obfuscation: Literal[False] | None = None
 
 
-class ResponsesRequest(Strict):
-    model: str | None = None
-    input: str | list[InputItem] | None = None
+class ResponsesRequest(CommonFields):
+    input: str | Items[InputItem] | None = None
     instructions: str | None = None
     previous_response_id: Identifier | None = None
     store: Switch = None
-    stream: Switch = None
     stream_options: StreamOptions | None = None
-    include: list[Includable] | None = None
+    include: Annotated[list[Includable], Field(max_length=MOST_INCLUDED)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
 
     tools: ToolList | None = None
@@ -108,29 +108,10 @@ class ResponsesRequest(Strict):
     reasoning: Reasoning | None = None
 
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     # Not OpenAI's on this endpoint, but known from the others.
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    stop: StopString | StopStrings | None = None
-    ignore_eos: Switch = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     chat_template_kwargs: dict[str, JsonValue] | None = None
-
-    # Identifiers of who asks and how the answer is billed: they cannot change it.
-    user: Identifier | None = None
-    safety_identifier: Identifier | None = None
-    prompt_cache_key: Identifier | None = None
-    metadata: Annotated[dict[str, Identifier], Field(max_length=16)] | None = None
-    service_tier: Literal["auto", "default"] | None = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
@@ -155,13 +136,19 @@ class ResponsesRequest(Strict):
         return chosen(self.tools or (), self.tool_choice)
 
     @property
+    def is_heavy(self) -> bool:
+        """Behind a short body there may be a long conversation, or a grammar to write."""
+        return self.format.type != "text" or bool(self.tools) or self._recalls
+
+    @property
+    def _recalls(self) -> bool:
+        referred = any(isinstance(item, ReferenceItem) for item in self.items)
+        return referred or self.previous_response_id is not None
+
+    @property
     def one_call(self) -> bool:
         """Whether an answer has at most one call."""
         return self.chosen.one or self.parallel_tool_calls is False
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
     def wants_logprobs(self) -> bool:

@@ -1,101 +1,53 @@
 """Tools of a Responses request, which are flat, and the choice among them."""
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field
 
-from deployments.ingress.errors import refused
-from deployments.openai.fields import Strict
+from deployments.ingress.schema import MOST_TOOLS, Strict
 from deployments.openai.responses_items import without_nulls
-from deployments.openai.tools_schema import MOST_TOOLS, Chosen, FunctionName
-from deployments.text.dialects.dialect import Tool
+from deployments.openai.tools_schema import Function, Mode, Selection, functions_only
 
 
-def _functions_only(tool: object) -> object:
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if isinstance(kind, str) and kind != "function":
-        message = f"is of type {kind[:40]}, which is not supported by this server: only function is"
-        raise ValueError(message)
-    return without_nulls(tool)
+def _known_tool(tool: object) -> object:
+    return without_nulls(functions_only(tool))
 
 
 def _known_choice(choice: object) -> object:
     kind = choice.get("type") if isinstance(choice, dict) else None
-    return choice if kind == "allowed_tools" else _functions_only(choice)
+    return choice if kind == "allowed_tools" else _known_tool(choice)
 
 
-class FunctionTool(Strict):
-    """`strict` asks for arguments that fit the schema; every call that is forced has them."""
-
+class FunctionTool(Function):
     type: Literal["function"]
-    name: FunctionName
-    description: str | None = None
-    parameters: dict[str, JsonValue] | None = None
-    strict: bool | None = None
 
 
 class NamedChoice(Strict):
     type: Literal["function"]
     name: str
 
+    @property
+    def selection(self) -> Selection:
+        return Selection("required", (self.name,), "tool_choice.name", one=True)
+
 
 class AllowedChoice(Strict):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: Annotated[
-        list[Annotated[NamedChoice, BeforeValidator(_functions_only)]], Field(min_length=1)
+        list[Annotated[NamedChoice, BeforeValidator(_known_tool)]],
+        Field(min_length=1, max_length=MOST_TOOLS),
     ]
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(self.mode, tuple(one.name for one in self.tools), "tool_choice.tools")
 
 
 ToolList = Annotated[
-    list[Annotated[FunctionTool, BeforeValidator(_functions_only)]], Field(max_length=MOST_TOOLS)
+    list[Annotated[FunctionTool, BeforeValidator(_known_tool)]], Field(max_length=MOST_TOOLS)
 ]
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"]
-    | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
+    Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
     BeforeValidator(_known_choice),
 ]
-
-
-def chosen(tools: Sequence[FunctionTool], choice: ToolChoice | None) -> Chosen:
-    """Raises Refused for what names no tool, or one name twice."""
-    known = tuple(_tool(place, tool) for place, tool in enumerate(tools))
-    names = _names(tools)
-    match choice:
-        case None:
-            return Chosen(tools=known, choice="auto" if known else "none")
-        case NamedChoice(name=name):
-            wanted = _among(names, [name], "tool_choice.name")
-            return Chosen(tools=known, choice="required", callable=wanted, one=True)
-        case AllowedChoice(mode=mode, tools=allowed):
-            wanted = _among(names, [one.name for one in allowed], "tool_choice.tools")
-            return Chosen(tools=known, choice=mode, callable=wanted)
-    if choice == "required" and not known:
-        raise refused('`tool_choice` "required" needs `tools`', "tool_choice")
-    return Chosen(tools=known, choice=choice)
-
-
-def _tool(place: int, tool: FunctionTool) -> Tool:
-    parameters = tool.parameters or {"type": "object", "properties": {}}
-    if parameters.get("type", "object") != "object":
-        param = f"tools[{place}].parameters"
-        raise refused(f"`{param}` must be a JSON Schema of type object", param)
-    return Tool(tool.name, tool.description or "", {"type": "object", **parameters})
-
-
-def _names(tools: Sequence[FunctionTool]) -> frozenset[str]:
-    names: set[str] = set()
-    for place, tool in enumerate(tools):
-        if tool.name in names:
-            param = f"tools[{place}].name"
-            raise refused(f"`{param}`: there is another tool named {tool.name!r}", param)
-        names.add(tool.name)
-    return frozenset(names)
-
-
-def _among(names: frozenset[str], wanted: Sequence[str], param: str) -> frozenset[str]:
-    missing = frozenset(wanted) - names
-    if missing:
-        raise refused(f"`{param}` has {min(missing)[:64]!r}, which is not among `tools`", param)
-    return frozenset(wanted)

@@ -25,7 +25,7 @@ CHAT = Operation(
     body=ChatRequest,
     parse=parse_chat,
     builder=OpenAIResponseBuilder,
-    heavy=lambda request: request.structure is not None or request.forces_calls,
+    heavy=lambda request: request.is_heavy,
 )
 COMPLETIONS = Operation(
     name="completions",
@@ -33,7 +33,7 @@ COMPLETIONS = Operation(
     body=CompletionRequest,
     parse=parse_completion,
     builder=CompletionsResponseBuilder,
-    heavy=lambda request: request.structure is not None,
+    heavy=lambda request: request.is_heavy,
 )
 
 DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")

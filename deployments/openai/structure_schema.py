@@ -9,7 +9,8 @@ from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.body import parse_json
 from deployments.ingress.errors import refused
-from deployments.openai.fields import GenerationFields, Strict
+from deployments.ingress.schema import Strict
+from deployments.openai.fields import GenerationFields
 from deployments.text.grammar import (
     any_json_object,
     from_choice,

@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator, Field, JsonValue
 
 from deployments.ingress.errors import refused
-from deployments.openai.fields import Strict
+from deployments.ingress.schema import MOST_TOOLS, Strict
 from deployments.text.dialects.dialect import Tool
 
-MOST_TOOLS = 512
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Mode = Literal["none", "auto", "required"]
 
 
-def _functions_only(tool: object) -> object:
+def functions_only(tool: object) -> object:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if isinstance(kind, str) and kind != "function":
         raise ValueError(f"is of type {kind[:40]}, which is not supported: only function is")
@@ -22,7 +22,7 @@ def _functions_only(tool: object) -> object:
 
 
 class Function(Strict):
-    """`strict` asks for arguments that fit the schema; every call that is forced has them."""
+    """Calls of a `strict` one always fit its parameters."""
 
     name: FunctionName
     description: str | None = None
@@ -43,17 +43,27 @@ class NamedChoice(Strict):
     type: Literal["function"]
     function: FunctionNamed
 
+    @property
+    def selection(self) -> "Selection":
+        return Selection("required", (self.function.name,), "tool_choice.function.name", one=True)
+
 
 class AllowedTools(Strict):
     mode: Literal["auto", "required"]
     tools: Annotated[
-        list[Annotated[NamedChoice, BeforeValidator(_functions_only)]], Field(min_length=1)
+        list[Annotated[NamedChoice, BeforeValidator(functions_only)]],
+        Field(min_length=1, max_length=MOST_TOOLS),
     ]
 
 
 class AllowedChoice(Strict):
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools
+
+    @property
+    def selection(self) -> "Selection":
+        names = tuple(tool.function.name for tool in self.allowed_tools.tools)
+        return Selection(self.allowed_tools.mode, names, "tool_choice.allowed_tools.tools")
 
 
 def _known_choice(choice: object) -> object:
@@ -63,13 +73,27 @@ def _known_choice(choice: object) -> object:
 
 
 ToolList = Annotated[
-    list[Annotated[FunctionTool, BeforeValidator(_functions_only)]], Field(max_length=MOST_TOOLS)
+    list[Annotated[FunctionTool, BeforeValidator(functions_only)]], Field(max_length=MOST_TOOLS)
 ]
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"]
-    | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
+    Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
     BeforeValidator(_known_choice),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A choice among some of the tools; `param` is where it names them. `one` is a single call."""
+
+    mode: Mode
+    names: tuple[str, ...]
+    param: str
+    one: bool = False
+
+
+class Selects(Protocol):
+    @property
+    def selection(self) -> Selection: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,50 +101,50 @@ class Chosen:
     """What a conversation must know of a request's tools. `one` allows a single call."""
 
     tools: tuple[Tool, ...]
-    choice: Literal["none", "auto", "required"]
+    choice: Mode
     callable: frozenset[str] = frozenset()
     one: bool = False
 
 
-def chosen(tools: Sequence[FunctionTool], choice: ToolChoice | None) -> Chosen:
-    """Raises Refused for what names no tool, or one name twice."""
-    known = tuple(_tool(place, tool.function) for place, tool in enumerate(tools))
-    _check_names(known)
-    match choice:
-        case None:
-            return Chosen(tools=known, choice="auto" if known else "none")
-        case NamedChoice():
-            names = _named([choice], known)
-            return Chosen(tools=known, choice="required", callable=names, one=True)
-        case AllowedChoice(allowed_tools=allowed):
-            names = _named(allowed.tools, known)
-            return Chosen(tools=known, choice=allowed.mode, callable=names)
-    if choice == "required" and not known:
+def chosen(functions: Sequence[Function], choice: Mode | Selects | None, path: str = "") -> Chosen:
+    """Each function is at `path` in its tool. Raises Refused for what names no tool, or one name
+    twice.
+    """
+    tools = tuple(_tool(f"tools[{place}]{path}", one) for place, one in enumerate(functions))
+    names = _names(functions, path)
+    if choice is None:
+        return Chosen(tools=tools, choice="auto" if tools else "none")
+    if not isinstance(choice, str):
+        wanted = choice.selection
+        among = _among(names, wanted)
+        return Chosen(tools=tools, choice=wanted.mode, callable=among, one=wanted.one)
+    if choice == "required" and not tools:
         raise refused('`tool_choice` "required" needs `tools`', "tool_choice")
-    return Chosen(tools=known, choice=choice)
+    return Chosen(tools=tools, choice=choice)
 
 
-def _tool(place: int, function: Function) -> Tool:
+def _tool(path: str, function: Function) -> Tool:
     parameters = function.parameters or {"type": "object", "properties": {}}
     if parameters.get("type", "object") != "object":
-        param = f"tools[{place}].function.parameters"
+        param = f"{path}.parameters"
         raise refused(f"`{param}` must be a JSON Schema of type object", param)
-    return Tool(function.name, function.description or "", {"type": "object", **parameters})
+    schema = {"type": "object", **parameters}
+    return Tool(function.name, function.description or "", schema, bool(function.strict))
 
 
-def _check_names(tools: Sequence[Tool]) -> None:
-    seen: set[str] = set()
-    for place, tool in enumerate(tools):
-        if tool.name in seen:
-            param = f"tools[{place}].function.name"
-            raise refused(f"`{param}`: there is another tool named {tool.name!r}", param)
-        seen.add(tool.name)
+def _names(functions: Sequence[Function], path: str) -> frozenset[str]:
+    names: set[str] = set()
+    for place, function in enumerate(functions):
+        if function.name in names:
+            param = f"tools[{place}]{path}.name"
+            raise refused(f"`{param}`: there is another tool named {function.name!r}", param)
+        names.add(function.name)
+    return frozenset(names)
 
 
-def _named(choices: Sequence[NamedChoice], tools: Sequence[Tool]) -> frozenset[str]:
-    names = frozenset(choice.function.name for choice in choices)
-    missing = names - {tool.name for tool in tools}
+def _among(names: frozenset[str], wanted: Selection) -> frozenset[str]:
+    missing = frozenset(wanted.names) - names
     if missing:
-        message = f"`tool_choice` names {min(missing)[:64]!r}, which is not among `tools`"
-        raise refused(message, "tool_choice")
-    return names
+        message = f"`{wanted.param}` has {min(missing)[:64]!r}, which is not among `tools`"
+        raise refused(message, wanted.param)
+    return frozenset(wanted.names)

@@ -33,8 +33,10 @@ class Detokenizer:
 
     def push(self, ids: Iterable[int]) -> str:
         raw = b"".join(
-            self._tokenizer.text_bytes(token_id, self._skip and token_id not in self._kept)
-            for token_id in ids
+            [
+                self._tokenizer.text_bytes(token_id, self._skip and token_id not in self._kept)
+                for token_id in ids
+            ]
         )
         return self._give(self._decoder.decode(raw))
 

@@ -1,5 +1,6 @@
 """What a model says, told apart: content, thoughts and calls; the same however its text was cut."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,6 +45,33 @@ class ReplyParser(ABC):
     @abstractmethod
     def finish(self) -> list[Piece]:
         """What was held back, now that no more text comes."""
+
+
+class Calling:
+    """Whether a reply, as it comes, calls: an end or a stop string within a call leaves none."""
+
+    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
+        self._arguments: list[str] | None = None  # of the last call
+        self.add(pieces)
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, CallStart):
+                self._arguments = []
+            elif isinstance(piece, CallArguments):
+                assert self._arguments is not None, "arguments without a call"
+                self._arguments.append(piece.text)
+
+    @property
+    def is_whole(self) -> bool:
+        return self._arguments is not None and are_whole("".join(self._arguments))
+
+
+def are_whole(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ class StopMatcher:
     def __init__(self, stops: Sequence[str], include: bool = False) -> None:
         assert all(stops), "an empty stop string matches everywhere"
         self._stops = tuple(stops)
+        self._starts = frozenset(stop[0] for stop in stops)
         self._include = include
         self._tail = ""  # longest suffix of the text so far that begins a stop string
         self.matched: str | None = None
 
     def push(self, text: str) -> str:
-        if not self._stops:
+        if not self._tail and self.matched is None and self._starts.isdisjoint(text):
             return text
         if self.matched is not None or not text:
             return ""

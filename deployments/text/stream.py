@@ -1,11 +1,12 @@
 """Token events of one sequence to text deltas; folding the deltas gives the unary answer."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from deployments.text.detokenizer import Detokenizer
-from deployments.text.reply import CallArguments, Content, Piece, ReplyParser, Thought
+from deployments.text.reply import CallArguments, CallStart, Piece, ReplyParser, Thought
 from deployments.text.stops import StopMatcher
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, RequestError, TokenEvent, TokenLogprob
@@ -74,18 +75,18 @@ class TextStream:
 
     def push(self, event: TokenEvent) -> TextDelta:
         self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
-        text = "".join(self._texts(event))
-        pieces, self._pieces = join_pieces(self._pieces), []
-        token_ids, self._token_ids = tuple(self._token_ids), []
+        text = self._read(event)
+        pieces, self._pieces = self._pieces, []
+        token_ids, self._token_ids = self._token_ids, []
         self._released += len(text)
         matched = self._matcher.matched
         finish_reason = event.finish_reason if matched is None else FinishReason.STOP
         return TextDelta(
             text=text,
-            pieces=pieces,
-            logprobs=tuple(self._take(everything=finish_reason is not None and matched is None)),
+            pieces=join_pieces(pieces) if len(pieces) > 1 else tuple(pieces),
+            logprobs=self._placed(everything=finish_reason is not None and matched is None),
             prompt_logprobs=event.prompt_logprobs,
-            token_ids=token_ids,
+            token_ids=tuple(token_ids),
             output_tokens=self._output_tokens,
             thought_tokens=self._thought_tokens,
             cached_tokens=self._cached_tokens,
@@ -94,26 +95,32 @@ class TextStream:
             error=None if matched is not None else event.error,
         )
 
-    def _texts(self, event: TokenEvent) -> Iterator[str]:
-        """Text given out token by token, so that counting stops at the one that ends a match."""
+    def _read(self, event: TokenEvent) -> str:
+        """Token by token, so that counting stops at the one that ends a match."""
         ended = event.stop_token_id is not None
+        texts: list[str] = []
         for place, token_id in enumerate(event.token_ids[:-1] if ended else event.token_ids):
             if event.logprobs is not None:
                 placed = PlacedLogprob(self._detokenizer.offset, event.logprobs[place])
                 self._waiting.append(placed)
-            self._output_tokens += 1
-            self._token_ids.append(token_id)
-            self._unplaced += 1
-            yield self._parse(self._search(self._detokenizer.push((token_id,))))
+            texts.append(self._hear(token_id))
             if self._matcher.matched is not None:
                 self._finish_parsing()
-                return
-        self._output_tokens += ended
-        self._token_ids += event.token_ids[-1:] if ended else ()
+                return "".join(texts)
+        if ended:
+            self._output_tokens += 1
+            self._token_ids.append(event.token_ids[-1])
         if event.finish_reason is not None:
-            yield self._parse(self._search(self._detokenizer.flush()))
-            yield self._parse(self._matcher.flush())
+            texts.append(self._parse(self._search(self._detokenizer.flush())))
+            texts.append(self._parse(self._matcher.flush()))
             self._finish_parsing()
+        return "".join(texts)
+
+    def _hear(self, token_id: int) -> str:
+        self._output_tokens += 1
+        self._token_ids.append(token_id)
+        self._unplaced += 1
+        return self._parse(self._search(self._detokenizer.push((token_id,))))
 
     def _parse(self, text: str) -> str:
         if self._parser is not None:
@@ -133,9 +140,11 @@ class TextStream:
     def _search(self, text: str) -> str:
         return text if self._output_tokens <= self._min_tokens else self._matcher.push(text)
 
-    def _take(self, *, everything: bool) -> Iterator[PlacedLogprob]:
+    def _placed(self, *, everything: bool) -> tuple[PlacedLogprob, ...]:
+        placed: list[PlacedLogprob] = []
         while self._waiting and (everything or self._waiting[0].offset < self._released):
-            yield self._waiting.popleft()
+            placed.append(self._waiting.popleft())
+        return tuple(placed)
 
 
 def fold(deltas: Iterable[TextDelta]) -> TextDelta:
@@ -154,15 +163,20 @@ def fold(deltas: Iterable[TextDelta]) -> TextDelta:
 
 def join_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """The same with neighbours of one kind in one."""
-    joined: list[Piece] = []
-    for piece in pieces:
-        match joined[-1:], piece:
-            case [Content(before)], Content(text):
-                joined[-1] = Content(before + text)
-            case [Thought(before)], Thought(text):
-                joined[-1] = Thought(before + text)
-            case [CallArguments(index, before)], CallArguments(same, text) if index == same:
-                joined[-1] = CallArguments(index, before + text)
-            case _:
-                joined.append(piece)
-    return tuple(joined)
+    return tuple(_joined(list(run)) for _, run in groupby(pieces, _kind))
+
+
+def _kind(piece: Piece) -> object:
+    match piece:
+        case CallStart():
+            return piece  # like no other
+        case CallArguments(index):
+            return index
+    return type(piece)
+
+
+def _joined(run: Sequence[Piece]) -> Piece:
+    first = run[0]
+    if len(run) == 1 or isinstance(first, CallStart):
+        return first
+    return replace(first, text="".join(one.text for one in run if not isinstance(one, CallStart)))

@@ -52,11 +52,11 @@ class TextTokenizer:
         return self._alphabet.starts_with_space
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return _ids(self._tokenizer, text, add_special_tokens)
 
     def encode_literally(self, text: str, add_special_tokens: bool) -> list[int]:
         """As `encode`, but what spells a special token in the text is plain text."""
-        return self._literal.encode(text, add_special_tokens=add_special_tokens).ids
+        return _ids(self._literal, text, add_special_tokens)
 
     @cached_property
     def _literal(self) -> Tokenizer:
@@ -149,6 +149,12 @@ class TokenizerCache:
     @staticmethod
     def _key(card: ModelCard) -> object:
         return card.tokenizer_json, card.chat_template, card.special_tokens
+
+
+def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+    # As a batch of one: `encode` itself lets no other thread run meanwhile, and takes longer.
+    [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    return encoding.ids
 
 
 def _decoder(tokenizer: Tokenizer) -> object:

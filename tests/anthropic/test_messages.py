@@ -40,14 +40,13 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "text before a call": ("Let me look.\n" + CALL, {}),
     "thought, text and calls": (f"{THOUGHT}Well.\n{CALL}\n{SECOND}", {}),
     "text behind a call": (CALL + "\nThere.", {}),
-    "one call of two": (
-        f"{CALL}\n{SECOND}",
-        {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
-    ),
+    "two calls": (f"{CALL}\n{SECOND}", {}),
     "a call of no tool": (CALL.replace("weather", "stocks"), {}),
     "a stop": ("one two three", {"stop_sequences": ["never", " tw"]}),
     "a stop in a thought": (THOUGHT + "Yes.", {"stop_sequences": ["42"]}),
     "a stop behind a call": (CALL + "\nThere.", {"stop_sequences": ["There"]}),
+    "a stop in a call": (CALL, {"stop_sequences": ["ln"]}),
+    "an end in a call": (CALL[:50], {}),
     "a thought that is not shown": (
         THOUGHT + "Yes.",
         {"thinking": {"type": "adaptive", "display": "omitted"}},
@@ -165,11 +164,6 @@ def test_text_that_is_no_call_is_told() -> None:
     assert block["text"] == CASES["a call of no tool"][0]
 
 
-def test_a_client_that_takes_one_call_gets_one() -> None:
-    [block] = content("one call of two")
-    assert block["input"] == {"city": "K\u00f6ln", "n": [1, 2]}
-
-
 def test_a_thought_that_is_not_shown_comes_back_in_its_signature() -> None:
     thought, text = content("a thought that is not shown")
     assert thought["thinking"] == ""
@@ -197,6 +191,8 @@ def test_arguments_that_were_cut_are_an_object_still() -> None:
         ("a stop", "stop_sequence", " tw"),
         ("a stop in a thought", "stop_sequence", "42"),
         ("a stop behind a call", "stop_sequence", "There"),
+        ("a stop in a call", "stop_sequence", "ln"),
+        ("an end in a call", "end_turn", None),
         ("cut after 5", "max_tokens", None),
         ("cut after 61", "max_tokens", None),
     ],

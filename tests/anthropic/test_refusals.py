@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.anthropic.signatures import MOST_BYTES, sign
 from deployments.wire import ErrorKind, RequestError
 from tests.anthropic.serving import (
     COUNT,
@@ -26,6 +27,7 @@ TEXT = {"type": "text", "text": "x"}
 CALL = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
 THOUGHT = {"type": "thinking", "thinking": "x", "signature": "s"}
+FULL = sign("a" * MOST_BYTES, shown=False)  # all that a request may hold
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
 SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 
@@ -108,6 +110,10 @@ SHARED: list[tuple[dict[str, object], str]] = [
         assistant([{**THOUGHT, "thinking": "", "signature": "manta-held-x"}, TEXT], USER),
         "messages[1].content[0].signature",
     ),
+    (
+        assistant([{**THOUGHT, "thinking": "", "signature": FULL}] * 2, USER),
+        "messages[1].content[1].signature",
+    ),
     (assistant([THOUGHT]), "messages[1]"),
     (assistant("x "), "messages[1]"),
     (assistant([{"type": "text", "text": "x\n"}]), "messages[1]"),
@@ -121,6 +127,7 @@ SHARED: list[tuple[dict[str, object], str]] = [
     ({"tools": {}}, "tools"),
     ({"tools": [5]}, "tools[0]"),
     ({"tools": [WEATHER, WEATHER]}, "tools"),
+    ({"tools": [{**WEATHER, "name": f"f{n}"} for n in range(513)]}, "tools"),
     (tool(name=None), "tools[0].name"),
     (tool(name="a b"), "tools[0].name"),
     (tool(name=""), "tools[0].name"),
@@ -133,7 +140,6 @@ SHARED: list[tuple[dict[str, object], str]] = [
     (tool(type="web_search_20250305"), "web_search_20250305"),
     (tool(type="bash_20250124"), "bash_20250124"),
     (tool(type=5), "tools[0].type"),
-    (tool(strict=True), "tools[0].strict"),
     (tool(strict="yes"), "tools[0].strict"),
     (tool(defer_loading=True), "tools[0].defer_loading"),
     (tool(allowed_callers=["code_execution_20250825"]), "tools[0].allowed_callers"),
@@ -223,7 +229,7 @@ def refusal(response: httpx.Response, status: int, kind: str = "invalid_request_
     body = response.json()
     assert set(body) == {"type", "error", "request_id"}
     assert body["type"] == "error"
-    assert set(body["error"]) == {"type", "message"}
+    assert set(body["error"]) - {"details"} == {"type", "message"}
     assert body["error"]["type"] == kind
     assert body["request_id"] == response.headers["request-id"] == response.headers["x-request-id"]
     message = body["error"]["message"]

@@ -18,6 +18,7 @@ from tests.anthropic.serving import (
 )
 from tests.ingress.engines import says
 from tests.text.cards import card
+from tests.text.held import may_say
 
 TOKENIZER = TextTokenizer(thinker())
 FORCED = {"tools": [WEATHER], "tool_choice": {"type": "any"}}
@@ -229,8 +230,27 @@ def test_a_forced_call_has_a_grammar() -> None:
     assert json.loads(forced)["grammars"]
     strict = {**FORCED, "tools": [{**WEATHER, "strict": True}]}
     assert asked(strict).grammar == forced
+    assert asked({"tools": strict["tools"]}).grammar not in ("", forced)
     one = {"type": "any", "disable_parallel_tool_use": True}
     assert asked({**FORCED, "tool_choice": one}).grammar != forced
+
+
+ROME = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+
+
+def test_a_client_that_takes_one_call_gets_one_at_most() -> None:
+    one = {"type": "auto", "disable_parallel_tool_use": True}
+    held = asked({"tools": [WEATHER], "tool_choice": one}).grammar
+    for text in ("Hm.", "<think>\nHm.\n</think>\n\nSo.", f"Let me look.\n{ROME}"):
+        assert may_say(held, text), text
+    assert not may_say(held, f"{ROME}\n{ROME}")
+
+
+def test_calls_of_a_strict_tool_fit() -> None:
+    held = asked({"tools": [{**WEATHER, "strict": True}]}).grammar
+    assert may_say(held, f"{ROME}\n{ROME}")
+    assert not may_say(held, ROME.replace('"Rome"', "5"))
+    assert not may_say(held, f"<think>\n</think>{ROME.replace('city', 'town')}")
 
 
 def test_a_named_tool_is_the_only_one_to_call() -> None:
@@ -249,8 +269,7 @@ def test_an_answer_can_be_held_to_a_schema() -> None:
 
 def test_a_model_whose_template_knows_no_tools_can_call_them() -> None:
     body = {**HELLO, "tools": [WEATHER]}
-    calls = says('<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>')
-    [block] = answer(calls, body, model=card(context_length=2048)).json()["content"]
+    [block] = answer(says(ROME), body, model=card(context_length=2048)).json()["content"]
     assert (block["name"], block["input"]) == ("weather", {"city": "Rome"})
     plain = asked({"tools": [WEATHER]}, model=card(context_length=2048))
     assert "Of a city." in TOKENIZER.decode(plain.prompt_ids)

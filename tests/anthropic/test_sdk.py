@@ -113,6 +113,25 @@ def test_the_sdk_counts_tokens() -> None:
     assert counted == used > 0
 
 
+def test_a_tool_runner_goes_on_without_threads() -> None:
+    """It asks for one that the server keeps, and takes the refusal for a reason not to."""
+
+    @anthropic.beta_async_tool
+    async def weather(city: str) -> str:
+        """Of a city."""
+        return f"{city} is sunny"
+
+    async def asks() -> list[Any]:
+        async with client_of(says(CALL)) as client:
+            runner = client.beta.messages.tool_runner(
+                model="tiny", max_tokens=400, messages=[USER], tools=[weather], max_iterations=2
+            )
+            return [message async for message in runner]
+
+    messages = asyncio.run(asks())
+    assert [message.stop_reason for message in messages] == ["tool_use", "tool_use"]
+
+
 def test_an_answer_in_a_schema_is_parsed_by_the_sdk() -> None:
     async def asks() -> Any:
         async with client_of(says('{"city": "Rome"}')) as client:

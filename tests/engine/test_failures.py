@@ -99,6 +99,47 @@ def test_three_failed_steps_in_a_row_end_the_engine_and_everything_pending() -> 
         running.core.shutdown()
 
 
+def test_what_arrives_in_the_last_step_of_an_engine_ends_too() -> None:
+    async def scenario() -> list[Outcome]:
+        running.gate.close()
+        for i in range(3):
+            tasks = [asyncio.create_task(running.follow(request(f"{i}", (BAD,))))]
+            await asyncio.sleep(0)
+            running.gate.await_step()
+            if i < 2:
+                running.gate.let_one_pass()
+                await tasks[0]
+        tasks += [asyncio.create_task(running.follow(request("late", (1, 2)))) for _ in range(3)]
+        await asyncio.sleep(0)
+        running.gate.open()
+        return [(await task).outcome for task in tasks]
+
+    with engine() as running:
+        poisoned(running).raises()
+        failed, *late = asyncio.run(scenario())
+    assert_failed(failed)
+    for outcome in late:
+        assert_failed(outcome, ErrorKind.UNAVAILABLE)
+
+
+def test_a_request_that_ends_as_the_accounts_break_has_its_end() -> None:
+    async def scenario() -> Outcome:
+        gate.close()
+        task = asyncio.create_task(running.follow(request("r", GOOD_IDS[:2], max_tokens=2)))
+        await asyncio.sleep(0)
+        gate.step()
+        core.cache.table.remove(core.cache.table.task_ids()[0])
+        gate.open()
+        return (await task).outcome
+
+    model = tiny_model()
+    gate = Gate(model)
+    core = EngineCore(model, frozenset(), roomy())
+    running = Engine(core, gate, model)
+    assert asyncio.run(scenario()).finish_reason is FinishReason.LENGTH
+    core.shutdown()
+
+
 def test_an_engine_whose_accounts_are_broken_still_ends_every_request() -> None:
     async def scenario() -> None:
         gate.close()

@@ -1,23 +1,17 @@
 """With a grammar an output is a whole sentence of it, and still depends on the request alone."""
 
-import asyncio
 import json
 import re
-import sys
-import threading
 from functools import cache
 
 import pytest
-from tokenizers import Tokenizer, models
 
 from deployments.text.grammar import from_choice, from_json_schema, from_lark, from_regex
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import (
-    PATIENCE_S,
     Engine,
     Outcome,
     ascii_text,
-    ascii_tokenizer,
     engine,
     random_ids,
     request,
@@ -225,21 +219,6 @@ def test_a_row_whose_every_token_is_banned_fails_without_a_grammar_too() -> None
     assert len(other.token_ids) == 3
 
 
-@pytest.mark.parametrize(
-    "grammar",
-    ["start: nothing", "{", "[]", from_lark("start: <[5000]>", "g"), "\ud800", "x" * 2**19],
-)
-def test_a_grammar_that_does_not_compile_is_refused_and_the_engine_goes_on(grammar: str) -> None:
-    with engine() as running:
-        for _ in range(2):
-            refused = say(running, grammar)
-            assert refused.token_ids == ()
-            assert refused.error is not None
-            assert refused.error.kind is ErrorKind.INVALID_REQUEST
-            assert refused.error.param == "grammar"
-        assert say(running, GRAMMARS["regex"]).error is None
-
-
 def test_produced_ids_that_leave_the_grammar_are_refused() -> None:
     with engine() as running:
         outcome = say(running, from_regex("[a-f]+", "regex"), produced_ids=(ord("a"), ord("z")))
@@ -251,94 +230,6 @@ def test_what_an_earlier_replica_made_whole_ends_at_once() -> None:
     with engine() as running:
         outcome = say(running, from_choice(["ab"], "choice"), produced_ids=(ord("a"), ord("b")))
     assert (outcome.token_ids, outcome.finish_reason) == ((), FinishReason.STOP)
-
-
-def test_without_llguidance_a_grammar_is_refused_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "llguidance", None)
-    with engine() as running:
-        refused, free = running.run(
-            request("r", PROMPTS[0], grammar="start: /a/"), request("s", PROMPTS[0], max_tokens=2)
-        )
-    assert refused.error is not None
-    assert refused.error.kind is ErrorKind.NOT_SUPPORTED
-    assert len(free.token_ids) == 2
-
-
-def test_a_model_whose_tokens_are_no_text_takes_no_grammar() -> None:
-    with engine(tokenizer_json=lambda: Tokenizer(models.BPE({"a": 0}, [])).to_str()) as running:
-        refused = say(running, "start: /a/")
-    assert refused.error is not None
-    assert refused.error.kind is ErrorKind.NOT_SUPPORTED
-
-
-def test_requests_whose_grammars_compile_are_waiting_requests() -> None:
-    wanted, given = threading.Event(), threading.Event()
-
-    def slow_tokenizer() -> str:
-        wanted.set()
-        assert given.wait(PATIENCE_S)
-        return ascii_tokenizer()
-
-    async def play(running: Engine) -> tuple[Outcome, Outcome]:
-        one = request("r", PROMPTS[0], WORDS, grammar=from_choice(["ab"], "choice"))
-        held = asyncio.create_task(running.follow(one))
-        assert await asyncio.to_thread(wanted.wait, PATIENCE_S)
-        refused = (await running.follow(one)).outcome
-        given.set()
-        return (await held).outcome, refused
-
-    with engine(tokenizer_json=slow_tokenizer, limits=roomy(max_waiting=1)) as running:
-        held, refused = asyncio.run(play(running))
-    assert ascii_text(held.token_ids) == "ab"
-    assert refused.error is not None
-    assert refused.error.kind is ErrorKind.OVERLOADED
-
-
-def test_a_slow_grammar_keeps_nobody_waiting() -> None:
-    wanted, given = threading.Event(), threading.Event()
-
-    def slow_tokenizer() -> str:
-        wanted.set()
-        assert given.wait(PATIENCE_S)
-        return ascii_tokenizer()
-
-    async def play(running: Engine) -> tuple[Outcome, Outcome]:
-        one = request("r", PROMPTS[0], WORDS, grammar=from_choice(["ab"], "choice"))
-        held = asyncio.create_task(running.follow(one))
-        assert await asyncio.to_thread(wanted.wait, PATIENCE_S)
-        free = await running.follow(request("free", PROMPTS[1], max_tokens=5))
-        assert not held.done()
-        given.set()
-        return (await held).outcome, free.outcome
-
-    with engine(tokenizer_json=slow_tokenizer) as running:
-        held, free = asyncio.run(play(running))
-    assert ascii_text(held.token_ids) == "ab"
-    assert len(free.token_ids) == 5
-
-
-def test_leaving_while_a_grammar_compiles_leaves_nothing_behind() -> None:
-    wanted, given = threading.Event(), threading.Event()
-
-    def slow_tokenizer() -> str:
-        wanted.set()
-        assert given.wait(PATIENCE_S)
-        return ascii_tokenizer()
-
-    async def play(running: Engine) -> None:
-        one = request("r", PROMPTS[0], WORDS, grammar=from_choice(["ab"], "choice"))
-        held = asyncio.create_task(running.follow(one))
-        assert await asyncio.to_thread(wanted.wait, PATIENCE_S)
-        held.cancel()
-        given.set()
-        with pytest.raises(asyncio.CancelledError):
-            await held
-
-    with engine(tokenizer_json=slow_tokenizer) as running:
-        asyncio.run(play(running))
-        assert running.core.stats().total_requests == 0
 
 
 def test_requests_with_the_same_grammar_stand_in_it_each_on_its_own() -> None:

@@ -1,16 +1,18 @@
 """Whole paths under any prefix, and an answer whatever happens behind it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import httpx
 import pytest
+from ray.serve._private.http_util import RequestIdMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from deployments.ingress.errors import ERRORS
-from deployments.ingress.http import protocol_app, request_id_of, sane_request_id
+from deployments.ingress.http import OneRequestId, protocol_app, request_id_of, sane_request_id
 from deployments.wire import RequestError
 
 
@@ -41,8 +43,12 @@ APP = protocol_app(
 
 
 def get(path: str, root_path: str = "/v1", **headers: str) -> httpx.Response:
+    return get_of(APP, path, root_path, headers)
+
+
+def get_of(app: ASGIApp, path: str, root_path: str, headers: Mapping[str, str]) -> httpx.Response:
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(APP, root_path=root_path)
+        transport = httpx.ASGITransport(app, root_path=root_path)
         async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
             return await client.get(path, headers=headers)
 
@@ -60,6 +66,12 @@ def test_a_sane_id_is_kept() -> None:
     assert get("/v1/named", **{"x-request-id": "mine"}).text == "mine"
     assert sane_request_id("a" * 128) == "a" * 128
     assert len({sane_request_id(one) for one in (None, "", "a" * 129, "a b", "\u00e9")}) == 5
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-request-id": "mine"}])
+def test_behind_serve_a_response_has_one_id(headers: dict[str, str]) -> None:
+    response = get_of(RequestIdMiddleware(OneRequestId(APP)), "/v1/named", "/v1", headers)
+    assert response.headers.get_list("x-request-id") == [response.text]
 
 
 def test_an_unknown_path_is_told_in_form() -> None:

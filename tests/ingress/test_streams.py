@@ -38,12 +38,16 @@ class Server:
         async with http(self.app) as client:
             return await client.request(method, path, **request)
 
-    async def leave(self, after: int, name: str = "c1") -> None:
-        """Begins a stream of that name, and goes after some of its messages."""
-        socket = Socket(CHAT, STREAM)
+    def begin(self, name: str, body: object = STREAM) -> tuple[Socket, "asyncio.Task[None]"]:
+        """Somebody who asks for a stream of that name."""
+        socket = Socket(CHAT, body)
         named = [(b"content-type", b"application/json"), (b"x-conversation-id", name.encode())]
         socket.scope |= {"headers": named}
-        serving = asyncio.create_task(socket(self.app))
+        return socket, asyncio.create_task(socket(self.app))
+
+    async def leave(self, after: int, name: str = "c1") -> None:
+        """Begins a stream of that name, and goes after some of its messages."""
+        socket, serving = self.begin(name)
         for _ in range(after):
             await socket.sent.get()
         socket.leave()
@@ -229,6 +233,32 @@ def test_there_is_room_for_so_many() -> None:
             await reading
 
     serve(forever(), play, most=2)
+
+
+def test_there_is_no_more_room_for_those_that_come_at_once() -> None:
+    async def play(server: Server) -> None:
+        begun = [server.begin(f"c{number}") for number in range(5)]
+        statuses = [(await socket.sent.get())["status"] for socket, _ in begun]
+        assert sorted(statuses) == [200, 200, 429, 429, 429]
+        assert server.requests("overloaded") == 3
+        for number, (socket, serving) in enumerate(begun):
+            socket.leave()
+            await server.ask("DELETE", f"/v1/stream?conv_id=c{number}")
+            await serving
+
+    serve(forever(), play, most=2)
+
+
+def test_a_refused_request_stops_no_stream() -> None:
+    async def play(server: Server) -> None:
+        await server.leave(after=3, name="old")
+        socket, serving = server.begin("new", {**STREAM, "n": 0})
+        assert (await socket.sent.get())["status"] == 400
+        await serving
+        assert server.engine.running == 1
+        await server.ask("DELETE", "/v1/stream?conv_id=old")
+
+    serve(forever(), play, most=1)
 
 
 def test_an_early_refusal_keeps_its_status_and_leaves_nothing() -> None:

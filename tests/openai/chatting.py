@@ -12,6 +12,8 @@ from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import CHAT, HELLO, chunks_of, post
 from tests.text.cards import CHAT_TEMPLATE, card
 
+COMPLETION = TypeAdapter(ChatCompletion)
+CHUNK = TypeAdapter(ChatCompletionChunk)
 ROOM = 4096  # tokens: tools take many in a prompt
 ROOMY = card(context_length=ROOM)
 KNOWS_TOOLS = CHAT_TEMPLATE + "{% if tools %}{% endif %}"
@@ -42,7 +44,7 @@ def ask(script: Any, *cards: ModelCard, **fields: object) -> Any:
 def whole(script: Any, *cards: ModelCard, **fields: object) -> Any:
     response = ask(script, *cards, **fields)
     assert response.status_code == 200, response.text
-    TypeAdapter(ChatCompletion).validate_json(response.text, strict=True)
+    COMPLETION.validate_json(response.text, strict=True)
     return response.json()
 
 
@@ -51,7 +53,7 @@ def streamed(script: Any, *cards: ModelCard, **fields: object) -> list[Any]:
     assert response.status_code == 200, response.text
     chunks = chunks_of(response)
     for chunk in chunks:
-        TypeAdapter(ChatCompletionChunk).validate_python(chunk, strict=True)
+        CHUNK.validate_python(chunk, strict=True)
     return chunks
 
 

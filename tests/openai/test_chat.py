@@ -201,6 +201,25 @@ def prompt_of(messages: list[Any], **fields: object) -> str:
     return TOKENIZER.decode(request.prompt_ids, skip_special_tokens=False)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ('{"city": "Paris", "uni', '{"city": "Paris"}'),
+        ('{"city": "Par', "{}"),
+        ('{"days": [1, {"a": 2', '{"days": [1, {"a": 2}]}'),
+        ("{", "{}"),
+        ("", "{}"),
+    ],
+)
+def test_what_is_whole_of_a_call_that_was_cut_reaches_the_template(
+    arguments: str, told: str
+) -> None:
+    function = {"name": "f", "arguments": arguments}
+    call = {"id": "c1", "type": "function", "function": function}
+    prompt = prompt_of([{"role": "assistant", "content": None, "tool_calls": [call]}])
+    assert f"f={told}<|im_end|>" in prompt
+
+
 def test_messages_reach_the_template() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     prompt = prompt_of(

@@ -1,6 +1,7 @@
 """Everything wrong in a request is a 4xx that names it, in OpenAI's envelope."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -8,7 +9,9 @@ import pytest
 
 from deployments.wire import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, raises, says
+from tests.openai.chatting import refused
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, chunks_of, http, served
+from tests.text.cards import card
 
 USER = {"role": "user", "content": "x"}
 
@@ -45,7 +48,8 @@ WRONG_CHAT: list[tuple[dict[str, object], str]] = [
     (part({"type": "text", "text": 1}), "messages[0].content[0].text"),
     (part({"type": "poem", "text": "x"}), "messages[0].content[0].type"),
     (history(), "messages[1]"),
-    (call("{"), ARGUMENTS),
+    (call("{a"), ARGUMENTS),
+    (call('{"a": 1} and'), ARGUMENTS),
     (call("[1]"), ARGUMENTS),
     ({"temperature": "1"}, "temperature"),
     ({"temperature": 2.1}, "temperature"),
@@ -70,6 +74,8 @@ WRONG_CHAT: list[tuple[dict[str, object], str]] = [
     ({"stop": ["a"] * 33}, "stop"),
     ({"stop": 5}, "stop"),
     ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+    ({"stop_token_ids": [1] * 1025}, "stop_token_ids"),
+    ({"metadata": {"m" * 65: "x"}}, f"metadata.{'m' * 65}"),
     ({"stop_token_ids": [10**6]}, "stop_token_ids"),
     ({"presence_penalty": 3}, "presence_penalty"),
     ({"frequency_penalty": -3}, "frequency_penalty"),
@@ -347,3 +353,9 @@ def test_request_ids_that_are_not_sane_are_replaced(offered: str) -> None:
     headers = {"x-request-id": offered.encode()}
     response = asyncio.run(ask(CHAT, json=HELLO, headers=headers))
     assert response.headers["x-request-id"] != offered
+
+
+def test_a_prompt_of_no_tokens_is_refused() -> None:
+    silent = replace(card(), chat_template="{# nothing #}")
+    error = refused(silent)
+    assert (error["param"], "no tokens" in error["message"]) == ("messages", True)

@@ -20,6 +20,7 @@ from tests.openai.responding import (
     whole,
 )
 from tests.text.cards import card
+from tests.text.held import may_say
 
 TOKENIZER = TextTokenizer(card())
 THOUGHT = "<think>\nHm, Stra\u00dfe?\n</think>\n\n"
@@ -168,6 +169,13 @@ def test_what_a_limit_cuts_is_incomplete() -> None:
     assert [item["status"] for item in body["output"]] == ["completed", "incomplete"]
 
 
+def test_a_call_that_a_stop_string_broke_is_incomplete() -> None:
+    body = whole(says(CALL), tools=[WEATHER], stop=["ln"])
+    assert (body["status"], body["output"][0]["status"]) == ("completed", "incomplete")
+    done = streamed(says(CALL), tools=[WEATHER], stop=["ln"])[-2]
+    assert (done["type"], done["item"]["status"]) == ("response.output_item.done", "incomplete")
+
+
 def test_a_cut_stream_ends_with_incomplete() -> None:
     assert streamed(says("Hello world"), max_output_tokens=2)[-1]["type"] == "response.incomplete"
 
@@ -195,10 +203,22 @@ def test_logprobs_come_with_the_words() -> None:
     assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
 
 
-def test_one_call_is_all_that_a_request_without_parallel_calls_gets() -> None:
-    script = says(f"{CALL}\n{CALL}")
-    assert len(whole(script, tools=[WEATHER])["output"]) == 2
-    assert len(whole(script, tools=[WEATHER], parallel_tool_calls=False)["output"]) == 1
+def grammar(**fields: object) -> str:
+    return asked({**HELLO, **fields}, script=says("x")).grammar
+
+
+def test_without_parallel_calls_there_is_one_at_most() -> None:
+    assert grammar(tools=[WEATHER]) == ""
+    held = grammar(tools=[WEATHER], parallel_tool_calls=False)
+    assert may_say(held, f"Let me see.\n{CALL}")
+    assert not may_say(held, f"{CALL}\n{CALL}")
+
+
+def test_calls_of_a_strict_tool_fit() -> None:
+    held = grammar(tools=[{**WEATHER, "strict": True}])
+    assert may_say(held, f"{CALL}\n{CALL}")
+    assert may_say(held, "a < b")
+    assert not may_say(held, CALL.replace('"K\u00f6ln"', "5"))
 
 
 def test_without_tools_nothing_is_a_call() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.ingress.engines import says
 from tests.openai.chatting import KNOWS_TOOLS, asked, folded, plain, refused, streamed, whole
 from tests.openai.serving import HELLO
+from tests.text.held import may_say
 
 
 def tool(name: str, **parameters: object) -> dict[str, Any]:
@@ -93,6 +94,15 @@ def test_a_call_that_was_cut_is_not_finished() -> None:
     assert choice["message"]["tool_calls"]
 
 
+@pytest.mark.parametrize("text", [PARIS[:40], PARIS])
+def test_a_call_that_a_stop_string_or_an_early_end_broke_is_none_to_make(text: str) -> None:
+    script, stop = says(text), ["Par"]
+    [choice] = whole(script, tools=TOOLS, stop=stop)["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["message"]["tool_calls"]
+    assert streamed(script, tools=TOOLS, stop=stop)[-1]["choices"][0]["finish_reason"] == "stop"
+
+
 def test_what_is_no_call_of_a_known_tool_is_content() -> None:
     [choice] = plain(whole(says(REPLIES[3]), tools=TOOLS))
     assert choice["message"]["content"] == REPLIES[3]
@@ -108,11 +118,6 @@ def test_without_tools_nothing_is_a_call(off: dict[str, object]) -> None:
     assert (request.prompt_ids, request.grammar) == (without.prompt_ids, "")
 
 
-def test_one_call_is_all_that_a_request_without_parallel_calls_gets() -> None:
-    [choice] = plain(whole(says(REPLIES[1]), tools=TOOLS, parallel_tool_calls=False))
-    assert [one["name"] for one in choice["message"]["tool_calls"]] == ["weather"]
-
-
 def grammar(**fields: object) -> str:
     [request] = asked({"tools": TOOLS, **fields})
     return request.grammar
@@ -123,6 +128,39 @@ def test_the_model_is_free_unless_it_must_call() -> None:
     required = grammar(tool_choice="required")
     assert "weather" in required
     assert "clock" in required
+
+
+def strict(tool: dict[str, Any]) -> dict[str, Any]:
+    return {**tool, "function": {**tool["function"], "strict": True}}
+
+
+def test_calls_of_a_strict_tool_fit_and_nothing_else_is_forbidden() -> None:
+    held = grammar(tools=[strict(WEATHER)])
+    said = ["a < b", "", "So:\n" + call("weather", '{"city": "x"}'), f"{PARIS}\n{PARIS}"]
+    for text in said:
+        assert may_say(held, text), text
+    for arguments in ('{"city": 5}', "{}"):
+        assert not may_say(held, "So:\n" + call("weather", arguments))
+
+
+def test_a_strict_tool_that_may_not_be_called_holds_nothing() -> None:
+    tools = [strict(WEATHER), CLOCK]
+    assert grammar(tools=tools, tool_choice=allowed("auto", "clock")) == ""
+    assert grammar(tools=tools, tool_choice=allowed("auto", "weather"))
+
+
+def test_without_parallel_calls_there_is_one_at_most() -> None:
+    held = grammar(parallel_tool_calls=False)
+    for text in ("Hm.", PARIS, f"Let me see.\n{PARIS}"):
+        assert may_say(held, text), text
+    for text in (f"{PARIS}\n{PARIS}", f"{PARIS}{PARIS}", f"{PARIS} and {PARIS}"):
+        assert not may_say(held, text), text
+
+
+def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
+    odd = tool("odd", a={"type": "string", "format": "no-such-format"})
+    assert may_say(grammar(tools=[odd], parallel_tool_calls=False), call("odd", '{"b": 1}'))
+    assert refused(tools=[strict(odd)])["param"] == "tools"
 
 
 @pytest.mark.parametrize("choice", [NAMED, allowed("required", "clock")])
@@ -184,9 +222,12 @@ def tools_with(**function: object) -> dict[str, object]:
         (tools_with(strict="yes"), "tools[0].function.strict"),
         (tools_with(foo=1), "tools[0].function.foo"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": NAMED}, "tool_choice"),
-        ({"tools": [WEATHER], "tool_choice": NAMED}, "tool_choice"),
-        ({"tools": [WEATHER], "tool_choice": allowed("auto", "clock")}, "tool_choice"),
+        ({"tool_choice": NAMED}, "tool_choice.function.name"),
+        ({"tools": [WEATHER], "tool_choice": NAMED}, "tool_choice.function.name"),
+        (
+            {"tools": [WEATHER], "tool_choice": allowed("auto", "clock")},
+            "tool_choice.allowed_tools.tools",
+        ),
         ({"tools": [WEATHER], "tool_choice": "any"}, "tool_choice"),
         ({"tools": [WEATHER], "tool_choice": {"type": "custom"}}, "tool_choice"),
         ({"tools": [WEATHER], "tool_choice": {"type": "function"}}, "tool_choice.function"),

@@ -1,5 +1,6 @@
 """Ids stand for exact bytes, and a template's refusal is the caller's."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -131,3 +132,28 @@ def test_text_imports_neither_torch_nor_servers() -> None:
         "sys.exit(any(m in sys.modules for m in ('torch', 'ray', 'pydantic', 'starlette')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_others_go_on_while_a_long_text_is_encoded() -> None:
+    turns = 0
+
+    def encoded() -> int:
+        """How often the loop turned meanwhile."""
+        before = turns
+        BYTES.encode("Hello world " * 100_000, False)
+        return turns - before
+
+    async def ask() -> int:
+        nonlocal turns
+        working = asyncio.create_task(asyncio.to_thread(encoded))
+        while not working.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await working
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # so that only who lets go of the interpreter lets others run
+    try:
+        assert asyncio.run(ask()) > 10
+    finally:
+        sys.setswitchinterval(switching)

@@ -25,9 +25,10 @@ class Command(Family):
     marks = (ACTION, ACTION_END, *thought_marks)
     signs = (ACTION,)
     openings = ((ACTION, actions),)
+    opening = ACTION
+    frame = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         listed = several("call", r'",\n"', parallel)
-        start, end = rf'{mark(ACTION)} "[\n"', rf'"\n]" {mark(ACTION_END)}'
         body = json_call("parameters", name="tool_name")
-        return calls_lark(f"{start} {listed} {end}", tools, body)
+        return calls_lark(rf'"[\n" {listed} "\n]" {mark(ACTION_END)}', tools, body)

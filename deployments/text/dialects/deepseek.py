@@ -51,19 +51,20 @@ class DeepSeek(Family):
     marks = (CALLS, CALLS_END, CALL, CALL_END, SEPARATOR, *THINK)
     openings = ((CALLS, block),)
     breaks = (CALLS,)
+    opening = CALLS
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
         return SEPARATOR in template and FENCE in template
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         def body(tool: Tool, rule: str) -> str:
             before, after = self._around(tool.name, mark(SEPARATOR))
             call = f"{mark(CALL)} {before} {rule}_arguments {after} {mark(CALL_END)}"
             return f"{call}\n{arguments_rule(tool, rule)}"
 
         listed = several("call", r'"\n"', parallel)
-        return calls_lark(f"{mark(CALLS)} {listed} {mark(CALLS_END)}", tools, body)
+        return calls_lark(f"{listed} {mark(CALLS_END)}", tools, body)
 
     def _around(self, name: str, separator: str) -> tuple[str, str]:
         """Lark of what stands before and behind a call's arguments."""

@@ -12,11 +12,15 @@ from deployments.text.reply import ReplyParser
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call; `parameters` is a JSON Schema of an object."""
+    """A function that the model may call; `parameters` is a JSON Schema of an object.
+
+    Calls of a `strict` one always fit it.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +28,14 @@ class Listening:
     """What a parser must know of its request.
 
     Without tools nothing is a call. `thinking` says that the prompt has opened a thought already;
-    with `split_thoughts` off thoughts stay in the content, marks and all.
+    with `split_thoughts` off thoughts stay in the content, marks and all. With `marked` a reply
+    has calls only where it begins with the mark that opens them, thoughts aside.
     """
 
     tools: Sequence[Tool] = ()
     thinking: bool = False
     split_thoughts: bool = True
+    marked: bool = False
 
 
 # How Lark, as llguidance reads it, writes a mark: as its special token, or else as its text.
@@ -38,12 +44,15 @@ Mark = Callable[[str], str]
 
 class Dialect(ABC):
     """`thought_marks` open and close a thought; `marks` are all texts that structure a reply and
-    may be special tokens, which then stay in the text for the parser.
+    may be special tokens, which then stay in the text for the parser. `breaks` end a thought too.
+    Where calls are `unmarked`, a reply may begin with one as if it were text.
     """
 
     name: ClassVar[str]
     marks: ClassVar[tuple[str, ...]] = ()
     thought_marks: ClassVar[tuple[str, str] | None] = None
+    breaks: ClassVar[tuple[str, ...]] = ()
+    unmarked: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -54,10 +63,18 @@ class Dialect(ABC):
     def parser(self, listening: Listening) -> ReplyParser: ...
 
     @abstractmethod
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark, marked: bool = False) -> str:
         """Lark whose rule `calls` is one call of one of the tools, or with `parallel` several.
 
         Whatever it matches, this dialect's parser reads as calls whose arguments fit the schemas.
+        With `marked` a mark opens them whether or not the dialect needs one.
+        """
+
+    @abstractmethod
+    def reply(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        """Lark whose rule `reply` is text, such calls, or such calls behind text.
+
+        The parser hears no call but those: text is all that it does not take for one.
         """
 
     def kept_marks(self, listening: Listening) -> tuple[str, ...]:

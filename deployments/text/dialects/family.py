@@ -7,10 +7,12 @@ thought is content.
 """
 
 import re
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from deployments.text.dialects.dialect import Dialect, Listening
+from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
+from deployments.text.dialects.grammars import not_first, through, without
 from deployments.text.dialects.machine import SPACE, NoCall, Steps, ignore, marks
 from deployments.text.dialects.reading import PlainParser, Reading, ScriptedParser
 from deployments.text.reply import ReplyParser
@@ -26,13 +28,16 @@ class Family(Dialect):
     `signs`: any of them in a chat template tells the family. `openings`: what is read behind a
     mark that opens calls. `bare`: what is read where a block may begin with this character.
     `thoughts`: marks of thoughts beside `thought_marks`. `breaks`: openings that end a thought.
+    `opening`: what the grammar has before the first call. `frame`: special tokens that a model
+    may put around text and that are not for the parser.
     """
 
     signs: ClassVar[tuple[str, ...]] = ()
     openings: ClassVar[tuple[tuple[str, Form], ...]] = ()
     bare: ClassVar[tuple[tuple[str, Form], ...]] = ()
     thoughts: ClassVar[tuple[tuple[str, str], ...]] = ()
-    breaks: ClassVar[tuple[str, ...]] = ()
+    opening: ClassVar[str]
+    frame: ClassVar[tuple[str, str]] = ("", "")
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
@@ -43,6 +48,34 @@ class Family(Dialect):
             return PlainParser()
         reading = Reading({tool.name: tool for tool in listening.tools}, self.call_id)
         return ScriptedParser(reading, Layout(self, listening).read)
+
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark, marked: bool = False) -> str:
+        head = mark(self.opened_by(mark)) if marked or not self.unmarked else ""
+        return f"calls: {head} listed\n{self.listed(tools, parallel, mark)}"
+
+    @abstractmethod
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        """Lark whose rule `listed` is the calls behind what opens them."""
+
+    def reply(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        start, end = (f"{mark(one)}?" if mark(one)[0] == "<" else "" for one in self.frame)
+        first = not_first(*self.thought_ends(), *dict(self.bare))
+        lines = [
+            f"reply: text | lead listed{' | listed' if self.unmarked else ''}",
+            f"text: {start} TEXT {end}",
+            through("lead", "TEXT", mark(self.opened_by(mark))),
+            f"TEXT: {without(*self.call_openings())}{first}",
+            self.listed(tools, parallel, mark),
+        ]
+        return "\n".join(lines)
+
+    def opened_by(self, mark: Mark) -> str:
+        """The mark before the first call, by what special tokens there are."""
+        return self.opening
+
+    def call_openings(self) -> tuple[str, ...]:
+        """What no text has that is no call."""
+        return tuple(opening for opening, _ in self.openings)
 
     def thought_ends(self) -> dict[str, str]:
         """The end mark of each start mark."""
@@ -56,7 +89,8 @@ class Layout:
     def __init__(self, family: Family, listening: Listening) -> None:
         self._ends = family.thought_ends()
         self._openings = dict(family.openings if listening.tools else ())
-        self._bare = dict(family.bare if listening.tools else ())
+        self._bare = dict(family.bare if listening.tools and not listening.marked else ())
+        self._marked = listening.marked
         self._breaks = family.breaks if listening.tools else ()
         self._split = listening.split_thoughts
         self._opened = family.thought_marks if listening.thinking else None
@@ -69,7 +103,7 @@ class Layout:
         while True:
             if fresh:
                 fresh = yield from self._block(reading)
-            elif not self._openings:
+            elif self._marked or not self._openings:
                 return (yield from reading.source.rest(reading.content))
             else:
                 looked_for = marks(*self._openings)

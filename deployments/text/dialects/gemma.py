@@ -50,9 +50,9 @@ class FunctionGemma(Family):
     signs = (opening,)
     openings = ((opening, notated_call(quote, closing)),)
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         def body(tool: Tool, rule: str) -> str:
-            head = f"{mark(self.opening)} {literal(CALL + tool.name)}"
+            head = literal(CALL + tool.name)
             parameters = parameters_of(tool)
             if parameters is None:
                 call = f"{head} {rule}_arguments {mark(self.closing)}"
@@ -60,7 +60,7 @@ class FunctionGemma(Family):
             call = f'{head} "{{" {rule}_list "}}" {mark(self.closing)}'
             return "\n".join([call, *self._parameters(rule, parameters, mark)])
 
-        return calls_lark(several("call", "", parallel), tools, body)
+        return calls_lark(several("call", mark(self.opening), parallel), tools, body)
 
     def _parameters(self, rule: str, parameters: Sequence[Parameter], mark: Mark) -> list[str]:
         named = [(f"{rule}_{index}", each) for index, each in enumerate(parameters)]

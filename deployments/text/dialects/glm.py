@@ -22,6 +22,7 @@ class Glm(Family):
     thought_marks = THINK
     signs = ("<arg_key>",)
     openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)),)
+    opening = OPEN
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

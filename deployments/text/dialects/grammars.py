@@ -1,10 +1,12 @@
 """Lark of calls, as llguidance reads it: arguments fit the tools' schemas, and calls end.
 
-Rules are named `calls`, `call` and `call_0` onwards with the suffixes of their parts.
+Rules are named `listed` for the calls behind the mark that opens them, `call` for one of them, and
+`call_0` onwards for those of each tool, with the suffixes of their parts.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from deployments.text.dialects.dialect import Tool
 from deployments.text.grammar import lark_json
@@ -12,24 +14,63 @@ from deployments.wire import ErrorKind, Refused, RequestError
 
 MAX_CALLS = 32  # in one reply, when they are constrained
 Body = Callable[[Tool, str], str]  # from a tool and the name of its rule
+ANY = "/(?s:.*)/"
+SPACES = r"/[\s\x1c-\x1f]*/"  # what Python takes for whitespace
+# Any object, in words that no one takes for a list of no parameters.
+ANY_OBJECT: Mapping[str, object] = {"type": "object", "minProperties": 0}
 
 
 def literal(text: str) -> str:
     return json.dumps(text)
 
 
-def calls_lark(calls: str, tools: Sequence[Tool], body: Body) -> str:
-    """`calls` says in terms of `call` what stands around the calls, `body` what one call is.
+def without(*texts: str) -> str:
+    """Text in which none of the texts stands, as a part of a lexeme."""
+    return f"{ANY} & ~({ANY} {_either(texts)} {ANY})"
+
+
+def not_first(*texts: str) -> str:
+    """What `without` is to be joined with where none of the texts may begin the text either."""
+    return f" & ~({SPACES} {_either(texts)} {ANY})" if texts else ""
+
+
+def through(rule: str, lexeme: str, end: str) -> str:
+    """A rule of the text of a lexeme and the mark behind it, `end` as Lark writes it."""
+    if end.startswith("<"):  # a special token, which no text runs into
+        return f"{rule}: {lexeme} {end}"
+    return f"{rule}[suffix={end}]: {lexeme}"
+
+
+def _either(texts: Iterable[str]) -> str:
+    return f"({' | '.join(map(literal, texts))})"
+
+
+def holdable(tool: Tool) -> Tool:
+    """The tool, or for one whose calls may but need not fit its schema, where no grammar can hold
+    them to it, one of any arguments.
+    """
+    if tool.strict:
+        return tool
+    try:
+        lark_json(object_schema(tool), "tools")
+    except Refused:
+        return replace(tool, parameters=ANY_OBJECT)
+    return tool
+
+
+def calls_lark(listed: str, tools: Sequence[Tool], body: Body) -> str:
+    """`listed` says in terms of `call` what stands around the calls, `body` what one call is.
 
     A body is the right side of its tool's rule; lines of its own rules may follow it.
     """
     rules = [f"call_{index}" for index in range(len(tools))]
-    lines = [f"calls: {calls}", f"call: {' | '.join(rules)}"]
+    lines = [f"listed: {listed}", f"call: {' | '.join(rules)}"]
     lines += [f"{rule}: {body(tool, rule)}" for rule, tool in zip(rules, tools, strict=True)]
     return "\n".join(lines) + "\n"
 
 
 def several(one: str, between: str, parallel: bool) -> str:
+    """`between` has the mark that opens each of the calls, where each has its own."""
     return f"{one} ({between} {one}){{0,{MAX_CALLS - 1}}}" if parallel else one
 
 

@@ -23,11 +23,12 @@ class Granite(Family):
     )
     marks = (CALLS, OPEN, CLOSE, *THINK)
     openings = ((CALLS, json_calls), (OPEN, marked_json))
+    opening = CALLS
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
         return "<|start_of_role|>" in template and OPEN not in template
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         listed = several("call", '", "', parallel)
-        return calls_lark(f'{mark(CALLS)} "[" {listed} "]"', tools, json_call())
+        return calls_lark(f'"[" {listed} "]"', tools, json_call())

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
-from deployments.text.dialects.grammars import calls_lark, headed_call, literal
+from deployments.text.dialects.grammars import (
+    calls_lark,
+    headed_call,
+    literal,
+    through,
+    without,
+)
 from deployments.text.dialects.json_calls import named_call
 from deployments.text.dialects.machine import SPACE, NoCall, Sink, Steps, ignore, marks
 from deployments.text.dialects.reading import PlainParser, Reading, ScriptedParser
@@ -28,6 +34,7 @@ class Harmony(Dialect):
     name = "harmony"
     thought_marks = (f"{CHANNEL}analysis{MESSAGE}", END)
     marks = (START, CHANNEL, CONSTRAIN, MESSAGE, END, CALL, RETURN)
+    breaks = (CALL, RETURN, START, CHANNEL)
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
@@ -43,15 +50,31 @@ class Harmony(Dialect):
         """All: without them headers would run into the text."""
         return self.marks
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark, marked: bool = False) -> str:
         """One call: the token behind its arguments ends the model's turn."""
 
         def head(name: str) -> str:
-            start = f'({mark(START)} "assistant")? {mark(CHANNEL)}'
             recipient = literal(f"commentary to=functions.{name} ")
-            return f'{start} {recipient} {mark(CONSTRAIN)} "json" {mark(MESSAGE)}'
+            return f'{_begun(mark)} {recipient} {mark(CONSTRAIN)} "json" {mark(MESSAGE)}'
 
-        return calls_lark("call", tools, headed_call(head))
+        return f"calls: listed\n{calls_lark('call', tools, headed_call(head))}"
+
+    def reply(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        """Thoughts and remarks, then a call or the answer."""
+        lines = [
+            "reply: said* (final | calls)",
+            f'said: {_begun(mark)} ("analysis" | "commentary") {mark(MESSAGE)} body',
+            f'final: {_begun(mark)} "final" {mark(MESSAGE)} TEXT',
+            through("body", "TEXT", mark(END)),
+            f"TEXT: {without(END, *self.breaks)}",
+            self.calls(tools, parallel, mark),
+        ]
+        return "\n".join(lines)
+
+
+def _begun(mark: Mark) -> str:
+    """Lark of how a message begins; of the first one the prompt has a part already."""
+    return f'({mark(START)} "assistant")? {mark(CHANNEL)}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +100,7 @@ class Messages:
     def __init__(self, listening: Listening) -> None:
         self._split = listening.split_thoughts
         self._thinking = listening.thinking
+        self._marked = listening.marked
 
     def read(self, reading: Reading) -> Steps[None]:
         if self._thinking:
@@ -86,6 +110,8 @@ class Messages:
         while not reading.source.exhausted or opened:
             if opened:
                 opened = yield from self._message(reading, opened)
+            elif self._marked:
+                yield from reading.source.rest(reading.content)
             else:
                 looked_for = marks(START, CHANNEL)
                 opened, newlines = yield from reading.source.until(looked_for, reading.content)

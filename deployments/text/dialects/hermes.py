@@ -23,7 +23,8 @@ class Hermes(Family):
     thought_marks = THINK
     signs = (OPEN,)
     openings = ((OPEN, marked_json),)
+    opening = OPEN
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        one = rf'{mark(OPEN)} "\n" call "\n" {mark(CLOSE)}'
-        return calls_lark(several(one, r'"\n"', parallel), tools, json_call())
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        one = rf'"\n" call "\n" {mark(CLOSE)}'
+        return calls_lark(several(one, rf'"\n" {mark(OPEN)}', parallel), tools, json_call())

@@ -46,15 +46,16 @@ class Kimi(Family):
     signs = (SECTION,)
     openings = ((SECTION, section),)
     breaks = (SECTION,)
+    opening = SECTION
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         def body(tool: Tool, rule: str) -> str:
             head = f"{mark(CALL)} {literal(PREFIX + tool.name + ':')} /[0-9]{{1,2}}/"
             call = f"{head} {mark(ARGUMENTS)} {rule}_arguments {mark(CALL_END)}"
             return f"{call}\n{arguments_rule(tool, rule)}"
 
         listed = several("call", "", parallel)
-        return calls_lark(f"{mark(SECTION)} {listed} {mark(SECTION_END)}", tools, body)
+        return calls_lark(f"{listed} {mark(SECTION_END)}", tools, body)
 
     def call_id(self, index: int, name: str) -> str:
         return f"{PREFIX}{name}:{index}"

@@ -23,7 +23,9 @@ class Llama3Json(Family):
     thought_marks = THINK
     signs = ("<|python_tag|>", '"parameters": dictionary of argument name and its value')
     openings = (("<|python_tag|>", separated_calls), ("<function=", tagged_call))
+    opening = "<|python_tag|>"
+    unmarked = True
     bare = (("{", separated_calls), ("[", separated_calls))
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         return calls_lark(several("call", '"; "', parallel), tools, json_call("parameters"))

@@ -98,8 +98,8 @@ class Markup:
             for parameters in map(parameters_of, tools)
         )
 
-    def body(self, mark: Mark) -> Body:
-        """Grammar of one call of a tool whose parameters can all be written."""
+    def body(self, mark: Mark, *, opened: bool) -> Body:
+        """Grammar of one call, perhaps behind its start, of a tool that can be written."""
 
         def write(tool: Tool, rule: str) -> str:
             parameters = parameters_of(tool) or ()
@@ -113,7 +113,8 @@ class Markup:
                 part if each.required else f"{part}?"
                 for part, each in zip(parts, parameters, strict=True)
             ]
-            head = f"{mark(self.start)} {literal(tool.name + self.name_end)}"
+            start = "" if opened else mark(self.start)
+            head = f"{start} {literal(tool.name + self.name_end)}"
             return "\n".join([rf'{head} "\n" {" ".join(given)} {mark(self.end)}', *lines])
 
         return write
@@ -154,10 +155,8 @@ def marked_lark(
     opening: str, markup: Markup, closing: str, tools: Sequence[Tool], parallel: bool, mark: Mark
 ) -> str:
     """The grammar of what `marked_calls` reads: markup where it can carry the schemas."""
-    if not markup.can_write(tools):
-        one = rf'{mark(opening)} "\n" call "\n" {mark(closing)}'
-        return calls_lark(several(one, r'"\n"', parallel), tools, json_call())
-    if markup.start == opening:
-        return calls_lark(several("call", r'"\n"', parallel), tools, markup.body(mark))
-    one = rf'{mark(opening)} "\n" call "\n" {mark(closing)}'
-    return calls_lark(several(one, r'"\n"', parallel), tools, markup.body(mark))
+    written = markup.can_write(tools)
+    opens = written and markup.start == opening
+    one = "call" if opens else rf'"\n" call "\n" {mark(closing)}'
+    listed = several(one, rf'"\n" {mark(opening)}', parallel)
+    return calls_lark(listed, tools, markup.body(mark, opened=opens) if written else json_call())

@@ -40,14 +40,15 @@ class Mistral(Family):
     marks = (CALLS, ARGUMENTS, CALL_ID, *thought_marks)
     signs = (CALLS,)
     openings = ((CALLS, tool_calls),)
+    opening = CALLS
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         if mark(ARGUMENTS).startswith('"'):  # an older tokenizer, and the list of its time
             listed = several("call", '", "', parallel)
-            return calls_lark(f'{mark(CALLS)} "[" {listed} "]"', tools, json_call())
+            return calls_lark(f'"[" {listed} "]"', tools, json_call())
 
-        body = headed_call(lambda name: f"{mark(CALLS)} {literal(name)} {mark(ARGUMENTS)}")
-        return calls_lark(several("call", "", parallel), tools, body)
+        body = headed_call(lambda name: f"{literal(name)} {mark(ARGUMENTS)}")
+        return calls_lark(several("call", mark(CALLS), parallel), tools, body)
 
     def call_id(self, index: int, name: str) -> str:
         return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))

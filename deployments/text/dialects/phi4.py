@@ -30,7 +30,11 @@ class Phi4(Family):
     marks = (CALLS, CALLS_END, *THINK)
     signs = ("<|/tool|>",)
     openings = ((WORD, listed_calls), (CALLS, marked_list))
+    opening = f"{WORD}["
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def call_openings(self) -> tuple[str, ...]:
+        return self.opening, CALLS
+
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         listed = several("call", '", "', parallel)
-        return calls_lark(f'"{WORD}[" {listed} "]"', tools, json_call())
+        return calls_lark(f'{listed} "]"', tools, json_call())

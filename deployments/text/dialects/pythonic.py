@@ -114,8 +114,14 @@ class Pythonic(Family):
     signs = ("<|python_start|>", "<|tool_call_start|>", "<function_calls>", "[func_name1(")
     openings = tuple((opening, block(closing)) for opening, closing in BLOCKS)
     bare = (("[", calls_or_json), ("{", calls_or_json))
+    opening = BLOCKS[0][0]
+    unmarked = True
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def opened_by(self, mark: Mark) -> str:
+        known = (opening for opening, _ in BLOCKS if mark(opening).startswith("<"))
+        return next(known, self.opening)
+
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         if not all(_is_python(tool) for tool in tools):
             return calls_lark(several("call", '"; "', parallel), tools, json_call("parameters"))
         body: Body = python_body

@@ -25,6 +25,7 @@ class Qwen3Coder(Family):
     thought_marks = THINK
     signs = ("<function=",)
     openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)), (CALL.start, CALL.read))
+    opening = OPEN
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

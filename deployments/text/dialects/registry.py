@@ -1,5 +1,7 @@
 """All dialects by name, and the one that a chat template speaks."""
 
+from functools import lru_cache
+
 from deployments.text.dialects.command import Command
 from deployments.text.dialects.deepseek import DeepSeek, DeepSeek31
 from deployments.text.dialects.dialect import Dialect
@@ -42,6 +44,7 @@ ORDER: tuple[Dialect, ...] = (
 DIALECTS: dict[str, Dialect] = {one.name: one for one in ORDER}
 
 
+@lru_cache(maxsize=64)  # asked with every request
 def dialect_of(template: str | None) -> Dialect:
     """The first, in that order, that the template speaks."""
     return next(one for one in ORDER if one.is_spoken_by(template or ""))

@@ -1,0 +1,20 @@
+"""What the schemas of all protocols share: how strict they are, and how much a request may ask."""
+
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_STOPS = 32
+MOST_TOOLS = 512
+
+ItemT = TypeVar("ItemT")
+# A list without a limit: of a million wrong items one is told, and no more are looked for.
+Items = Annotated[list[ItemT], Field(fail_fast=True)]
+Switch = bool | None
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class Strict(BaseModel):
+    """No coercion and no unknown field; null stands for a field that is not there."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)

@@ -1,0 +1,328 @@
+"""A reply that is held to its tools says what it likes, but for calls that may not be made."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import jsonschema
+import numpy as np
+import pytest
+from llguidance import LLMatcher
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
+from tokenizers import AddedToken, Tokenizer
+
+from deployments.ingress.conversation import Conversation, Prompt, prepare_prompt
+from deployments.text.dialects.dialect import Tool
+from deployments.text.dialects.registry import DIALECTS
+from deployments.text.grammar import from_json_schema
+from deployments.text.reply import Reply, fold_reply
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import Refused
+from tests.text.cards import CHAT_TEMPLATE, byte_level, card
+from tests.text.dialects.test_grammars import LIMIT, SHORT, reader
+from tests.text.dialects.test_transcripts import BY_DIALECT, TABLES
+from tests.text.dialects.transcripts import PLAIN, Calls, Table
+
+LONG = 400  # tokens, behind which a reply ends as soon as it may
+WANDERS = 0.05  # the part of all tokens that are drawn evenly
+STOPS = 0.2  # of all baits
+SPELLS = 0.2  # of all tokens, shorter ones than there are
+FRAME = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")  # of Command's text
+# The names of the transcripts' tools, with schemas that the transcripts do not fit.
+TOOLS = (
+    Tool(
+        "get_weather",
+        "",
+        {
+            "type": "object",
+            "properties": {"city": SHORT, "days": {"type": "integer", "maximum": 1}},
+            "required": ["city", "days"],
+            "additionalProperties": False,
+        },
+        strict=True,
+    ),
+    Tool("search", "", {"properties": {"exact": {"const": 1}}, "additionalProperties": False}),
+    Tool("ping", "", {"properties": {"at": {"type": "null"}}, "required": ["at"]}),
+)
+SCHEMAS = {tool.name: {**tool.parameters, "type": "object"} for tool in TOOLS}
+# An answer that looks like a call to models that know them without a mark, or quotes one.
+LOOKALIKE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 80},
+        "parameters": {"const": {"at": 5}},
+        "arguments": {"const": {"at": 5}},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+MARKS = pytest.mark.parametrize("marks", ["text", "tokens"])
+
+
+@cache
+def marked(dialect: str, marks: str) -> Tokenizer:
+    if marks == "text":
+        return byte_level()
+    tokenizer = Tokenizer.from_str(byte_level().to_str())
+    specials = [*DIALECTS[dialect].marks, *(FRAME if dialect == "command" else ())]
+    tokenizer.add_special_tokens([AddedToken(mark) for mark in specials])
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Talk:
+    prompt: Prompt
+    tokenizer: Tokenizer
+
+    def heard(self, ids: list[int]) -> Reply:
+        parser, kept = self.prompt.parser(), self.prompt.kept_specials
+        _, reads, _ = reader(self.tokenizer)
+        said = [one for one in ids if one in kept or reads.decode([one])]
+        text = b"".join(reads.token_bytes(one) for one in said).decode("utf-8")
+        return fold_reply([*parser.push(text), *parser.finish()])
+
+
+def talk(
+    table: Table,
+    marks: str,
+    *,
+    thinking: bool = False,
+    opened: bool = False,
+    parallel: bool = True,
+    tools: tuple[Tool, ...] = TOOLS,
+    answer: str = "",
+) -> Talk:
+    dialect, tokenizer = DIALECTS[table.dialect], marked(table.dialect, marks)
+    mark = "" if dialect.thought_marks is None else dialect.thought_marks[0]
+    template = CHAT_TEMPLATE + (mark if opened else f"{{# {mark} #}}" if thinking else "")
+    model = replace(card(tokenizer), chat_template=template, dialect=table.dialect)
+    conversation = Conversation(
+        messages=[{"role": "user", "content": "x"}],
+        tools=tools,
+        parallel_calls=parallel,
+        answer=answer,
+    )
+    return Talk(prepare_prompt(conversation, model, TextTokenizer(model)), tokenizer)
+
+
+@cache
+def spellings(tokenizer: Tokenizer) -> dict[bytes, list[int]]:
+    """The tokens of each text."""
+    found: dict[bytes, list[int]] = {}
+    _, reads, end = reader(tokenizer)
+    for one in range(tokenizer.get_vocab_size()):
+        if one != end and reads.token_bytes(one):
+            found.setdefault(reads.token_bytes(one), []).append(one)
+    return found
+
+
+def tempted(tokenizer: Tokenizer, bait: bytes, allowed: Sequence[int]) -> list[int]:
+    """The tokens that may follow and that the bait goes on with, the longest first."""
+    known = spellings(tokenizer)
+    longest = min(max(map(len, known)), len(bait))
+    texts = [bait[:length] for length in range(longest, 0, -1)]
+    return [one for text in texts for one in known.get(text, []) if one in allowed]
+
+
+class Liar:
+    """Does all it can to say the baits, one after the other; in the end, only to come to one."""
+
+    def __init__(self, tokenizer: Tokenizer, baits: list[str], ends: Sequence[str], seed: int):
+        self._tokenizer, self._rng = tokenizer, np.random.default_rng(seed)
+        self._baits, self._ends = baits, ends
+        self._bait = b""
+        self._said = 0
+
+    def choose(self, allowed: list[int], end: int) -> int:
+        self._said += 1
+        late = self._said > LONG
+        if end in allowed and (late or (not self._bait and self._rng.random() < STOPS)):
+            return end
+        if not self._bait:
+            baits = [*self._baits, *self._ends] if late else self._baits
+            self._bait = baits[self._rng.integers(len(baits))].encode()
+        wanted = tempted(self._tokenizer, self._bait, allowed)
+        if not wanted or (self._rng.random() < WANDERS and not late):
+            self._bait = self._bait[1:]
+            others = [one for one in allowed if one != end]
+            return int(self._rng.choice(others or [end]))
+        chosen = wanted[-1 if self._rng.random() < SPELLS else 0]
+        _, reads, _ = reader(self._tokenizer)
+        self._bait = self._bait[len(reads.token_bytes(chosen)) :]
+        return chosen
+
+
+def drawn(talk: Talk, baits: list[str], seed: int) -> list[int]:
+    lean, reads, end = reader(talk.tokenizer)
+    matcher = LLMatcher(lean, talk.prompt.grammar)
+    assert not matcher.is_error(), matcher.get_error()
+    liar = Liar(talk.tokenizer, baits, talk.prompt.dialect.marks, seed)
+    bits, ids = allocate_token_bitmask(1, lean.vocab_size), list[int]()
+    while len(ids) < LIMIT:
+        fill_next_token_bitmask(matcher, bits)
+        mask = np.unpackbits(bits[0].view(np.uint8), bitorder="little")
+        chosen = liar.choose(np.flatnonzero(mask).tolist(), end)
+        if chosen == end:
+            return ids
+        assert matcher.consume_token(chosen), matcher.get_error()
+        ids.append(chosen)
+        if matcher.is_stopped():
+            return ids
+    raise AssertionError(f"no end: {reads.decode(ids)}")
+
+
+def check(reply: Reply, said: str) -> None:
+    for call in reply.calls:
+        try:
+            jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+        except ValueError as failure:
+            raise AssertionError(said) from failure
+
+
+def replies(talk: Talk, baits: list[str], count: int) -> Iterator[tuple[Reply, str]]:
+    _, reads, _ = reader(talk.tokenizer)
+    for seed in range(count):
+        ids = drawn(talk, baits, seed)
+        said = reads.decode(ids, skip_special_tokens=False)
+        yield talk.heard(ids), said
+
+
+def baits_of(table: Table) -> list[str]:
+    return [row.text for row in table.transcripts if row.text]
+
+
+@BY_DIALECT
+@MARKS
+@pytest.mark.parametrize("parallel", [True, False], ids=["several", "one"])
+@pytest.mark.parametrize(("thinking", "opened"), [(False, False), (True, False), (True, True)])
+def test_every_call_fits_whatever_the_model_tries(
+    table: Table, marks: str, parallel: bool, thinking: bool, opened: bool
+) -> None:
+    held = talk(table, marks, thinking=thinking, opened=opened, parallel=parallel)
+    for reply, said in replies(held, baits_of(table), 6):
+        check(reply, said)
+        assert parallel or len(reply.calls) <= 1, said
+
+
+@BY_DIALECT
+@MARKS
+def test_a_reply_is_text_or_calls_or_both(table: Table, marks: str) -> None:
+    held = talk(table, marks)
+    call = table.write([("ping", {"at": None})])
+    kinds = set()
+    for reply, said in replies(held, [call, table.text("Yes. "), table.text("So:\n") + call], 24):
+        check(reply, said)
+        kinds.add((bool(reply.content.strip()), bool(reply.calls)))
+    assert {(True, False), (False, True)} <= kinds
+    assert (True, True) in kinds or table.starts_only
+
+
+@BY_DIALECT
+@MARKS
+def test_text_of_many_kinds_can_be_said(table: Table, marks: str) -> None:
+    held = talk(table, marks)
+    dialect = DIALECTS[table.dialect]
+    cut = [mark[:-1] for mark in dialect.marks]
+    texts = ["x", PLAIN, "1 < 2 and <b>", "a\n\n\n", *(f"So {mark} is it" for mark in cut), *cut]
+    lean, _, _ = reader(held.tokenizer)
+    for text in texts:
+        ids = held.tokenizer.encode(table.text(text), add_special_tokens=False).ids
+        matcher = LLMatcher(lean, held.prompt.grammar)
+        assert matcher.consume_tokens(ids), (text, matcher.get_error())
+        assert matcher.is_accepting(), text
+        assert held.heard(ids) == Reply(text, "", ()), text
+
+
+@BY_DIALECT
+@MARKS
+def test_a_mark_that_is_spelled_out_is_no_way_around(table: Table, marks: str) -> None:
+    held = talk(table, marks)
+    lean, _, _ = reader(held.tokenizer)
+    calls: list[Calls] = [[("ping", {"at": 5})], [("search", {"exact": True})]]
+    for call in calls:
+        matcher = LLMatcher(lean, held.prompt.grammar, log_level=0)
+        text = ("" if table.starts_only else "So: ") + table.write(call)
+        matcher.consume_tokens(byte_level().encode(text, add_special_tokens=False).ids)
+        assert matcher.is_error() or not matcher.is_accepting()
+
+
+def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
+    [table] = [one for one in TABLES if one.dialect == "command"]
+    held = talk(table, "tokens")
+    lean, _, _ = reader(held.tokenizer)
+    ids = held.tokenizer.encode(f"{FRAME[0]}Yes.{FRAME[1]}", add_special_tokens=False).ids
+    assert len(ids) < len("Yes.") + 3
+    matcher = LLMatcher(lean, held.prompt.grammar)
+    assert matcher.consume_tokens(ids), matcher.get_error()
+    assert held.heard(ids) == Reply("Yes.", "", ())
+
+
+@BY_DIALECT
+@MARKS
+def test_no_call_goes_unheard_within_a_thought(table: Table, marks: str) -> None:
+    dialect, held = DIALECTS[table.dialect], talk(table, marks)
+    pairs = [dialect.thought_marks] if dialect.thought_marks is not None else []
+    pairs += [("Here is my thought process:", "")] if table.dialect == "granite" else []
+    lean, _, _ = reader(held.tokenizer)
+    for start, _ in pairs:
+        text = f"{start}Hm.\n{table.write([('ping', {'at': None})])}"
+        matcher = LLMatcher(lean, held.prompt.grammar, log_level=0)
+        said = matcher.consume_tokens(held.tokenizer.encode(text, add_special_tokens=False).ids)
+        assert not said or not matcher.is_accepting()
+
+
+@BY_DIALECT
+@MARKS
+@pytest.mark.parametrize("parallel", [True, False], ids=["several", "one"])
+def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, parallel: bool) -> None:
+    answer = from_json_schema(LOOKALIKE, "p")
+    held = talk(table, marks, parallel=parallel, answer=answer)
+    call = table.write([("ping", {"at": None})])
+    marked = [mark + call for mark in DIALECTS[table.dialect].marks]
+    answers = [
+        '{"name": "ping", "parameters": {"at": 5}}',
+        json.dumps({"name": f"See {call}"}, ensure_ascii=False),
+        '{"name": "<function=ping></function>"}',
+        '{"name": "[TOOL_CALLS]ping[ARGS]{}"}',
+    ]
+    kinds = set()
+    for reply, said in replies(held, [call, *marked, *answers], 24):
+        check(reply, said)
+        assert parallel or len(reply.calls) <= 1, said
+        assert bool(reply.content) != bool(reply.calls), said
+        kinds.add(bool(reply.calls))
+        if reply.content:
+            jsonschema.validate(json.loads(reply.content), LOOKALIKE)
+    assert kinds == {True, False}
+
+
+def test_a_model_is_free_where_nothing_is_asked_of_its_calls() -> None:
+    lax = tuple(replace(tool, strict=False) for tool in TOOLS)
+    for table in TABLES:
+        assert talk(table, "text", tools=lax).prompt.grammar == ""
+        assert talk(table, "text", tools=lax, parallel=False).prompt.grammar
+
+
+AS_JSON = {
+    "hermes": '<tool_call>\n{"name": "ping", "arguments": {"at": 1}}\n</tool_call>',
+    "qwen3_coder": '<tool_call>\n{"name": "ping", "arguments": {"at": 1}}\n</tool_call>',
+    "pythonic": '{"name": "ping", "parameters": {"at": 1}}',
+    "gemma": '<start_function_call>call:ping{"at": 1}<end_function_call>',
+}
+
+
+@pytest.mark.parametrize("name", AS_JSON)
+def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str) -> None:
+    [table] = [one for one in TABLES if one.dialect == name]
+    odd = Tool("ping", "", {"properties": {"at": {"format": "no-such-format"}}})
+    held = talk(table, "text", tools=(odd,), parallel=False)
+    lean, _, _ = reader(held.tokenizer)
+    matcher = LLMatcher(lean, held.prompt.grammar)
+    ids = held.tokenizer.encode(AS_JSON[name], add_special_tokens=False).ids
+    assert matcher.consume_tokens(ids), matcher.get_error()
+    [call] = held.heard(ids).calls
+    assert json.loads(call.arguments) == {"at": 1}
+    with pytest.raises(Refused) as refusal:
+        talk(table, "text", tools=(replace(odd, strict=True),))
+    assert refusal.value.error.param == "tools"
