@@ -85,4 +85,5 @@ APPLY_TEMPLATE = Question(
     body=ChatRequest,
     parse=parse_chat,
     answer=apply_template,
+    heavy=lambda request: request.is_heavy,
 )

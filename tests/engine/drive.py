@@ -159,6 +159,30 @@ class Engine:
         self.gate.open()
         return [record.outcome for record in await asyncio.gather(*tasks)]
 
+    def order_of_ends(self, *requests: GenerationRequest, aborted: str = "") -> list[str]:
+        """Their names as they end, when all wait behind a first one and one of them is aborted."""
+        return asyncio.run(self._order_of_ends(requests, aborted))
+
+    async def _order_of_ends(
+        self, requests: Sequence[GenerationRequest], aborted: str
+    ) -> list[str]:
+        ended: list[str] = []
+
+        async def follow(one: GenerationRequest) -> None:
+            await self.follow(one)
+            ended.append(one.request_id)
+
+        self.gate.close()
+        plug = asyncio.create_task(self.follow(request("plug", (1,), max_tokens=1)))
+        await asyncio.sleep(0)
+        self.gate.await_step()
+        tasks = [asyncio.create_task(follow(one)) for one in requests]
+        await asyncio.sleep(0)
+        self.core.abort(aborted)
+        self.gate.open()
+        await asyncio.gather(plug, *tasks)
+        return ended
+
     async def follow(self, request: GenerationRequest) -> Record:
         record = Record()
         async for event in self.core.stream(request):

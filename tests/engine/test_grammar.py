@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -121,14 +122,7 @@ def test_preempted_is_undisturbed(grammar: str, sampling: str) -> None:
 def test_failed_over_is_undisturbed(grammar: str, sampling: str, n_produced: int) -> None:
     expected = undisturbed(grammar, sampling)
     continued = [
-        request(
-            one.request_id,
-            one.prompt_ids,
-            one.sampling,
-            max_tokens=one.max_tokens,
-            produced_ids=outcome.token_ids[:n_produced],
-            grammar=one.grammar,
-        )
+        replace(one, produced_ids=outcome.token_ids[:n_produced])
         for one, outcome in zip(requests(grammar, sampling), expected, strict=True)
     ]
     with engine(eos=frozenset({END})) as running:

@@ -1,5 +1,6 @@
 """What a request produces depends on the request alone: not on batch, chunks, pages or replica."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -128,13 +129,7 @@ def test_preempted_is_undisturbed(name: str, n_pages: int) -> None:
 def test_failed_over_is_undisturbed(name: str, n_produced: int) -> None:
     expected = undisturbed(name)
     continued = [
-        request(
-            one.request_id,
-            one.prompt_ids,
-            one.sampling,
-            max_tokens=one.max_tokens,
-            produced_ids=outcome.token_ids[:n_produced],
-        )
+        replace(one, produced_ids=outcome.token_ids[:n_produced])
         for one, outcome in zip(requests(name), expected, strict=True)
     ]
     with engine() as running:

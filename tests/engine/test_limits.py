@@ -290,30 +290,11 @@ def test_a_long_prompt_is_admitted_although_it_needs_the_whole_pool() -> None:
     assert [len(outcome.token_ids) for outcome in outcomes] == [8, 1]
 
 
-async def order_of_ends(running: Engine, *requests: GenerationRequest) -> list[str]:
-    """Ids of requests of one instant, in the order in which they end."""
-    order: list[str] = []
-
-    async def follow(one: GenerationRequest) -> None:
-        await running.follow(one)
-        order.append(one.request_id)
-
-    running.gate.close()
-    plug = asyncio.create_task(running.follow(request("plug", (1,), max_tokens=1)))
-    await asyncio.sleep(0)
-    running.gate.await_step()
-    tasks = [asyncio.create_task(follow(one)) for one in requests]
-    await asyncio.sleep(0)
-    running.gate.open()
-    await asyncio.gather(plug, *tasks)
-    return order
-
-
 @pytest.mark.parametrize("max_running", [2, 4])
 def test_preempted_requests_keep_their_place_in_the_queue(max_running: int) -> None:
     requests = [request(f"r{i}", random_ids(10, seed=i), max_tokens=25) for i in range(4)]
     with engine(limits=roomy(n_pages=12, max_running=max_running)) as running:
-        order = asyncio.run(order_of_ends(running, *requests))
+        order = running.order_of_ends(*requests)
         assert running.core.stats().preemptions > 0
     assert order == ["r0", "r1", "r2", "r3"]
 
@@ -335,7 +316,7 @@ def test_a_long_prompt_does_not_hold_up_those_that_draw() -> None:
         request("short", (1,), max_tokens=5),
     )
     with engine(limits=roomy(max_running=8, max_batch_tokens=8)) as running:
-        order = asyncio.run(order_of_ends(running, long, short))
+        order = running.order_of_ends(long, short)
     assert order == ["short", "long"]
 
 
@@ -345,6 +326,6 @@ def test_a_request_is_admitted_as_soon_as_another_has_computed_what_they_share()
     first = request("first", shared + (1,), max_tokens=15)
     second = request("second", shared + (2,), max_tokens=2)
     with engine(limits=roomy(n_pages=14)) as running:
-        order = asyncio.run(order_of_ends(running, first, second))
+        order = running.order_of_ends(first, second)
         assert running.core.stats().preemptions == 0
     assert order == ["second", "first"]

@@ -1,7 +1,6 @@
 """Among waiting requests the lowest priority value runs first, then whichever came first."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -9,25 +8,6 @@ from hypothesis import strategies as st
 
 from deployments.wire import FinishReason, GenerationRequest
 from tests.engine.drive import Engine, engine, random_ids, request, roomy
-
-
-async def order_of(running: Engine, requests: Sequence[GenerationRequest]) -> list[str]:
-    """Names in the order in which they end, when all wait behind a first one."""
-    ended: list[str] = []
-
-    async def follow(one: GenerationRequest) -> None:
-        await running.follow(one)
-        ended.append(one.request_id)
-
-    running.gate.close()
-    plug = asyncio.create_task(running.follow(request("plug", (1,), max_tokens=1)))
-    await asyncio.sleep(0)
-    running.gate.await_step()
-    tasks = [asyncio.create_task(follow(one)) for one in requests]
-    await asyncio.sleep(0)
-    running.gate.open()
-    await asyncio.gather(plug, *tasks)
-    return ended
 
 
 @settings(max_examples=15)
@@ -38,7 +18,7 @@ def test_waiting_requests_run_by_priority_and_then_by_arrival(priorities: list[i
         for i, priority in enumerate(priorities)
     ]
     with engine(limits=roomy(max_running=1)) as running:
-        ended = asyncio.run(order_of(running, requests))
+        ended = running.order_of_ends(*requests)
     by_priority = sorted(requests, key=lambda one: one.priority)
     assert ended == [one.request_id for one in by_priority]
 
@@ -53,7 +33,7 @@ def test_the_lowest_and_then_the_youngest_gives_way(old: int, young: int) -> Non
     with engine() as running:
         expected = [running.run(one)[0].token_ids for one in both]
     with engine(limits=roomy(n_pages=10)) as running:
-        ended = asyncio.run(order_of(running, both))
+        ended = running.order_of_ends(*both)
         assert running.core.stats().preemptions > 0
         assert [one.token_ids for one in running.run_at_once(*both)] == expected
     assert ended == (["young", "old"] if young < old else ["old", "young"])
@@ -89,19 +69,10 @@ def test_a_preempted_one_is_the_first_of_its_class_again() -> None:
 
 
 def test_aborting_among_waiting_ones_leaves_the_others_in_order() -> None:
-    async def play(running: Engine) -> list[str]:
-        requests = [request(f"r{i}", (i + 1,), max_tokens=2, priority=-i) for i in range(6)]
-        running.core.abort("nobody")
-
-        async def abort() -> None:
-            running.core.abort("r3")
-
-        ended, _ = await asyncio.gather(order_of(running, requests), abort())
-        return ended
-
+    requests = [request(f"r{i}", (i + 1,), max_tokens=2, priority=-i) for i in range(6)]
     with engine(limits=roomy(max_running=1)) as running:
-        ended = asyncio.run(play(running))
-    assert [name for name in ended if name != "r3"] == ["r5", "r4", "r2", "r1", "r0"]
+        ended = running.order_of_ends(*requests, aborted="r3")
+    assert ended == ["r3", "r5", "r4", "r2", "r1", "r0"]
 
 
 def test_many_waiting_priorities_all_end() -> None:

@@ -1,6 +1,7 @@
 """Log-probabilities of a prompt's tokens are the model's own, whatever its pages went through."""
 
 import asyncio
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -99,7 +100,8 @@ def test_preempted_is_undisturbed(n_pages: int) -> None:
 
 
 def test_preempted_amid_its_prompt_is_undisturbed() -> None:
-    """A long prompt gives way to an older task before it is through."""
+    """A long prompt gives way to an older task before it is through; what was scored until then is
+    not computed again."""
     long = request("long", random_ids(60, seed=9), max_tokens=4, prompt_logprobs=2)
     with engine() as running:
         (expected,) = running.run(long)
@@ -114,6 +116,7 @@ def test_preempted_amid_its_prompt_is_undisturbed() -> None:
         while not running.core.stats().preemptions:
             running.gate.step()
         assert running.core.stats().prompt_tokens == len(SHARED)  # of the old one alone
+        running.core.abort("old")
         running.gate.open()
         await old
         return (await young).outcome
@@ -121,6 +124,7 @@ def test_preempted_amid_its_prompt_is_undisturbed() -> None:
     with engine(limits=roomy(n_pages=23, max_running=4, max_batch_tokens=4)) as running:
         outcome = asyncio.run(play(running))
     assert outcome.token_ids == expected.token_ids
+    assert 0 < outcome.cached_tokens < 60
     check_logprobs(outcome, expected)
 
 
@@ -128,14 +132,7 @@ def test_preempted_amid_its_prompt_is_undisturbed() -> None:
 def test_failed_over_is_undisturbed_and_says_them_once(n_produced: int) -> None:
     with engine() as running:
         continued = [
-            request(
-                one.request_id,
-                one.prompt_ids,
-                one.sampling,
-                max_tokens=one.max_tokens,
-                produced_ids=before.token_ids[:n_produced],
-                prompt_logprobs=one.prompt_logprobs,
-            )
+            replace(one, produced_ids=before.token_ids[:n_produced])
             for one, before in zip(requests(), undisturbed(), strict=True)
         ]
         for outcome, expected in zip(running.run(*continued), undisturbed(), strict=True):

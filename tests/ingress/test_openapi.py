@@ -135,7 +135,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
     page = ask(served(), "GET", PAGE).text
     assert "://" not in page
     assert re.findall(r'(?:src|href)="([^"]*)"', page) == ["data:,"]
-    assert re.findall(r'fetch\("([^"]*)"', page) == ["openapi.json"]
+    assert re.findall(r'json\("([^"]*)"', page) == ["/v1/models", "openapi.json"]
     assert "innerHTML" not in page
 
 
