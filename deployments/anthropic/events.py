@@ -9,7 +9,8 @@ from deployments.anthropic.signatures import sign
 from deployments.ingress.sse import encode, encode_text
 from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought
 
-TEXT = b'{"type":"text","text":"","citations":null}'
+# The TypeScript SDK's type wants `citations`, and clients made by others take no null there.
+TEXT = b'{"type":"text","text":"","citations":[]}'
 THINKING = b'{"type":"thinking","thinking":"","signature":""}'
 
 
@@ -88,7 +89,7 @@ def content_blocks(pieces: Iterable[Piece], *, shows_thoughts: bool) -> list[dic
     for piece in pieces:
         match piece:
             case Content(text):
-                blocks.append({"type": "text", "text": text, "citations": None})
+                blocks.append({"type": "text", "text": text, "citations": []})
             case Thought(text):
                 signature = sign(text, shown=shows_thoughts)
                 shown = text if shows_thoughts else ""

@@ -151,7 +151,7 @@ def test_blocks_come_in_the_order_of_the_reply() -> None:
     assert thought["type"] == "thinking"
     assert thought["thinking"].strip() == "Hm, 42?"
     assert thought["signature"]
-    assert text == {"type": "text", "text": "Well.", "citations": None}
+    assert text == {"type": "text", "text": "Well.", "citations": []}
     assert (first["type"], first["name"]) == ("tool_use", "weather")
     assert first["input"] == {"city": "K\u00f6ln", "n": [1, 2]}
     assert second["input"] == {}
