@@ -12,12 +12,11 @@ from torch import Tensor
 
 from deployments.engine import mirostat
 from deployments.engine.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
-from deployments.engine.chance import uniform
 from deployments.engine.dry import DryStrategy
 from deployments.engine.logprobs import of_the_draw, of_the_model
 from deployments.engine.mirostat import MirostatStrategy
 from deployments.engine.penalties import PenaltyStrategy
-from deployments.engine.strategy import NEVER, SamplingRows, SamplingStrategy
+from deployments.engine.strategy import SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
 from deployments.engine.temperature import TemperatureStrategy
 from deployments.engine.thinking import ThinkingStrategy
@@ -30,25 +29,6 @@ from deployments.engine.truncation import (
     XtcStrategy,
 )
 from deployments.wire import TokenLogprob
-
-__all__ = [
-    "NEVER",
-    "SAMPLERS",
-    "BadWordsStrategy",
-    "LogitBiasStrategy",
-    "MinPStrategy",
-    "MinTokensStrategy",
-    "PenaltyStrategy",
-    "Sample",
-    "SamplingPipeline",
-    "SamplingRows",
-    "SamplingStrategy",
-    "TemperatureStrategy",
-    "TopKStrategy",
-    "TopPStrategy",
-    "default_pipeline",
-    "uniform",
-]
 
 # By llama-server's names, in our order.
 SAMPLERS: Mapping[str, SamplingStrategy] = {

@@ -13,9 +13,12 @@ class TopKStrategy(SamplingStrategy):
         vocab = logits.shape[1]
         wanting = rows.truncated(lambda p: 0 < p.top_k < vocab, "top_k")
         if wanting:
-            k = rows.column(wanting, lambda p: min(max(p.top_k, p.min_keep), vocab)).long()
-            part = logits[wanting]
-            least = part.topk(int(k.max()), dim=1).values.gather(1, k - 1)
+            n_kept = [
+                min(max(rows.params[row].top_k, rows.params[row].min_keep), vocab)
+                for row in wanting
+            ]
+            part, place = logits[wanting], torch.tensor(n_kept, device=logits.device)[:, None] - 1
+            least = part.topk(max(n_kept), dim=1).values.gather(1, place)
             logits[wanting] = part.masked_fill(part < least, NEVER)
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from deployments.engine.sampling import Sample, SamplingRows, SamplingStrategy, default_pipeline
+from deployments.engine.sampling import Sample, default_pipeline
+from deployments.engine.strategy import SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
 from deployments.engine.thought import Thought
 from deployments.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget

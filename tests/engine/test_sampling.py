@@ -11,20 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.sampling import (
-    LogitBiasStrategy,
-    MinPStrategy,
-    MinTokensStrategy,
-    PenaltyStrategy,
-    SamplingRows,
-    SamplingStrategy,
-    TemperatureStrategy,
-    TopKStrategy,
-    TopPStrategy,
-    default_pipeline,
-    uniform,
-)
+from deployments.engine.bans import LogitBiasStrategy, MinTokensStrategy
+from deployments.engine.chance import uniform
+from deployments.engine.penalties import PenaltyStrategy
+from deployments.engine.sampling import default_pipeline
+from deployments.engine.strategy import SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
+from deployments.engine.temperature import TemperatureStrategy
+from deployments.engine.truncation import MinPStrategy, TopKStrategy, TopPStrategy
 from deployments.wire import SamplingParams
 from tests.engine.rows import (
     CPU,
