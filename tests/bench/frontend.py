@@ -15,7 +15,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -52,7 +52,8 @@ def serve_forever(port: int) -> None:
     serve.run(router, name="router", route_prefix=None)
     serve.run(openai(IngressArguments()), name="openai", route_prefix="/v1")
     print("ready", flush=True)
-    signal.pause()
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 @contextmanager
