@@ -4,7 +4,11 @@ import json
 from typing import Any
 
 import anthropic
+import httpx
+import openai.types.responses
+import openai.types.shared
 import pytest
+from pydantic import TypeAdapter
 
 from tests.e2e.asked import ASKED, Asked, ask, ask_stream, check
 from tests.e2e.server import Server
@@ -108,6 +112,29 @@ def fold_message(events: list[Any]) -> Any:
             case "message_delta":
                 message |= event["delta"]
     return same(message)
+
+
+def test_lists_counts_and_errors_fit_their_types_too(server: Server) -> None:
+    anthropics = {"anthropic-version": "2023-06-01"}
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        for model in client.get("/v1/models").json()["data"]:
+            strictly(openai.types.Model, model)
+            strictly(openai.types.Model, client.get(f"/v1/models/{model['id']}").json())
+        for model in client.get("/v1/models", headers=anthropics).json()["data"]:
+            strictly(anthropic.types.ModelInfo, model)
+        count = client.post("/v1/messages/count_tokens", json=body).json()
+        strictly(anthropic.types.MessageTokensCount, count)
+        counted = client.post("/v1/responses/input_tokens", json={"input": "Hi"}).json()
+        strictly(openai.types.responses.InputTokenCountResponse, counted)
+        refused = client.post("/v1/chat/completions", json={}).json()
+        strictly(openai.types.shared.ErrorObject, refused["error"])
+        unknown = client.post("/v1/messages", json={}).json()
+        strictly(anthropic.types.ErrorResponse, unknown)
+
+
+def strictly(kind: type[Any], value: object) -> None:
+    TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
 
 
 @pytest.mark.parametrize(

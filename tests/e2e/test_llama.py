@@ -1,0 +1,90 @@
+"""llama-server's endpoints through a real `serve run`."""
+
+import json
+import uuid
+from typing import Any
+
+import httpx
+
+from tests.e2e.server import Server
+
+PROMPT = {"prompt": "Once upon", "n_predict": 24, "seed": 3, "temperature": 1.0}
+
+
+def post(server: Server, path: str, body: object, **headers: str) -> Any:
+    answer = httpx.post(server.url + path, json=body, headers=headers, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def events(text: str) -> list[Any]:
+    data = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: "))
+    return [json.loads(datum) for datum in data if datum != "[DONE]"]
+
+
+def test_a_stream_folds_to_the_unary_completion(server: Server) -> None:
+    unary = post(server, "/completion", PROMPT)
+    answer = httpx.post(f"{server.url}/completion", json={**PROMPT, "stream": True}, timeout=60)
+    parts = events(answer.text)
+    assert "".join(part["content"] for part in parts) == unary["content"]
+    assert [part["stop"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    for key in ("stop_type", "tokens_predicted", "tokens_evaluated", "truncated"):
+        assert parts[-1][key] == unary[key]
+    assert unary["tokens_predicted"] == 24
+    assert unary["generation_settings"]["seed"] == 3
+
+
+def test_every_sampler_draws_and_repeats_with_its_seed(server: Server) -> None:
+    samplers: list[dict[str, object]] = [
+        {"typical_p": 0.8},
+        {"top_n_sigma": 1.5},
+        {"dynatemp_range": 0.5},
+        {"xtc_probability": 0.5, "xtc_threshold": 0.01},
+        {"dry_multiplier": 0.8},
+        {"mirostat": 1},
+        {"mirostat": 2, "mirostat_tau": 3.0},
+        {"repeat_penalty": 1.3, "repeat_last_n": 16},
+        {"samplers": ["top_k", "temperature"], "top_k": 5},
+    ]
+    for fields in samplers:
+        first, second = (post(server, "/completion", {**PROMPT, **fields}) for _ in range(2))
+        assert first["content"] == second["content"], fields
+
+
+def test_a_grammar_is_kept(server: Server) -> None:
+    grammar = 'root ::= ("yes" | "no") " " [0-9] [0-9]'
+    content = post(server, "/completion", {**PROMPT, "grammar": grammar})["content"]
+    word, _, number = content.partition(" ")
+    assert word in ("yes", "no")
+    assert len(number) == 2
+    assert number.isdecimal()
+
+
+def test_text_becomes_tokens_and_text_again(server: Server) -> None:
+    text = "Grüße, 日本"
+    tokens = post(server, "/tokenize", {"content": text})["tokens"]
+    assert post(server, "/detokenize", {"tokens": tokens})["content"] == text
+    messages = [{"role": "user", "content": "Hi"}]
+    prompt = post(server, "/apply-template", {"messages": messages})["prompt"]
+    assert "Hi" in prompt
+
+
+def test_the_server_tells_of_itself(server: Server) -> None:
+    props = httpx.get(f"{server.url}/props", timeout=30).json()
+    assert props["total_slots"] == len(httpx.get(f"{server.url}/slots", timeout=30).json())
+    assert "llamacpp:tokens_predicted_total" in httpx.get(f"{server.url}/metrics", timeout=30).text
+    assert httpx.get(f"{server.url}/tools", timeout=30).status_code == 403
+
+
+def test_a_stream_outlives_its_connection(server: Server) -> None:
+    name = uuid.uuid4().hex
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 40, "stream": True}
+    url = f"{server.url}/v1/chat/completions"
+    headers = {"x-conversation-id": name}
+    with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
+        begun = next(answer.iter_bytes())
+    params = {"conv_id": name, "from": "0"}
+    whole = httpx.get(f"{server.url}/v1/stream", params=params, timeout=60).text
+    assert whole.encode().startswith(begun)
+    assert whole.endswith("data: [DONE]\n\n")
+    assert events(whole)[-1]["choices"][0]["finish_reason"] == "length"
