@@ -241,7 +241,7 @@ def _start(dialect: Dialect, listening: Listening, thinks: bool, mark: Mark, sai
 
 def _marks(tokenizer: TextTokenizer) -> Mark:
     def mark(text: str) -> str:
-        token_id = tokenizer.special_id(text)
+        token_id = tokenizer.mark_id(text)
         return literal(text) if token_id is None else f"<[{token_id}]>"
 
     return mark

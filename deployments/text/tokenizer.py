@@ -44,6 +44,11 @@ class TextTokenizer:
         self._alphabet = Alphabet(_decoder(self._tokenizer))
         added = self._tokenizer.get_added_tokens_decoder()
         self._skipped = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._marks = {
+            token.content: token_id
+            for token_id, token in added.items()
+            if token.special or (token.content[:1] == "<" and token.content[-1:] == ">")
+        }
         self._bytes: dict[int, bytes] = {}
 
     @property
@@ -84,6 +89,13 @@ class TextTokenizer:
         """The id of the special token that is written so, if there is one."""
         token_id = self._tokenizer.token_to_id(text)
         return token_id if token_id in self._skipped else None
+
+    def mark_id(self, text: str) -> int | None:
+        """The id of the added token that is written so and that llguidance takes for no text.
+
+        To it those in angle brackets are special, whatever the tokenizer says of them.
+        """
+        return self._marks.get(text)
 
     def text_bytes(self, token_id: int, skip_special_tokens: bool) -> bytes:
         if skip_special_tokens and token_id in self._skipped:

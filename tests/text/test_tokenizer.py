@@ -7,7 +7,8 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
+from llguidance import LLTokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from deployments.text.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ErrorKind, Refused
@@ -157,3 +158,15 @@ def test_others_go_on_while_a_long_text_is_encoded() -> None:
         assert asyncio.run(ask()) > 10
     finally:
         sys.setswitchinterval(switching)
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize(
+    "mark", ["<tool_call>", "<|b|>", "[TOOL_CALLS]", "word", "<\uff5ctool\u2581call\uff5c>"]
+)
+def test_marks_are_what_llguidance_takes_for_no_text(mark: str, special: bool) -> None:
+    trained = Tokenizer.from_str(byte_level().to_str())
+    trained.add_tokens([AddedToken(mark, special=special, normalized=False)])
+    mark_id, end = token_id(trained, mark), token_id(trained, "<|im_end|>")
+    known = LLTokenizer(trained.to_str(), eos_token=end).is_special_token(mark_id)
+    assert TextTokenizer(card(trained)).mark_id(mark) == (mark_id if known else None)
