@@ -1,6 +1,7 @@
 """The items of a Responses conversation: each is kept, sent back to the model, or refused."""
 
 import uuid
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol, TypeVar
 
@@ -94,9 +95,9 @@ class KeptItem(Strict):
     id: Identifier = ""
     status: Status = "completed"
 
+    @abstractmethod
     def listed(self) -> Json:
         """Its whole form, as `input_items` shows it."""
-        raise NotImplementedError
 
     def _head(self, prefix: str) -> Json:
         return {"id": self.id or new_id(prefix), "status": self.status}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Protocol
 
-import regex  # type: ignore[import-untyped]  # transformers brings it
+import regex  # type: ignore[import-untyped]
 
 from deployments.llama.tools.folder import ToolError
 
