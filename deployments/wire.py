@@ -146,7 +146,8 @@ class GenerationRequest:
     `max_tokens` None means up to the end of the context; 0 computes the prompt and ends.
     `grammar` is llguidance's, as its LLMatcher reads it, for all of the output; "" for none.
     `prompt_logprobs` is as `logprobs`, for every token of the prompt but the first.
-    Of waiting requests those with the lowest `priority` run first.
+    Of waiting requests those with the lowest `priority` run first; among equals `client`s take turns.
+    `session` names a conversation, whose requests are best served where its last one was.
     """
 
     request_id: str
@@ -162,6 +163,8 @@ class GenerationRequest:
     prompt_logprobs: int | None = None
     thinking: ThinkingBudget | None = None
     priority: int = 0
+    client: str = ""
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +227,85 @@ class ReplicaLoad:
     waiting: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaReport:
+    """What a replica says of itself to the router, unasked: how busy it is, which pages it holds.
+
+    Page hashes stand one after the other in `stored` and `evicted`; where a hash would be in both,
+    only the last of it counts and stands there. `sequence` rises by one with each report of one
+    `epoch`, which changes when a replica starts over with an empty cache; a router that misses one
+    asks for a `snapshot`: a report whose `stored` is all that the replica holds.
+
+    pending_tokens: of prompts, not computed yet.
+    context_tokens: of running and waiting sequences, prompt and output.
+    received: ids of the requests that came since the last report.
+    idle_s: since the last request ended; 0 while there is one.
+    """
+
+    application: str
+    replica_id: str
+    epoch: str
+    sequence: int
+    snapshot: bool
+    stored: bytes = b""
+    evicted: bytes = b""
+    received: tuple[str, ...] = ()
+    running: int = 0
+    waiting: int = 0
+    pending_tokens: int = 0
+    context_tokens: int = 0
+    pages_used: int = 0
+    pages_total: int = 0
+    page_size: int = 0
+    idle_s: float = 0.0
+    sleeping: bool = False
+
+
 class ModelState(StrEnum):
+    """Of a model; SLEEPING means that it is deployed and holds neither weights nor pages."""
+
+    UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"
+    SLEEPING = "sleeping"
+    UNLOADING = "unloading"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """How far a replica has come with `stage`, from 0 to 1."""
+
+    stage: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStatus:
-    """A model as the router knows it; `message` says why it failed."""
+    """A model as the router knows it; `message` says why it failed or what it waits for.
+
+    source: where it is from: "argument", "preset" or "folder".
+    preset: its section of the INI file, completed from `[*]`; "" without one.
+    replicas: those that answer.
+    """
 
     name: str
     application: str
     state: ModelState
     created: int  # Unix seconds
     message: str = ""
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    source: str = "argument"
+    preset: str = ""
+    pinned: bool = False
+    replicas: int = 0
+    progress: LoadProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The router's answer for one request; `is_up` False says that the model has to be wanted."""
+
+    replica_id: str | None
+    is_up: bool

@@ -1,7 +1,10 @@
 """How one model is served. Free of torch: routers and builders read it too."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from importlib.metadata import version as version_of
+from typing import Literal
 
 from deployments.engine.limits import EngineLimits
 
@@ -9,26 +12,71 @@ MODEL_DEPLOYMENT = "MantaModel"  # a name that no application of others has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaling:
+    """Replicas by what the engines say of themselves; 0 of them is a choice.
+
+    target_tokens: of running and waiting sequences that one replica should have.
+    target_usage: share of its pages that sequences should hold, 0 to 1.
+    """
+
+    min_replicas: int = 1
+    max_replicas: int = 1
+    target_tokens: int = 8192
+    target_usage: float = 0.8
+    upscale_delay_s: float = 10.0
+    downscale_delay_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """A LoRA adapter in PEFT's form, merged into the weights `scale` times."""
+
+    path: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
     """`path` is a directory or a hub id. None leaves the choice to the replica and its node.
 
+    num_replicas: without autoscaling.
     num_cpus: cores of a replica, and so the threads of its arithmetic.
+    num_gpus: of each of its ranks.
+    tensor_parallel: ranks that share one replica's weights.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
+    sleep_idle_s: without a request for so long a replica gives up its weights and pages; None: never.
+    sleep_weights: where they go: to "host" memory, or nowhere ("drop"), to be read again.
+    stop_timeout_s: what a stopping replica leaves to the streams that it has.
     """
 
     name: str
     path: str
     num_replicas: int = 1
+    autoscaling: Autoscaling | None = None
     num_cpus: float | None = None
     num_gpus: float | None = None
+    tensor_parallel: int = 1
     dtype: str | None = None
     dialect: str = ""
+    adapters: tuple[Adapter, ...] = ()
+    sleep_idle_s: float | None = None
+    sleep_weights: Literal["host", "drop"] | None = None
+    stop_timeout_s: float = 20.0
     limits: EngineLimits = field(default_factory=EngineLimits)
 
     @property
     def application(self) -> str:
         """The Serve application of this model."""
         return application_name(self.name)
+
+    @property
+    def version(self) -> str:
+        """Changes with all that a running replica can't take over: it has to be replaced then."""
+        built = asdict(self)
+        for name in ("num_replicas", "autoscaling", "stop_timeout_s"):
+            del built[name]
+        said = repr((version_of("manta"), sorted(built.items())))
+        return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 PREFIX = "model-"

@@ -1,0 +1,63 @@
+"""What an operator may set of the whole fleet; read once, at the root."""
+
+from dataclasses import dataclass
+
+from deployments.model.settings import ModelSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A model that can be served.
+
+    load_on_startup: at the router's start, without being asked for.
+    pinned: is never unloaded to make room for another one.
+    source: "argument", "preset" or "folder".
+    text: its section of the INI file, completed from `[*]`.
+    """
+
+    settings: ModelSettings
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    load_on_startup: bool = False
+    pinned: bool = False
+    source: str = "argument"
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSettings:
+    """Costs are in pages of prompt to compute.
+
+    decode: of one sequence that runs.
+    queued: of one that waits, beside its own prompt.
+    wake: of waking a replica that sleeps.
+    session: what it is worth that a conversation's last request went to the same replica.
+    temperature: 0 takes the cheapest replica; above, a softmax over costs draws.
+    max_index_pages: what the router remembers of replicas' caches.
+    """
+
+    decode: float = 1.0
+    queued: float = 8.0
+    wake: float = 64.0
+    session: float = 2.0
+    temperature: float = 0.0
+    max_index_pages: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySettings:
+    """How much may be loaded at once; None sets no limit.
+
+    models_max: models, as llama-server counts them; 0 for no limit.
+    cpu_memory_gib, gpu_memory_gib: weights and pages of all replicas, as estimated from the files.
+    grows: Ray's autoscaler adds nodes, so that what the cluster has now is no limit.
+    autoload: a request loads its model.
+    load_timeout_s: for a model to become ready.
+    """
+
+    models_max: int = 4
+    cpu_memory_gib: float | None = None
+    gpu_memory_gib: float | None = None
+    grows: bool = False
+    autoload: bool = True
+    load_timeout_s: float = 600.0
