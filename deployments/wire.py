@@ -146,7 +146,7 @@ class GenerationRequest:
     `max_tokens` None means up to the end of the context; 0 computes the prompt and ends.
     `grammar` is llguidance's, as its LLMatcher reads it, for all of the output; "" for none.
     `prompt_logprobs` is as `logprobs`, for every token of the prompt but the first.
-    Of waiting requests those with the lowest `priority` run first; among equals `client`s take turns.
+    Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn.
     `session` names a conversation, whose requests are best served where its last one was.
     """
 
@@ -219,22 +219,14 @@ class ModelCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaLoad:
-    """How busy one replica of a model is."""
-
-    replica_id: str
-    running: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
     """What a replica says of itself to the router, unasked: how busy it is, which pages it holds.
 
     Page hashes stand one after the other in `stored` and `evicted`; where a hash would be in both,
     only the last of it counts and stands there. `sequence` rises by one with each report of one
     `epoch`, which changes when a replica starts over with an empty cache; a router that misses one
-    asks for a `snapshot`: a report whose `stored` is all that the replica holds.
+    asks for a `snapshot`: a report whose `stored` is all that the replica holds, or, if that does
+    not fit in a message, its beginning; the reports that follow store the rest.
 
     pending_tokens: of prompts, not computed yet.
     context_tokens: of running and waiting sequences, prompt and output.

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from kv.journal import Journal
 from kv.pool import PagePool
 from kv.storage import Storage
 from kv.table import TaskTable
-from kv.view import KvcacheView, new_token_slots
+from kv.view import KvcacheView, view_pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,12 @@ class KVCache:
             device=device,
         )
         self._uncleared: list[int] = []  # handed out since the last batch, and to be filled in part
+        self._untrusted: list[tuple[int, int]] = []  # pages, and their first tokens that stay
+
+    @property
+    def journal(self) -> Journal:
+        """What can be found here, for another thread."""
+        return self.pool.journal
 
     @property
     def usage(self) -> float:
@@ -109,6 +115,16 @@ class KVCache:
             self._uncleared += pages[-1:]
         return True
 
+    def retract(self, task_id: str, n_tokens: int) -> None:
+        """Takes back what the task got for tokens beyond `n_tokens`, all of which it has computed.
+
+        What a batch that failed may have written there is gone before the next one reads.
+        """
+        self.pool.free(self.table.shorten(task_id, self.shape.pages_for(n_tokens)))
+        if n_kept := n_tokens % self.shape.page_size:
+            last = self.table.page(task_id, n_tokens // self.shape.page_size)
+            self._untrusted.append((last, n_kept))
+
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """Makes the task's full pages from `first_page` on findable under `hashes`."""
         for index, page_hash in enumerate(hashes, first_page):
@@ -131,17 +147,18 @@ class KVCache:
         new_len: NDArray[np.int64],
     ) -> KvcacheView:
         """The view of a batch whose row i ends at `total_len[i]` with `new_len[i]` new tokens."""
-        if self._uncleared:
-            self.storage.clear(self._uncleared)
-            self._uncleared = []
+        self.storage.clear_places(self.take_uncleared())
         device = self.storage.k.device
         page_table = torch.from_numpy(self.table.rows(task_ids)).to(device)
         lengths = torch.from_numpy(np.stack([total_len, new_len])).to(device)
-        return self.view(page_table, lengths[0], lengths[1])
+        return view_pages(self.storage, page_table, lengths[0], lengths[1])
 
-    def view(self, page_table: Tensor, total_len: Tensor, new_len: Tensor) -> KvcacheView:
-        slots = new_token_slots(page_table, total_len, new_len, self.shape.page_size)
-        return KvcacheView(self.storage, page_table, total_len, slots)
+    def take_uncleared(self) -> NDArray[np.int64]:
+        """What has to be cleared before the next batch, wherever its pages are: [places, 2], each a
+        page and how many of its first tokens stay."""
+        places = [(page, 0) for page in self._uncleared] + self._untrusted
+        self._uncleared, self._untrusted = [], []
+        return np.array(places, dtype=np.int64).reshape(-1, 2)
 
     def check(self) -> None:
         """Asserts that references and tables agree and no page is lost."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kv.allocator import Allocator
+from kv.journal import Journal
 from kv.prefix import PrefixCache
 
 
@@ -12,6 +13,10 @@ class PagePool:
     def __init__(self, n_pages: int) -> None:
         self.prefix_cache = PrefixCache()
         self.allocator = Allocator(n_pages, on_evict=self.prefix_cache.remove)
+
+    @property
+    def journal(self) -> Journal:
+        return self.prefix_cache.journal
 
     @property
     def n_pages(self) -> int:

@@ -1,10 +1,16 @@
-"""Finds pages by what they hold: hash -> page, one page a hash, one hash a page."""
+"""Finds pages by what they hold: hash -> page, one page a hash, one hash a page.
+
+Its journal tells others what can be found here.
+"""
 
 from collections.abc import Iterable
+
+from kv.journal import Journal
 
 
 class PrefixCache:
     def __init__(self) -> None:
+        self.journal = Journal()
         self._pages: dict[bytes, int] = {}
         self._hashes: dict[int, bytes] = {}
 
@@ -32,9 +38,12 @@ class PrefixCache:
         assert page not in self._hashes, f"page {page} under two hashes"
         self._pages[page_hash] = page
         self._hashes[page] = page_hash
+        self.journal.stored(page_hash)
 
     def remove(self, page: int) -> None:
-        del self._pages[self._hashes.pop(page)]
+        page_hash = self._hashes.pop(page)
+        del self._pages[page_hash]
+        self.journal.evicted(page_hash)
 
     def check(self) -> None:
         assert {page: key for key, page in self._pages.items()} == self._hashes

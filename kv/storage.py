@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
 class Storage:
@@ -32,6 +34,18 @@ class Storage:
         index = torch.tensor(pages, dtype=torch.int64).to(self.k.device)
         self.k.index_fill_(1, index, 0)
         self.v.index_fill_(1, index, 0)
+
+    def clear_behind(self, page: int, n_tokens: int) -> None:
+        """Clears all of a page but its first `n_tokens`."""
+        self.k[:, page, n_tokens:] = 0
+        self.v[:, page, n_tokens:] = 0
+
+    def clear_places(self, places: NDArray[np.int64]) -> None:
+        """`places` [n, 2]: pages, and how many of their first tokens stay."""
+        if whole := places[places[:, 1] == 0, 0].tolist():
+            self.clear(whole)
+        for page, n_kept in places[places[:, 1] > 0].tolist():
+            self.clear_behind(page, n_kept)
 
     @staticmethod
     def page_bytes(

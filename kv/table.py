@@ -63,6 +63,12 @@ class TaskTable:
         self._n_pages[row] += len(pages)
         self._cached[row] += cached_tokens
 
+    def shorten(self, task_id: str, n_pages: int) -> list[int]:
+        """Takes a task's pages behind the first `n_pages`; returns them."""
+        taken = self.pages(task_id)[n_pages:]
+        self._n_pages[self._rows[task_id]] -= len(taken)
+        return taken
+
     def rows(self, task_ids: Sequence[str]) -> NDArray[np.int64]:
         """Page tables of some tasks [tasks, longest], padded with each row's own first page.
 

@@ -45,6 +45,14 @@ class KvcacheView:
         return KvcacheView(self.storage, self.page_table[rows, :pages], total_len, self.slots)
 
 
+def view_pages(
+    storage: Storage, page_table: Tensor, total_len: Tensor, new_len: Tensor
+) -> KvcacheView:
+    """Rows with these pages, the last `new_len` of whose `total_len` tokens are to be written."""
+    slots = new_token_slots(page_table, total_len, new_len, storage.page_size)
+    return KvcacheView(storage, page_table, total_len, slots)
+
+
 def new_token_slots(
     page_table: Tensor, total_len: Tensor, new_len: Tensor, page_size: int
 ) -> Tensor:

@@ -6,11 +6,14 @@ from deployments.anthropic.deployment import AnthropicIngress
 from deployments.llama.deployment import LlamaIngress
 from deployments.openai.deployment import OpenAIIngress
 from deployments.router.deployment import Router
-from serve_app.settings import IngressArguments, LlamaArguments, RouterArguments
+from serve_app.router_settings import RouterArguments
+from serve_app.settings import IngressArguments, LlamaArguments
 
 
 def router(args: RouterArguments) -> Application:
-    return Router.bind([args.model_settings()])  # type: ignore[attr-defined]
+    return Router.bind(  # type: ignore[attr-defined]
+        args.checked_sources(), args.capacity_settings(), args.routing_settings()
+    )
 
 
 def openai(args: IngressArguments) -> Application:

@@ -6,19 +6,23 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
 from queue import SimpleQueue
 
 from transformers import PretrainedConfig, PreTrainedModel
 
+from deployments.engine.admission import Admission
+from deployments.engine.follower import lead
 from deployments.engine.grammar import GrammarStrategy
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import UnsupportedModelError, attach
 from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.matching import Grammars
+from deployments.engine.parallel import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling import default_pipeline
-from deployments.engine.scheduler import EngineStats, InferenceScheduler
+from deployments.engine.scheduler import InferenceScheduler
+from deployments.engine.sharding import local_kv_heads
+from deployments.engine.stats import EngineStats
 from deployments.engine.task import Task, make_task
 from deployments.engine.threads import one_thread
 from deployments.engine.validation import find_invalid
@@ -42,7 +46,8 @@ class EngineCore:
     """Owns a model, its cache and the thread that runs them.
 
     `tokenizer_json` is asked, from any thread, when the first request with a grammar comes; without
-    it those are refused. Raises UnsupportedModelError when the engine can't run the model.
+    it those are refused. With `ranks` the model is rank 0's share, and all others follow; they are
+    stopped with the engine. Raises UnsupportedModelError when the engine can't run the model.
     """
 
     def __init__(
@@ -51,9 +56,12 @@ class EngineCore:
         eos_token_ids: frozenset[int],
         limits: EngineLimits,
         tokenizer_json: Callable[[], str] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         with one_thread() as threads:
-            shape = cache_shape(model, limits)
+            shape = cache_shape(model, limits, 1 if ranks is None else ranks.size)
+            if ranks is not None:
+                lead(ranks, shape)
             attach(model, shape.max_tokens)
             self.cache = KVCache(shape, dtype=model.dtype, device=model.device)
         self.context_length = shape.max_tokens
@@ -61,13 +69,16 @@ class EngineCore:
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
         self._grammars = Grammars(tokenizer_json, self.vocab_size, self.eos_token_ids)
-        # Accepted, and not with the scheduler yet; set for those that were aborted.
+        self._admission = Admission(limits.max_waiting)
+        # Admitted, and not with the scheduler yet; set for those that were aborted.
         self._opening: dict[Task, threading.Event] = {}
         self._limits = limits
+        self._ranks = ranks
         self._numbers = itertools.count()
         self._scheduler = InferenceScheduler(
-            Runner(model, self.cache, default_pipeline(GrammarStrategy()), threads),
+            Runner(model, self.cache, default_pipeline(GrammarStrategy()), threads, ranks),
             self.cache,
+            self._admission,
             max_running=limits.max_running,
             max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
         )
@@ -78,7 +89,7 @@ class EngineCore:
         mailbox = LoopMailbox()
         try:
             task = self._accept(self._new_id(request), request, mailbox)
-            self._check_load()
+            self._admission.ask(task)
             with self._on_its_way(task):
                 if request.grammar:
                     await self._open_grammar_beside(task)
@@ -120,19 +131,22 @@ class EngineCore:
         self._scheduler.abort(request_id)
 
     def stats(self) -> EngineStats:
-        stats = self._scheduler.stats()
-        return replace(stats, waiting_requests=stats.waiting_requests + len(self._opening))
+        return self._scheduler.stats()
 
     def check_health(self) -> None:
         """Raises RuntimeError when the loop has ended or a step does not come back."""
         if not self._scheduler.alive:
             raise RuntimeError("the engine's thread has ended")
+        if self._ranks is not None and self._ranks.lost is not None:
+            raise RuntimeError(f"the model's ranks are not complete: {self._ranks.lost}")
         if (stuck := self._scheduler.stuck_for()) > self._limits.max_stuck_s:
             raise RuntimeError(f"a step has been running for {stuck:.0f} s")
 
     def shutdown(self) -> None:
         """Ends every task and the thread; idempotent."""
         self._scheduler.stop()
+        if self._ranks is not None:
+            self._ranks.stop()
         self._grammars.stop()
 
     def _submit(self, request: GenerationRequest, mailbox: Mailbox) -> str:
@@ -140,6 +154,7 @@ class EngineCore:
         task_id = self._new_id(request)
         try:
             task = self._accept(task_id, request, mailbox)
+            self._admission.enter(task)
             with self._on_its_way(task):
                 if request.grammar:
                     self._open_grammar(task)
@@ -164,12 +179,6 @@ class EngineCore:
             raise Refused(RequestError(ErrorKind.CONTEXT_LENGTH, message))
         return make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
 
-    def _check_load(self) -> None:
-        limit = self._limits.max_waiting
-        if self._scheduler.n_waiting + len(self._opening) >= limit:
-            message = f"{limit} requests are waiting already"
-            raise Refused(RequestError(ErrorKind.OVERLOADED, message))
-
     def _open_grammar(self, task: Task) -> None:
         if task.end_token() is None:
             task.grammar = self._grammars.open(task.request, task.end_token_ids)
@@ -187,6 +196,10 @@ class EngineCore:
         left = self._opening[task] = threading.Event()
         try:
             yield
+        except BaseException:  # refused, or left
+            self._admission.leave(task)
+            raise
+        else:
             self._start(task)
             if left.is_set():  # when the scheduler did not know it yet; it does from now on
                 self._scheduler.abort(task.id)
@@ -197,15 +210,18 @@ class EngineCore:
         # An earlier replica may have done it all.
         reason = task.finish_reason() if task.request.produced_ids else None
         if reason is not None:
+            self._admission.leave(task)
             task.mailbox.put(TokenEvent(finish_reason=reason))
         else:
             self._scheduler.add(task)
 
 
-def cache_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
+def cache_shape(model: PreTrainedModel, limits: EngineLimits, n_ranks: int = 1) -> CacheShape:
+    """The cache of each rank; `kv_gib` is of one."""
     config = model.config.get_text_config(decoder=True)
     heads: int = config.num_attention_heads
     kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
+    kv_heads = kv_heads if n_ranks == 1 else local_kv_heads(model, kv_heads, n_ranks)
     head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
     layers: int = config.num_hidden_layers
     page_size = limits.page_size

@@ -11,6 +11,7 @@ class EngineLimits:
     context_length: longest sequence, prompt and output; else what the model was made for.
     max_batch_tokens: tokens computed in one step, at least max_running.
     max_waiting: accepted requests that have no pages yet; more are refused as overload.
+        One client's are at most 8 times the places that are left free.
     max_stuck_s: a step longer than this fails the health check.
     """
 

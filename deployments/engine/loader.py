@@ -1,5 +1,7 @@
 """Loads Hugging Face decoder models and says what of them the engine can serve."""
 
+from collections.abc import Sequence
+
 import torch
 from transformers import (
     AutoConfig,
@@ -10,6 +12,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from deployments.engine.adapters import merge_adapters
 from deployments.engine.attention import ATTENTION
 from deployments.engine.threads import one_thread
 
@@ -21,11 +24,17 @@ class UnsupportedModelError(ValueError):
 
 
 def load_model(
-    path: str, *, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+    path: str,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    adapters: Sequence[tuple[str, float]] = (),
 ) -> PreTrainedModel:
     """A model in evaluation mode. `path` is a directory or a hub id.
 
-    Raises UnsupportedModelError, or OSError when there is no such model.
+    adapters: folders of LoRA adapters, and how much of each is merged into the weights.
+
+    Raises UnsupportedModelError, AdapterError, or OSError when there is no such model.
     """
     config = AutoConfig.from_pretrained(path)
     check_supported(config)
@@ -33,7 +42,9 @@ def load_model(
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             path, dtype=dtype or default_dtype(device), device_map=None
         )
-        return model.to(device).eval()
+        model.to(device).eval()
+        merge_adapters(model, adapters)
+        return model
 
 
 def attach(model: PreTrainedModel, context_length: int) -> None:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.attention import plan_attention
 from deployments.engine.loader import UnsupportedModelError
 from deployments.engine.matching import begin_masks
+from deployments.engine.parallel import Ranks
 from deployments.engine.sampling import Sample, SamplingPipeline
 from deployments.engine.scoring import score
+from deployments.engine.step import Forward, StepInputs
 from deployments.engine.task import Task, make_task
 from deployments.wire import GenerationRequest, TokenEvent, TokenLogprob
 from kv.cache import KVCache
@@ -58,32 +59,41 @@ class Result:
 
 
 class Runner:
-    """Owns the model. Never decides what runs."""
+    """Owns the model, or rank 0's share of it. Never decides what runs."""
 
     def __init__(
-        self, model: PreTrainedModel, cache: KVCache, pipeline: SamplingPipeline, threads: int
+        self,
+        model: PreTrainedModel,
+        cache: KVCache,
+        pipeline: SamplingPipeline,
+        threads: int,
+        ranks: Ranks | None = None,
     ) -> None:
-        self._model = model
+        self._forward = Forward(model, cache.storage)
         self._cache = cache
         self._pipeline = pipeline
-        self._device = cache.storage.k.device
         self._threads = threads
+        self._ranks = ranks
 
     def start(self) -> None:
         """To be called on the thread that will `run`, which then has the arithmetic's threads.
 
-        Runs one token, so that a model that can't be served fails here and not its first user:
-        raises UnsupportedModelError.
+        Raises UnsupportedModelError for a model that can't be served.
         """
         torch.set_num_threads(self._threads)
-        request = GenerationRequest(request_id="start", prompt_ids=(0,))
+        try:
+            self.probe()
+        except Exception as error:
+            raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
+
+    def probe(self) -> None:
+        """Computes one token, and raises what the model raises; needs one page and a free task."""
+        request = GenerationRequest(request_id="probe", prompt_ids=(0,))
         task = make_task(request.request_id, request, _Nowhere(), frozenset(), 2)
         self._cache.allocate(task.id, [], task.n_tokens, spare=0)
         self._cache.extend(task.id, task.n_tokens)
         try:
             self.run([Row(task, 1)])
-        except Exception as error:
-            raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
         finally:
             self._cache.free(task.id)
 
@@ -110,29 +120,29 @@ class Runner:
         token_ids = np.concatenate(
             [row.task.tokens[row.task.n_computed : row.task.n_computed + row.n] for row in rows]
         )
-        view = self._cache.bind([row.task.id for row in rows], start + n, n)
-        kept = np.concatenate([ends[drawing] - 1, *_scored(rows, ends - n - start)])
-        logits: Tensor = self._model(
-            input_ids=self._tensor(token_ids)[None],
-            position_ids=self._tensor(positions)[None],
-            use_cache=False,
-            logits_to_keep=self._tensor(kept),
-            step=plan_attention(view, torch.from_numpy(n)),
-        ).logits[0]
-        return logits
+        step = StepInputs(
+            token_ids=token_ids,
+            positions=positions,
+            total_len=start + n,
+            new_len=n,
+            page_table=self._cache.table.rows([row.task.id for row in rows]),
+            kept=np.concatenate([ends[drawing] - 1, *_scored(rows, ends - n - start)]),
+            uncleared=self._cache.take_uncleared(),
+        )
+        if self._ranks is None:
+            return self._forward.logits(step)
+        with self._ranks.in_step(step.pack()):
+            return self._forward.logits(step)
 
     def _score(self, logits: Tensor, rows: Sequence[Row]) -> dict[int, list[TokenLogprob]]:
         scores: dict[int, list[TokenLogprob]] = {}
         for i, row in enumerate(rows):
             if n := row.n_scored:
                 first = len(row.task.prompt_logprobs) + 1
-                ids = self._tensor(row.task.tokens[first : first + n])
+                ids = self._forward.tensor(row.task.tokens[first : first + n])
                 scores[i] = list(score(logits[:n], ids, row.task.request.prompt_logprobs or 0))
                 logits = logits[n:]
         return scores
-
-    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
 
 
 def _scored(rows: Sequence[Row], offsets: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

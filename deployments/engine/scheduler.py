@@ -1,63 +1,43 @@
 """Decides what runs: one loop of cleanup, refill, plan -> run -> commit.
 
 A step is rows of (task, n tokens) under one token budget; prompts' chunks and decodes share it.
-Of waiting tasks the lowest priority value, then the oldest, runs first. When pages run out the last
-by that order is preempted and later recomputed; none is failed for it.
+Of waiting tasks the first by `Task.order` runs first. When pages run out the last by that order is
+preempted and later recomputed; none is failed for it.
 """
 
-import heapq
 import itertools
 import logging
 import queue
 import threading
 import time
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 
+from deployments.engine.admission import Admission
+from deployments.engine.failures import (
+    ABORTED,
+    FAILED,
+    OUT_OF_MEMORY,
+    STOPPED,
+    Recovery,
+    failed,
+    is_out_of_memory,
+    release_memory,
+)
 from deployments.engine.mailbox import Mailbox, deliver
+from deployments.engine.parallel import RanksLostError
 from deployments.engine.runner import Result, Row, Runner
 from deployments.engine.sampling import Sample
+from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.task import Task
-from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent, TokenLogprob
+from deployments.engine.waiting import Blocked, WaitingQueue
+from deployments.wire import ErrorKind, TokenEvent, TokenLogprob
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)
-
-# So many failed steps in a row are no longer the rows' fault.
-MAX_FAILED_STEPS = 3
-
-
-@dataclass(slots=True)
-class EngineStats:
-    """Counters since the start, and gauges of now."""
-
-    active_requests: int = 0
-    waiting_requests: int = 0
-    total_requests: int = 0
-    aborted_requests: int = 0
-    cache_usage: float = 0.0  # share of pages held by tasks, 0 to 1
-    tokens_generated: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    preemptions: int = 0
-    steps: int = 0
-    failed_steps: int = 0
-    pages_used: int = 0
-    pages_total: int = 0
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """The head of the queue, when it did not fit: more room or one more cached page may help."""
-
-    task: Task
-    room: int
-    next_page: Sequence[bytes]  # hash of its first page that was not cached, if any
 
 
 class InferenceScheduler:
@@ -67,6 +47,7 @@ class InferenceScheduler:
         self,
         runner: Runner,
         cache: KVCache,
+        admission: Admission,
         *,
         max_running: int,
         max_batch_tokens: int,
@@ -75,17 +56,16 @@ class InferenceScheduler:
         self._runner = runner
         self._cache = cache
         self._max_running = max_running
-        self._max_batch_tokens = max_batch_tokens
+        self._admission = admission
+        self._recovery = Recovery(max_batch_tokens)
         self._closing = threading.Lock()
         self._closed = False
-        self._n_arriving = 0  # tasks in the inbox
         self._inbox: queue.SimpleQueue[Task | str | None] = queue.SimpleQueue()
         self._arrivals = itertools.count()
-        self._waiting: list[tuple[tuple[int, int], Task]] = []  # a heap by the tasks' order
+        self._waiting = WaitingQueue()
         self._running: list[Task] = []  # by their order
         self._blocked: Blocked | None = None
         self._events: list[tuple[Mailbox, TokenEvent]] = []
-        self._failures = 0
         self._stopping = False
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
         self._busy_since: float | None = None
@@ -97,12 +77,13 @@ class InferenceScheduler:
         started.result()
 
     def add(self, task: Task) -> None:
-        """Accepts a task: from here on it gets exactly one terminal event, whatever happens."""
+        """Accepts an admitted task: from here on it gets exactly one terminal event, whatever
+        happens."""
         with self._closing:
             if not self._closed:
-                self._n_arriving += 1
                 self._inbox.put(task)
                 return
+        self._admission.leave(task)
         deliver([(task.mailbox, STOPPED)])
 
     def abort(self, name: str) -> None:
@@ -113,10 +94,6 @@ class InferenceScheduler:
         """Ends all tasks and the thread."""
         self._inbox.put(None)
         self._thread.join()
-
-    @property
-    def n_waiting(self) -> int:
-        return len(self._waiting) + self._n_arriving
 
     @property
     def alive(self) -> bool:
@@ -130,10 +107,14 @@ class InferenceScheduler:
 
     def stats(self) -> EngineStats:
         """What they are at this moment; a step in progress is not in them."""
+        running, waiting = self._running.copy(), self._admission.tasks()
+        pending_tokens, context_tokens = count_tokens([*running, *waiting])
         return replace(
             self._stats,
-            active_requests=len(self._running),
-            waiting_requests=self.n_waiting,
+            active_requests=len(running),
+            waiting_requests=len(waiting),
+            pending_tokens=pending_tokens,
+            context_tokens=context_tokens,
             pages_used=self._cache.pool.n_used,
             cache_usage=self._cache.usage,
         )
@@ -165,6 +146,8 @@ class InferenceScheduler:
     def _receive(self) -> None:
         """Takes in what has come; waits for something when there is nothing to do."""
         idle = not (self._running or self._waiting)
+        if idle:
+            self._waiting.forget()
         while idle or not self._inbox.empty():
             message = self._inbox.get()
             idle = False
@@ -173,9 +156,7 @@ class InferenceScheduler:
             elif isinstance(message, Task):
                 self._stats.total_requests += 1
                 message.arrival = next(self._arrivals)
-                self._wait(message)
-                with self._closing:
-                    self._n_arriving -= 1
+                self._waiting.push(message)
             else:
                 self._cancel(message)
 
@@ -183,26 +164,24 @@ class InferenceScheduler:
         for task in [task for task in self._running if task.is_called(name)]:
             self._stats.aborted_requests += 1
             self._finish(task, ABORTED)
-        for item in [item for item in self._waiting if item[1].is_called(name)]:
+        for task in [task for task in self._waiting if task.is_called(name)]:
             self._stats.aborted_requests += 1
-            self._waiting.remove(item)
-            heapq.heapify(self._waiting)
-            self._post(item[1], ABORTED)
-
-    def _wait(self, task: Task) -> None:
-        heapq.heappush(self._waiting, (task.order, task))
+            self._waiting.remove(task)
+            self._admission.leave(task)
+            self._post(task, ABORTED)
 
     def _refill(self) -> None:
         """Admits waiting tasks, in order, while their known tokens fit beside the others'."""
         spare = sum(self._cache.missing(task.id, task.n_tokens + 1) for task in self._running)
         while self._waiting and len(self._running) < self._max_running:
-            _, task = self._waiting[0]
+            task = self._waiting.head
             if not self._admit(task, spare):
                 return
             task.n_computed = self._cache.cached_tokens(task.id)
             spare += self._cache.missing(task.id, task.n_tokens + 1)
-            heapq.heappop(self._waiting)
+            self._waiting.pop()
             insort(self._running, task, key=lambda task: task.order)
+            self._admission.leave(task)
 
     def _admit(self, task: Task, spare: int) -> bool:
         """Pages for a waiting task beside `spare` ones; a look at each, unless it must be vain."""
@@ -224,9 +203,9 @@ class InferenceScheduler:
     def _plan(self) -> list[Row]:
         """Rows of the next step: first those that draw with one token, then prompts in order."""
         rows: dict[Task, Row] = {}
-        budget = self._max_batch_tokens
+        budget = self._recovery.budget
         coming: set[bytes] = set()  # pages that this step will make findable
-        for task in sorted(self._running, key=lambda task: task.n_uncomputed > 1):
+        for task in sorted(self._recovery.choose(self._running), key=_urgency):
             if budget == 0:
                 break
             if task.id not in self._cache.table:  # preempted by one before it
@@ -272,7 +251,8 @@ class InferenceScheduler:
         self._cache.free(task.id)
         self._running.remove(task)
         task.n_computed = 0
-        self._wait(task)
+        self._waiting.put_back(task)
+        self._admission.enter(task)
         self._stats.preemptions += 1
 
     def _full_pages(self, task: Task, n: int) -> list[bytes]:
@@ -281,28 +261,48 @@ class InferenceScheduler:
         return hashes[task.n_computed // page_size : (task.n_computed + n) // page_size]
 
     def _step(self, rows: Sequence[Row]) -> None:
-        self._busy_since = time.monotonic()
-        try:
-            results = self._runner.run(rows)
-        except Exception as error:
-            self._fail(rows, error)
-        else:
-            self._failures = 0
-            for row, result in zip(rows, results, strict=True):
-                self._commit(row, result)
-        finally:
-            self._busy_since = None
+        failure = None
+        with self._busy():
+            try:
+                results = self._runner.run(rows)
+            except RanksLostError:
+                raise
+            except Exception as error:
+                named = ", ".join(row.task.request.request_id for row in rows)
+                log.error("a step failed, of %s", named, exc_info=error)
+                failure = OUT_OF_MEMORY if is_out_of_memory(error) else FAILED
+            else:
+                self._recovery.succeed()
+                for row, result in zip(rows, results, strict=True):
+                    self._commit(row, result)
+        if failure is not None:  # the error is gone, and with it the tensors that it held
+            self._fail(rows, failure)
         self._stats.steps += 1
 
-    def _fail(self, rows: Sequence[Row], error: Exception) -> None:
-        """A failed step fails its rows; their pages hold nothing that could be trusted."""
-        log.error("a step of %d rows failed", len(rows), exc_info=error)
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._busy_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._busy_since = None
+
+    def _fail(self, rows: Sequence[Row], failure: TokenEvent) -> None:
+        """Its rows are as they were, and will be tried again; or the only one has failed."""
         self._stats.failed_steps += 1
-        self._failures += 1
         for row in rows:
-            self._finish(row.task, failed("the model failed on this request"))
-        if self._failures >= MAX_FAILED_STEPS:
-            raise RuntimeError(f"{self._failures} steps failed in a row") from error
+            self._cache.retract(row.task.id, row.task.n_computed)
+            row.task.rewind()
+        if failure is OUT_OF_MEMORY:
+            release_memory()
+        if self._recovery.fail(rows, out_of_memory=failure is OUT_OF_MEMORY):
+            self._stats.retried_rows += len(rows)
+            return
+        self._finish(rows[0].task, failure)
+        if self._recovery.is_in_doubt:
+            with self._busy():
+                self._runner.probe()  # an engine that can't even do this can't go on
+            self._recovery.trust()
 
     def _commit(self, row: Row, result: Result) -> None:
         task = row.task
@@ -314,6 +314,7 @@ class InferenceScheduler:
             return
         self._cache.record(task.id, task.n_computed // self._cache.shape.page_size, full_pages)
         task.n_computed += row.n
+        task.last_step = self._stats.steps
         task.prompt_logprobs.extend(result.prompt_logprobs)
         if result.sample is not None:
             self._emit(task, result.sample)
@@ -326,6 +327,7 @@ class InferenceScheduler:
         token_id = None if sample is None else sample.token_id
         if token_id is not None:
             task.append(token_id)
+            task.trusted_mu = task.mirostat_mu
             self._stats.tokens_generated += 1
         elif sample is not None:
             task.stall()
@@ -372,18 +374,16 @@ class InferenceScheduler:
         with self._closing:
             self._closed = True
         arrived = [self._inbox.get() for _ in range(self._inbox.qsize())]
-        tasks = [*self._running, *(task for _, task in self._waiting), *arrived]
-        for task in tasks:
+        for task in (*self._running, *self._waiting, *arrived):
             if isinstance(task, Task):
                 self._post(task, STOPPED)
+                self._admission.leave(task)
         self._running.clear()
-        self._waiting.clear()
+        self._waiting = WaitingQueue()
         self._deliver()
 
 
-def failed(message: str, kind: ErrorKind = ErrorKind.INTERNAL) -> TokenEvent:
-    return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))
-
-
-ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
-STOPPED = failed("the engine stopped", ErrorKind.UNAVAILABLE)
+def _urgency(task: Task) -> tuple[bool, int]:
+    """Those that draw with one token take turns where a step can't hold them all."""
+    is_prompt = task.n_uncomputed > 1
+    return is_prompt, 0 if is_prompt else task.last_step

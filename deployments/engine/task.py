@@ -13,6 +13,8 @@ from deployments.engine.thought import Thought
 from deployments.wire import FinishReason, GenerationRequest, SamplingParams, TokenLogprob
 from kv.hashing import page_hash, root_hash
 
+Order = tuple[int, float, int]
+
 
 @dataclass(slots=True, eq=False)
 class Task:
@@ -27,6 +29,8 @@ class Task:
     grammar: Grammar | None = None
     stalled: bool = False
     arrival: int = 0  # a number that grows from task to task
+    turn: float = 0.0  # of its client, when it came
+    last_step: int = 0  # the number of the last step that it had a part in
     n_computed: int = 0  # their keys and values are in the cache
     cached_tokens: int = 0
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
@@ -38,6 +42,7 @@ class Task:
     n_counted: int = 0
     repeats: Repeats | None = None  # for DRY
     mirostat_mu: float | None = None
+    trusted_mu: float | None = None  # what it was after the last token
     bad_words: dict[int, dict[bytes, list[int]]] | None = None  # as `bans` looks them up
     thought: Thought | None = None
 
@@ -59,9 +64,9 @@ class Task:
         return self.n_output == len(self.request.produced_ids)
 
     @property
-    def order(self) -> tuple[int, int]:
+    def order(self) -> Order:
         """Of two tasks the one with the lower order runs first."""
-        return self.request.priority, self.arrival
+        return self.request.priority, self.turn, self.arrival
 
     @property
     def draws(self) -> bool:
@@ -96,6 +101,11 @@ class Task:
         if self.grammar is not None:
             return self.grammar.failure
         return "every token is banned" if self.stalled else ""
+
+    def rewind(self) -> None:
+        """As if the step in progress had never been. What follows from the tokens is found anew."""
+        self.mirostat_mu = self.trusted_mu
+        self.token_counts = self.in_prompt = self.repeats = self.thought = None
 
     def stall(self) -> None:
         """Takes note that no token was left to draw."""

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -17,6 +19,8 @@ from deployments.ingress.settings import IngressSettings
 from deployments.ingress.sse import EVENT_STREAM
 from deployments.text.stream import TextDelta, fold
 from deployments.wire import Refused
+
+ValueT = TypeVar("ValueT")
 
 EVENT_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM.items()]
 
@@ -42,6 +46,7 @@ class Answer:
         *,
         stream: bool,
         settings: IngressSettings,
+        deadline: Deadline,
         request_id: str,
     ) -> None:
         self._generations = generations
@@ -51,7 +56,7 @@ class Answer:
         self._stream = stream
         self._keep_alive_s = builder.keep_alive_s(settings.keep_alive_s)
         self._probe_s = settings.probe_s
-        self._deadline = Deadline(settings.request_timeout_s)
+        self._deadline = deadline
         self._request_id = request_id
         self._usage = Usage(generations)
 
@@ -156,16 +161,26 @@ class Probe:
 
 async def unless_left(work: Coroutine[object, object, None], receive: Receive) -> None:
     """Runs `work`, and cancels it when the client leaves or this is cancelled itself."""
+    with suppress(ClientDisconnect):
+        await while_there(work, receive)
+
+
+async def while_there(work: Coroutine[object, object, ValueT], receive: Receive) -> ValueT:
+    """The same for work with a result. Raises ClientDisconnect when the client leaves."""
     working = asyncio.create_task(work)
-    watching = asyncio.create_task(_until_left(receive))
+    tasks: list[asyncio.Task[Any]] = [working]
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)  # what has nothing to wait for needs no watch
+        if not working.done():
+            tasks.append(asyncio.create_task(_until_left(receive)))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        working.cancel()
-        watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
-    if not working.cancelled():
-        working.result()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if working.cancelled():
+        raise ClientDisconnect
+    return working.result()
 
 
 async def _until_left(receive: Receive) -> None:

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployments.ingress.errors import Envelope, error_response
 from deployments.wire import ErrorKind, RequestError
 
+KEY = "api_key"  # in a request's state: the one that opened
 WANTED = "A valid API key is needed: send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
 
 
@@ -25,17 +26,20 @@ class Auth:
         self._envelope = envelope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._may_enter(scope):
+        if scope["type"] != "http" or self._is_open(scope):
+            await self._app(scope, receive, send)
+            return
+        key = next(filter(self._knows, offered(Headers(scope=scope))), None)
+        if key is not None:
+            scope["state"][KEY] = key
             await self._app(scope, receive, send)
             return
         error = RequestError(ErrorKind.AUTHENTICATION, WANTED)
         response = error_response(error, self._envelope, scope["state"]["request_id"])
         await response(scope, receive, send)
 
-    def _may_enter(self, scope: Scope) -> bool:
-        if scope["method"] == "OPTIONS" or scope["path"] in self._public:
-            return True
-        return any(map(self._knows, offered(Headers(scope=scope))))
+    def _is_open(self, scope: Scope) -> bool:
+        return scope["method"] == "OPTIONS" or scope["path"] in self._public
 
     def _knows(self, key: str) -> bool:
         """Every key is compared: how long it takes does not tell which one it was."""

@@ -10,11 +10,12 @@ GRACE_S = 5.0  # for a client to take the last of an answer
 
 
 class Deadline:
-    """Made when the answer is; without `timeout_s` it never comes."""
+    """Made when the answer is, after `waited_s`; without `timeout_s` it never comes."""
 
-    def __init__(self, timeout_s: float | None) -> None:
+    def __init__(self, timeout_s: float | None, waited_s: float = 0.0) -> None:
         self._timeout_s = timeout_s
-        self._end = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        now = asyncio.get_running_loop().time()
+        self._end = None if timeout_s is None else now + timeout_s - waited_s
 
     async def batch(self, merge: Merge, silence_s: float | None) -> list[Item]:
         """`merge.batch`, which also raises Refused when the time is over."""

@@ -1,5 +1,6 @@
 """What the deployments of all protocols share: an application over the fleet, and its metrics."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
@@ -10,7 +11,9 @@ from starlette.types import ASGIApp
 from deployments.ingress.fleet import Fleet
 from deployments.ingress.http import OneRequestId
 from deployments.ingress.metrics import Family, Metrics
+from deployments.ingress.mirror import mirror
 from deployments.ingress.settings import IngressSettings
+from deployments.logs import join_serve
 
 PROBE_S = 1.0
 
@@ -19,14 +22,21 @@ class ProtocolIngress(ABC):
     """Lives in a process free of torch."""
 
     def __init__(self, settings: IngressSettings) -> None:
-        self._settings = replace(settings, probe_s=PROBE_S if RAY_SERVE_ENABLE_HA_PROXY else None)
+        # Serve's HAProxy adds no X-Forwarded-For: all clients look like the proxy, or like what
+        # they write there themselves.
+        behind = bool(RAY_SERVE_ENABLE_HA_PROXY)
+        probe_s = PROBE_S if behind else None
+        self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind)
         self._metrics = Metrics()
+        join_serve()
 
     @abstractmethod
     def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        return OneRequestId(self.app(Fleet(), self._metrics, self._settings))
+        fleet = Fleet(self._settings, self._metrics)
+        self._mirror = asyncio.get_running_loop().create_task(mirror(self.samples))
+        return OneRequestId(self.app(fleet, self._metrics, self._settings))
 
     async def samples(self) -> tuple[dict[str, str], list[Family]]:
         """Its metrics, and the labels that tell them from other replicas'."""

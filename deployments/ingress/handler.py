@@ -4,14 +4,19 @@ Every answer is a stream inside; a unary one is the fold of the same deltas.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from deployments.ingress.answer import Answer
 from deployments.ingress.builder import ApiRequest, Generation, ResponseBuilder
+from deployments.ingress.clients import Caller
+from deployments.ingress.deadline import Deadline
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.spans import span
 from deployments.text.tokenizer import TokenizerCache
 from deployments.wire import GenerationRequest, ModelCard, TokenEvent
 
@@ -34,10 +39,6 @@ class Engine(Protocol):
         """
         ...
 
-    async def models(self) -> Sequence[tuple[str, int]]:
-        """The names that `card` takes, each with its creation in Unix seconds."""
-        ...
-
 
 class ProtocolHandler(Generic[RequestT]):
     """`off_loop` prepares in a thread, for requests that are long enough to hold others up."""
@@ -51,6 +52,7 @@ class ProtocolHandler(Generic[RequestT]):
         tokenizers: TokenizerCache,
         guard: InflightGuard,
         request_id: str,
+        caller: Caller,
         settings: IngressSettings = DEFAULTS,
         off_loop: bool = False,
     ) -> None:
@@ -60,21 +62,27 @@ class ProtocolHandler(Generic[RequestT]):
         self._tokenizers = tokenizers
         self._guard = guard
         self._request_id = request_id
+        self._caller = caller
         self._settings = settings
         self._off_loop = off_loop
 
     async def handle(self) -> Answer:
         """The answer, not yet begun. Raises Refused."""
         stream = bool(self._request.stream)
+        began = time.monotonic()
         card = await self._engine.card(self._request.model)
+        waited_s = time.monotonic() - began
         self._guard.serving(card.name, stream=stream)
+        with span("prepare"):
+            prepared = await self._prepare(card)
         return Answer(
-            await self._prepare(card),
+            prepared,
             partial(self._engine.generate, card),
             self._builder,
             self._guard,
             stream=stream,
             settings=self._settings,
+            deadline=Deadline(self._settings.request_timeout_s, waited_s),
             request_id=self._request_id,
         )
 
@@ -85,4 +93,10 @@ class ProtocolHandler(Generic[RequestT]):
 
     def _prepare_now(self, card: ModelCard) -> Sequence[Generation]:
         tokenizer = self._tokenizers.get(card)
-        return self._builder.prepare(self._request, card, tokenizer)
+        prepared = self._builder.prepare(self._request, card, tokenizer)
+        return [self._asked_by_caller(generation) for generation in prepared]
+
+    def _asked_by_caller(self, generation: Generation) -> Generation:
+        client, session = self._caller.client, self._caller.session
+        request = replace(generation.request, client=client, session=session)
+        return replace(generation, request=request)

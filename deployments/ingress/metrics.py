@@ -1,7 +1,7 @@
 """An ingress process's request metrics: one registry; no client chooses the value of a label."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
@@ -67,7 +67,23 @@ class Metrics:
         self.cached_tokens = self._counter(
             "manta_cached_tokens", "Prompt tokens that the prefix cache had."
         )
+        self.failovers = Counter(
+            "manta_failovers",
+            "Attempts that lost their replica and went on with another one.",
+            ("model", "phase"),
+            registry=self.registry,
+        )
+        self.model_wait = self._histogram(
+            "manta_model_wait_seconds", "What requests waited for a model to come up.", SLOW
+        )
         self._models: set[str] = set()
+
+    def failed_over(self, model: str, *, mid_stream: bool) -> None:
+        phase = "mid_stream" if mid_stream else "before_first_token"
+        self.failovers.labels(self.model_label(model), phase).inc()
+
+    def waited(self, model: str, seconds: float) -> None:
+        self.model_wait.labels(self.model_label(model)).observe(seconds)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, ("model",), buckets=buckets, registry=self.registry)
@@ -112,6 +128,11 @@ class InflightGuard:
         self._last: dict[int, tuple[float, int]] = {}  # choice -> (when, output tokens)
         self._status, self._error = "error", "cancelled"
         self._open = True
+        self._leave: Callable[[], None] | None = None
+
+    def occupies(self, leave: Callable[[], None]) -> None:
+        """A place among those in flight, which it leaves when it is closed."""
+        self._leave = leave
 
     def serving(self, model: str, *, stream: bool) -> None:
         self._model = self._metrics.model_label(model)
@@ -177,6 +198,8 @@ class InflightGuard:
         if not self._open:
             return
         self._open = False
+        if self._leave is not None:
+            self._leave()
         self._metrics.requests.labels(*self._labels(), self._status, self._error).inc()
         if self._model is not None:
             self._metrics.inflight.labels(*self._labels()).dec()

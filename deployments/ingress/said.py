@@ -6,21 +6,48 @@ from deployments.wire import GenerationRequest, TokenEvent
 
 
 class Said:
+    """`progressed` says whether the attempt that `rest` began has produced a token."""
+
     def __init__(self, request: GenerationRequest) -> None:
         self._request = request
         self._ids: list[int] = list(request.produced_ids)
         self._mirostat = request.sampling.mirostat
         self._prompt_logprobs = request.prompt_logprobs
+        self._cached_tokens: int | None = None  # of the prompt, as it was first reported
+        self._attempts = 0
+        self._before = 0  # tokens, when the attempt began
 
-    def add(self, event: TokenEvent) -> None:
+    @property
+    def request_id(self) -> str:
+        return self._request.request_id
+
+    @property
+    def progressed(self) -> bool:
+        return len(self._ids) > self._before
+
+    @property
+    def began(self) -> bool:
+        return len(self._ids) > len(self._request.produced_ids)
+
+    def add(self, event: TokenEvent) -> TokenEvent:
+        """The event as the client shall see it: what a failover computed anew, or found cached of
+        its own request, is no matter of the answer's usage.
+        """
+        if event.token_ids and self._cached_tokens is None:
+            self._cached_tokens = event.cached_tokens
         self._ids += event.token_ids
         if event.prompt_logprobs is not None:
             self._prompt_logprobs = None
         if self._mirostat is not None and event.mirostat_mu is not None:
             self._mirostat = replace(self._mirostat, mu=event.mirostat_mu)
+        if self._cached_tokens in (None, event.cached_tokens):
+            return event
+        return replace(event, cached_tokens=self._cached_tokens)
 
-    def rest(self, attempt: int) -> GenerationRequest:
-        """With a name of its own: the lost attempt may still run where it was sent."""
+    def rest(self) -> GenerationRequest:
+        """What the next attempt is asked, with a name of its own: the lost one may still run."""
+        attempt, self._attempts = self._attempts, self._attempts + 1
+        self._before = len(self._ids)
         return replace(
             self._request,
             request_id=f"{self._request.request_id}-{attempt}",

@@ -7,18 +7,20 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.ingress.answer import Answer
+from deployments.ingress.answer import Answer, while_there
 from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.builder import ApiRequest, ResponseBuilder
+from deployments.ingress.clients import caller_of, connection_of
 from deployments.ingress.handler import Engine, ProtocolHandler
 from deployments.ingress.http import REQUEST_ID, request_id_of
 from deployments.ingress.metrics import InflightGuard, Metrics
 from deployments.ingress.openapi import EVENTS, JSON, DocumentedRoute
+from deployments.ingress.places import Places
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.sse import encode
 from deployments.ingress.streams import Streams
@@ -28,6 +30,7 @@ from deployments.wire import ModelCard
 OFF_LOOP = 8 << 10  # bytes of a body from which its work goes to a thread
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
+ValueT = TypeVar("ValueT")
 
 
 def never(request: object) -> bool:
@@ -70,18 +73,27 @@ class Question(Generic[BodyT]):
     heavy: Callable[[BodyT], bool] = never
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Service:
+    """Its requests are in flight, by their client's share, from before their bodies are read."""
+
     engine: Engine
     metrics: Metrics
     settings: IngressSettings = DEFAULTS
     tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
     streams: Streams | None = None  # those that outlive their connections, if any may
+    places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.settings.max_inflight)
 
     def route(self, operation: Operation[RequestT]) -> Route:
         async def endpoint(request: Request) -> ASGIApp:
             keeper = None if self.streams is None else self.streams.keeper(request.headers)
-            answer = await self._generate(request, operation)
+            try:
+                answer = await self._generate(request, operation)
+            except ClientDisconnect:
+                return _nothing
             return answer if keeper is None else keeper(answer)
 
         return DocumentedRoute(
@@ -95,10 +107,13 @@ class Service:
         )
 
     def question(self, question: Question[BodyT]) -> Route:
-        async def endpoint(request: Request) -> Response:
+        async def endpoint(request: Request) -> ASGIApp:
             guard = self.metrics.guard(question.name)
-            with guard.until_answered():
-                answer = await self._ask(request, question, guard)
+            try:
+                with guard.until_answered():
+                    answer = await self._ask(request, question, guard)
+            except ClientDisconnect:
+                return _nothing
             with guard:
                 guard.mark_ok()
             return Response(encode(answer), media_type="application/json")
@@ -115,9 +130,10 @@ class Service:
     async def _generate(self, http: Request, operation: Operation[RequestT]) -> Answer:
         guard = self.metrics.guard(operation.name)
         with guard.until_answered():
+            connection = self._enter(http, guard)
             body = await self._read(http)
             off_loop = len(body) > OFF_LOOP
-            asked = await _on(off_loop, lambda: operation.parse(parse_json(body)))
+            value, asked = await _on(off_loop, lambda: _parsed(body, operation.parse))
             handler = ProtocolHandler(
                 asked,
                 self.engine,
@@ -125,19 +141,27 @@ class Service:
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
+                caller=caller_of(http, value, connection),
                 settings=self.settings,
                 off_loop=off_loop or operation.heavy(asked),
             )
-            return await handler.handle()
+            return await while_there(handler.handle(), http.receive)
+
+    def _enter(self, http: Request, guard: InflightGuard) -> str:
+        """Who is at the door, and holds a place until the guard is closed. Raises Refused."""
+        connection = connection_of(http, sees_peers=self.settings.sees_peers)
+        guard.occupies(self.places.take(connection))
+        return connection
 
     async def _read(self, http: Request) -> bytes:
         return await read_body(http, self.settings.body_limit, self.settings.body_timeout_s)
 
     async def _ask(self, http: Request, question: Question[BodyT], guard: InflightGuard) -> object:
+        self._enter(http, guard)
         body = await self._read(http)
         off_loop = len(body) > OFF_LOOP
         asked = await _on(off_loop, lambda: question.parse(parse_json(body)))
-        card = await self.engine.card(asked.model)
+        card = await while_there(self.engine.card(asked.model), http.receive)
         guard.serving(card.name, stream=False)
         return await _on(
             off_loop or question.heavy(asked) or not self.tokenizers.holds(card),
@@ -145,13 +169,20 @@ class Service:
         )
 
 
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer to a client that has left."""
+
+
+def _parsed(body: bytes, parse: Callable[[object], ValueT]) -> tuple[object, ValueT]:
+    """The JSON, and what it asks for. Raises Refused."""
+    value = parse_json(body)
+    return value, parse(value)
+
+
 def _named(http: Request) -> Mapping[str, str]:
     """The headers of a request, with the id that it goes by here."""
     own = (REQUEST_ID.encode(), request_id_of(http).encode())
     return Headers(raw=[own, *http.headers.raw])
-
-
-ValueT = TypeVar("ValueT")
 
 
 async def _on(thread: bool, work: Callable[[], ValueT]) -> ValueT:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from deployments.ingress.body import BODY_LIMIT, BODY_TIMEOUT_S
 
 KEEP_ALIVE_S = 15.0
+LOAD_TIMEOUT_S = 600.0
+MAX_INFLIGHT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +18,10 @@ class IngressSettings:
     request_timeout_s: for the whole of an answer; None for no end.
     api_keys: any of them opens, in ASCII; without one everybody may enter.
     cors_origins: pages of these origins may ask; "*" stands for all.
+    load_timeout_s: for a model to be loaded, or for a replica where none is left.
+    max_inflight: requests of one ingress process, from their first byte to the last of the answer.
+    sees_peers: whether a connection's other end is the client, and not a proxy that tells nothing
+        of it.
     """
 
     keep_alive_s: float = KEEP_ALIVE_S
@@ -25,6 +31,16 @@ class IngressSettings:
     request_timeout_s: float | None = None
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     cors_origins: tuple[str, ...] = ()
+    load_timeout_s: float = LOAD_TIMEOUT_S
+    max_inflight: int = MAX_INFLIGHT
+    sees_peers: bool = True
+
+    @property
+    def patience_s(self) -> float:
+        """How long a request waits for what could serve it."""
+        if self.request_timeout_s is None:
+            return self.load_timeout_s
+        return min(self.load_timeout_s, self.request_timeout_s)
 
 
 DEFAULTS = IngressSettings()

@@ -9,9 +9,14 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
+from deployments.stopping import SOON
 
 
-@serve.deployment(name="llama", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
+@serve.deployment(
+    name="llama",
+    max_ongoing_requests=10_000,
+    ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
+)
 @serve.ingress()
 class LlamaIngress(ProtocolIngress):
     def __init__(self, settings: IngressSettings, tools: ToolSettings | None = None) -> None:

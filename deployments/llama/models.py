@@ -1,29 +1,46 @@
 """GET /models: the models in two shapes at once, Ollama's and OpenAI's."""
 
+import asyncio
+from contextlib import suppress
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.handler import Engine
-from deployments.openai.models import OWNER
-from deployments.wire import ModelCard
+from deployments.ingress.cluster import UP, Cluster
+from deployments.ingress.management import reload_if_asked
+from deployments.ingress.model_status import status_object
+from deployments.openai.models import model_object
+from deployments.wire import ModelCard, ModelStatus, Refused
+
+SOURCES = {"argument": "argument", "preset": "preset", "folder": "models_dir"}
 
 
-def model_routes(engine: Engine) -> list[Route]:
+def model_routes(cluster: Cluster) -> list[Route]:
     async def list_models(request: Request) -> Response:
-        cards = [await engine.card(name) for name, _ in await engine.models()]
+        await reload_if_asked(cluster, request)
+        statuses = await cluster.statuses()
+        cards = await asyncio.gather(*(card_if_up(cluster, status) for status in statuses))
         return JSONResponse(
             {
-                "models": [_ollama(card) for card in cards],
+                "models": [_ollama(status) for status in statuses],
                 "object": "list",
-                "data": [_openai(card) for card in cards],
+                "data": [_openai(*one) for one in zip(statuses, cards, strict=True)],
             }
         )
 
     return [Route("/models", list_models, methods=["GET"])]
 
 
-def _ollama(card: ModelCard) -> object:
+async def card_if_up(cluster: Cluster, status: ModelStatus) -> ModelCard | None:
+    """None for a model that would have to be loaded first."""
+    if status.state in UP:
+        with suppress(Refused):  # it has gone since it was listed
+            return await cluster.card(status.name)
+    return None
+
+
+def _ollama(status: ModelStatus) -> object:
     details = {
         "parent_model": "",
         "format": "safetensors",
@@ -33,31 +50,35 @@ def _ollama(card: ModelCard) -> object:
         "quantization_level": "",
     }
     return {
-        "name": card.name,
-        "model": card.name,
+        "name": status.name,
+        "model": status.name,
         "modified_at": "",
         "size": "",
         "digest": "",
         "type": "model",
         "description": "",
-        "tags": [""],
+        "tags": list(status.tags) or [""],
         "capabilities": ["completion"],
         "parameters": "",
         "details": details,
     }
 
 
-def _openai(card: ModelCard) -> object:
+def _openai(status: ModelStatus, card: ModelCard | None) -> object:
+    told = model_object(status)
+    told["aliases"] = [status.name, *status.aliases]
+    told["status"] = {**status_object(status), "preset": status.preset}
+    told |= {
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "source": SOURCES[status.source],
+        "can_remove": False,
+    }
+    return told if card is None else {**told, "meta": _meta(card)}
+
+
+def _meta(card: ModelCard) -> object:
     return {
-        "id": card.name,
-        "aliases": [card.name],
-        "tags": [],
-        "object": "model",
-        "created": card.created,
-        "owned_by": OWNER,
-        "meta": {
-            "n_vocab": card.vocab_size,
-            "n_ctx": card.context_length,
-            "n_ctx_train": card.context_length,
-        },
+        "n_vocab": card.vocab_size,
+        "n_ctx": card.context_length,
+        "n_ctx_train": card.context_length,
     }

@@ -7,22 +7,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.llama.cluster import Cluster, replicas_of
+from deployments.ingress.cluster import Cluster, find_up
 from deployments.llama.completion_schema import CompletionFields
 from deployments.llama.generation_settings import default_settings
+from deployments.llama.replicas import replicas_of
 from deployments.llama.samplers import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.openai.fingerprint import system_fingerprint
 from deployments.text.dialects.injection import knows_tools
 from deployments.text.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, RequestError
 
 
 def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
     async def props(request: Request) -> Response:
-        card = await cluster.card(request.query_params.get("model"))
-        replicas, slots_each = await replicas_of(cluster, card.name)
-        total = slots_each * len(replicas)
-        return JSONResponse(await asyncio.to_thread(_props, card, tokenizers, total))
+        model = await find_up(cluster, request.query_params.get("model"))
+        card = await cluster.card(model.name)
+        replicas, slots_each = await replicas_of(cluster, model)
+        told = await asyncio.to_thread(_props, card, tokenizers, slots_each * len(replicas))
+        return JSONResponse({**told, "is_sleeping": model.state is ModelState.SLEEPING})
 
     async def change_props(request: Request) -> Response:
         message = "This server does not support changing global properties"
@@ -34,7 +36,7 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
     ]
 
 
-def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> object:
+def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Mapping[str, object]:
     tokenizer, special = tokenizers.get(card), dict(card.special_tokens)
     return {
         "default_generation_settings": {
@@ -53,7 +55,6 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> obj
         "bos_token": special.get("bos_token", ""),
         "eos_token": special.get("eos_token", ""),
         "build_info": system_fingerprint(),
-        "is_sleeping": False,
         "cors_proxy_enabled": False,
     }
 

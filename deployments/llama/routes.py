@@ -5,14 +5,15 @@ from dataclasses import replace
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from deployments.ingress.cluster import Cluster
 from deployments.ingress.http import protocol_app
+from deployments.ingress.management import management_routes
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.openapi import Documentation
 from deployments.ingress.service import Operation, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.stream_routes import stream_routes
 from deployments.ingress.streams import Streams
-from deployments.llama.cluster import Cluster
 from deployments.llama.completion_builder import CompletionBuilder
 from deployments.llama.completion_schema import CompletionRequest, parse_completion
 from deployments.llama.envelope import envelope
@@ -70,6 +71,7 @@ def routes(
         service.question(APPLY_TEMPLATE),
         *props_routes(cluster, service.tokenizers),
         *slot_routes(cluster),
+        *management_routes(cluster, settings),
         *model_routes(cluster),
         *stream_routes(streams, settings.body_limit),
         *stream_routes(streams, settings.body_limit, prefix=""),  # /v1 may be another application's

@@ -10,17 +10,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.ingress.cluster import UP, Cluster
 from deployments.ingress.metrics import CONTENT_TYPE, Family, render
 from deployments.ingress.openapi import DocumentedRoute
-from deployments.llama.cluster import Cluster
 from deployments.llama.llamacpp_metrics import llamacpp_families
+from deployments.llama.models import card_if_up
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import ModelState, ModelStatus, Refused
 
 # Applications and deployments, beside the models', whose replicas keep metrics.
-INGRESSES = (("openai", "openai"), ("anthropic", "anthropic"), ("llama", "llama"))
+KEEPERS = (
+    ("openai", "openai"),
+    ("anthropic", "anthropic"),
+    ("llama", "llama"),
+    ("router", "Router"),
+)
 ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
+UNLOADED = {"status": "ok", "model_loaded": False}  # a request loads what it needs
 Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
 TOTALS = (
     "active_requests",
@@ -53,7 +60,7 @@ class ServerRoutes:
         ]
 
     async def health(self, request: Request) -> Response:
-        """200 while some model answers."""
+        """200 while some model answers, or would be loaded for a request."""
         try:
             statuses = await self._cluster.statuses(ROUTER_TIMEOUT_S)
         except Refused as refusal:
@@ -61,17 +68,19 @@ class ServerRoutes:
                 return JSONResponse(HEALTHY)
             body = {"status": "error", "model_loaded": False, "message": refusal.error.message}
             return JSONResponse(body, 503, headers={"retry-after": "1"})
-        if any(status.state is ModelState.READY for status in statuses):
+        states = {status.state for status in statuses}
+        if states & UP:
             return JSONResponse(HEALTHY)
+        if ModelState.UNLOADED in states:
+            return JSONResponse(UNLOADED)
         message = "; ".join(_describe(status) for status in statuses)
-        failed = all(status.state is ModelState.FAILED for status in statuses)
-        status = "error" if failed else "loading"
+        status = "loading" if ModelState.LOADING in states else "error"
         body = {"status": status, "model_loaded": False, "message": message}
         return JSONResponse(body, 503, headers={"retry-after": "1"})
 
     async def stats(self, request: Request) -> Response:
         """The sum over all replicas, and each replica by itself."""
-        models = [s for s in await self._cluster.statuses() if s.state is ModelState.READY]
+        models = [s for s in await self._cluster.statuses() if s.state in UP]
         answers = await asyncio.gather(
             *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
         )
@@ -89,10 +98,10 @@ class ServerRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of the whole graph."""
-        sources = list(INGRESSES)
+        sources = list(KEEPERS)
         with suppress(Refused):  # without a router the ingresses still have something to say
-            ready = [s for s in await self._cluster.statuses() if s.state is ModelState.READY]
-            sources += [(status.application, MODEL_DEPLOYMENT) for status in ready]
+            up = [s for s in await self._cluster.statuses() if s.state in UP]
+            sources += [(status.application, MODEL_DEPLOYMENT) for status in up]
         answers = await asyncio.gather(
             *(self._cluster.broadcast(*source, "samples") for source in sources)
         )
@@ -102,8 +111,10 @@ class ServerRoutes:
         return Response(body, headers=self._started, media_type=CONTENT_TYPE)
 
     async def list_models(self, request: Request) -> Response:
-        """Dynamo's two lists of names; chat needs a template."""
-        cards = [await self._cluster.card(name) for name, _ in await self._cluster.models()]
+        """Dynamo's two lists of names, of models that are up; chat needs a template."""
+        statuses = await self._cluster.statuses()
+        found = await asyncio.gather(*(card_if_up(self._cluster, one) for one in statuses))
+        cards = [card for card in found if card is not None]
         return JSONResponse(
             {
                 "chat_completion_models": [card.name for card in cards if card.chat_template],

@@ -4,19 +4,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.ingress.cluster import Cluster, find_up
 from deployments.ingress.errors import refused
-from deployments.llama.cluster import Cluster, replicas_of
+from deployments.ingress.management import switch
+from deployments.llama.replicas import replicas_of
 from deployments.wire import ErrorKind, Refused, RequestError
 
 ACTIONS = ("save", "restore", "erase")
-SWITCH = {None: False, "": False, "0": False, "false": False, "1": True, "true": True}
 
 
 def slot_routes(cluster: Cluster) -> list[Route]:
     async def list_slots(request: Request) -> Response:
-        wants_idle = _switch(request, "fail_on_no_slot")
-        card = await cluster.card(request.query_params.get("model"))
-        replicas, slots_each = await replicas_of(cluster, card.name)
+        wants_idle = switch(request, "fail_on_no_slot")
+        model = await find_up(cluster, request.query_params.get("model"))
+        card = await cluster.card(model.name)
+        replicas, slots_each = await replicas_of(cluster, model)
         busy = [slot < stats["active_requests"] for stats in replicas for slot in range(slots_each)]
         if wants_idle and all(busy):
             raise Refused(RequestError(ErrorKind.OVERLOADED, "no slot available"))
@@ -45,10 +47,3 @@ async def act(request: Request) -> Response:
         raise refused(f"Invalid action: `action` must be one of {', '.join(ACTIONS)}", "action")
     message = "This server does not support slots actions: prefixes are cached for all requests"
     raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message, "action"))
-
-
-def _switch(request: Request, name: str) -> bool:
-    given = request.query_params.get(name)
-    if given not in SWITCH:
-        raise refused(f"`{name}` must be 0 or 1", name)
-    return SWITCH[given]

@@ -3,31 +3,42 @@
 Admission is the engine's: Serve's own limit on running calls is out of the way.
 """
 
+import asyncio
 import os
 import pickle
 import zlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
-import ray
 from ray import serve
-from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.config import RequestRouterConfig
-from ray.serve.deployment import Application
-from ray.serve.handle import DeploymentHandle
 
+from deployments import logs
 from deployments.ingress.metrics import Family
-from deployments.model.metrics import engine_families
+from deployments.ingress.mirror import mirror
+from deployments.model.autoscaling import ReplicaDemand
+from deployments.model.metrics import engine_families, replica_families
 from deployments.model.pin import PinRouter
+from deployments.model.progress import Progress, Say
+from deployments.model.reporter import Gauges, Reporter
+from deployments.model.router_link import RouterLink
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
-    ReplicaLoad,
+    LoadProgress,
+    Refused,
     RequestError,
     TokenEvent,
 )
+from kv.journal import Journal
+
+if TYPE_CHECKING:  # they import torch, and the router imports this module
+    from deployments.engine.core import EngineCore
+    from deployments.model.loading import ModelSource
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
@@ -39,28 +50,47 @@ MAX_TOMBSTONES = 10_000
     max_ongoing_requests=10_000,
     health_check_period_s=2,
     health_check_timeout_s=10,
-    graceful_shutdown_timeout_s=20,
     max_constructor_retry_count=1,  # a model that can't be loaded can't be loaded a second later
-    logging_config={"enable_access_log": False},
     request_router_config=RequestRouterConfig(request_router_class=PinRouter),
 )
 class Model:
-    def __init__(self, settings: ModelSettings) -> None:
+    # Async, which Serve awaits: a load takes long, and nothing may block the loop meanwhile.
+    async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]
         # With no core left for ingresses and proxies, threads that spin would stall them, and be
         # stalled, for whole scheduler quanta. OpenMP reads this when torch loads it.
         if int(os.environ.get("OMP_NUM_THREADS", "1")) >= len(os.sched_getaffinity(0)):
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # Not at the top: the router imports this module and must stay free of torch.
-        from deployments.model.loading import load_engine
-
+        logs.join_serve(access_log=False)
         self._settings = settings
-        self._engine = load_engine(settings)
-        card = zlib.compress(pickle.dumps(self._engine.card), level=1)
-        self._card = [
-            card[at : at + CARD_CHUNK_BYTES] for at in range(0, len(card), CARD_CHUNK_BYTES)
-        ]
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._router = RouterLink()
+        self._source, core, self._packed_card = await self._load()
+        from deployments.model.sleep import Sleeper  # as `load` says of its import
+
+        self._card = self._source.card
+        self._sleeper = Sleeper(self._source, core, settings.sleep_idle_s, self._took)
+        self._reporter = Reporter(
+            settings.application,
+            self._replica_id,
+            core.cache.journal,
+            self._gauges,
+            self._router.report,
+        )
+        loop = asyncio.get_running_loop()
+        background = (self._sleeper.run(), self._reporter.run(), mirror(self.samples))
+        self._work = [loop.create_task(one) for one in background]
+
+    async def _load(self) -> "tuple[ModelSource, EngineCore, bytes]":
+        async def tell(progress: LoadProgress) -> None:
+            await self._router.progress(self._settings.application, progress)
+
+        progress = Progress(tell)
+        telling = asyncio.get_running_loop().create_task(progress.run())
+        try:
+            return await asyncio.to_thread(load, self._settings, progress.say)
+        finally:
+            telling.cancel()
 
     async def generate(
         self, pin: str | None, version: str, request: GenerationRequest
@@ -69,18 +99,22 @@ class Model:
 
         `pin` is for PinRouter alone.
         """
-        if version != self._engine.card.version:
-            yield failed("The model was replaced; try again", ErrorKind.MODEL_REPLACED)
+        if refusal := self._refusal(version, request):
+            yield refusal
             return
-        if request.request_id in self._tombstones:
-            yield TokenEvent(finish_reason=FinishReason.ABORT)
-            return
-        events = self._engine.core.stream(request)
+        self._reporter.received(request.request_id)
         try:
-            async for event in events:
-                yield event
-        finally:
-            await events.aclose()
+            async with self._sleeper.engine() as core:
+                if refusal := self._refusal(version, request):  # it was aborted meanwhile
+                    yield refusal
+                    return
+                async with aclosing(core.stream(request)) as events:
+                    async for event in events:
+                        if event.finish_reason is not None:
+                            logs.ended(request.request_id, event)
+                        yield event
+        except Refused as refused:
+            yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
 
     async def abort(self, request_id: str) -> None:
         """Ends a request, also one that is still on its way here.
@@ -90,71 +124,84 @@ class Model:
         self._tombstones[request_id] = None
         if len(self._tombstones) > MAX_TOMBSTONES:
             self._tombstones.popitem(last=False)
-        self._engine.core.abort(request_id)
+        self._sleeper.abort(request_id)
 
     async def card(self) -> AsyncGenerator[bytes, None]:
         """The model card, pickled and compressed, in pieces."""
-        for chunk in self._card:
-            yield chunk
+        for at in range(0, len(self._packed_card), CARD_CHUNK_BYTES):
+            yield self._packed_card[at : at + CARD_CHUNK_BYTES]
 
     async def settings(self) -> ModelSettings:
         return self._settings
 
-    async def load(self) -> ReplicaLoad:
-        """Raises RuntimeError when the engine is dead: it must not look idle."""
-        self.check_health()
-        stats = self._engine.core.stats()
-        return ReplicaLoad(
-            replica_id=self._replica_id,
-            running=stats.active_requests,
-            waiting=stats.waiting_requests,
-        )
+    async def busy(self) -> int:
+        """Requests that run or wait here. Raises RuntimeError when the engine is dead."""
+        self._sleeper.check_health()
+        return self._sleeper.users
 
     async def stats(self) -> dict[str, float]:
-        return self._engine.get_stats()
+        return self._sleeper.stats().as_dict() | {"sleeping": float(self._sleeper.sleeping)}
 
     async def samples(self) -> tuple[dict[str, str], list[Family]]:
         """Its metrics, and the labels that tell them from other replicas'."""
         labels = {"model": self._settings.name, "replica": self._replica_id}
-        return labels, engine_families(self._engine.core.stats())
+        own = replica_families(self._sleeper.sleeping, self._source.gpu_memory())
+        return labels, engine_families(self._sleeper.stats()) + own
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What Serve hands to the policy."""
+        stats = self._sleeper.stats()
+        demand = ReplicaDemand(
+            requests=self._sleeper.users, tokens=stats.context_tokens, usage=stats.cache_usage
+        )
+        return demand.as_dict()
 
     def check_health(self) -> None:
-        self._engine.core.check_health()
+        """Raises when the engine can't go on, or what runs beside it has ended."""
+        self._sleeper.check_health()
+        for task in self._work:
+            if task.done():
+                task.result()
 
     def __del__(self) -> None:
-        if hasattr(self, "_engine"):  # else its constructor failed
-            self._engine.shutdown()
+        if hasattr(self, "_sleeper"):  # else its constructor failed
+            self._sleeper.close()
+
+    def _refusal(self, version: str, request: GenerationRequest) -> TokenEvent | None:
+        """How a request ends that the engine shall not see."""
+        if version != self._card.version:
+            return failed("The model was replaced; try again", ErrorKind.MODEL_REPLACED)
+        if request.request_id in self._tombstones:
+            return TokenEvent(finish_reason=FinishReason.ABORT)
+        return None
+
+    def _took(self, core: "EngineCore | None") -> None:
+        """Another engine, or none: what the last one held is gone."""
+        self._reporter.restart(Journal() if core is None else core.cache.journal)
+
+    def _gauges(self) -> Gauges:
+        stats, sleeping = self._sleeper.stats(), self._sleeper.sleeping
+        return Gauges(
+            running=stats.active_requests,
+            waiting=self._sleeper.users if sleeping else stats.waiting_requests,
+            pending_tokens=stats.pending_tokens,
+            context_tokens=stats.context_tokens,
+            pages_used=stats.pages_used,
+            pages_total=stats.pages_total,
+            page_size=self._card.page_size,
+            idle_s=self._sleeper.idle_s,
+            sleeping=sleeping,
+        )
 
 
-def model_application(settings: ModelSettings) -> Application:
-    """What to deploy for a model."""
-    gpus = settings.num_gpus or 0
-    cpus = settings.num_cpus
-    if cpus is None:
-        cpus = 1 if gpus else default_cpus(settings.num_replicas)
-    deployment = Model.options(  # type: ignore[attr-defined]
-        num_replicas=settings.num_replicas,
-        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
-    )
-    model = deployment.bind(settings)
-    # HAProxy balances the first deployment of an application itself, and Serve then refuses it a
-    # router of its own: another one has to stand before the model.
-    return Door.bind(model) if RAY_SERVE_ENABLE_HA_PROXY else model  # type: ignore[attr-defined]
+def load(settings: ModelSettings, say: Say) -> "tuple[ModelSource, EngineCore, bytes]":
+    """The model's first engine, and its card as it travels."""
+    # Not at the top: the router imports this module and must stay free of torch.
+    from deployments.model.loading import ModelSource
 
-
-@serve.deployment(name="Door", ray_actor_options={"num_cpus": 0})
-class Door:
-    """Does nothing; calls go to the model by its name."""
-
-    def __init__(self, model: DeploymentHandle) -> None:
-        pass
-
-
-def default_cpus(num_replicas: int) -> int:
-    """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest."""
-    cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-    replicas_a_node = -(-num_replicas // len(cores))
-    return max(1, int(max(cores)) // 2 // replicas_a_node)
+    source = ModelSource(settings, say)
+    core = source.start()
+    return source, core, zlib.compress(pickle.dumps(source.card), level=1)
 
 
 def failed(message: str, kind: ErrorKind) -> TokenEvent:

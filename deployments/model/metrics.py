@@ -1,11 +1,12 @@
-"""An engine's counters and gauges as Prometheus families."""
+"""What a replica counts and measures, as Prometheus families."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deployments.ingress.metrics import Family
 
 if TYPE_CHECKING:  # its module imports torch
-    from deployments.engine.scheduler import EngineStats
+    from deployments.engine.stats import EngineStats
 
 GAUGES = {
     "active_requests": ("manta_running_requests", "Sequences that hold pages."),
@@ -13,6 +14,8 @@ GAUGES = {
     "cache_usage": ("manta_kv_cache_usage_ratio", "Share of KV pages held by sequences."),
     "pages_used": ("manta_kv_pages_used", "KV pages held by sequences."),
     "pages_total": ("manta_kv_pages", "KV pages in all."),
+    "pending_tokens": ("manta_pending_prompt_tokens", "Prompt tokens not computed yet."),
+    "context_tokens": ("manta_context_tokens", "Tokens of accepted sequences."),
 }
 COUNTERS = {
     "total_requests": ("manta_engine_requests", "Sequences accepted."),
@@ -23,17 +26,37 @@ COUNTERS = {
     "preemptions": ("manta_preemptions", "Sequences set back because pages ran out."),
     "steps": ("manta_engine_steps", "Forward passes."),
     "failed_steps": ("manta_engine_failed_steps", "Forward passes that raised."),
+    "retried_rows": ("manta_engine_retried_rows", "Rows of those that were computed again."),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemory:
+    """Bytes of a replica's device: what the replica has taken, and what there is."""
+
+    used: int
+    total: int
 
 
 def engine_families(stats: "EngineStats") -> list[Family]:
     values = stats.as_dict()
-    gauges = [
-        Family(name, text, "gauge", ((name, {}, values[key]),))
-        for key, (name, text) in GAUGES.items()
-    ]
+    gauges = [_gauge(name, text, values[key]) for key, (name, text) in GAUGES.items()]
     counters = [
         Family(name, text, "counter", ((f"{name}_total", {}, values[key]),))
         for key, (name, text) in COUNTERS.items()
     ]
     return gauges + counters
+
+
+def replica_families(sleeping: bool, gpu: GpuMemory | None) -> list[Family]:
+    families = [_gauge("manta_sleeping", "Whether weights and pages are given up.", sleeping)]
+    if gpu is not None:
+        families += [
+            _gauge("manta_gpu_memory_bytes", "GPU memory that the replica has taken.", gpu.used),
+            _gauge("manta_gpu_memory_total_bytes", "Memory of the replica's GPU.", gpu.total),
+        ]
+    return families
+
+
+def _gauge(name: str, text: str, value: float) -> Family:
+    return Family(name, text, "gauge", ((name, {}, float(value)),))

@@ -40,12 +40,13 @@ class ModelSettings:
     """`path` is a directory or a hub id. None leaves the choice to the replica and its node.
 
     num_replicas: without autoscaling.
-    num_cpus: cores of a replica, and so the threads of its arithmetic.
+    num_cpus: cores of a replica, shared by its ranks, and so the threads of its arithmetic.
     num_gpus: of each of its ranks.
     tensor_parallel: ranks that share one replica's weights.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
-    sleep_idle_s: without a request for so long a replica gives up its weights and pages; None: never.
-    sleep_weights: where they go: to "host" memory, or nowhere ("drop"), to be read again.
+    sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
+    sleep_weights: where they go: to "host" memory, which needs a GPU and one rank, or nowhere
+        ("drop"), to be read again.
     stop_timeout_s: what a stopping replica leaves to the streams that it has.
     """
 

@@ -8,9 +8,14 @@ from deployments.ingress.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
+from deployments.stopping import SOON
 
 
-@serve.deployment(name="openai", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
+@serve.deployment(
+    name="openai",
+    max_ongoing_requests=10_000,
+    ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
+)
 @serve.ingress()
 class OpenAIIngress(ProtocolIngress):
     def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:

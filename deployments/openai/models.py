@@ -8,33 +8,35 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from deployments.anthropic.envelope import anthropic_envelope
+from deployments.ingress.cluster import UP, Cluster, find
 from deployments.ingress.errors import error_response, refused
-from deployments.ingress.handler import Engine
 from deployments.ingress.http import request_id_of
+from deployments.ingress.management import reload_if_asked
+from deployments.ingress.model_status import status_object
 from deployments.ingress.openapi import DocumentedRoute
 from deployments.ingress.sse import encode
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ModelStatus, Refused
 
 OWNER = "manta"
 ANTHROPIC = "anthropic-version"  # the header that every client of Anthropic's sends
 PAGE, LONGEST_PAGE = 20, 1000  # Anthropic's
 
-Model = tuple[str, int]  # name, creation in Unix seconds
 Endpoint = Callable[[Request], Awaitable[object]]
 
 
-def model_routes(engine: Engine) -> list[DocumentedRoute]:
+def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
     async def list_models(request: Request) -> object:
-        models = await engine.models()
+        await reload_if_asked(cluster, request)
+        statuses = await cluster.statuses()
         if ANTHROPIC in request.headers:
-            return await _anthropic_page(engine, models, request.query_params)
-        return {"object": "list", "data": [model_object(*model) for model in models]}
+            return await _anthropic_page(cluster, statuses, request.query_params)
+        return {"object": "list", "data": [model_object(status) for status in statuses]}
 
     async def retrieve_model(request: Request) -> object:
-        model = _named(await engine.models(), request.path_params["id"])
+        status = find(await cluster.statuses(), request.path_params["id"])
         if ANTHROPIC in request.headers:
-            return await _anthropic_model(engine, model)
-        return model_object(*model)
+            return await _anthropic_model(cluster, status)
+        return model_object(status)
 
     return [
         _route("/v1/models", list_models),
@@ -42,8 +44,17 @@ def model_routes(engine: Engine) -> list[DocumentedRoute]:
     ]
 
 
-def model_object(name: str, created: int) -> object:
-    return {"id": name, "object": "model", "created": created, "owned_by": OWNER}
+def model_object(status: ModelStatus) -> dict[str, object]:
+    """OpenAI's fields, and llama-server's of a model that may have to be loaded first."""
+    return {
+        "id": status.name,
+        "object": "model",
+        "created": status.created,
+        "owned_by": OWNER,
+        "aliases": list(status.aliases),
+        "tags": list(status.tags),
+        "status": status_object(status),
+    }
 
 
 def _route(path: str, endpoint: Endpoint) -> DocumentedRoute:
@@ -59,44 +70,40 @@ def _route(path: str, endpoint: Endpoint) -> DocumentedRoute:
     return DocumentedRoute(path, answer, methods=["GET"], name=endpoint.__name__, tag="Models")
 
 
-def _named(models: Sequence[Model], name: str) -> Model:
-    for model in models:
-        if model[0] == name:
-            return model
-    message = f"The model {name!r} does not exist"
-    raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
-
-
-async def _anthropic_page(engine: Engine, models: Sequence[Model], query: QueryParams) -> object:
-    start, end = _window([name for name, _ in models], query)
+async def _anthropic_page(
+    cluster: Cluster, models: Sequence[ModelStatus], query: QueryParams
+) -> object:
+    start, end = _window([status.name for status in models], query)
     more = start > 0 if "before_id" in query else end < len(models)
     if "active" not in (_lifecycles(query) or ["active"]):
         start, end, more = 0, 0, False  # none is deprecated or retired
-    page = [await _anthropic_model(engine, model) for model in models[start:end]]
+    page = [await _anthropic_model(cluster, model) for model in models[start:end]]
     return {
         "data": page,
         "has_more": more,
-        "first_id": models[start][0] if page else None,
-        "last_id": models[end - 1][0] if page else None,
+        "first_id": models[start].name if page else None,
+        "last_id": models[end - 1].name if page else None,
     }
 
 
-async def _anthropic_model(engine: Engine, model: Model) -> object:
-    name, created = model
-    released = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
+async def _anthropic_model(cluster: Cluster, status: ModelStatus) -> object:
+    released = datetime.fromtimestamp(status.created, UTC).isoformat().replace("+00:00", "Z")
     return {
         "type": "model",
-        "id": name,
-        "display_name": name,
+        "id": status.name,
+        "display_name": status.name,
         "created_at": released,
         "lifecycle": "active",
-        "max_input_tokens": await _context_length(engine, name),
+        "max_input_tokens": await _context_length(cluster, status),
     }
 
 
-async def _context_length(engine: Engine, name: str) -> int | None:
+async def _context_length(cluster: Cluster, status: ModelStatus) -> int | None:
+    """None while it is not known: a list loads no model."""
+    if status.state not in UP:
+        return None
     try:
-        return (await engine.card(name)).context_length
+        return (await cluster.card(status.name)).context_length
     except Refused:  # it has gone since it was listed
         return None
 

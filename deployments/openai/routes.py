@@ -3,8 +3,9 @@
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.ingress.handler import Engine
+from deployments.ingress.cluster import Cluster
 from deployments.ingress.http import protocol_app
+from deployments.ingress.management import management_routes
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.openapi import Documentation
 from deployments.ingress.service import Operation, Service
@@ -39,19 +40,20 @@ COMPLETIONS = Operation(
 DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
 
 
-def routes(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
+def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
     streams = Streams()
-    service = Service(engine=engine, metrics=metrics, settings=settings, streams=streams)
+    service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         service.route(CHAT),
         service.route(COMPLETIONS),
         *responses_routes(service),
         *stream_routes(streams, settings.body_limit),
-        *model_routes(engine),
+        *management_routes(cluster, settings, "/v1/models"),
+        *model_routes(cluster),
     ]
 
 
-def app(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:
+def app(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:
     return protocol_app(
-        routes(engine, metrics, settings), openai_envelope, settings, documented=DOCUMENTATION
+        routes(cluster, metrics, settings), openai_envelope, settings, documented=DOCUMENTATION
     )

@@ -1,29 +1,76 @@
-"""Models as Serve applications: what runs, deploying one, deleting those of earlier settings.
+"""Models as Serve applications: what Serve knows of them, deploying and deleting one.
 
 All of it blocks on Serve's controller: never to be called on an event loop.
 """
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ray import serve
 from ray.exceptions import RayError
+from ray.serve.api import RunTarget, run_many
+from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ApplicationStatus
+from ray.serve.schema import ApplicationStatus, ReplicaState
 
-from deployments.model.deployment import model_application
+from deployments.model.application import model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model_application
 
 log = logging.getLogger("ray.serve")
 
 EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
-UP = {ApplicationStatus.RUNNING, ApplicationStatus.UNHEALTHY}  # Serve mends the latter
+UNREACHABLE = (RayError, RayServeException, TimeoutError)
+ANSWERING = {ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION}
 
 
 class LoadError(Exception):
-    """The model can't be loaded, and trying again would not help."""
+    """The model can't be loaded as it is; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What Serve knows of a model's application.
+
+    running: ids of the replicas that take requests; `stopping`: of those that end what they have.
+    target: how many replicas Serve means it to have.
+    """
+
+    status: ApplicationStatus
+    message: str = ""
+    running: frozenset[str] = frozenset()
+    stopping: frozenset[str] = frozenset()
+    target: int = 1
+
+
+def read_applications() -> dict[str, Deployed]:
+    """All models' applications. Raises one of UNREACHABLE."""
+    found = _get_global_client().get_serve_details()["applications"]
+    return {name: _read(it) for name, it in found.items() if _is_ours(name, it)}
+
+
+def deploy(settings: ModelSettings) -> None:
+    """Returns before the model is loaded; what runs and needs no change is left alone.
+
+    Raises LoadError.
+    """
+    try:
+        target = RunTarget(model_application(settings), settings.application, route_prefix=None)
+        run_many(
+            [target],
+            wait_for_ingress_deployment_creation=False,
+            wait_for_applications_running=False,
+        )
+    except (*UNREACHABLE, RuntimeError, ValueError, TypeError) as error:
+        raise LoadError(str(error)) from error
+
+
+def delete(application: str) -> None:
+    """Returns at once; replicas end the streams that they have. Raises one of UNREACHABLE."""
+    serve.delete(application, _blocking=False)
 
 
 def model_handle(settings: ModelSettings) -> DeploymentHandle:
@@ -32,39 +79,6 @@ def model_handle(settings: ModelSettings) -> DeploymentHandle:
         return serve.get_deployment_handle(MODEL_DEPLOYMENT, settings.application)
     except KeyError as error:
         raise RayServeException(f"{settings.application} is not deployed") from error
-
-
-def is_up(settings: ModelSettings) -> bool:
-    """Whether an application of this name was deployed; perhaps with other settings."""
-    application = serve.status().applications.get(settings.application)
-    return application is not None and application.status in UP
-
-
-def deploy(settings: ModelSettings) -> None:
-    """Returns when the model answers. Raises LoadError with the constructor's own words."""
-    application = settings.application
-    try:
-        serve.run(model_application(settings), name=application, route_prefix=None)
-    except RuntimeError as error:
-        message = progress(settings) or str(error)
-        _delete(application)
-        raise LoadError(reason(message)) from error
-
-
-def progress(settings: ModelSettings) -> str:
-    """What Serve says of the model's deployment while it starts."""
-    application = serve.status().applications.get(settings.application)
-    deployment = application and application.deployments.get(MODEL_DEPLOYMENT)
-    return deployment.message if deployment else ""
-
-
-def unload_others(wanted: Iterable[str]) -> None:
-    """Deletes all models' applications but these: applying a configuration leaves them running."""
-    keep = set(wanted)
-    for name, application in serve.status().applications.items():
-        ours = is_model_application(name) and MODEL_DEPLOYMENT in application.deployments
-        if ours and name not in keep:
-            _delete(name)
 
 
 def reason(message: str) -> str:
@@ -76,8 +90,22 @@ def reason(message: str) -> str:
     return EXCEPTION.sub("", " ".join(lines[raised[-1] :]))
 
 
-def _delete(application: str) -> None:
-    try:
-        serve.delete(application)
-    except (RayError, RayServeException, TimeoutError) as error:
-        log.warning("%s could not be deleted: %r", application, error)
+def _is_ours(name: str, details: Mapping[str, Any]) -> bool:
+    """Serve says nothing of the deployments of an application that it deletes."""
+    leaving = details["status"] == ApplicationStatus.DELETING
+    return is_model_application(name) and (leaving or MODEL_DEPLOYMENT in details["deployments"])
+
+
+def _read(details: Mapping[str, Any]) -> Deployed:
+    model = details["deployments"].get(MODEL_DEPLOYMENT)
+    status = ApplicationStatus(details["status"])
+    if model is None:
+        return Deployed(status)
+    replicas = model["replicas"]
+    return Deployed(
+        status,
+        model["message"],
+        frozenset(r["replica_id"] for r in replicas if ReplicaState(r["state"]) in ANSWERING),
+        frozenset(r["replica_id"] for r in replicas if r["state"] == ReplicaState.STOPPING),
+        model["target_num_replicas"],
+    )

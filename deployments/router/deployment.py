@@ -1,4 +1,4 @@
-"""Knows the models and chooses replicas; carries no tokens.
+"""Knows the models, loads and unloads them, chooses replicas; carries no tokens.
 
 Every model is a Serve application of its own, deployed from here, so that one which is not
 loaded holds nothing. The router can die: requests flow without it, and its successor learns what
@@ -6,119 +6,158 @@ runs from Serve and from the replicas.
 """
 
 import asyncio
-import logging
 import time
 
 from ray import serve
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
-from ray.serve.handle import DeploymentHandle
 
-from deployments.model.settings import ModelSettings
-from deployments.router.applications import (
-    LoadError,
-    deploy,
-    is_up,
-    model_handle,
-    progress,
-    unload_others,
+from deployments.ingress.metrics import Family
+from deployments.ingress.mirror import mirror
+from deployments.logs import join_serve
+from deployments.router.lifecycle import Lifecycle
+from deployments.router.metrics import router_families
+from deployments.router.registry import ModelEntry, Phase
+from deployments.router.settings import CapacitySettings, RoutingSettings
+from deployments.router.sources import Sources
+from deployments.stopping import SOON
+from deployments.wire import (
+    Choice,
+    ErrorKind,
+    LoadProgress,
+    ModelState,
+    ModelStatus,
+    ReplicaReport,
+    RequestError,
 )
-from deployments.router.policy import CostWeights
-from deployments.router.registry import ModelEntry
-from deployments.wire import ModelStatus, ReplicaLoad
 
-log = logging.getLogger("ray.serve")
-
-UNREACHABLE = (RayError, RayServeException, TimeoutError)
-POLL_S = 0.5
-PROGRESS_S = 2.0
-CALL_TIMEOUT_S = 5.0
+LEASE_S = 5.0  # for whoever wants a model to say so again
+USE_S = 2.0  # for a request to follow
+RETRY_S = 5.0  # after a failure, before a request has the model tried again
+MAX_WAIT_S = 60.0
+ANSWERED = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
 
 
 @serve.deployment(
     name="Router",
     max_ongoing_requests=10_000,
     health_check_period_s=2,
-    ray_actor_options={"num_cpus": 0},
-    logging_config={"enable_access_log": False},  # polls and choices: noise beside the ingress's
+    ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
 )
 class Router:
     # Async, which Serve awaits, because the background work needs a running loop.
-    async def __init__(self, models: list[ModelSettings]) -> None:  # type: ignore[misc]
-        self._models = {settings.name: ModelEntry(settings) for settings in models}
-        self._default = models[0].name
-        self._weights = CostWeights()
-        self._work = asyncio.create_task(self._serve_all())
+    async def __init__(  # type: ignore[misc]
+        self, sources: Sources, capacity: CapacitySettings, routing: RoutingSettings
+    ) -> None:
+        self._replica_id: str = serve.get_replica_context().replica_id.unique_id
+        join_serve(access_log=False)  # polls and choices: noise beside the ingress's
+        self._fleet = Lifecycle(sources, capacity, routing)
+        await self._fleet.start()
+        self._work = asyncio.create_task(self._fleet.watch())
+        self._mirror = asyncio.create_task(mirror(self.samples))
 
-    async def choose(self, model: str, hashes: tuple[bytes, ...]) -> str | None:
-        """The replica for a prompt with these page hashes; None when any will do."""
-        entry = self._models.get(model)
-        return None if entry is None else entry.choose(hashes, self._weights)
+    async def choose(
+        self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str = ""
+    ) -> Choice:
+        """The replica for a prompt with these page hashes; the request counts there at once."""
+        entry = self._fleet.registry.get(model)
+        if entry is None:
+            return Choice(None, False)
+        return entry.choose(hashes, request_id, session, time.monotonic())
+
+    async def want(self, model: str | None, who: str, wait_s: float) -> ModelStatus | RequestError:
+        """Has a model loaded, and waits so long for it to be up or to have failed.
+
+        Until a few seconds after the call `who` keeps the model's place in the queue, and then its
+        replicas. Cancelled, it gives both up at once.
+        """
+        entry = self._fleet.registry.find(model)
+        if entry is None:
+            return unknown(model)
+        until = time.monotonic() + min(wait_s, MAX_WAIT_S)
+        _forgive(entry)
+        try:
+            return await self._wait(entry, who, until)
+        except asyncio.CancelledError:
+            self._fleet.capacity.release(entry.name, who)
+            raise
 
     async def models(self) -> list[ModelStatus]:
         """All models, the default one first."""
-        entries = sorted(self._models.values(), key=lambda e: e.settings.name != self._default)
-        return [entry.status for entry in entries]
+        return [entry.status for entry in self._fleet.registry]
+
+    async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+        """All models when they differ from those of this version, or when the time is over."""
+        await self._fleet.changes.wait(version, min(wait_s, MAX_WAIT_S))
+        return self._fleet.changes.version, await self.models()
+
+    async def load(self, model: str) -> RequestError | None:
+        """Returns when it is begun, or a refusal."""
+        entry = self._fleet.registry.find(model)
+        return unknown(model) if entry is None else self._fleet.load(entry)
+
+    async def unload(self, model: str) -> RequestError | None:
+        """Returns when it is begun, or a refusal; running streams end."""
+        entry = self._fleet.registry.find(model)
+        return unknown(model) if entry is None else self._fleet.unload(entry)
+
+    async def reload(self) -> RequestError | None:
+        """Reads the sources again; what can't be read changes nothing and is refused."""
+        return await self._fleet.reload()
+
+    async def report(self, report: ReplicaReport) -> bool:
+        """Whether the replica has to send a snapshot next."""
+        entry = self._fleet.registry.deployed_as(report.application)
+        if entry is None:
+            return False
+        resync = entry.report(report)
+        self._fleet.changed(entry)
+        return resync
+
+    async def progress(self, application: str, progress: LoadProgress) -> None:
+        entry = self._fleet.registry.deployed_as(application)
+        if entry is not None:
+            entry.progress(progress)
+            self._fleet.changed(entry)
+
+    async def samples(self) -> tuple[dict[str, str], list[Family]]:
+        """Its metrics, and the label that tells them from its predecessor's."""
+        families = router_families(self._fleet.registry, len(self._fleet.capacity.waiting))
+        return {"replica": self._replica_id}, families
 
     def check_health(self) -> None:
         """Raises what ended the background work, if it ended."""
+        self._fleet.check()
         if self._work.done() and (error := self._work.exception()):
             raise error
 
-    async def _serve_all(self) -> None:
-        # First, because what they hold may be what the models of now need.
-        wanted = [entry.settings.application for entry in self._models.values()]
-        await asyncio.to_thread(unload_others, wanted)
-        await asyncio.gather(*(self._serve(entry) for entry in self._models.values()))
-
-    async def _serve(self, entry: ModelEntry) -> None:
-        """Loads a model if need be, then watches its replicas."""
+    async def _wait(self, entry: ModelEntry, who: str, until: float) -> ModelStatus | RequestError:
+        unloads = entry.unloads
         while True:
-            try:
-                if not await self._runs_already(entry.settings):
-                    await self._load(entry)
-                break
-            except LoadError as error:
-                log.error("model %s can't be loaded: %s", entry.settings.name, error)
-                entry.failed(str(error))
-                return
-            except UNREACHABLE as error:
-                log.warning("model %s: %r; trying again", entry.settings.name, error)
-                await asyncio.sleep(POLL_S)
-        entry.ready()
-        await self._watch(entry)
+            if entry.removed or entry.unloads != unloads:
+                message = f"The model {entry.name!r} was unloaded while a request waited for it"
+                return RequestError(ErrorKind.UNAVAILABLE, message)
+            version = self._fleet.changes.version
+            if refused := self._fleet.want(entry, who, until + LEASE_S):
+                return refused
+            left = until - time.monotonic()
+            if left <= 0 or entry.state in ANSWERED:
+                self._keep(entry, who)
+                return entry.status
+            await self._fleet.changes.wait(version, left)
 
-    async def _runs_already(self, settings: ModelSettings) -> bool:
-        """Whether an earlier router deployed this model just so."""
-        if not await asyncio.to_thread(is_up, settings):
-            return False
-        handle = await asyncio.to_thread(model_handle, settings)
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            running: ModelSettings = await handle.settings.remote()
-        return running == settings
+    def _keep(self, entry: ModelEntry, who: str) -> None:
+        """For whoever is about to ask again, or to use the model."""
+        lasts = {ModelState.READY: USE_S, ModelState.SLEEPING: USE_S, ModelState.FAILED: 0.0}
+        until = time.monotonic() + lasts.get(entry.state, LEASE_S)
+        self._fleet.capacity.lease(entry.name, who, until)
 
-    async def _load(self, entry: ModelEntry) -> None:
-        settings = entry.settings
-        started = time.monotonic()
-        log.info("loading model %s from %s", settings.name, settings.path)
-        loading = asyncio.create_task(asyncio.to_thread(deploy, settings))
-        while not (await asyncio.wait({loading}, timeout=PROGRESS_S))[0]:
-            entry.loading(await asyncio.to_thread(progress, settings))
-        loading.result()
-        log.info("model %s is ready after %.1f s", settings.name, time.monotonic() - started)
 
-    async def _watch(self, entry: ModelEntry) -> None:
-        handle = await asyncio.to_thread(model_handle, entry.settings)
-        while True:
-            entry.observe(await self._loads(entry, handle))
-            await asyncio.sleep(POLL_S)
+def unknown(model: str | None) -> RequestError:
+    message = f"The model {model!r} does not exist" if model else "There is no model"
+    return RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model")
 
-    async def _loads(self, entry: ModelEntry, handle: DeploymentHandle) -> list[ReplicaLoad]:
-        try:
-            answers = await handle.broadcast("load").results_async(
-                timeout_s=CALL_TIMEOUT_S, return_exceptions=True
-            )
-        except UNREACHABLE as error:
-            log.warning("no load from model %s: %r", entry.settings.name, error)
-            return []
-        return [answer for answer in answers if isinstance(answer, ReplicaLoad)]
+
+def _forgive(entry: ModelEntry) -> None:
+    """A model that failed is tried again, but not by every request of a storm."""
+    down = entry.phase in (Phase.GONE, Phase.STOPPING)
+    if down and entry.failure and time.monotonic() - entry.failed_at > RETRY_S:
+        entry.forgive()

@@ -1,43 +1,175 @@
-"""Where prefixes were sent: page hash -> replicas, bounded, the least recently used forgotten.
+"""Where prefixes are: page hash -> replicas, by what they report and by what was just sent there.
 
-Made from the router's own choices: a replica may have evicted what stands here. It is a hint.
+Bounded by sampling: when there is no room, pages whose hash begins with the highest byte are left
+out from then on, for all replicas alike. The rest tells a little less exactly how far a prefix
+goes, and nothing has to be moved when it is used.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from kv.hashing import DIGEST_BYTES
+
+N_SHARDS = 256  # by a hash's first byte
+PREDICTION_S = 5.0  # a prediction holds for one to two of these, unless a report confirms it
+MAX_PREDICTED_PAGES = 65_536
+
+Slots = int  # one bit for each replica
+Shard = dict[bytes, Slots]
 
 
 class PrefixIndex:
+    """At most `max_pages` pages after each report, and a bounded number of predicted ones.
+
+    A replica that holds a page holds those before it too, because it evicts a prefix from its end.
+    So the place where its part of a prompt ends is found by bisection.
+    """
+
     def __init__(self, max_pages: int) -> None:
         self._max_pages = max_pages
-        self._replicas: OrderedDict[bytes, set[str]] = OrderedDict()
+        self._slots: dict[str, Slots] = {}
+        self._predicted: tuple[Shard, Shard] = {}, {}  # lately, and a while ago
+        self._turned_at = float("-inf")
+        self._clear()
+
+    def _clear(self) -> None:
+        self._n_pages = 0
+        self._n_sampled = N_SHARDS  # shards in use
+        self._shards: list[Shard] = [{} for _ in range(N_SHARDS)]
+        self._predicted = {}, {}
+        self._live: Slots = 0
+        self._holding: Slots = 0  # of those, the ones that have stored pages
+        self._left: Slots = 0  # of replicas that are gone, and not swept out yet
+        self._swept: Slots = 0  # those of them that are being swept out
+        self._sweep_at = N_SHARDS
 
     def __len__(self) -> int:
-        return len(self._replicas)
+        return self._n_pages
 
-    def overlap(self, hashes: Iterable[bytes]) -> dict[str, int]:
-        """Leading pages that each replica was sent before; replicas with none are left out."""
-        overlap: dict[str, int] = {}
-        holders: set[str] | None = None
-        for count, page_hash in enumerate(hashes, 1):
-            known = self._replicas.get(page_hash, set())
-            holders = set(known) if holders is None else holders & known
-            if not holders:
-                break
-            overlap.update(dict.fromkeys(holders, count))
-        return overlap
+    def overlap(self, hashes: Sequence[bytes]) -> dict[str, int]:
+        """Leading pages that each replica holds or soon will; those with none are left out."""
+        lengths: Sequence[int] = range(1, len(hashes) + 1)
+        if self._n_sampled < N_SHARDS:
+            lengths = [n for n in lengths if hashes[n - 1][0] < self._n_sampled]
+        pages = {
+            slot: length for length, slots in self._ends(hashes, lengths) for slot in _each(slots)
+        }
+        return {name: pages[slot] for name, slot in self._slots.items() if slot in pages}
 
-    def insert(self, replica_id: str, hashes: Sequence[bytes]) -> None:
-        # Last page first, so that a prefix's end is forgotten before its beginning.
-        for page_hash in reversed(hashes):
-            self._replicas.setdefault(page_hash, set()).add(replica_id)
-            self._replicas.move_to_end(page_hash)
-        while len(self._replicas) > self._max_pages:
-            self._replicas.popitem(last=False)
+    def store(self, replica_id: str, hashes: bytes) -> None:
+        slot = self._slot(replica_id)
+        shards, n_sampled, n_new = self._shards, self._n_sampled, 0
+        for page_hash in _split(hashes):
+            if page_hash[0] < n_sampled:
+                shard = shards[page_hash[0]]
+                slots = shard.get(page_hash)
+                n_new += slots is None
+                shard[page_hash] = slot if slots is None else slots | slot
+        self._n_pages += n_new
+        self._holding |= slot
+        self._make_room()
 
-    def keep_only(self, replica_ids: set[str]) -> None:
-        """Forgets replicas that are gone."""
-        for page_hash in [h for h, known in self._replicas.items() if known - replica_ids]:
-            self._replicas[page_hash] &= replica_ids
-            if not self._replicas[page_hash]:
-                del self._replicas[page_hash]
+    def evict(self, replica_id: str, hashes: bytes) -> None:
+        others = ~self._slot(replica_id)
+        for page_hash in _split(hashes):
+            shard = self._shards[page_hash[0]]
+            if slots := shard.pop(page_hash, 0) & others:
+                shard[page_hash] = slots
+        self._n_pages = sum(map(len, self._shards))
+
+    def predict(self, replica_id: str, hashes: Iterable[bytes]) -> None:
+        """These pages will be there, unless the request ends before."""
+        slot, n_sampled = self._slot(replica_id), self._n_sampled
+        lately = self._predicted[0]
+        for page_hash in hashes:
+            if page_hash[0] < n_sampled:
+                lately[page_hash] = lately.get(page_hash, 0) | slot
+
+    def expire(self, now: float) -> None:
+        """Forgets predictions that are due, and the older half of them when there are many."""
+        lately, before = self._predicted
+        age = now - self._turned_at
+        if age >= PREDICTION_S or len(lately) + len(before) > MAX_PREDICTED_PAGES:
+            self._predicted = {}, lately if age < 2 * PREDICTION_S else {}
+            self._turned_at = now
+
+    def restart(self, replica_id: str) -> None:
+        """Forgets what it holds; what was predicted stands when that is all there is."""
+        if self._slots.get(replica_id, 0) & self._holding:
+            self.forget(replica_id)
+
+    def forget(self, replica_id: str) -> None:
+        """At once to the eye; `sweep` makes it true."""
+        slot = self._slots.pop(replica_id, 0)
+        self._live &= ~slot
+        self._holding &= ~slot
+        self._left |= slot
+        if not self._slots:
+            self._clear()
+
+    def sweep(self) -> None:
+        """Takes those that are gone out of one shard, if there are any left in one."""
+        if self._sweep_at == N_SHARDS:
+            self._begin_sweep()
+        if self._swept:
+            shard = self._shards[self._sweep_at]
+            self._shards[self._sweep_at] = kept = _without(self._swept, shard)
+            self._n_pages -= len(shard) - len(kept)
+            self._sweep_at += 1
+
+    def _begin_sweep(self) -> None:
+        """The slots of the last sweep are free now; those left since then are next."""
+        lately, before = self._predicted
+        if self._swept:
+            self._predicted = _without(self._swept, lately), _without(self._swept, before)
+        self._left &= ~self._swept
+        self._swept = self._left
+        self._sweep_at = 0 if self._left else N_SHARDS
+
+    def _slot(self, replica_id: str) -> Slots:
+        slot = self._slots.get(replica_id)
+        if slot is None:
+            taken = self._live | self._left
+            slot = self._slots[replica_id] = ~taken & (taken + 1)
+            self._live |= slot
+        return slot
+
+    def _holders(self, page_hash: bytes) -> Slots:
+        lately, before = self._predicted
+        stored = self._shards[page_hash[0]].get(page_hash, 0)
+        return stored | lately.get(page_hash, 0) | before.get(page_hash, 0)
+
+    def _ends(self, hashes: Sequence[bytes], lengths: Sequence[int]) -> Iterator[tuple[int, Slots]]:
+        """Of these leading lengths, those that are the longest for some replicas; and which."""
+        # From one place in `lengths` to another, and who holds what is up to each.
+        spans = [(-1, self._live, len(lengths), 0)]
+        while spans:
+            low, before, high, after = spans.pop()
+            if before == after:
+                continue
+            if high - low > 1:
+                middle = (low + high) // 2
+                slots = self._holders(hashes[lengths[middle] - 1]) & before
+                spans += [(low, before, middle, slots), (middle, slots, high, slots & after)]
+            elif low >= 0:
+                yield lengths[low], before & ~after
+
+    def _make_room(self) -> None:
+        while self._n_pages > self._max_pages:
+            self._n_sampled -= 1
+            self._n_pages -= len(self._shards[self._n_sampled])
+            self._shards[self._n_sampled] = {}
+
+
+def _split(hashes: bytes) -> Iterator[bytes]:
+    return (hashes[at : at + DIGEST_BYTES] for at in range(0, len(hashes), DIGEST_BYTES))
+
+
+def _each(slots: Slots) -> Iterator[Slots]:
+    while slots:
+        lowest = slots & -slots
+        yield lowest
+        slots ^= lowest
+
+
+def _without(gone: Slots, shard: Shard) -> Shard:
+    return {page_hash: left for page_hash, slots in shard.items() if (left := slots & ~gone)}

@@ -1,35 +1,65 @@
-"""Which replica serves a request: a pure function of prefix overlap and load."""
+"""Which replica serves a request: a pure function of prefix overlap, load and fairness."""
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import exp
+from typing import NamedTuple
+
+from deployments.router.settings import RoutingSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    replica_id: str
-    overlap: int  # leading pages of the prompt that it holds
-    active: int  # requests running or waiting there
+class Candidate(NamedTuple):
+    """A replica as this request finds it.
 
-
-@dataclass(frozen=True, slots=True)
-class CostWeights:
-    """Cost in pages: what is left of the prompt to compute, and what those before it will take.
-
-    active: pages that one running request is worth.
+    overlap: leading pages of the prompt that it holds.
+    pending: pages of other prompts that it has to compute first.
+    was_last: the conversation's last request went there.
+    excess: of the work sent there lately over the mean, as a share of the mean.
     """
 
-    active: float = 8.0
+    replica_id: str
+    overlap: int = 0
+    pending: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    asleep: bool = False
+    was_last: bool = False
+    excess: float = 0.0
+
+    @property
+    def load(self) -> int:
+        return self.running + self.waiting
 
 
-def cost(candidate: Candidate, prompt_pages: int, weights: CostWeights) -> float:
-    return prompt_pages - candidate.overlap + weights.active * candidate.active
+def cost(candidate: Candidate, prompt_pages: int, settings: RoutingSettings) -> float:
+    _, overlap, pending, running, waiting, asleep, was_last, excess = candidate
+    price = prompt_pages - overlap + settings.pending * pending + settings.balance * excess
+    price += settings.decode * running + settings.queued * waiting
+    if asleep:
+        price += settings.wake
+    return price - settings.session if was_last else price
 
 
-def choose(candidates: Sequence[Candidate], prompt_pages: int, weights: CostWeights) -> str | None:
-    """The cheapest replica, the least busy of those that cost the same; None without any."""
-    best = min(
-        candidates,
-        key=lambda c: (cost(c, prompt_pages, weights), c.active, c.replica_id),
-        default=None,
-    )
-    return None if best is None else best.replica_id
+def choose(
+    candidates: Sequence[Candidate],
+    prompt_pages: int,
+    settings: RoutingSettings,
+    rng: random.Random,
+) -> Candidate | None:
+    """The cheapest, the least busy of those that cost the same, any of those; None without any."""
+    if not candidates:
+        return None
+    costs = [cost(candidate, prompt_pages, settings) for candidate in candidates]
+    if settings.temperature > 0:
+        return rng.choices(candidates, weights(costs, settings.temperature))[0]
+    least = min(costs)
+    cheapest = [one for one, price in zip(candidates, costs, strict=True) if price == least]
+    load = min(one.load for one in cheapest)
+    return rng.choice([one for one in cheapest if one.load == load])
+
+
+def weights(costs: Sequence[float], temperature: float) -> list[float]:
+    """A softmax over costs of which the least counts as 0 and the greatest as 1."""
+    least = min(costs)
+    spread = (max(costs) - least) or 1.0
+    return [exp((least - price) / spread / temperature) for price in costs]

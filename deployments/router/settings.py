@@ -28,18 +28,22 @@ class Preset:
 class RoutingSettings:
     """Costs are in pages of prompt to compute.
 
+    pending: of a page that others wait for there: it delays this prompt, and is no work of its own.
     decode: of one sequence that runs.
     queued: of one that waits, beside its own prompt.
     wake: of waking a replica that sleeps.
+    balance: of being sent twice the work, lately, that replicas are sent on average.
     session: what it is worth that a conversation's last request went to the same replica.
     temperature: 0 takes the cheapest replica; above, a softmax over costs draws.
     max_index_pages: what the router remembers of replicas' caches.
     """
 
+    pending: float = 0.5
     decode: float = 1.0
-    queued: float = 8.0
+    queued: float = 4.0
     wake: float = 64.0
-    session: float = 2.0
+    balance: float = 384.0
+    session: float = 16.0
     temperature: float = 0.0
     max_index_pages: int = 1_000_000
 

@@ -10,13 +10,13 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
 
 from deployments.ingress.metrics import Family
-from deployments.model.deployment import Door
+from deployments.model.application import Door, rank_resources
 from deployments.model.pin import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.wire import FinishReason, GenerationRequest, ReplicaLoad, TokenEvent
+from deployments.wire import FinishReason, GenerationRequest, TokenEvent
 from tests.text.cards import card
 
-SETTINGS = ModelSettings(name="free", path="none")
+SETTINGS = ModelSettings(name="free", path="none", num_cpus=0)
 WORD = (300,)  # some token of the card's vocabulary
 
 
@@ -25,7 +25,6 @@ WORD = (300,)  # some token of the card's vocabulary
     max_ongoing_requests=10_000,
     logging_config={"enable_access_log": False},
     request_router_config=RequestRouterConfig(request_router_class=PinRouter),
-    ray_actor_options={"num_cpus": 0},
 )
 class FreeModel:
     """Says the same token as often as it may, one an event; what `Model` answers, it does."""
@@ -47,9 +46,8 @@ class FreeModel:
     async def settings(self) -> ModelSettings:
         return SETTINGS
 
-    async def load(self) -> ReplicaLoad:
-        replica = serve.get_replica_context().replica_id.unique_id
-        return ReplicaLoad(replica_id=replica, running=0, waiting=0)
+    async def busy(self) -> int:
+        return 0
 
     async def stats(self) -> dict[str, float]:
         return {}
@@ -59,5 +57,9 @@ class FreeModel:
 
 
 def free_model() -> Application:
-    model = FreeModel.bind()  # type: ignore[attr-defined]
+    # Of the version that the router would deploy: it takes this one for that and leaves it alone.
+    named = FreeModel.options(  # type: ignore[attr-defined]
+        _internal=True, version=SETTINGS.version, ray_actor_options=rank_resources(SETTINGS)
+    )
+    model = named.bind()
     return Door.bind(model) if RAY_SERVE_ENABLE_HA_PROXY else model  # type: ignore[attr-defined]

@@ -26,27 +26,30 @@ HAPROXY_PORTS = (
 
 
 class Server:
-    """The whole graph of `serve_app/serve.yaml`, its router with arguments of the test's."""
+    """The whole graph of `serve_app/serve.yaml`, its router with arguments of the test's.
+
+    `config` takes the place of what stands at the top of that file.
+    """
 
     def __init__(
         self,
         folder: Path,
         router: Mapping[str, object],
         environment: Mapping[str, str] | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "serve.log"
-        config = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
-        config["http_options"]["port"] = self.port
-        next(a for a in config["applications"] if a["name"] == "router")["args"] = dict(router)
+        read = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
+        read["http_options"]["port"] = self.port
+        next(a for a in read["applications"] if a["name"] == "router")["args"] = dict(router)
         path = folder / "serve.yaml"
-        path.write_text(yaml.safe_dump(config))
+        path.write_text(yaml.safe_dump({**read, **(config or {})}))
         self._environment = {
             **os.environ,
             "RAY_ADDRESS": "local",
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
             **{name: str(free_port()) for name in HAPROXY_PORTS},
             **(environment or {}),
         }
@@ -80,11 +83,22 @@ class Server:
         answer = httpx.get(f"{self.url}/stats", timeout=30).json()
         return sum(replica["pages_used"] for replica in answer["replicas"])
 
-    def kill(self, deployment: str) -> None:
-        """Kills all of a deployment's replicas as a crash would."""
+    @property
+    def session(self) -> Path:
+        """Where its Ray keeps logs and what it knows of its ports."""
+        commands = processes_of_session(self._process.pid).values()
+        found = (re.search(r"--session-dir=(\S+)", command) for command in commands)
+        return Path(next(one[1] for one in found if one))
+
+    def replicas(self, deployment: str) -> list[int]:
+        """Processes of a deployment's replicas."""
         named = re.compile(rf"^ray::ServeReplica:[^:]*:{deployment}(\.|$)")  # with what it runs
         commands = processes_of_session(self._process.pid).items()
-        pids = [pid for pid, command in commands if named.search(command)]
+        return [pid for pid, command in commands if named.search(command)]
+
+    def kill(self, deployment: str) -> None:
+        """Kills all of a deployment's replicas as a crash would."""
+        pids = self.replicas(deployment)
         assert pids, f"no replica of {deployment}"
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

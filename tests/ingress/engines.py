@@ -1,14 +1,17 @@
 """An engine that plays scripts: what it is asked is kept, and what it has running is counted."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
+from deployments.model.settings import application_name
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
     ModelCard,
+    ModelState,
+    ModelStatus,
     Refused,
     RequestError,
     TokenEvent,
@@ -26,6 +29,10 @@ class ScriptedEngine:
         self.cards = {one.name: one for one in cards or (card(),)}
         self.requests: list[GenerationRequest] = []
         self.running = 0
+        self.states: dict[str, ModelState] = {}
+        self.version = 0
+        self.changed = asyncio.Condition()
+        self.reloads = 0
         self.starts: asyncio.Queue[str] = asyncio.Queue()
 
     async def card(self, model: str | None) -> ModelCard:
@@ -35,8 +42,42 @@ class ScriptedEngine:
             raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
         return self.cards[name]
 
-    async def models(self) -> Sequence[tuple[str, int]]:
-        return [(one.name, one.created) for one in self.cards.values()]
+    async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:
+        return [
+            ModelStatus(
+                name=one.name,
+                application=application_name(one.name),
+                state=self.states.get(one.name, ModelState.READY),
+                created=one.created,
+            )
+            for one in self.cards.values()
+        ]
+
+    async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.version != version)
+        return self.version, await self.statuses()
+
+    async def load(self, model: str) -> None:
+        await self._becomes(model, ModelState.READY)
+
+    async def unload(self, model: str) -> None:
+        await self._becomes(model, ModelState.UNLOADED)
+
+    async def reload(self) -> None:
+        self.reloads += 1
+
+    async def is_serving(self) -> bool:
+        return True
+
+    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
+        return []
+
+    async def _becomes(self, model: str, state: ModelState) -> None:
+        self.states[(await self.card(model)).name] = state
+        async with self.changed:
+            self.version += 1
+            self.changed.notify_all()
 
     async def generate(
         self, card: ModelCard, request: GenerationRequest

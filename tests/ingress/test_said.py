@@ -2,6 +2,7 @@
 
 from deployments.ingress.said import Said
 from deployments.wire import (
+    FinishReason,
     GenerationRequest,
     MirostatParams,
     SamplingParams,
@@ -18,8 +19,10 @@ def asked(sampling: SamplingParams = MIROSTAT) -> GenerationRequest:
 
 
 def test_nothing_was_said_and_all_is_asked_again_by_another_name() -> None:
-    rest = Said(asked()).rest(3)
-    assert rest.request_id == "r-3"
+    said = Said(asked())
+    assert said.rest().request_id == "r-0"
+    rest = said.rest()
+    assert rest.request_id == "r-1"
     assert (rest.produced_ids, rest.prompt_logprobs, rest.sampling) == ((), 0, MIROSTAT)
 
 
@@ -27,7 +30,7 @@ def test_what_was_said_counts_and_is_not_told_twice() -> None:
     said = Said(asked())
     said.add(TokenEvent(token_ids=(7,), prompt_logprobs=(None, None), mirostat_mu=9.5))
     said.add(TokenEvent(token_ids=(8, 9), mirostat_mu=8.25))
-    rest = said.rest(1)
+    rest = said.rest()
     assert rest.produced_ids == (7, 8, 9)
     assert rest.prompt_logprobs is None
     assert rest.sampling.mirostat == MirostatParams(version=2, mu=8.25)
@@ -37,4 +40,31 @@ def test_what_was_said_counts_and_is_not_told_twice() -> None:
 def test_without_mirostat_there_is_no_state() -> None:
     said = Said(asked(SamplingParams()))
     said.add(TokenEvent(token_ids=(7,)))
-    assert said.rest(1).sampling == SamplingParams()
+    assert said.rest().sampling == SamplingParams()
+
+
+def test_what_came_to_nothing_is_told_from_what_got_on() -> None:
+    said = Said(asked())
+    said.rest()
+    assert (said.progressed, said.began) == (False, False)
+    said.add(TokenEvent(token_ids=(7,)))
+    assert (said.progressed, said.began) == (True, True)
+    said.rest()
+    assert (said.progressed, said.began) == (False, True)
+
+
+def test_the_prompt_was_cached_as_far_as_was_said_first() -> None:
+    said = Said(asked())
+    said.rest()
+    assert said.add(TokenEvent(token_ids=(7,), cached_tokens=16)).cached_tokens == 16
+    said.rest()
+    assert said.add(TokenEvent(token_ids=(8,), cached_tokens=2)).cached_tokens == 16
+    assert said.add(TokenEvent(finish_reason=FinishReason.STOP)).cached_tokens == 16
+
+
+def test_an_attempt_without_a_token_says_nothing_of_the_cache() -> None:
+    said = Said(asked())
+    said.rest()
+    said.add(TokenEvent(cached_tokens=32))
+    said.rest()
+    assert said.add(TokenEvent(token_ids=(7,), cached_tokens=16)).cached_tokens == 16

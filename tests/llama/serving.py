@@ -12,8 +12,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.ingress.metrics import Family, Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.llama.routes import app
-from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, application_name
-from deployments.wire import ModelState, ModelStatus
+from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from tests.ingress.engines import Script, ScriptedEngine
 from tests.openai.serving import http
 from tests.text.cards import card
@@ -36,20 +35,6 @@ class CountingCluster(ScriptedEngine):
 
     stats: tuple[dict[str, float], ...] = (STATS, {**STATS, "active_requests": 0.0})
     families: tuple[Family, ...] = ()
-
-    async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:
-        return [
-            ModelStatus(
-                name=one.name,
-                application=application_name(one.name),
-                state=ModelState.READY,
-                created=one.created,
-            )
-            for one in self.cards.values()
-        ]
-
-    async def is_serving(self) -> bool:
-        return True
 
     async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
         if deployment != MODEL_DEPLOYMENT:

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 
 from deployments.ingress.metrics import Family
+from deployments.wire import ModelState
 from tests.ingress.engines import says
 from tests.llama.serving import STATS, CountingCluster, events_of, refusal, send, served
 from tests.openai.serving import http
@@ -144,3 +145,35 @@ def test_every_endpoint_is_documented_with_its_schema() -> None:
     name = body["schema"]["$ref"].rpartition("/")[2]
     assert "dry_sequence_breakers" in document["components"]["schemas"][name]["properties"]
     assert {"/infill", "/tokenize", "/props", "/slots", "/health"} <= set(document["paths"])
+
+
+def unloaded(*names: str) -> CountingCluster:
+    cluster = CountingCluster(says("x"), card(), card(name="other"))
+    cluster.states = dict.fromkeys(names, ModelState.UNLOADED)
+    return cluster
+
+
+def test_whoever_looks_at_a_model_does_not_have_it_loaded() -> None:
+    for path in ("/props", "/slots"):
+        error = refusal(asked(unloaded("other"), f"{path}?model=other"), 503)
+        assert "'other' is not loaded" in error["message"]
+    body = asked(unloaded("other"), "/models").json()
+    assert ["meta" in one for one in body["data"]] == [True, False]
+    assert asked(unloaded("other"), "/dynamo/alpha/list-models").json()["completion_models"] == [
+        "tiny"
+    ]
+
+
+def test_a_server_whose_models_wait_for_requests_is_healthy() -> None:
+    assert asked(unloaded("other"), "/health").json() == {"status": "ok", "model_loaded": True}
+    idle = asked(unloaded("tiny", "other"), "/health")
+    assert (idle.status_code, idle.json()) == (200, {"status": "ok", "model_loaded": False})
+
+
+def test_a_sleeping_model_is_seen_and_not_woken() -> None:
+    cluster = tiny()
+    cluster.states = {"tiny": ModelState.SLEEPING}
+    assert asked(cluster, "/props").json()["is_sleeping"] is True
+    assert asked(cluster, "/health").json()["model_loaded"] is True
+    assert asked(cluster, "/models").json()["data"][0]["status"]["value"] == "sleeping"
+    assert cluster.requests == []

@@ -125,6 +125,7 @@ def test_a_slow_reader_holds_the_engine_back() -> None:
         socket = Socket(CHAT, {**HELLO, "stream": True})
         socket.sent = asyncio.Queue(maxsize=1)
         serving = asyncio.create_task(socket(served(engine)))
+        await engine.starts.get()
         for _ in range(200):
             await asyncio.sleep(0)
         socket.leave()

@@ -36,6 +36,9 @@ def test_models_are_listed_and_retrieved() -> None:
         "object": "model",
         "created": 1_700_000_000,
         "owned_by": "manta",
+        "aliases": [],
+        "tags": [],
+        "status": {"value": "loaded", "state": "ready"},
     }
 
 

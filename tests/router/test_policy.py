@@ -1,98 +1,97 @@
-"""The choice of a replica, without Ray."""
+"""The choice of a replica: cost, ties, draws."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+import random
+from collections import Counter
+from dataclasses import replace
 
-from deployments.model.settings import ModelSettings
-from deployments.router.applications import reason
-from deployments.router.index import PrefixIndex
-from deployments.router.policy import Candidate, CostWeights, choose
-from deployments.router.registry import ModelEntry
-from deployments.wire import ModelState, ReplicaLoad
-from kv.hashing import page_hashes
+import pytest
 
-WEIGHTS = CostWeights(active=8.0)
+from deployments.router.policy import Candidate, choose, cost
+from deployments.router.settings import RoutingSettings
+
+SETTINGS = RoutingSettings()
 
 
-def load(replica_id: str, running: int = 0) -> ReplicaLoad:
-    return ReplicaLoad(replica_id=replica_id, running=running, waiting=0)
-
-
-def entry(*loads: ReplicaLoad) -> ModelEntry:
-    made = ModelEntry(ModelSettings(name="m", path="/m"))
-    made.ready()
-    made.observe(loads)
-    return made
+def chosen(
+    *candidates: Candidate, pages: int = 0, settings: RoutingSettings = SETTINGS, seed: int = 0
+) -> str:
+    found = choose(candidates, pages, settings, random.Random(seed))
+    assert found is not None
+    return found.replica_id
 
 
 def test_the_replica_that_holds_the_prefix_is_chosen() -> None:
-    candidates = [Candidate("a", 0, 0), Candidate("b", 60, 2)]
-    assert choose(candidates, 62, WEIGHTS) == "b"
+    assert chosen(Candidate("a"), Candidate("b", overlap=60, running=2), pages=62) == "b"
 
 
 def test_a_busy_owner_of_a_short_prefix_is_not_worth_the_wait() -> None:
-    candidates = [Candidate("a", 0, 0), Candidate("b", 4, 20)]
-    assert choose(candidates, 8, WEIGHTS) == "a"
+    assert chosen(Candidate("a"), Candidate("b", overlap=4, pending=20), pages=8) == "a"
+    assert chosen(Candidate("a"), Candidate("b", overlap=4, running=20), pages=8) == "a"
+    assert chosen(Candidate("a"), Candidate("b", overlap=4, waiting=5), pages=8) == "a"
 
 
 def test_without_replicas_there_is_no_choice() -> None:
-    assert choose([], 3, WEIGHTS) is None
+    assert choose([], 3, SETTINGS, random.Random(0)) is None
 
 
-def test_a_burst_spreads_over_idle_replicas() -> None:
-    model = entry(load("a"), load("b"), load("c"), load("d"))
-    chosen = [model.choose(page_hashes([n] * 64, 16), WEIGHTS) for n in range(8)]
-    assert sorted(c for c in chosen if c) == sorted("abcd" * 2)
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (Candidate("a", overlap=2), Candidate("a", overlap=1)),
+        (Candidate("a", pending=1), Candidate("a", pending=2)),
+        (Candidate("a", running=1), Candidate("a", running=2)),
+        (Candidate("a", waiting=1), Candidate("a", waiting=2)),
+        (Candidate("a"), Candidate("a", asleep=True)),
+        (Candidate("a", was_last=True), Candidate("a")),
+        (Candidate("a", excess=0.1), Candidate("a", excess=0.2)),
+    ],
+)
+def test_everything_that_counts_has_a_price(better: Candidate, worse: Candidate) -> None:
+    assert cost(better, 8, SETTINGS) < cost(worse, 8, SETTINGS)
 
 
-def test_requests_with_one_prefix_meet_on_one_replica() -> None:
-    model = entry(load("a"), load("b"))
-    prefix = list(range(1600))
-    first = model.choose(page_hashes(prefix, 16), WEIGHTS)
-    assert all(model.choose(page_hashes([*prefix, n] * 2, 16), WEIGHTS) == first for n in range(4))
+def test_a_sleeper_is_woken_for_a_prefix_that_is_worth_more() -> None:
+    pages = int(SETTINGS.wake)
+    sleeper = Candidate("b", overlap=pages + 1, asleep=True)
+    assert chosen(Candidate("a"), sleeper, pages=pages + 1) == "b"
+    assert chosen(Candidate("a", overlap=2), sleeper, pages=pages + 1) == "a"
 
 
-def test_a_model_without_replicas_is_not_ready() -> None:
-    model = entry(load("a"))
-    states = [model.status.state]
-    model.observe([])
-    states.append(model.status.state)
-    assert states == [ModelState.READY, ModelState.LOADING]
-    assert model.choose((), WEIGHTS) is None
+def test_a_session_stays_while_nothing_else_speaks_against_it() -> None:
+    last = Candidate("b", running=1, was_last=True)
+    assert chosen(Candidate("a"), last) == "b"
+    assert chosen(Candidate("a"), last._replace(running=40)) == "a"
 
 
-def test_a_replica_that_is_gone_is_forgotten() -> None:
-    model = entry(load("a", 5), load("b"))
-    hashes = page_hashes(list(range(160)), 16)
-    assert model.choose(hashes, WEIGHTS) == "b"
-    model.observe([load("a", 5)])
-    assert model.choose(hashes, WEIGHTS) == "a"
+def test_of_those_that_cost_the_same_the_least_busy_is_chosen() -> None:
+    settings = replace(SETTINGS, decode=1.0)
+    busy, free = Candidate("a", overlap=2, running=2), Candidate("b")
+    assert {chosen(busy, free, pages=4, settings=settings, seed=n) for n in range(20)} == {"b"}
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12)), max_size=60))
-def test_the_index_stays_bounded_and_knows_what_it_was_told_last(
-    inserts: list[tuple[int, int]],
-) -> None:
-    index = PrefixIndex(max_pages=16)
-    for owner, pages in inserts:
-        hashes = page_hashes([owner] * pages * 4, 4)
-        index.insert(f"r{owner}", hashes)
-        assert len(index) <= 16
-        assert index.overlap(hashes) == {f"r{owner}": pages}
+def test_of_equals_no_name_is_preferred() -> None:
+    equals = [Candidate(name) for name in "abcd"]
+    counts = Counter(chosen(*equals, seed=n) for n in range(400))
+    assert min(counts[name] for name in "abcd") > 50
 
 
-def test_eviction_takes_the_end_of_a_prefix_first() -> None:
-    index = PrefixIndex(max_pages=4)
-    old, new = page_hashes([1] * 12, 4), page_hashes([2] * 8, 4)
-    index.insert("a", old)
-    index.insert("b", new)
-    assert index.overlap(old) == {"a": 2}
-    assert index.overlap(new) == {"b": 2}
+def test_a_temperature_draws_cheaper_ones_more_often() -> None:
+    settings = replace(SETTINGS, temperature=0.5)
+    candidates = [Candidate("a", overlap=100), Candidate("b", overlap=50), Candidate("c")]
+    rng = random.Random(1)
+    draws = [choose(candidates, 100, settings, rng) for _ in range(2000)]
+    counts = Counter(one.replica_id for one in draws if one)
+    assert counts["a"] > counts["b"] > counts["c"] > 0
 
 
-def test_the_reason_of_a_failed_load_is_what_its_exception_says() -> None:
-    message = (
-        "Traceback (most recent call last):\n  File x\nOSError: no such model\nCheck its name."
-    )
-    assert reason(message) == "no such model Check its name."
-    assert reason("") == "the model did not start"
+def test_hardly_any_temperature_is_as_none() -> None:
+    settings = replace(SETTINGS, temperature=1e-6)
+    candidates = [Candidate("a", overlap=1), Candidate("b")]
+    assert {chosen(*candidates, pages=1, settings=settings, seed=n) for n in range(50)} == {"a"}
+
+
+def test_a_temperature_treats_equals_alike() -> None:
+    settings = replace(SETTINGS, temperature=1.0)
+    equals = [Candidate("a"), Candidate("b")]
+    counts = Counter(chosen(*equals, settings=settings, seed=n) for n in range(400))
+    assert min(counts.values()) > 100

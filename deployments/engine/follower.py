@@ -1,0 +1,40 @@
+"""What the ranks behind rank 0 do: compute what it sends with their share, and drop the result."""
+
+from dataclasses import astuple, fields
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from deployments.engine.loader import attach
+from deployments.engine.parallel import Ranks
+from deployments.engine.step import Forward, StepInputs
+from kv.cache import CacheShape
+from kv.storage import Storage
+
+
+def lead(ranks: Ranks, shape: CacheShape) -> None:
+    """Rank 0's first word to those who `follow`: the cache that each has its share of."""
+    with ranks.in_step(np.array(astuple(shape), dtype=np.int64)):
+        pass
+
+
+@torch.inference_mode()
+def follow(model: PreTrainedModel, ranks: Ranks) -> None:
+    """Returns when rank 0 stops the group; raises what ends this rank, and with it the others."""
+    names = [field.name for field in fields(CacheShape)]
+    shape = CacheShape(**dict(zip(names, ranks.receive().tolist(), strict=True)))
+    attach(model, shape.max_tokens)
+    storage = Storage(
+        shape.n_layers,
+        shape.n_pages,
+        shape.page_size,
+        shape.n_kv_heads,
+        shape.head_dim,
+        dtype=model.dtype,
+        device=model.device,
+    )
+    forward = Forward(model, storage)
+    while len(packed := ranks.receive()):
+        forward.logits(StepInputs.unpack(packed))
+    ranks.stop()

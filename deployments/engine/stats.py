@@ -1,0 +1,42 @@
+"""What an engine says of itself in numbers: counters since its start, and gauges of now."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from deployments.engine.task import Task
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """pending_tokens: of prompts, not computed yet. context_tokens: known ones, prompt and output.
+    retried_rows: rows of failed steps that were computed again.
+    """
+
+    active_requests: int = 0
+    waiting_requests: int = 0
+    total_requests: int = 0
+    aborted_requests: int = 0
+    cache_usage: float = 0.0  # share of pages held by tasks, 0 to 1
+    tokens_generated: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    failed_steps: int = 0
+    retried_rows: int = 0
+    pages_used: int = 0
+    pages_total: int = 0
+    pending_tokens: int = 0
+    context_tokens: int = 0
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def count_tokens(tasks: Iterable[Task]) -> tuple[int, int]:
+    """`pending_tokens` and `context_tokens` of running and waiting tasks, each counted once."""
+    pending = context = 0
+    for task in {*tasks}:
+        pending += max(0, task.n_prompt - task.n_computed)
+        context += task.n_tokens
+    return pending, context

@@ -1,0 +1,117 @@
+"""Ray Serve's deployments as an ingress calls them: found on first use, never waited for long."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any, TypeVar
+
+import grpc  # type: ignore[import-untyped]
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from deployments.model.settings import MODEL_DEPLOYMENT, application_name
+from deployments.wire import ErrorKind, Refused, RequestError
+
+log = logging.getLogger("ray.serve")
+
+CONTROL_TIMEOUT_S = 5.0
+ValueT = TypeVar("ValueT")
+
+UNREACHABLE = (RayError, RayServeException, grpc.aio.AioRpcError, TimeoutError)
+
+
+class CalledOffError(RayServeException):  # type: ignore[misc]  # Ray ships no types
+    """Somebody else ended a call."""
+
+
+class Handles:
+    """Belongs to one event loop. A handle outlives its application, and serves the next of its
+    name.
+    """
+
+    def __init__(
+        self, find: Callable[[str, str], DeploymentHandle] = serve.get_deployment_handle
+    ) -> None:
+        self._find = find
+        self._found: dict[tuple[str, str], DeploymentHandle] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def get(self, application: str, deployment: str) -> DeploymentHandle:
+        """Raises RayServeException when there is no such deployment."""
+        key = application, deployment
+        if key not in self._found:
+            # Applications start in no particular order, and this blocks on Serve's controller.
+            self._found[key] = await asyncio.to_thread(self._find_now, application, deployment)
+        return self._found[key]
+
+    async def model(self, name: str) -> DeploymentHandle:
+        return await self.get(application_name(name), MODEL_DEPLOYMENT)
+
+    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
+        """The answers of all of a deployment's replicas that gave one in time."""
+        try:
+            async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                handle = await self.get(application, deployment)
+                answers = await _answers(handle, method)
+        except UNREACHABLE as error:
+            log.warning("no %s from %s: %r", method, application, error)
+            return []
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    def abort(self, model: str, request_id: str) -> None:
+        """Ends a request wherever it runs, in the background: a pin is only a hint."""
+        task = in_own_context(self._abort(model, request_id))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _abort(self, model: str, request_id: str) -> None:
+        try:
+            async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                await _answers(await self.model(model), "abort", request_id)
+        except UNREACHABLE as error:
+            log.warning("request %s could not be aborted: %r", request_id, error)
+
+    def _find_now(self, application: str, deployment: str) -> DeploymentHandle:
+        try:
+            return self._find(deployment, application)
+        except KeyError as error:
+            message = f"the application {application} has no deployment {deployment} now"
+            raise RayServeException(message) from error
+
+
+async def _answers(handle: DeploymentHandle, method: str, *args: object) -> list[object]:
+    with cancelled_elsewhere():
+        responses = handle.broadcast(method, *args)
+        answers: list[object] = await responses.results_async(
+            timeout_s=CONTROL_TIMEOUT_S, return_exceptions=True
+        )
+    return answers
+
+
+def unavailable(message: str) -> Refused:
+    return Refused(RequestError(ErrorKind.UNAVAILABLE, message))
+
+
+@contextmanager
+def cancelled_elsewhere() -> Iterator[None]:
+    """Tells a CancelledError that is meant for the running task from Ray's, which whoever waits for
+    a call gets when a stopping replica cancels it. Raises CalledOffError for the latter.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise CalledOffError("a stopping replica cancelled the call") from None
+
+
+def in_own_context(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[ValueT]":
+    """A task that outlives the request which began it: Serve cancels every call made in the
+    context of a request that has ended.
+    """
+    return asyncio.get_running_loop().create_task(work, context=Context())

@@ -1,0 +1,37 @@
+"""The requests in flight in a process: bounded, and no client takes all that is left."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from deployments.wire import ErrorKind, Refused, RequestError
+
+SHARE = 8  # times the free places are what one client may hold
+
+
+class Places:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: Counter[str] = Counter()
+        self.taken = 0
+
+    def take(self, client: str) -> Callable[[], None]:
+        """What gives the place back, to be called once. Raises Refused."""
+        free = self._limit - self.taken
+        if free <= 0:
+            raise _overloaded(f"This server is answering {self._limit} requests already")
+        if self._held[client] >= SHARE * free:
+            message = f"This client has {self._held[client]} requests in flight, and others wait"
+            raise _overloaded(message)
+        self.taken += 1
+        self._held[client] += 1
+        return lambda: self._give_back(client)
+
+    def _give_back(self, client: str) -> None:
+        self.taken -= 1
+        self._held[client] -= 1
+        if not self._held[client]:
+            del self._held[client]
+
+
+def _overloaded(message: str) -> Refused:
+    return Refused(RequestError(ErrorKind.OVERLOADED, f"{message}; try again soon"))

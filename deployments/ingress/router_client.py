@@ -1,0 +1,121 @@
+"""The router as an ingress asks it: every question has its deadline, and silence costs little."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from deployments.ingress.handles import (
+    CONTROL_TIMEOUT_S,
+    UNREACHABLE,
+    Handles,
+    cancelled_elsewhere,
+    unavailable,
+)
+from deployments.wire import Choice, ModelStatus, Refused, RequestError
+
+log = logging.getLogger("ray.serve")
+
+CHOICE_TIMEOUT_S = 0.5
+COMMAND_TIMEOUT_S = 30.0  # reading a folder of models again may take a while
+SILENCE_S = 1.0  # until a router that did not answer is asked for advice again
+ANY_REPLICA = Choice(None, True)
+
+
+class RouterSilentError(Exception):
+    """The router gave no answer in time."""
+
+
+class RouterClient:
+    """Belongs to one event loop."""
+
+    def __init__(self, handles: Handles, clock: Callable[[], float] = time.monotonic) -> None:
+        self._handles = handles
+        self._clock = clock
+        self._silent = False
+        self._ask_again = 0.0
+        self.heard: list[ModelStatus] = []  # as last told
+        self._heard_at = float("-inf")
+
+    async def choose(
+        self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str
+    ) -> Choice:
+        """Any replica will do when there is no advice: a request never waits for long."""
+        if not self.may_ask():
+            return ANY_REPLICA
+        try:
+            advice: Choice = await self._ask(
+                CHOICE_TIMEOUT_S, "choose", model, hashes, request_id, session
+            )
+        except RouterSilentError:
+            return ANY_REPLICA
+        except Exception:  # whatever ails the router, the request can do without it
+            log.exception("the router failed to choose")
+            return ANY_REPLICA
+        return advice
+
+    async def want(
+        self, model: str | None, who: str, wait_s: float, grace_s: float = CONTROL_TIMEOUT_S
+    ) -> ModelStatus | RequestError:
+        """Raises RouterSilentError."""
+        answer: ModelStatus | RequestError = await self._ask(
+            wait_s + grace_s, "want", model, who, wait_s
+        )
+        return answer
+
+    async def statuses(self, timeout_s: float = CONTROL_TIMEOUT_S) -> list[ModelStatus]:
+        """All models, the default one first. Raises Refused."""
+        self.heard = await self._told(timeout_s, "models")
+        self._heard_at = self._clock()
+        return self.heard
+
+    async def status(self, model: str, max_age_s: float) -> ModelStatus | None:
+        """As last told, if that is not older. Raises Refused."""
+        recent = self._clock() - self._heard_at < max_age_s
+        statuses = self.heard if recent else await self.statuses()
+        return next((status for status in statuses if status.name == model), None)
+
+    async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+        """Raises Refused."""
+        changed: tuple[int, list[ModelStatus]] = await self._told(
+            wait_s + CONTROL_TIMEOUT_S, "changes", version, wait_s
+        )
+        return changed
+
+    async def command(self, verb: str, *args: str) -> None:
+        """Raises Refused, also for what the router would not do."""
+        refusal: RequestError | None = await self._told(COMMAND_TIMEOUT_S, verb, *args)
+        if refusal is not None:
+            raise Refused(refusal)
+
+    def may_ask(self) -> bool:
+        """Whether advice is to be had: of those that come while it is silent one asks a second."""
+        if not self._silent:
+            return True
+        if self._clock() < self._ask_again:
+            return False
+        self._ask_again = self._clock() + SILENCE_S
+        return True
+
+    async def _told(self, timeout_s: float, method: str, *args: object) -> Any:
+        try:
+            return await self._ask(timeout_s, method, *args)
+        except RouterSilentError as error:
+            raise unavailable("The router does not answer; try again soon") from error
+
+    async def _ask(self, timeout_s: float, method: str, *args: object) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._call(method, *args)
+        except UNREACHABLE as error:
+            log.warning("the router does not answer to %s: %r", method, error)
+            self._silent, self._ask_again = True, self._clock() + SILENCE_S
+            raise RouterSilentError from error
+        self._silent = False
+        return answer
+
+    async def _call(self, method: str, *args: object) -> Any:
+        router = await self._handles.get("router", "Router")
+        with cancelled_elsewhere():
+            return await getattr(router, method).remote(*args)

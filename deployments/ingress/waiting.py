@@ -1,0 +1,120 @@
+"""Requests that wait for a model to come up: they want it together, and for as long as any waits.
+
+The wish is a lease that the router lets lapse; what has begun to load goes on without it.
+"""
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from deployments.ingress.cluster import UP
+from deployments.ingress.handles import in_own_context, unavailable
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.router_client import RouterClient, RouterSilentError
+from deployments.wire import ModelState, ModelStatus, Refused, RequestError
+
+WANT_S = 2.0  # how long the router keeps one question
+PAUSE_S = 0.2  # between two questions that were answered at once
+PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a second or two
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """What all that wait for one model share."""
+
+    wanting: asyncio.Task[ModelStatus] | None = None
+    waiters: int = 0
+    status: ModelStatus | None = None  # as last told
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """Belongs to one event loop."""
+
+    router: RouterClient
+    metrics: Metrics
+    pause_s: float = PAUSE_S
+    patience_s: float = PATIENCE_S
+    _who: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _waits: dict[str | None, _Wait] = field(default_factory=dict)
+
+    def who(self, model: str | None) -> str:
+        """By this name this process wants the model: one lease, however many requests wait."""
+        return f"{self._who}:{model or ''}"
+
+    async def until_up(self, model: str | None, timeout_s: float) -> ModelStatus:
+        """READY or SLEEPING. None is the default model. Raises Refused."""
+        wait = self._join(model)
+        began = time.monotonic()
+        try:
+            assert wait.wanting is not None
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(wait.wanting)
+        except TimeoutError as error:
+            raise unavailable(_still(model, wait.status)) from error
+        finally:
+            self._leave(model, wait)
+            self._count(wait, time.monotonic() - began)
+
+    def _join(self, model: str | None) -> _Wait:
+        wait = self._waits.get(model)
+        if wait is None:
+            wait = self._waits[model] = _Wait()
+            wait.wanting = in_own_context(self._want(model, wait))
+        wait.waiters += 1
+        return wait
+
+    def _leave(self, model: str | None, wait: _Wait) -> None:
+        assert wait.wanting is not None
+        wait.waiters -= 1
+        if wait.waiters and not wait.wanting.done():
+            return
+        wait.wanting.cancel()
+        if self._waits.get(model) is wait:
+            del self._waits[model]
+
+    async def _want(self, model: str | None, wait: _Wait) -> ModelStatus:
+        heard = time.monotonic()
+        while True:
+            try:
+                answer = await self.router.want(model, self.who(model), WANT_S)
+            except RouterSilentError as error:
+                if time.monotonic() - heard > self.patience_s:
+                    message = "The router does not answer; try again soon"
+                    raise unavailable(message) from error
+            else:
+                heard = time.monotonic()
+                if (status := _up(answer)) is not None:
+                    return status
+                assert isinstance(answer, ModelStatus)
+                wait.status = answer
+            await asyncio.sleep(self.pause_s)
+
+    def _count(self, wait: _Wait, seconds: float) -> None:
+        """Those who found it up have not waited."""
+        if wait.status is not None:
+            self.metrics.waited(wait.status.name, seconds)
+
+
+def _up(answer: ModelStatus | RequestError) -> ModelStatus | None:
+    """Raises Refused when there is nothing to wait for."""
+    if isinstance(answer, RequestError):
+        raise Refused(answer)
+    if answer.state is ModelState.FAILED:
+        reason = f": {answer.message}" if answer.message else ""
+        raise unavailable(f"The model {answer.name!r} could not be loaded{reason}")
+    return answer if answer.state in UP else None
+
+
+def _still(model: str | None, status: ModelStatus | None) -> str:
+    """What it is that takes so long."""
+    if status is None:
+        of = f" about the model {model!r}" if model else ""
+        return f"The router has not answered{of}; try again soon"
+    doing = "still loading" if status.state is ModelState.LOADING else f"still {status.state}"
+    told = [status.message] if status.message else []
+    if status.progress is not None:
+        told.append(f"{status.progress.stage} {status.progress.value:.0%}")
+    details = f" ({', '.join(told)})" if told else ""
+    return f"The model {status.name!r} is {doing}{details}; try again soon"

@@ -1,0 +1,42 @@
+"""One log a replica: Serve's own, in its format, with the id of the request that a line is about.
+
+Serve's `logging_config` sets the format for all, models too, which are deployed while it runs.
+"""
+
+import logging
+
+from ray.serve.context import _get_internal_replica_context
+
+from deployments.wire import TokenEvent
+
+SERVE = logging.getLogger("ray.serve")
+OURS = logging.getLogger("deployments")
+
+
+def join_serve(*, access_log: bool = True) -> None:
+    """Our loggers write where Serve's does, which knows replica, route and request id.
+
+    Without an access log when most calls are questions about a state.
+    """
+    OURS.parent = SERVE
+    if not access_log:
+        SERVE.addFilter(_is_no_access)
+
+
+def _is_no_access(record: logging.LogRecord) -> bool:
+    return not getattr(record, "serve_access_log", False)
+
+
+def inherited() -> dict[str, object] | None:
+    """What Serve was told of the logs of this replica, for a deployment that it makes."""
+    replica = _get_internal_replica_context()
+    config = None if replica is None else replica._deployment_config.logging_config
+    return None if config is None else dict(config)
+
+
+def ended(request_id: str, event: TokenEvent) -> None:
+    """Names a sequence's last event; the line carries the id of the HTTP request by itself."""
+    if event.error is not None:
+        SERVE.warning("sequence %s failed: %s", request_id, event.error.message)
+    else:
+        SERVE.info("sequence %s ended: %s", request_id, event.finish_reason)

@@ -1,0 +1,73 @@
+"""What Serve is told of a model: how many replicas, where, and what of them can change in place."""
+
+import ray
+from ray import serve
+from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+from ray.serve.deployment import Application
+from ray.serve.handle import DeploymentHandle
+
+from deployments.logs import inherited
+from deployments.model.autoscaling import autoscaling_config
+from deployments.model.deployment import Model
+from deployments.model.settings import ModelSettings
+from deployments.stopping import SOON
+
+
+def model_application(settings: ModelSettings) -> Application:
+    """What to deploy for a model; while the settings' version stays, its replicas live on."""
+    model = replicas_of(settings).bind(settings)
+    # HAProxy balances the first deployment of an application itself, and Serve then refuses it a
+    # router of its own: another one has to stand before the model.
+    if not RAY_SERVE_ENABLE_HA_PROXY:
+        return model
+    door = Door.options(  # type: ignore[attr-defined]
+        _internal=True, version=settings.version, logging_config=inherited()
+    )
+    return door.bind(model)
+
+
+def replicas_of(settings: ModelSettings) -> serve.Deployment:
+    resources = rank_resources(settings)
+    replicas = Model.options(  # type: ignore[attr-defined]
+        _internal=True,
+        version=settings.version,
+        logging_config=inherited(),
+        ray_actor_options=resources,
+        graceful_shutdown_timeout_s=settings.stop_timeout_s,
+    )
+    if settings.tensor_parallel > 1:
+        named = {"CPU": resources["num_cpus"], "GPU": resources["num_gpus"]}
+        bundle = {name: amount for name, amount in named.items() if amount}
+        replicas = replicas.options(
+            placement_group_bundles=[bundle] * settings.tensor_parallel,
+            placement_group_strategy="STRICT_PACK",
+        )
+    if settings.autoscaling is None:
+        return replicas.options(num_replicas=settings.num_replicas)
+    return replicas.options(autoscaling_config=autoscaling_config(settings.autoscaling))
+
+
+@serve.deployment(name="Door", ray_actor_options={"num_cpus": 0, "runtime_env": SOON})
+class Door:
+    """Does nothing; calls go to the model by its name."""
+
+    def __init__(self, model: DeploymentHandle) -> None:
+        pass
+
+
+def rank_resources(settings: ModelSettings) -> dict[str, float]:
+    """Of a replica's actor; of each of its ranks when it has several."""
+    gpus = settings.num_gpus or 0
+    cpus = settings.num_cpus
+    if cpus is None:
+        scaling = settings.autoscaling
+        most = scaling.max_replicas if scaling else settings.num_replicas
+        cpus = settings.tensor_parallel if gpus else default_cpus(most)
+    return {"num_cpus": cpus / settings.tensor_parallel, "num_gpus": gpus}
+
+
+def default_cpus(num_replicas: int) -> int:
+    """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest."""
+    cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    replicas_a_node = -(-num_replicas // len(cores))
+    return max(1, int(max(cores)) // 2 // replicas_a_node)

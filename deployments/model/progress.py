@@ -1,0 +1,51 @@
+"""How far a load has come: said from its thread, told to the log and to the router, if any."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from deployments.wire import LoadProgress
+
+log = logging.getLogger("ray.serve")
+
+Say = Callable[[str, float], None]  # stage, and from 0 to 1 how much of it is done
+
+STEP = 0.01
+LOGGED_STEP = 0.25
+TELL_S = 0.25
+
+
+class Progress:
+    """`say` may be called from any thread; `run` tells the latest until it is cancelled."""
+
+    def __init__(self, tell: Callable[[LoadProgress], Awaitable[None]]) -> None:
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._latest = LoadProgress(stage="", value=0.0)
+        self._logged = self._latest
+
+    def say(self, stage: str, value: float) -> None:
+        progress = LoadProgress(stage=stage, value=value)
+        if has_moved(self._latest, progress, STEP):
+            self._latest = progress
+            self._loop.call_soon_threadsafe(self._news.set)
+        if has_moved(self._logged, progress, LOGGED_STEP):
+            self._logged = progress
+            log.info("loading: %s %.0f%%", stage, 100 * value)
+
+    async def run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._tell(self._latest)
+            except Exception as error:
+                log.debug("the router heard nothing of the load: %r", error)
+            await asyncio.sleep(TELL_S)
+
+
+def has_moved(before: LoadProgress, now: LoadProgress, step: float) -> bool:
+    if now.stage != before.stage:
+        return True
+    return now.value - before.value >= step or now.value == 1.0 > before.value

@@ -1,0 +1,55 @@
+"""A replica's way to the router, which may be missing: every call has an end, and none piles up."""
+
+import asyncio
+import time
+
+from ray import serve
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
+
+from deployments.wire import LoadProgress, ReplicaReport
+
+CALL_TIMEOUT_S = 2.0
+LOOK_AGAIN_S = 5.0  # after there was no router
+
+
+class RouterLink:
+    """Belongs to one event loop. Its methods raise whatever Ray does, and TimeoutError."""
+
+    def __init__(self) -> None:
+        self._handle: DeploymentHandle | None = None
+        self._look_at = 0.0
+
+    async def report(self, report: ReplicaReport) -> bool:
+        """Whether the router wants a snapshot next."""
+        router = await self._router()
+        return bool(await _ended(router.report.remote(report)))
+
+    async def progress(self, application: str, progress: LoadProgress) -> None:
+        router = await self._router()
+        await _ended(router.progress.remote(application, progress))
+
+    async def _router(self) -> DeploymentHandle:
+        if self._handle is None:
+            if time.monotonic() < self._look_at:
+                raise RayServeException("there is no router")
+            self._look_at = time.monotonic() + LOOK_AGAIN_S
+            self._handle = await asyncio.to_thread(_find)
+        return self._handle
+
+
+async def _ended(response: DeploymentResponse) -> object:
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            return await response
+    except TimeoutError:
+        response.cancel()  # else calls to a router that is down wait for the next one, all of them
+        raise
+
+
+def _find() -> DeploymentHandle:
+    """Blocks on Serve's controller. Raises RayServeException where there is no router."""
+    try:
+        return serve.get_deployment_handle("Router", "router")
+    except KeyError as error:
+        raise RayServeException("there is no router") from error

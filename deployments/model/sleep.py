@@ -1,0 +1,166 @@
+"""Keeps an engine while it is asked for: without requests it goes, and the next one brings it back.
+
+Whoever comes while it goes or returns waits and is served. Belongs to one event loop, which nothing
+here blocks.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from contextvars import Context
+from dataclasses import replace
+from typing import Protocol
+
+from deployments.engine.core import EngineCore
+from deployments.engine.stats import EngineStats
+from deployments.model.metrics import COUNTERS
+from deployments.wire import ErrorKind, Refused, RequestError
+
+log = logging.getLogger("ray.serve")
+
+
+class Source(Protocol):
+    """Makes engines and unmakes them; both block."""
+
+    def start(self) -> EngineCore: ...
+
+    def release(self) -> None:
+        """Gives back the memory of an engine that was shut down and that nobody refers to."""
+        ...
+
+
+class Sleeper:
+    """`core` is the source's first engine; `idle_s` without requests let it go, None never.
+
+    `changed` hears of every later engine, and None when there is none any more.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        core: EngineCore,
+        idle_s: float | None,
+        changed: Callable[[EngineCore | None], None],
+    ) -> None:
+        self._source = source
+        self._core: EngineCore | None = core
+        self._idle_limit_s = idle_s
+        self._changed = changed
+        self._awake = asyncio.Event()
+        self._awake.set()
+        self._moving = asyncio.Lock()  # held while an engine comes or goes
+        self._waking: asyncio.Task[None] | None = None
+        self._failure = ""
+        self._users = 0
+        self._idle_since = time.monotonic()
+        self._past = EngineStats()  # what earlier engines have counted
+
+    @property
+    def users(self) -> int:
+        """Those who have the engine, or wait for it."""
+        return self._users
+
+    @property
+    def idle_s(self) -> float:
+        return 0.0 if self._users else time.monotonic() - self._idle_since
+
+    @property
+    def sleeping(self) -> bool:
+        """Also while it falls asleep or wakes."""
+        return self._core is None
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncGenerator[EngineCore, None]:
+        """The engine, which stays for as long as it is used. Raises Refused when it can't wake."""
+        self._users += 1
+        try:
+            yield self._core or await self._woken()
+        finally:
+            self._users -= 1
+            self._idle_since = time.monotonic()
+
+    def abort(self, request_id: str) -> None:
+        if self._core is not None:
+            self._core.abort(request_id)
+
+    def stats(self) -> EngineStats:
+        """Counters of all engines there have been, gauges of the one there is."""
+        return self._past if self._core is None else _sum(self._core.stats(), self._past)
+
+    def check_health(self) -> None:
+        """Raises RuntimeError when the engine can't go on or did not wake."""
+        if self._failure:
+            raise RuntimeError(self._failure)
+        if self._core is not None:
+            self._core.check_health()
+
+    async def run(self) -> None:
+        """Lets the engine go whenever nobody has asked for it for long enough."""
+        if self._idle_limit_s is None:
+            return
+        while True:
+            await self._awake.wait()
+            await asyncio.sleep(self._idle_limit_s - self.idle_s)
+            if self.idle_s >= self._idle_limit_s:
+                await self.sleep()
+
+    async def sleep(self) -> bool:
+        """Whether it fell asleep: not while somebody uses the engine."""
+        if self._core is None or self._users:
+            return False
+        async with self._moving:
+            core, self._core = self._core, None
+            self._awake.clear()
+            self._changed(None)
+            before = self._past
+            self._past = _ended(core.stats(), before)
+            await asyncio.to_thread(core.shutdown)
+            self._past = _ended(core.stats(), before)
+            del core
+            await asyncio.to_thread(self._source.release)
+        log.info("asleep: weights and pages are gone until the next request")
+        return True
+
+    def close(self) -> None:
+        """Blocks until the engine has ended; idempotent."""
+        if self._core is not None:
+            self._core.shutdown()
+
+    async def _woken(self) -> EngineCore:
+        if self._core is None and not self._failure:
+            if self._waking is None:
+                # In a context of its own: whoever is the first to wait may leave.
+                loop = asyncio.get_running_loop()
+                self._waking = loop.create_task(self._wake(), context=Context())
+            await asyncio.shield(self._waking)
+        if self._core is None:
+            raise Refused(RequestError(ErrorKind.UNAVAILABLE, self._failure))
+        return self._core
+
+    async def _wake(self) -> None:
+        started = time.monotonic()
+        async with self._moving:
+            try:
+                self._core = await asyncio.to_thread(self._source.start)
+            except Exception as error:
+                # As text: a traceback would hold what has been loaded so far.
+                self._failure = f"the model could not be woken: {error}"
+                log.exception("the model could not be woken")
+                return
+            finally:
+                self._waking = None
+            self._changed(self._core)
+            self._awake.set()
+        log.info("awake after %.1f s", time.monotonic() - started)
+
+
+def _sum(stats: EngineStats, past: EngineStats) -> EngineStats:
+    """The gauges of `stats`, and counters of both."""
+    return replace(stats, **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS})
+
+
+def _ended(stats: EngineStats, past: EngineStats) -> EngineStats:
+    """The counters alone, of both."""
+    return _sum(EngineStats(), _sum(stats, past))

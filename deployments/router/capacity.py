@@ -1,0 +1,230 @@
+"""Who may load and who has to go: a pure state machine of models that wait and models that hold.
+
+Models that wait start in the order they came. Only models that are idle, not pinned and wanted by
+nobody are ever evicted, the least recently used first, and none in vain.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SLACK = 1e-6  # what a sum of fractions of cores may be off
+GIB = 1 << 30
+
+
+class Resources(NamedTuple):
+    """What a model needs, or what there is of it: infinite for no limit."""
+
+    models: float = 1
+    cpus: float = 0
+    gpus: float = 0
+    cpu_bytes: float = 0
+    gpu_bytes: float = 0
+
+    def plus(self, other: "Resources") -> "Resources":
+        return Resources(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def minus(self, other: "Resources") -> "Resources":
+        return Resources(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def within(self, limits: "Resources") -> bool:
+        return not self.excess(limits)
+
+    def excess(self, limits: "Resources") -> set[str]:
+        """Names of what there is too little of."""
+        pairs = zip(self._fields, self, limits, strict=True)
+        return {name for name, need, limit in pairs if need > limit + SLACK}
+
+    def eases(self, lacking: Collection[str]) -> bool:
+        """Whether its end would leave more of these."""
+        return any(getattr(self, name) > 0 for name in lacking)
+
+
+NOTHING = Resources(models=0)
+UNLIMITED = Resources(math.inf, math.inf, math.inf, math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A model that is deployed.
+
+    leaving: it is being unloaded, and holds what it has until it is gone.
+    idle: loaded, and without a request.
+    """
+
+    name: str
+    needs: Resources
+    last_used: float = 0.0
+    leaving: bool = False
+    idle: bool = False
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now. `waits` and `refused` say why, for each model that neither starts."""
+
+    load: list[str] = field(default_factory=list)
+    evict: list[str] = field(default_factory=list)
+    waits: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class Capacity:
+    """`now` is any clock that never goes back, the same for all calls."""
+
+    def __init__(self, limits: Resources = UNLIMITED) -> None:
+        self.limits = limits
+        self._queue: dict[str, Resources] = {}
+        self._leases: dict[str, dict[str, float]] = {}
+
+    @property
+    def waiting(self) -> list[str]:
+        return list(self._queue)
+
+    def enqueue(self, name: str, needs: Resources, who: str, until: float) -> None:
+        """A model that waits keeps its place, and what it needs may have changed."""
+        self._queue[name] = needs
+        self.lease(name, who, until)
+
+    def lease(self, name: str, who: str, until: float) -> None:
+        """Somebody wants this model until then: it is not evicted, and keeps its place."""
+        self._leases.setdefault(name, {})[who] = until
+
+    def release(self, name: str, who: str) -> None:
+        leases = self._leases.get(name, {})
+        leases.pop(who, None)
+        if not leases:
+            self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Nobody wants this model."""
+        self._queue.pop(name, None)
+        self._leases.pop(name, None)
+
+    def amend(self, name: str, needs: Resources) -> None:
+        if name in self._queue:
+            self._queue[name] = needs
+
+    def plan(self, holders: Collection[Holder], now: float) -> Plan:
+        """Models that start leave the queue, as do those for which there will never be room."""
+        self._expire(now)
+        made = Plan()
+        kept = {h.name: h for h in holders if not h.leaving}
+        for name in kept:  # it stays after all
+            self._queue.pop(name, None)
+        self._refuse(holders, made)
+        held = total(h.needs for h in holders)
+        claimed = NOTHING
+        for name, needs in self._queue.items():
+            claimed = claimed.plus(needs)
+            victims = self._victims(claimed, kept.values())
+            if victims is None:
+                made.waits[name] = "waits for a loaded model to become idle"
+                break
+            made.evict.extend(victims)
+            for victim in victims:
+                del kept[victim]
+            if made.waits or not self._starts(name, needs.plus(held), holders):
+                made.waits[name] = "waits for room"
+            else:
+                made.load.append(name)
+                held = held.plus(needs)
+        self._explain(made)
+        return made
+
+    def admits(self, name: str, needs: Resources, holders: Collection[Holder], now: float) -> bool:
+        """Whether this model can be loaded after those that wait, with all that is idle gone."""
+        self._expire(now)
+        ahead = total(n for other, n in self._queue.items() if other != name)
+        kept = [h for h in holders if not h.leaving and h.name != name]
+        return self._victims(ahead.plus(needs), kept) is not None
+
+    def has_room(self, needs: Resources, holders: Iterable[Holder]) -> bool:
+        """Beside those that wait, and without an eviction."""
+        held = total(h.needs for h in holders if not h.leaving)
+        return total(self._queue.values()).plus(held).plus(needs).within(self.limits)
+
+    def _starts(self, name: str, total_needs: Resources, holders: Iterable[Holder]) -> bool:
+        gone = all(holder.name != name for holder in holders)
+        return gone and total_needs.within(self.limits)
+
+    def _refuse(self, holders: Collection[Holder], made: Plan) -> None:
+        for name, needs in list(self._queue.items()):
+            if lack := self.lack(needs, holders):
+                made.refused[name] = lack
+                self.forget(name)
+
+    def lack(self, needs: Resources, holders: Iterable[Holder]) -> str:
+        """What there is too little of, with only pinned models beside it; "" for nothing."""
+        pinned = total(h.needs for h in holders if h.pinned and not h.leaving)
+        lacking = needs.plus(pinned).excess(self.limits)
+        return "; ".join(
+            said(name, needs, self.limits.minus(pinned))
+            for name in needs._fields
+            if name in lacking
+        )
+
+    def _victims(self, claimed: Resources, kept: Iterable[Holder]) -> list[str] | None:
+        """Whom to evict so that there is room for what is claimed; None when it can't be had."""
+        kept = list(kept)
+        use = total(h.needs for h in kept).plus(claimed)
+        victims: list[Holder] = []
+        for holder in sorted(kept, key=lambda h: (h.last_used, h.name)):
+            if self._evictable(holder) and holder.needs.eases(use.excess(self.limits)):
+                victims.append(holder)
+                use = use.minus(holder.needs)
+        if not use.within(self.limits):
+            return None
+        return [victim.name for victim in self._needed(victims, use)]
+
+    def _needed(self, victims: list[Holder], use: Resources) -> list[Holder]:
+        """Without those that a later and larger victim made needless."""
+        needed: list[Holder] = []
+        for holder in reversed(victims):
+            if use.plus(holder.needs).within(self.limits):
+                use = use.plus(holder.needs)
+            else:
+                needed.insert(0, holder)
+        return needed
+
+    def _evictable(self, holder: Holder) -> bool:
+        return holder.idle and not holder.pinned and holder.name not in self._leases
+
+    def _expire(self, now: float) -> None:
+        for name, leases in list(self._leases.items()):
+            self._leases[name] = {who: until for who, until in leases.items() if until > now}
+            if not self._leases[name]:
+                self.forget(name)
+
+    def _explain(self, made: Plan) -> None:
+        for name in made.load:
+            del self._queue[name]
+        for name in self._queue:
+            made.waits.setdefault(name, f"waits behind {next(iter(self._queue))!r}")
+
+
+def total(many: Iterable[Resources]) -> Resources:
+    result = NOTHING
+    for one in many:
+        result = result.plus(one)
+    return result
+
+
+def said(name: str, needs: Resources, left: Resources) -> str:
+    """How one need exceeds what is left for it."""
+    need, there = getattr(needs, name), max(0.0, getattr(left, name))
+    if name.endswith("bytes"):
+        what = WORDS[name]
+        return f"it needs {need / GIB:.1f} GiB of {what} and can have {there / GIB:.1f}"
+    return f"it needs {need:g} {WORDS[name]} and can have {there:g}"
+
+
+WORDS: Mapping[str, str] = {
+    "models": "place among the loaded models",
+    "cpus": "CPUs",
+    "gpus": "GPUs",
+    "cpu_bytes": "memory",
+    "gpu_bytes": "GPU memory",
+}

@@ -1,0 +1,71 @@
+"""What a model will take, estimated before it is loaded, and what the cluster has.
+
+All of it blocks, on files and on Ray: never to be called on an event loop.
+"""
+
+import math
+import os
+from pathlib import Path
+
+import ray
+
+from deployments.model.application import rank_resources
+from deployments.model.settings import ModelSettings
+from deployments.router.capacity import GIB, Resources
+from deployments.router.settings import CapacitySettings
+
+WEIGHTS = ("*.safetensors", "*.bin")  # the first that there are any of
+
+
+def model_needs(settings: ModelSettings) -> Resources:
+    """With autoscaling, of the fewest replicas that serve: more come only where there is room."""
+    replicas = settings.num_replicas
+    if settings.autoscaling is not None:
+        replicas = max(1, settings.autoscaling.min_replicas)
+    rank = rank_resources(settings)
+    ranks = replicas * settings.tensor_parallel
+    size = replicas * (weight_bytes(settings.path) + _kv_bytes(settings))
+    return Resources(
+        cpus=ranks * rank["num_cpus"],
+        gpus=ranks * rank["num_gpus"],
+        cpu_bytes=0 if settings.num_gpus else size,
+        gpu_bytes=size if settings.num_gpus else 0,
+    )
+
+
+def limits(settings: CapacitySettings) -> Resources:
+    there = {} if settings.grows else ray.cluster_resources()
+    return Resources(
+        models=settings.models_max or math.inf,
+        cpus=math.inf if settings.grows else there.get("CPU", 0.0),
+        gpus=math.inf if settings.grows else there.get("GPU", 0.0),
+        cpu_bytes=_bytes(settings.cpu_memory_gib),
+        gpu_bytes=_bytes(settings.gpu_memory_gib),
+    )
+
+
+def weight_bytes(path: str) -> int:
+    """Of the files on this disk; 0 for what can't be read, as a hub id never fetched to it."""
+    try:
+        folder = Path(path) if os.path.isdir(path) else _snapshot(path)
+        sizes = [sum(file.stat().st_size for file in folder.glob(kind)) for kind in WEIGHTS]
+    except OSError:
+        return 0
+    return next((size for size in sizes if size), 0)
+
+
+def _snapshot(hub_id: str) -> Path:
+    """Where the hub's own library keeps it."""
+    home = os.environ.get("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
+    hub = Path(os.environ.get("HF_HUB_CACHE", str(Path(home) / "hub")))
+    model = hub / f"models--{hub_id.replace('/', '--')}"
+    main = model / "refs" / "main"
+    return model / "snapshots" / (main.read_text().strip() if main.is_file() else "none")
+
+
+def _kv_bytes(settings: ModelSettings) -> int:
+    return 0 if settings.limits.n_pages is not None else int(settings.limits.kv_gib * GIB)
+
+
+def _bytes(gib: float | None) -> float:
+    return math.inf if gib is None else gib * GIB

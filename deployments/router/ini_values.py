@@ -1,0 +1,49 @@
+"""Values as a presets file writes them, read one by one; raises ValueError with what is allowed."""
+
+import re
+
+WORDS = {
+    **dict.fromkeys(("on", "enabled", "true", "1"), True),
+    **dict.fromkeys(("off", "disabled", "false", "0"), False),
+}
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+
+
+def boolean(text: str) -> bool:
+    if text not in WORDS:
+        raise ValueError(f"must be one of {', '.join(WORDS)}")
+    return WORDS[text]
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def hub_id(text: str) -> str:
+    if ":" in text:
+        raise ValueError("a tag chooses among GGUF files, which can't be read: name the repository")
+    if not HUB_ID.fullmatch(text):
+        raise ValueError("must be a repository of the Hugging Face hub: owner/name")
+    return text
+
+
+def gpus_for_layers(text: str) -> float:
+    """A model is on its GPUs as a whole or not at all."""
+    if not re.fullmatch(r"-?\d+|auto|all", text):
+        raise ValueError("must be a number of layers, auto or all")
+    return 0.0 if re.fullmatch(r"-?0+", text) else 1.0
+
+
+def plain_adapters(text: str) -> tuple[dict[str, object], ...]:
+    return tuple({"path": path, "scale": 1.0} for path in comma_separated(text))
+
+
+def scaled_adapters(text: str) -> tuple[dict[str, object], ...]:
+    return tuple(_scaled(part) for part in comma_separated(text))
+
+
+def _scaled(text: str) -> dict[str, object]:
+    path, colon, scale = text.rpartition(":")
+    if not colon or not path:
+        raise ValueError("must be FOLDER:SCALE, or several of them with commas")
+    return {"path": path, "scale": scale}

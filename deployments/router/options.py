@@ -1,0 +1,250 @@
+"""Every option of one model, once: its name, its limits, its INI keys, what it means.
+
+Arguments, presets and their checks are all made from this table, so that they can't differ.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from deployments.engine.limits import EngineLimits
+from deployments.model.settings import Adapter, Autoscaling, ModelSettings
+from deployments.router.ini_values import (
+    boolean,
+    comma_separated,
+    gpus_for_layers,
+    hub_id,
+    plain_adapters,
+    scaled_adapters,
+)
+from deployments.router.model_paths import sayable
+from deployments.router.settings import Preset
+from deployments.text.dialects.registry import DIALECTS
+
+LIMITS = EngineLimits()
+SCALING = Autoscaling()
+SETTINGS = ModelSettings(name="", path="")
+
+
+@dataclass(frozen=True, slots=True)
+class Ini:
+    """A key of a presets file that says an option; without one it is the option's name.
+
+    names: all that are understood, the environment's too; the first is shown.
+    read: from the file's text to what the option takes.
+    unset: llama-server's word for leaving the choice to itself.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[str], object] = str
+    unset: str | None = None
+
+
+class Options(BaseModel):
+    """Unknown names are errors: a misspelt setting must not be silently off."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ScalingOptions(Options):
+    """Of Serve's autoscaling, on what the engines say of themselves."""
+
+    min_replicas: int = Field(
+        default=SCALING.min_replicas, ge=0, description="Replicas without any load; 0 is a choice"
+    )
+    max_replicas: int = Field(
+        default=SCALING.max_replicas, ge=1, description="Replicas under any load"
+    )
+    target_tokens: int = Field(
+        default=SCALING.target_tokens,
+        ge=1,
+        description="Of running and waiting sequences, for one replica",
+    )
+    target_usage: float = Field(
+        default=SCALING.target_usage, gt=0, le=1, description="Share of its pages to be held"
+    )
+    upscale_delay_s: Annotated[float, Ini(("upscale-delay", "upscale-delay-s"))] = Field(
+        default=SCALING.upscale_delay_s, ge=0, description="Seconds of load before one more"
+    )
+    downscale_delay_s: Annotated[float, Ini(("downscale-delay", "downscale-delay-s"))] = Field(
+        default=SCALING.downscale_delay_s, ge=0, description="Seconds of calm before one less"
+    )
+
+
+class AdapterOptions(Options):
+    path: str = Field(min_length=1, description="Folder with an adapter_config.json")
+    scale: float = 1.0
+
+
+def _from_path(value: object) -> object:
+    return {"path": value, "scale": 1.0} if isinstance(value, str) else value
+
+
+def _known_dialect(name: str) -> str:
+    if name and name not in DIALECTS:
+        raise ValueError(f"must be one of {', '.join(sorted(DIALECTS))}")
+    return name
+
+
+def _served_form(model: str) -> str:
+    if model.endswith(".gguf"):
+        raise ValueError(
+            "GGUF files can't be read: name a directory with a config.json, or a hub id"
+        )
+    return model
+
+
+Model = Annotated[str, Field(min_length=1), AfterValidator(_served_form)]
+Name = Annotated[str, Field(min_length=1), AfterValidator(sayable)]
+
+
+class ModelOptions(Options):
+    """Of one model; EngineLimits and ModelSettings say more of what they mean."""
+
+    model: Annotated[
+        Model | None,
+        Ini(("model", "m", "LLAMA_ARG_MODEL")),
+        Ini(("hf-repo", "hf", "hfr", "LLAMA_ARG_HF_REPO"), read=hub_id),
+    ] = Field(default=None, description="Directory with a config.json, or hub id")
+    aliases: Annotated[
+        tuple[Name, ...], Ini(("alias", "a", "aliases", "LLAMA_ARG_ALIAS"), read=comma_separated)
+    ] = Field(default=(), description="Other names that clients may use")
+    tags: Annotated[tuple[Name, ...], Ini(("tags", "LLAMA_ARG_TAGS"), read=comma_separated)] = (
+        Field(default=(), description="Shown in the list of models, of no effect")
+    )
+    load_on_startup: Annotated[bool, Ini(("load-on-startup",), read=boolean)] = Field(
+        default=False, description="Before anybody asks for it"
+    )
+    pinned: Annotated[bool, Ini(("pinned",), read=boolean)] = Field(
+        default=False, description="Never unloaded to make room for another model"
+    )
+    stop_timeout_s: Annotated[float, Ini(("stop-timeout", "stop-timeout-s"))] = Field(
+        default=SETTINGS.stop_timeout_s, ge=0, description="Seconds for its streams to end in"
+    )
+    sleep_idle_s: Annotated[
+        float | None,
+        Ini(
+            ("sleep-idle-seconds", "sleep-idle-s", "LLAMA_ARG_SLEEP_IDLE_SECONDS"),
+            unset="-1",
+        ),
+    ] = Field(
+        default=None, gt=0, description="Without a request for so long it gives up its memory"
+    )
+    sleep_weights: Literal["host", "drop"] | None = Field(
+        default=None, description="Asleep: kept in host memory, or dropped and read again"
+    )
+    num_replicas: Annotated[int, Ini(("num-replicas", "replicas"))] = Field(
+        default=1, ge=1, description="Engines, each with the whole model"
+    )
+    autoscaling: ScalingOptions | None = Field(
+        default=None, description="Replicas by load, in the place of num_replicas"
+    )
+    num_cpus: Annotated[
+        float | None, Ini(("num-cpus", "threads", "t", "LLAMA_ARG_THREADS"), unset="-1")
+    ] = Field(default=None, gt=0, description="Cores of a replica")
+    num_gpus: Annotated[
+        float | None,
+        Ini(("num-gpus",)),
+        Ini(("n-gpu-layers", "gpu-layers", "ngl", "LLAMA_ARG_N_GPU_LAYERS"), read=gpus_for_layers),
+    ] = Field(default=None, ge=0, description="Of each of a replica's ranks; 0: none")
+    tensor_parallel: int = Field(
+        default=1, ge=1, description="Ranks that share one replica's weights"
+    )
+    dtype: Literal["bfloat16", "float16", "float32"] | None = Field(
+        default=None, description="Of weights and pages; what the hardware is good at without it"
+    )
+    dialect: Annotated[str, AfterValidator(_known_dialect)] = Field(
+        default="", description="How it writes tool calls; by its chat template without it"
+    )
+    adapters: Annotated[
+        tuple[Annotated[AdapterOptions, BeforeValidator(_from_path)], ...],
+        Ini(("lora",), read=plain_adapters),
+        Ini(("lora-scaled",), read=scaled_adapters),
+    ] = Field(default=(), description="LoRA adapters in PEFT's form, merged into the weights")
+    context_length: Annotated[
+        int | None, Ini(("ctx-size", "c", "context-length", "LLAMA_ARG_CTX_SIZE"), unset="0")
+    ] = Field(default=LIMITS.context_length, ge=2, description="Longest prompt and answer together")
+    max_running: Annotated[
+        int, Ini(("parallel", "np", "max-running", "LLAMA_ARG_N_PARALLEL"), unset="-1")
+    ] = Field(default=LIMITS.max_running, ge=1, description="Sequences in one batch")
+    max_batch_tokens: Annotated[
+        int, Ini(("batch-size", "b", "max-batch-tokens", "LLAMA_ARG_BATCH"))
+    ] = Field(default=LIMITS.max_batch_tokens, ge=1, description="Tokens of one step")
+    page_size: int = Field(
+        default=LIMITS.page_size, ge=1, le=1024, description="Tokens of a page of the KV cache"
+    )
+    n_pages: int | None = Field(default=LIMITS.n_pages, ge=2, description="Pages in all")
+    kv_gib: float = Field(
+        default=LIMITS.kv_gib, gt=0, description="Memory for pages, where n_pages is not said"
+    )
+    max_waiting: int = Field(
+        default=LIMITS.max_waiting, ge=1, description="Requests without pages; more get a 429"
+    )
+    max_stuck_s: float = Field(
+        default=LIMITS.max_stuck_s, gt=0, description="A longer step fails the health check"
+    )
+
+    def said(self) -> dict[str, object]:
+        """The options that somebody chose; all others have their defaults."""
+        return self.model_dump(exclude_unset=True)
+
+    def over(self, base: "ModelOptions") -> "ModelOptions":
+        """What is said here, and of the rest what `base` says."""
+        said, below = self.said(), base.said()
+        scaling, scaling_below = said.get("autoscaling"), below.get("autoscaling")
+        if "num_replicas" in said:
+            below.pop("autoscaling", None)
+        elif isinstance(scaling, dict):
+            below.pop("num_replicas", None)
+        if isinstance(scaling, dict) and isinstance(scaling_below, dict):
+            said["autoscaling"] = scaling_below | scaling
+        return ModelOptions.model_validate(below | said)
+
+    def preset(self, name: str, *, source: str, text: str = "") -> Preset:
+        """Raises ValueError for options that contradict each other."""
+        return Preset(
+            settings=self._settings(name),
+            aliases=tuple(dict.fromkeys(one for one in self.aliases if one != name)),
+            tags=tuple(dict.fromkeys(self.tags)),
+            load_on_startup=self.load_on_startup,
+            pinned=self.pinned,
+            source=source,
+            text=text,
+        )
+
+    def _settings(self, name: str) -> ModelSettings:
+        if self.model is None:
+            raise ValueError("no model is named: a directory or a hub id")
+        if self.sleep_weights == "host" and not self.num_gpus:
+            raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
+        return ModelSettings(
+            name=name,
+            path=self.model,
+            num_replicas=self.num_replicas,
+            autoscaling=self._autoscaling(),
+            num_cpus=self.num_cpus,
+            num_gpus=self.num_gpus,
+            tensor_parallel=self.tensor_parallel,
+            dtype=self.dtype,
+            dialect=self.dialect,
+            adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
+            sleep_idle_s=self.sleep_idle_s,
+            sleep_weights=self.sleep_weights,
+            stop_timeout_s=self.stop_timeout_s,
+            limits=EngineLimits(**{f.name: getattr(self, f.name) for f in fields(EngineLimits)}),
+        )
+
+    def _autoscaling(self) -> Autoscaling | None:
+        if self.autoscaling is None:
+            return None
+        if "num_replicas" in self.model_fields_set:
+            raise ValueError("num_replicas is for a model without autoscaling: say one of the two")
+        scaling = Autoscaling(**self.autoscaling.model_dump())
+        if scaling.min_replicas > scaling.max_replicas:
+            raise ValueError(
+                f"min_replicas ({scaling.min_replicas}) is over "
+                f"max_replicas ({scaling.max_replicas})"
+            )
+        return scaling

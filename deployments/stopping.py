@@ -1,0 +1,11 @@
+"""How soon a deployment that HTTP comes to stops: Serve would keep it for 30 s, idle or not.
+
+The time is for balancers that have not heard of the stop. HAProxy hears of it in a tenth of a
+second, and tries another replica when one refuses.
+"""
+
+import os
+
+VARIABLE = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
+# Serve reads the variable in the process of the replica; what an operator has set stands.
+SOON = {"env_vars": {VARIABLE: os.environ.get(VARIABLE, "1")}}

@@ -1,0 +1,153 @@
+"""What an operator sees of a running server beside its answers: logs, spans, metrics, its end."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.conftest import SMALL_POOL
+from tests.e2e.server import THROUGHPUT_MODE, Server
+
+CONFIG = {
+    "logging_config": {"encoding": "JSON"},
+    "tracing_config": {"enabled": True, "sampling_ratio": 1.0},
+}
+AT_ONCE = {"RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1"}  # else logs come by the thousand lines
+BODY = {"prompt": "abc", "max_tokens": 4, "ignore_eos": True}
+HISTOGRAM = "manta_time_to_first_token_seconds"
+
+
+@pytest.fixture(scope="module", params=["default", "throughput"])
+def watched(
+    request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    environment = AT_ONCE | (THROUGHPUT_MODE if request.param == "throughput" else {})
+    folder = tmp_path_factory.mktemp("watched")
+    router = {"model": str(checkpoint), **SMALL_POOL}
+    with Server(folder, router, environment, CONFIG) as server:
+        yield server
+
+
+def ask(server: Server, request_id: str) -> str:
+    """The id that the answer carries."""
+    headers = {"X-Request-ID": request_id} if request_id else {}
+    answer = httpx.post(f"{server.url}/v1/completions", json=BODY, headers=headers, timeout=60)
+    answer.raise_for_status()
+    return answer.headers["x-request-id"]
+
+
+def lines_about(server: Server, request_id: str, application: str) -> list[dict[str, Any]]:
+    """What one application's replicas have logged of a request."""
+    files = (server.session / "logs" / "serve").glob(f"replica_{application}_*.log")
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [line for line in lines if line.get("request_id") == request_id]
+
+
+@pytest.mark.parametrize("given", ["an-id-of-the-clients", ""])
+def test_one_id_leads_through_the_logs_of_ingress_and_model(watched: Server, given: str) -> None:
+    request_id = ask(watched, given)
+    assert request_id == (given or request_id) != ""
+    watched.eventually(lambda: bool(lines_about(watched, request_id, "openai")))
+    watched.eventually(lambda: bool(lines_about(watched, request_id, "model-tiny")))
+    (access,) = lines_about(watched, request_id, "openai")
+    assert access["message"].startswith("POST /v1 200")
+    (end,) = lines_about(watched, request_id, "model-tiny")
+    assert re.fullmatch(r"sequence cmpl-\S+ ended: length", end["message"])
+    assert end["application"] == "model-tiny"
+
+
+def spans_of(server: Server, request_id: str) -> dict[str, dict[str, Any]]:
+    """By name, all spans of the traces that name a request."""
+    files = (server.session / "logs" / "serve" / "spans").glob("*")
+    spans = [span for file in files for span in decoded(file.read_text())]
+    named = (one for one in spans if one["attributes"].get("request_id") == request_id)
+    traces = {one["context"]["trace_id"] for one in named}
+    return {one["name"]: one for one in spans if one["context"]["trace_id"] in traces}
+
+
+def decoded(text: str) -> Iterator[dict[str, Any]]:
+    """JSON objects one after the other; the last one may be half written."""
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text.rstrip()):
+        try:
+            span, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError:
+            return
+        at += len(text[at:]) - len(text[at:].lstrip())
+        yield span
+
+
+def test_a_request_is_one_trace_from_text_to_tokens(watched: Server) -> None:
+    request_id = ask(watched, "a-traced-one")
+    parts = {
+        "manta.prepare",
+        "replica_handle_request openai __call__",
+        "replica_handle_request Router choose",
+        "replica_handle_request MantaModel generate",
+    }
+    watched.eventually(lambda: parts <= spans_of(watched, request_id).keys())
+    spans = spans_of(watched, request_id)
+    assert len({spans[name]["context"]["trace_id"] for name in parts}) == 1
+    ingress = spans["replica_handle_request openai __call__"]
+    assert spans["manta.prepare"]["parent_id"] == ingress["context"]["span_id"]
+
+
+def samples(text: str, name: str, **labels: str) -> dict[str, float]:
+    """Values of one metric by `le`, summed over all else."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == name and labels.items() <= sample.labels.items():
+                bucket = sample.labels.get("le", "")
+                found[bucket] = found.get(bucket, 0) + sample.value
+    return found
+
+
+def exported(server: Server) -> str:
+    """What Ray's own exporter says, on the one node there is."""
+    (port,) = server.session.glob("metrics_export_port_*")
+    return httpx.get(f"http://127.0.0.1:{port.read_text().strip()}/metrics", timeout=60).text
+
+
+def test_rays_exporter_says_what_metrics_says(watched: Server) -> None:
+    for _ in range(3):
+        ask(watched, "")
+
+    def agree() -> bool:
+        rays, ours = exported(watched), httpx.get(f"{watched.url}/metrics", timeout=60).text
+        counts = samples(ours, f"{HISTOGRAM}_bucket")
+        seen = {le: count for le, count in counts.items() if count}
+        pages = samples(rays, "ray_manta_kv_pages", model="tiny")
+        drawn = samples(rays, "ray_manta_engine_generation_tokens_total", model="tiny")
+        return (
+            counts["+Inf"] >= 3
+            and samples(rays, f"ray_{HISTOGRAM}_bucket_total") == seen
+            and drawn == samples(ours, "manta_engine_generation_tokens_total")
+            and pages == {"": 160.0}
+        )
+
+    watched.eventually(agree, 90)
+
+
+@pytest.mark.timeout(600)
+def test_two_servers_share_a_host_and_leave_nothing_of_themselves(
+    checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nothing but the ports is set: both end as soon as a person's would."""
+    router = {"model": str(checkpoint), **SMALL_POOL}
+    first, second = (tmp_path_factory.mktemp(name) for name in ("first", "second"))
+    with Server(first, router, THROUGHPUT_MODE) as one:
+        with Server(second, {**router, "name": "other"}, THROUGHPUT_MODE) as other:
+            assert names(one) == ["tiny"]
+            assert names(other) == ["other"]
+        assert ask(one, "after-the-other") == "after-the-other"
+
+
+def names(server: Server) -> list[str]:
+    models = httpx.get(f"{server.url}/v1/models", timeout=60).json()["data"]
+    return [model["id"] for model in models]

@@ -1,0 +1,251 @@
+"""How often is tried, how long is waited, and what a name stands for while nobody can say."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+from ray.exceptions import RayError
+
+from deployments.ingress.attempt import Attempts, ModelGoneError
+from deployments.ingress.cards import NAME_S, Cards
+from deployments.ingress.handles import Handles
+from deployments.ingress.prompt_hashes import OFF_LOOP, PromptHashes
+from deployments.ingress.retries import DELAYS_S, Retries
+from deployments.ingress.router_client import SILENCE_S, RouterClient
+from deployments.ingress.settings import IngressSettings
+from deployments.ingress.waiting import Waiting
+from deployments.wire import (
+    Choice,
+    ErrorKind,
+    GenerationRequest,
+    ModelState,
+    ModelStatus,
+    Refused,
+    TokenEvent,
+)
+from kv.hashing import page_hashes
+from tests.ingress.actors import MODEL, UP, Actors, status
+from tests.text.cards import card
+
+AT_ONCE = (0.0,) * 3
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def cards_of(actors: Actors, clock: Clock) -> Cards:
+    handles = Handles(actors.find)
+    router = RouterClient(handles, clock)
+    waiting = Waiting(router, actors.metrics, pause_s=0.0)
+    return Cards(handles, router, waiting, patience_s=60.0, clock=clock)
+
+
+async def lose(retries: Retries, *progressed: bool) -> None:
+    for one in progressed:
+        await retries.after_loss(progressed=one)
+
+
+def test_attempts_that_come_to_nothing_are_few() -> None:
+    retries = Retries(60.0, AT_ONCE)
+    asyncio.run(lose(retries, False, False, False))
+    with pytest.raises(Refused, match="4 attempts") as caught:
+        asyncio.run(lose(retries, False))
+    assert caught.value.error.kind is ErrorKind.UNAVAILABLE
+
+
+def test_an_attempt_that_got_on_begins_a_new_count() -> None:
+    asyncio.run(lose(Retries(60.0, AT_ONCE), *[False, False, True] * 5))
+
+
+def test_patience_is_for_the_time_without_a_replica() -> None:
+    clock = Clock()
+    retries = Retries(60.0, AT_ONCE, clock)
+    clock.now = 50.0
+    assert retries.left_s == 10.0
+    retries.found()
+    assert retries.left_s == 60.0
+    clock.now = 200.0
+    assert retries.left_s == 0.0
+
+
+def test_an_engine_that_died_is_waited_for_until_it_is_replaced() -> None:
+    checks, period_s = 3, 2.0  # of health, before Serve replaces a replica
+    assert sum(DELAYS_S) / 2 > checks * period_s
+
+
+@pytest.mark.parametrize(("limit", "patience"), [(None, 600.0), (5.0, 5.0), (900.0, 600.0)])
+def test_no_request_waits_longer_than_it_may_take(limit: float | None, patience: float) -> None:
+    settings = IngressSettings(request_timeout_s=limit, load_timeout_s=600.0)
+    assert settings.patience_s == patience
+
+
+def test_a_silent_router_is_asked_by_one_a_second() -> None:
+    actors, clock = Actors(), Clock()
+    actors.router.choices = [RayError("dead")]
+
+    async def ask() -> list[int]:
+        router = RouterClient(Handles(actors.find), clock)
+        asked = []
+        for _ in range(3):
+            for _ in range(4):
+                assert await router.choose("m", (), "r", "") == Choice(None, True)
+            asked.append(len(actors.router.asked))
+            clock.now += SILENCE_S
+        return asked
+
+    assert asyncio.run(ask()) == [1, 2, 3]
+
+
+def test_a_router_that_is_back_is_asked_by_all() -> None:
+    actors, clock = Actors(), Clock()
+    advice = Choice("a", True)
+    actors.router.choices = [RayError("dead"), advice]
+
+    async def ask() -> None:
+        router = RouterClient(Handles(actors.find), clock)
+        assert await router.choose("m", (), "r", "") == Choice(None, True)
+        clock.now += SILENCE_S
+        assert [await router.choose("m", (), "r", "") for _ in range(3)] == [advice] * 3
+
+    asyncio.run(ask())
+
+
+def test_the_default_model_is_asked_for_again_after_a_while() -> None:
+    actors, clock = Actors(), Clock()
+
+    async def ask() -> list[int]:
+        cards = cards_of(actors, clock)
+        wanted = []
+        for later_s in (0.0, NAME_S / 2, NAME_S, 0.0):
+            clock.now += later_s
+            await cards.get(None)
+            wanted.append(len(actors.router.wanted))
+        return wanted
+
+    assert asyncio.run(ask()) == [1, 1, 2, 2]
+    assert actors.model.cards_sent == 1
+
+
+def test_another_default_model_is_noticed() -> None:
+    actors, clock = Actors(), Clock()
+    actors.router.wants = [UP, status(ModelState.READY, "other")]
+
+    async def ask() -> tuple[str, str]:
+        cards = cards_of(actors, clock)
+        first = await cards.get(None)
+        actors.model.card = replace(card(), name="other")
+        clock.now += NAME_S
+        return first.name, (await cards.get(None)).name
+
+    assert asyncio.run(ask()) == (MODEL, "other")
+
+
+def test_without_a_router_a_name_means_what_it_meant() -> None:
+    actors, clock = Actors(), Clock()
+
+    async def ask() -> list[int]:
+        cards = cards_of(actors, clock)
+        assert await cards.get("alias") == card()
+        actors.router.wants = [RayError("dead")]
+        wanted = []
+        for _ in range(4):
+            clock.now += NAME_S
+            assert await cards.get("alias") == card()
+            wanted.append(len(actors.router.wanted))
+        return wanted
+
+    assert asyncio.run(ask()) == [2, 3, 4, 5]
+
+
+def test_without_a_router_an_unknown_model_is_not_waited_for_forever() -> None:
+    actors = Actors()
+    actors.router.wants = [RayError("dead")]
+
+    async def ask() -> None:
+        router = RouterClient(Handles(actors.find))
+        waiting = Waiting(router, actors.metrics, pause_s=0.0, patience_s=0.0)
+        await waiting.until_up("m", timeout_s=60.0)
+
+    with pytest.raises(Refused, match="router does not answer"):
+        asyncio.run(ask())
+
+
+def test_a_forgotten_card_is_fetched_again() -> None:
+    actors = Actors()
+
+    async def ask() -> None:
+        cards = cards_of(actors, Clock())
+        await cards.get("alias")
+        cards.forget(MODEL)
+        await cards.get("alias")
+
+    asyncio.run(ask())
+    assert (len(actors.router.wanted), actors.model.cards_sent) == (2, 2)
+
+
+@pytest.mark.parametrize("length", [40, OFF_LOOP + 5])
+def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> None:
+    first = GenerationRequest(request_id="0", prompt_ids=tuple(range(length)))
+
+    async def hash_all() -> None:
+        hashes = PromptHashes()
+        choices = [replace(first, request_id=str(choice)) for choice in range(3)]
+        found = await asyncio.gather(*(hashes.of(choice, 16) for choice in choices))
+        assert found[0] == tuple(page_hashes(first.prompt_ids, 16))
+        assert all(one is found[0] for one in found)
+        salted = replace(first, cache_salt="s")
+        assert await hashes.of(salted, 16) == tuple(page_hashes(first.prompt_ids, 16, "s"))
+        assert await hashes.of(first, 8) == tuple(page_hashes(first.prompt_ids, 8))
+
+    asyncio.run(hash_all())
+
+
+async def attempted(actors: Actors, patience_s: float) -> None:
+    """One attempt at a call that no replica answers, looked at very often."""
+    handles = Handles(actors.find)
+    attempts = Attempts(handles, RouterClient(handles), watch_s=0.001)
+    request = GenerationRequest(request_id="r", prompt_ids=(1,), max_tokens=3)
+    async for _ in attempts.events(card(), None, request, Retries(patience_s)):
+        raise AssertionError
+
+
+async def unanswered(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+    await asyncio.Event().wait()
+    yield TokenEvent()
+
+
+def test_a_call_that_waits_for_a_replica_is_given_up_in_the_end() -> None:
+    actors = Actors(unanswered)
+    actors.router.statuses = [status(ModelState.READY, replicas=0)]
+    with pytest.raises(Refused, match="no replica"):
+        asyncio.run(attempted(actors, patience_s=0.0))
+    assert actors.model.cancelled == 1
+
+
+@pytest.mark.parametrize("state", [ModelState.UNLOADED, ModelState.UNLOADING, ModelState.FAILED])
+def test_a_call_to_a_model_that_went_away_is_left(state: ModelState) -> None:
+    actors = Actors(unanswered)
+    actors.router.statuses = [status(state)]
+    with pytest.raises(ModelGoneError):
+        asyncio.run(attempted(actors, patience_s=60.0))
+
+
+@pytest.mark.parametrize(
+    "known", [[UP], [status(ModelState.SLEEPING)]], ids=["a replica that is busy", "one that wakes"]
+)
+def test_a_call_is_waited_for_as_long_as_there_is_a_replica(known: list[ModelStatus]) -> None:
+    actors = Actors(unanswered)
+    actors.router.statuses = known
+
+    async def wait() -> None:
+        async with asyncio.timeout(0.05):
+            await attempted(actors, patience_s=0.0)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())

@@ -1,0 +1,108 @@
+"""The journal: what it tells is what can be found, however often it is asked."""
+
+import threading
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kv.hashing import DIGEST_BYTES, page_hashes
+from kv.journal import Journal
+from kv.pool import PagePool
+
+
+def split(hashes: bytes) -> list[bytes]:
+    return [hashes[at : at + DIGEST_BYTES] for at in range(0, len(hashes), DIGEST_BYTES)]
+
+
+class JournalMachine(RuleBasedStateMachine):
+    """Sequences run through a small pool, and somebody who replays what the journal tells."""
+
+    @initialize(n_pages=st.integers(2, 8))
+    def start(self, n_pages: int) -> None:
+        self.pool = PagePool(n_pages)
+        self.told: set[bytes] = set()
+        self.sequences: list[list[int]] = []
+
+    @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=5))
+    def run_a_sequence(self, tokens: list[int]) -> None:
+        hashes = page_hashes(tokens, 1)
+        matched = self.pool.match(hashes)
+        fresh = self.pool.allocate(len(hashes) - len(matched))
+        if fresh is None:
+            self.pool.free(matched)
+            return
+        pages = [*matched, *fresh]
+        self.sequences.append([self.pool.record(*one) for one in zip(pages, hashes, strict=True)])
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.sequences)
+    def free_a_sequence(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.sequences) - 1))
+        self.pool.free(self.sequences.pop(index))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.sequences)
+    def forget_a_sequence(self, data: st.DataObject) -> None:
+        self.pool.forget(data.draw(st.sampled_from(self.sequences)))
+
+    @rule()
+    def drain(self) -> None:
+        stored, evicted = (split(part) for part in self.pool.journal.drain())
+        assert len({*stored, *evicted}) == len(stored) + len(evicted), "a hash is told twice"
+        assert self.told.isdisjoint(stored), "stored again what was not evicted"
+        assert self.told.issuperset(evicted), "evicted what was never stored"
+        assert len(stored) <= self.pool.n_pages
+        self.told = (self.told | set(stored)) - set(evicted)
+        assert all(self.pool.prefix_cache.lookup(one) is not None for one in self.told)
+        assert len(self.told) == len(self.pool.prefix_cache)
+
+    @invariant()
+    def the_snapshot_is_the_replay_of_all_drains(self) -> None:
+        snapshot = split(self.pool.journal.snapshot())
+        assert len(snapshot) == len(self.told)
+        assert set(snapshot) == self.told
+
+
+TestJournal = JournalMachine.TestCase
+TestJournal.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_page_that_came_and_went_between_two_drains_is_not_told() -> None:
+    journal = Journal()
+    journal.stored(b"a" * 16)
+    journal.evicted(b"a" * 16)
+    assert not journal.changed
+    assert journal.drain() == (b"", b"")
+
+
+def test_a_journal_that_nobody_drains_does_not_grow_past_the_pages() -> None:
+    pool = PagePool(4)
+    for salt in range(50):
+        pages = pool.allocate(4)
+        assert pages is not None
+        hashes = page_hashes([salt] * 4, 1)
+        pool.free([pool.record(*one) for one in zip(pages, hashes, strict=True)])
+    stored, evicted = pool.journal.drain()
+    assert split(stored) == hashes
+    assert evicted == b""
+
+
+def test_what_two_threads_tell_and_drain_adds_up() -> None:
+    journal = Journal()
+    hashes = page_hashes(range(20_000), 1)
+
+    def tell() -> None:
+        for one in hashes:
+            journal.stored(one)
+        for one in hashes[::2]:
+            journal.evicted(one)
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    known: set[bytes] = set()
+    while thread.is_alive() or journal.changed:
+        stored, evicted = journal.drain()
+        known = (known | set(split(stored))) - set(split(evicted))
+    thread.join()
+    assert known == set(hashes[1::2])
