@@ -10,13 +10,33 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
 
 from deployments.ingress.metrics import Family
-from deployments.model.application import Door, rank_resources
+from deployments.model.application import Door
 from deployments.model.pin import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.wire import FinishReason, GenerationRequest, TokenEvent
+from deployments.router.routing import ReplicaSet
+from deployments.router.settings import RoutingSettings
+from deployments.wire import (
+    Choice,
+    FinishReason,
+    GenerationRequest,
+    ModelState,
+    ModelStatus,
+    ReplicaReport,
+    TokenEvent,
+)
 from tests.text.cards import card
 
-SETTINGS = ModelSettings(name="free", path="none", num_cpus=0)
+SETTINGS = ModelSettings(name="free", path="none")
+STATUS = ModelStatus(
+    name=SETTINGS.name,
+    application=SETTINGS.application,
+    state=ModelState.READY,
+    created=0,
+    replicas=1,
+)
+REPORT = ReplicaReport(
+    application=SETTINGS.application, replica_id="only", epoch="", sequence=0, snapshot=True
+)
 WORD = (300,)  # some token of the card's vocabulary
 
 
@@ -25,6 +45,7 @@ WORD = (300,)  # some token of the card's vocabulary
     max_ongoing_requests=10_000,
     logging_config={"enable_access_log": False},
     request_router_config=RequestRouterConfig(request_router_class=PinRouter),
+    ray_actor_options={"num_cpus": 0},
 )
 class FreeModel:
     """Says the same token as often as it may, one an event; what `Model` answers, it does."""
@@ -56,10 +77,34 @@ class FreeModel:
         return {}, []
 
 
+@serve.deployment(name="Router", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
+class FreeRouter:
+    """Chooses as the router does, among replicas of which one has reported; deploys nothing."""
+
+    def __init__(self) -> None:
+        self._replicas = ReplicaSet(SETTINGS.name, RoutingSettings())
+        self._replicas.report(REPORT)
+
+    async def choose(
+        self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str = ""
+    ) -> Choice:
+        self._replicas.choose(hashes, request_id, session)
+        return Choice(None, True)
+
+    async def want(self, model: str | None, who: str, wait_s: float) -> ModelStatus:
+        return STATUS
+
+    async def models(self) -> list[ModelStatus]:
+        return [STATUS]
+
+    async def samples(self) -> tuple[dict[str, str], list[Family]]:
+        return {}, self._replicas.families()
+
+
+def free_router() -> Application:
+    return FreeRouter.bind()  # type: ignore[attr-defined]
+
+
 def free_model() -> Application:
-    # Of the version that the router would deploy: it takes this one for that and leaves it alone.
-    named = FreeModel.options(  # type: ignore[attr-defined]
-        _internal=True, version=SETTINGS.version, ray_actor_options=rank_resources(SETTINGS)
-    )
-    model = named.bind()
+    model = FreeModel.bind()  # type: ignore[attr-defined]
     return Door.bind(model) if RAY_SERVE_ENABLE_HA_PROXY else model  # type: ignore[attr-defined]

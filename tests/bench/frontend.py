@@ -40,19 +40,14 @@ def serve_forever(port: int) -> None:
     import ray
     from ray import serve
 
-    from deployments.router.deployment import Router
-    from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
-    from deployments.router.sources import Sources
     from serve_app import openai
     from serve_app.settings import IngressArguments
-    from tests.bench.free_model import SETTINGS, free_model
+    from tests.bench.free_model import SETTINGS, free_model, free_router
 
     ray.init(include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(free_model(), name=SETTINGS.application, route_prefix=None)
-    sources = Sources(argument=Preset(settings=SETTINGS, load_on_startup=True, pinned=True))
-    router = Router.bind(sources, CapacitySettings(), RoutingSettings())  # type: ignore[attr-defined]
-    serve.run(router, name="router", route_prefix=None)
+    serve.run(free_router(), name="router", route_prefix=None)
     serve.run(openai(IngressArguments()), name="openai", route_prefix="/v1")
     print("ready", flush=True)
     with suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Two nodes, one of which is drained or lost: replicas move, and the streams go on."""
+"""Two nodes, one of which is drained: its replicas move, and the streams go on."""
 
 import asyncio
 import gc

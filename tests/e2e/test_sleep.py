@@ -11,7 +11,7 @@ from tests.checkpoints import byte_tokenizer
 from tests.e2e.server import Server
 
 SLEEP_S = 2
-WEIGHTS_MB = 200
+WEIGHTS_MB = 184
 
 
 @pytest.fixture(scope="module")
