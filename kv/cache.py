@@ -1,4 +1,4 @@
-"""The one door to the paged KV cache: accounts for pages by task and binds them for attention.
+"""The one door to the paged KV cache: accounts for pages by task, and owns their memory.
 
 It accounts and never computes: who may have pages is the scheduler's decision.
 """
@@ -15,7 +15,6 @@ from kv.journal import Journal
 from kv.pool import PagePool
 from kv.storage import Storage
 from kv.table import TaskTable
-from kv.view import KvcacheView, view_pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +104,7 @@ class KVCache:
     def extend(self, task_id: str, n_tokens: int) -> bool:
         """Gives the task pages for `n_tokens` in all; False, and no change, when there are none.
 
-        The next batch that is bound writes all of these tokens.
+        The next batch writes all of these tokens.
         """
         pages = self.pool.allocate(self.missing(task_id, n_tokens))
         if pages is None:
@@ -139,19 +138,6 @@ class KVCache:
 
     def free(self, task_id: str) -> None:
         self.pool.free(self.table.remove(task_id))
-
-    def bind(
-        self,
-        task_ids: Sequence[str],
-        total_len: NDArray[np.int64],
-        new_len: NDArray[np.int64],
-    ) -> KvcacheView:
-        """The view of a batch whose row i ends at `total_len[i]` with `new_len[i]` new tokens."""
-        self.storage.clear_places(self.take_uncleared())
-        device = self.storage.k.device
-        page_table = torch.from_numpy(self.table.rows(task_ids)).to(device)
-        lengths = torch.from_numpy(np.stack([total_len, new_len])).to(device)
-        return view_pages(self.storage, page_table, lengths[0], lengths[1])
 
     def take_uncleared(self) -> NDArray[np.int64]:
         """What has to be cleared before the next batch, wherever its pages are: [places, 2], each a

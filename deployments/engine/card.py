@@ -25,7 +25,9 @@ def make_card(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     dialect: str,
+    weights: str,
 ) -> ModelCard:
+    """`weights` is their fingerprint: ids of others are never continued with them."""
     template = tokenizer.chat_template
     if isinstance(template, dict):
         template = template.get("default")
@@ -47,7 +49,7 @@ def make_card(
         sampling=default_sampling(model.generation_config),
         dialect=dialect,
     )
-    version = blake2b(repr(card).encode(), digest_size=8).hexdigest()
+    version = blake2b(repr((card, weights)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))
 
 

@@ -89,7 +89,8 @@ class EngineCore:
         mailbox = LoopMailbox()
         try:
             task = self._accept(self._new_id(request), request, mailbox)
-            self._admission.ask(task)
+            # What another replica has begun was accepted there: accepted work finishes.
+            (self._admission.enter if request.produced_ids else self._admission.ask)(task)
             with self._on_its_way(task):
                 if request.grammar:
                     await self._open_grammar_beside(task)

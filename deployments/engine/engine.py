@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.card import end_token_ids, make_card
 from deployments.engine.core import EngineCore
+from deployments.engine.fingerprint import fingerprint
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import load_model, load_tokenizer
 from deployments.text.detokenizer import Detokenizer
@@ -63,7 +64,9 @@ class InferenceEngine:
         self.core = EngineCore(
             model, ends, limits or EngineLimits(), lambda: self.card.tokenizer_json
         )
-        self.card: ModelCard = make_card(name, self.core, model, tokenizer, dialect)
+        self.card: ModelCard = make_card(
+            name, self.core, model, tokenizer, dialect, fingerprint(model)
+        )
         self._tokenizer = TextTokenizer(self.card)
 
     @overload

@@ -47,7 +47,7 @@ class Recovery:
     @property
     def is_in_doubt(self) -> bool:
         """Whether it may be the engine that fails, and not the tasks."""
-        return self._n_alone >= MAX_FAILED_ALONE and not self._trials
+        return self._n_alone >= MAX_FAILED_ALONE
 
     def choose(self, running: Sequence[Task]) -> Sequence[Task]:
         """The tasks that the next step is for."""

@@ -1,6 +1,6 @@
 """Loads Hugging Face decoder models and says what of them the engine can serve."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from transformers import (
@@ -29,10 +29,12 @@ def load_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     adapters: Sequence[tuple[str, float]] = (),
+    seen: Callable[[PreTrainedModel], None] | None = None,
 ) -> PreTrainedModel:
     """A model in evaluation mode. `path` is a directory or a hub id.
 
     adapters: folders of LoRA adapters, and how much of each is merged into the weights.
+    seen: is shown the model as its files have it, before anything is merged.
 
     Raises UnsupportedModelError, AdapterError, or OSError when there is no such model.
     """
@@ -43,6 +45,8 @@ def load_model(
             path, dtype=dtype or default_dtype(device), device_map=None
         )
         model.to(device).eval()
+        if seen is not None:
+            seen(model)
         merge_adapters(model, adapters)
         return model
 

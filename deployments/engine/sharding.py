@@ -24,13 +24,17 @@ def load_share(
     *,
     dtype: torch.dtype | None = None,
     adapters: Sequence[tuple[str, float]] = (),
+    seen: Callable[[PreTrainedModel], None] | None = None,
 ) -> PreTrainedModel:
     """This rank's share of a model, on its device. Raises as `load_model` and `check_shares` do.
+
+    `seen` is shown the whole of it.
 
     The whole model passes through host memory: mapped from its files, unless its type changes.
     """
     check_shares(AutoConfig.from_pretrained(path), ranks.size)
-    model = load_model(path, dtype=dtype or default_dtype(ranks.device), adapters=adapters)
+    dtype = dtype or default_dtype(ranks.device)
+    model = load_model(path, dtype=dtype, adapters=adapters, seen=seen)
     shard(model, ranks)
     return model.to(ranks.device)
 

@@ -23,6 +23,8 @@ from deployments.wire import Refused
 ValueT = TypeVar("ValueT")
 
 EVENT_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM.items()]
+JSON_HEADERS = [(b"content-type", b"application/json")]
+SPACE = b" "
 
 
 class Answer:
@@ -32,9 +34,9 @@ class Answer:
     longer than its `keep_alive_s`: from then on comments say that the server is there.
 
     HAProxy with request splicing, which Serve sets, does not see a client leave before the
-    response begins. Behind it `probe_s` is set: a unary answer that takes longer begins with its
-    status and goes on with a space, which is no part of JSON, every so often. A failure after that
-    can only break the connection.
+    response begins. Behind it `probe_s` is set: an answer that takes longer begins with its status,
+    and a unary one goes on with a space, which is no part of JSON, every so often. A failure after
+    that can only break its connection. `begun` says that all this was so before it was made.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Answer:
         self._stream = stream
         self._keep_alive_s = builder.keep_alive_s(settings.keep_alive_s)
         self._probe_s = settings.probe_s
+        self.begun = False
         self._deadline = deadline
         self._request_id = request_id
         self._usage = Usage(generations)
@@ -85,7 +88,7 @@ class Answer:
             if self._stream:
                 await self._send_stream(merge, send)
                 return
-            probe = Probe(self._probe_s, send)
+            probe = Probe(self._probe_s, send, began=self.begun)
             body = await self._body(merge, probe)
         if probe.began:
             await send({"type": "http.response.body", "body": body, "more_body": False})
@@ -104,8 +107,10 @@ class Answer:
         return body
 
     async def _send_stream(self, merge: Merge, send: Send) -> None:
-        first = await self._deadline.batch(merge, self._keep_alive_s)
-        await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+        first: list[Item] = []
+        if not self.begun:
+            first = await self._deadline.batch(merge, _sooner(self._keep_alive_s, self._probe_s))
+            await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
         async for frames in self._frames(merge, first):
             await send({"type": "http.response.body", "body": frames, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -142,11 +147,11 @@ class Answer:
 class Probe:
     """Sends a space every `interval_s`, from which a proxy learns that its client has left."""
 
-    def __init__(self, interval_s: float | None, send: Send) -> None:
+    def __init__(self, interval_s: float | None, send: Send, *, began: bool) -> None:
         self._interval_s = interval_s
         self._send = send
         self._last = time.monotonic()
-        self.began = False
+        self.began = began
 
     async def send_if_due(self) -> None:
         if self._interval_s is None or time.monotonic() < self._last + self._interval_s:
@@ -154,9 +159,13 @@ class Probe:
         self._last = time.monotonic()
         if not self.began:
             self.began = True
-            headers = [(b"content-type", b"application/json")]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": b" ", "more_body": True})
+            start = {"type": "http.response.start", "status": 200, "headers": JSON_HEADERS}
+            await self._send(start)
+        await self._send({"type": "http.response.body", "body": SPACE, "more_body": True})
+
+
+def _sooner(*intervals_s: float | None) -> float | None:
+    return min((one for one in intervals_s if one is not None), default=None)
 
 
 async def unless_left(work: Coroutine[object, object, None], receive: Receive) -> None:

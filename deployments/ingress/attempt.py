@@ -58,8 +58,8 @@ class Attempts:
                 stream = generate.remote(pin, card.version, request)
                 async with aclosing(self._watched(card.name, stream, retries)) as events:
                     async for event in events:
-                        _check(event)
                         ended = event.finish_reason is not None
+                        _check(event)
                         yield event
             if not ended:
                 raise LostError("the stream ended too early")
@@ -106,16 +106,21 @@ def _losses() -> Iterator[None]:
             yield
     except BackPressureError as error:
         raise Refused(RequestError(ErrorKind.OVERLOADED, "The model is overloaded")) from error
+    except RayTaskError:  # what broke inside, of whatever type; it would break again
+        raise
     except CalledOffError as error:
         raise LostError(repr(error)) from error
     except (RayServeException, TimeoutError) as error:
         raise ModelGoneError(repr(error)) from error
-    except RayTaskError:  # what broke inside; it would break again
-        raise
     except (RayError, grpc.aio.AioRpcError) as error:
         raise LostError(repr(error)) from error
 
 
 def _check(event: TokenEvent) -> None:
-    if event.error is not None and event.error.kind is ErrorKind.UNAVAILABLE:
+    """Raises LostError, or Refused."""
+    if event.error is None:
+        return
+    if event.error.kind is ErrorKind.UNAVAILABLE:
         raise LostError(event.error.message)  # an engine that stops says so
+    if event.error.kind is ErrorKind.OVERLOADED:
+        raise Refused(event.error)

@@ -86,6 +86,10 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
     def format_stream_error(self, error: RequestError) -> bytes:
         """Closes a stream that had begun when its generation failed."""
 
+    def format_refusal(self, error: RequestError) -> bytes:
+        """The same for one that began before `prepare`, whose request was then refused."""
+        return self.format_stream_error(error)
+
     @abstractmethod
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         """The unary body; each choice is the fold of its deltas."""

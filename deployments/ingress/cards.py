@@ -4,15 +4,16 @@ import asyncio
 import logging
 import pickle
 import time
+import uuid
 import zlib
 from collections.abc import Callable
 
 from deployments.ingress.cluster import UP
+from deployments.ingress.detached import in_own_context
 from deployments.ingress.handles import (
     UNREACHABLE,
     Handles,
     cancelled_elsewhere,
-    in_own_context,
     unavailable,
 )
 from deployments.ingress.retries import Retries
@@ -25,6 +26,7 @@ log = logging.getLogger("ray.serve")
 FETCH_TIMEOUT_S = 30.0  # a replica that has just started may be slow to answer
 NAME_S = 5.0  # how long the default model and an alias are taken to stand for the same model
 MOST_NAMES = 1024
+MOST_CARDS = 64  # each holds a tokenizer, of up to tens of megabytes
 
 
 class Cards:
@@ -43,6 +45,7 @@ class Cards:
         self._waiting = waiting
         self._patience_s = patience_s
         self._clock = clock
+        self._who = uuid.uuid4().hex  # asks what a name means
         self._cards: dict[str, ModelCard] = {}
         self._fetching: dict[str, asyncio.Task[ModelCard]] = {}
         # What is no model's own name -> the model that it stood for, and until when.
@@ -76,9 +79,7 @@ class Cards:
         """What the name means now; without a router what it meant."""
         self._remember(model, name)  # whoever comes meanwhile need not ask too
         try:
-            answer = await self._router.want(
-                model, self._waiting.who(model), wait_s=0.0, grace_s=CHOICE_TIMEOUT_S
-            )
+            answer = await self._router.want(model, self._who, wait_s=0.0, grace_s=CHOICE_TIMEOUT_S)
         except RouterSilentError:
             return name
         if not isinstance(answer, ModelStatus) or answer.state not in UP:
@@ -121,8 +122,10 @@ class Cards:
                 log.warning("no card of %s: %r", name, error)
                 await retries.after_loss(progressed=False)
                 await self._waiting.until_up(name, retries.left_s)
-        self._cards[name] = await asyncio.to_thread(_unpack, packed)
-        return self._cards[name]
+        card = self._cards[name] = await asyncio.to_thread(_unpack, packed)
+        if len(self._cards) > MOST_CARDS:
+            del self._cards[next(iter(self._cards))]
+        return card
 
     async def _packed(self, name: str) -> bytes:
         model = await self._handles.model(name)

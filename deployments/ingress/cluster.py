@@ -1,11 +1,21 @@
 """The whole server as endpoints see it: models, their states, what their replicas say."""
 
+import asyncio
+from contextlib import suppress
 from typing import Protocol
 
 from deployments.ingress.handler import Engine
-from deployments.wire import ErrorKind, ModelState, ModelStatus, Refused, RequestError
+from deployments.wire import (
+    ErrorKind,
+    ModelCard,
+    ModelState,
+    ModelStatus,
+    Refused,
+    RequestError,
+)
 
 UP = frozenset({ModelState.READY, ModelState.SLEEPING})
+GLANCE_S = 5.0  # for a card that one can do without
 
 
 class Cluster(Engine, Protocol):
@@ -45,10 +55,21 @@ def find(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
     raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
 
 
-async def find_up(cluster: Cluster, name: str | None) -> ModelStatus:
-    """As `find`, for who wants to look at a model and not to have it loaded."""
+async def look_at(cluster: Cluster, name: str | None) -> tuple[ModelStatus, ModelCard]:
+    """For who wants to look at a model, and neither to have it loaded nor to wait for it."""
     status = find(await cluster.statuses(), name)
-    if status.state not in UP:
-        message = f"The model {status.name!r} is not loaded"
+    card = await card_if_up(cluster, status)
+    if card is None:
+        lacks = "has no replica that answers" if status.state in UP else "is not loaded"
+        message = f"The model {status.name!r} {lacks}"
         raise Refused(RequestError(ErrorKind.UNAVAILABLE, message, "model"))
-    return status
+    return status, card
+
+
+async def card_if_up(cluster: Cluster, status: ModelStatus) -> ModelCard | None:
+    """None for a model that is to be loaded first, or scaled up from no replica at all."""
+    if status.state in UP and status.replicas:
+        with suppress(Refused, TimeoutError):  # it has gone since it was listed, or hangs
+            async with asyncio.timeout(GLANCE_S):
+                return await cluster.card(status.name)
+    return None

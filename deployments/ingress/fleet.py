@@ -4,8 +4,9 @@ A request belongs to the ingress: it keeps what was produced, and when a replica
 there on another one. The router is asked and never waited for long: without it any replica will do.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 
 from deployments.ingress.attempt import Attempts, LostError, ModelGoneError
@@ -20,7 +21,15 @@ from deployments.ingress.said import Said
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.waiting import Waiting
 from deployments.model.settings import MODEL_DEPLOYMENT
-from deployments.wire import ErrorKind, GenerationRequest, ModelCard, ModelStatus, TokenEvent
+from deployments.wire import (
+    ErrorKind,
+    GenerationRequest,
+    ModelCard,
+    ModelStatus,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
 
 log = logging.getLogger("ray.serve")
 
@@ -64,11 +73,9 @@ class Fleet:
 
     async def is_serving(self) -> bool:
         """Whether some model answers, asked directly: a router may be missing for a while."""
-        for status in self._router.heard:
-            up = status.state in UP
-            if up and await self.broadcast(status.application, MODEL_DEPLOYMENT, "busy"):
-                return True
-        return False
+        up = [status.application for status in self._router.heard if status.state in UP]
+        asked = (self.broadcast(application, MODEL_DEPLOYMENT, "busy") for application in up)
+        return any(await asyncio.gather(*asked))
 
     async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
         return await self._handles.broadcast(application, deployment, method)
@@ -91,9 +98,11 @@ class Fleet:
                         yield said.add(event)
                         if event.finish_reason is not None:
                             return
-            except LostError as error:
+            except (LostError, Refused) as failure:
+                if not (isinstance(failure, LostError) or _was_accepted(failure, lost)):
+                    raise
                 lost.add(pin)
-                await self._lost(card, said, retries, error)
+                await self._lost(card, said, retries, failure)
 
     async def _choose(
         self, card: ModelCard, hashes: tuple[bytes, ...], part: GenerationRequest, retries: Retries
@@ -105,19 +114,31 @@ class Fleet:
         return choice.replica_id
 
     async def _until_up(self, card: ModelCard, retries: Retries) -> None:
-        """A model that comes back as another one refuses ids of the old one itself."""
+        """A model that comes back as another one refuses ids of the old one itself. Raises Refused,
+        also when the name is now an alias of another model.
+        """
         self._cards.forget(card.name)
-        await self._waiting.until_up(card.name, retries.left_s)
+        status = await self._waiting.until_up(card.name, retries.left_s)
+        if status.name != card.name:
+            message = f"The model {card.name!r} was replaced by {status.name!r}; try again"
+            raise Refused(RequestError(ErrorKind.MODEL_REPLACED, message))
         retries.found()
 
-    async def _lost(self, card: ModelCard, said: Said, retries: Retries, error: LostError) -> None:
+    async def _lost(
+        self, card: ModelCard, said: Said, retries: Retries, failure: LostError | Refused
+    ) -> None:
         """Returns when it is time for another attempt. Raises Refused."""
-        log.warning("request %s goes on elsewhere: %r", said.request_id, error)
+        log.warning("request %s goes on elsewhere: %r", said.request_id, failure)
         await retries.after_loss(progressed=said.progressed)
         self._metrics.failed_over(card.name, mid_stream=said.began)
-        if isinstance(error, ModelGoneError):
+        if isinstance(failure, ModelGoneError):
             await self._until_up(card, retries)
 
     def _check(self, card: ModelCard, event: TokenEvent) -> None:
         if event.error is not None and event.error.kind is ErrorKind.MODEL_REPLACED:
             self._cards.forget(card.name)
+
+
+def _was_accepted(refusal: Refused, lost: Collection[str | None]) -> bool:
+    """Who lost the place that it had waits for another one, and is not turned away."""
+    return bool(lost) and refusal.error.kind is ErrorKind.OVERLOADED

@@ -10,10 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from deployments.ingress.answer import Answer
+from starlette.types import Receive
+
+from deployments.ingress.answer import Answer, while_there
 from deployments.ingress.builder import ApiRequest, Generation, ResponseBuilder
 from deployments.ingress.clients import Caller
 from deployments.ingress.deadline import Deadline
+from deployments.ingress.late import Late
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.spans import span
@@ -65,12 +68,31 @@ class ProtocolHandler(Generic[RequestT]):
         self._caller = caller
         self._settings = settings
         self._off_loop = off_loop
+        self._found = False  # the model
+
+    async def begin(self, receive: Receive) -> Answer | Late:
+        """What is to be sent, `probe_s` after a model is waited for. Raises Refused, and
+        ClientDisconnect.
+        """
+        probe_s = self._settings.probe_s
+        if probe_s is None:
+            return await while_there(self.handle(), receive)
+        making = asyncio.create_task(self.handle())
+        try:
+            await asyncio.wait({making}, timeout=probe_s)
+        except asyncio.CancelledError:
+            making.cancel()
+            raise
+        if self._is_late(making):
+            return self._late(making, probe_s)
+        return await while_there(_of(making), receive)
 
     async def handle(self) -> Answer:
         """The answer, not yet begun. Raises Refused."""
         stream = bool(self._request.stream)
         began = time.monotonic()
         card = await self._engine.card(self._request.model)
+        self._found = True
         waited_s = time.monotonic() - began
         self._guard.serving(card.name, stream=stream)
         with span("prepare"):
@@ -83,6 +105,20 @@ class ProtocolHandler(Generic[RequestT]):
             stream=stream,
             settings=self._settings,
             deadline=Deadline(self._settings.request_timeout_s, waited_s),
+            request_id=self._request_id,
+        )
+
+    def _is_late(self, making: asyncio.Task[Answer]) -> bool:
+        """What the caller did wrong is told with its own status, however long preparing takes."""
+        return not (self._found or making.done())
+
+    def _late(self, making: asyncio.Task[Answer], probe_s: float) -> Late:
+        return Late(
+            making,
+            self._builder,
+            self._guard,
+            stream=bool(self._request.stream),
+            probe_s=probe_s,
             request_id=self._request_id,
         )
 
@@ -100,3 +136,7 @@ class ProtocolHandler(Generic[RequestT]):
         client, session = self._caller.client, self._caller.session
         request = replace(generation.request, client=client, session=session)
         return replace(generation, request=request)
+
+
+async def _of(making: asyncio.Task[Answer]) -> Answer:
+    return await making

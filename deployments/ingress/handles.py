@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context
-from typing import Any, TypeVar
 
 import grpc  # type: ignore[import-untyped]
 from ray import serve
@@ -13,13 +11,13 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from deployments.ingress.detached import in_own_context
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.wire import ErrorKind, Refused, RequestError
 
 log = logging.getLogger("ray.serve")
 
 CONTROL_TIMEOUT_S = 5.0
-ValueT = TypeVar("ValueT")
 
 UNREACHABLE = (RayError, RayServeException, grpc.aio.AioRpcError, TimeoutError)
 
@@ -108,10 +106,3 @@ def cancelled_elsewhere() -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise CalledOffError("a stopping replica cancelled the call") from None
-
-
-def in_own_context(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[ValueT]":
-    """A task that outlives the request which began it: Serve cancels every call made in the
-    context of a request that has ended.
-    """
-    return asyncio.get_running_loop().create_task(work, context=Context())

@@ -60,11 +60,13 @@ class DocumentedRoute(Route):
         tag: str,
         body: type[BaseModel] | None = None,
         media_types: Sequence[str] = (JSON,),
+        query: Sequence[str] = (),
     ) -> None:
         super().__init__(path, endpoint, methods=methods, name=name)
         self.tag = tag
         self.body = body
         self.media_types = media_types
+        self.query = query
 
 
 def openapi(
@@ -140,10 +142,11 @@ def _operation(
     return operation
 
 
-def _parameters(route: Route) -> list[object]:
+def _parameters(route: DocumentedRoute) -> list[object]:
+    places = dict.fromkeys(route.param_convertors, "path") | dict.fromkeys(route.query, "query")
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in route.param_convertors
+        {"name": name, "in": place, "required": place == "path", "schema": TEXT}
+        for name, place in places.items()
     ]
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from deployments.ingress.detached import in_own_context
 from deployments.ingress.handles import (
     CONTROL_TIMEOUT_S,
     UNREACHABLE,
@@ -37,6 +38,7 @@ class RouterClient:
         self._ask_again = 0.0
         self.heard: list[ModelStatus] = []  # as last told
         self._heard_at = float("-inf")
+        self._asking: asyncio.Task[list[ModelStatus]] | None = None
 
     async def choose(
         self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str
@@ -71,10 +73,12 @@ class RouterClient:
         return self.heard
 
     async def status(self, model: str, max_age_s: float) -> ModelStatus | None:
-        """As last told, if that is not older. Raises Refused."""
-        recent = self._clock() - self._heard_at < max_age_s
-        statuses = self.heard if recent else await self.statuses()
-        return next((status for status in statuses if status.name == model), None)
+        """As last told, if that is not older; asked once for all that want it. Raises Refused."""
+        if self._clock() - self._heard_at >= max_age_s:
+            if self._asking is None or self._asking.done():
+                self._asking = in_own_context(self.statuses())
+            await asyncio.shield(self._asking)
+        return next((status for status in self.heard if status.name == model), None)
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         """Raises Refused."""
@@ -117,5 +121,10 @@ class RouterClient:
 
     async def _call(self, method: str, *args: object) -> Any:
         router = await self._handles.get("router", "Router")
-        with cancelled_elsewhere():
-            return await getattr(router, method).remote(*args)
+        response = getattr(router, method).remote(*args)
+        try:
+            with cancelled_elsewhere():
+                return await response
+        except asyncio.CancelledError:
+            response.cancel()  # else the router goes on with what nobody waits for
+            raise

@@ -18,6 +18,7 @@ from deployments.ingress.builder import ApiRequest, ResponseBuilder
 from deployments.ingress.clients import caller_of, connection_of
 from deployments.ingress.handler import Engine, ProtocolHandler
 from deployments.ingress.http import REQUEST_ID, request_id_of
+from deployments.ingress.late import Late
 from deployments.ingress.metrics import InflightGuard, Metrics
 from deployments.ingress.openapi import EVENTS, JSON, DocumentedRoute
 from deployments.ingress.places import Places
@@ -127,7 +128,7 @@ class Service:
             body=question.body,
         )
 
-    async def _generate(self, http: Request, operation: Operation[RequestT]) -> Answer:
+    async def _generate(self, http: Request, operation: Operation[RequestT]) -> Answer | Late:
         guard = self.metrics.guard(operation.name)
         with guard.until_answered():
             connection = self._enter(http, guard)
@@ -145,7 +146,7 @@ class Service:
                 settings=self.settings,
                 off_loop=off_loop or operation.heavy(asked),
             )
-            return await while_there(handler.handle(), http.receive)
+            return await handler.begin(http.receive)
 
     def _enter(self, http: Request, guard: InflightGuard) -> str:
         """Who is at the door, and holds a place until the guard is closed. Raises Refused."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from deployments.ingress.cluster import Cluster
+from deployments.ingress.detached import in_own_context
 from deployments.ingress.model_status import status_events
 from deployments.ingress.sse import KEEP_ALIVE
 from deployments.wire import ErrorKind, ModelStatus, Refused, RequestError
@@ -36,10 +37,10 @@ class StatusFeed:
         seen: Sequence[ModelStatus] = ()
         try:
             while True:
-                if self._known:
-                    statuses = self._statuses
-                    yield b"".join(status_events(seen, statuses))
-                    seen = statuses
+                statuses = self._statuses if self._known else seen
+                if events := b"".join(status_events(seen, statuses)):
+                    yield events
+                seen = statuses
                 try:
                     async with asyncio.timeout(self._keep_alive_s):
                         await changed.wait()
@@ -52,7 +53,7 @@ class StatusFeed:
     def _enter(self, changed: asyncio.Event) -> None:
         self._watchers.add(changed)
         if self._polling is None:
-            self._polling = asyncio.create_task(self._poll())
+            self._polling = in_own_context(self._poll())
 
     def _leave(self, changed: asyncio.Event) -> None:
         self._watchers.discard(changed)

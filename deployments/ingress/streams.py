@@ -6,7 +6,6 @@ A process keeps its own: behind several replicas a client may come back to one t
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
-from contextvars import Context
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -15,8 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.ingress.answer import EVENT_HEADERS, Answer, unless_left
 from deployments.ingress.auth import offered
+from deployments.ingress.detached import in_own_context
 from deployments.ingress.errors import refused
 from deployments.ingress.http import PRINTABLE
+from deployments.ingress.late import Late
 from deployments.ingress.replay import Replay
 from deployments.wire import ErrorKind, Refused, RequestError
 
@@ -54,7 +55,7 @@ class Streams:
     _kept: dict[Key, Kept] = field(default_factory=dict)  # oldest first
     running: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def keeper(self, headers: Headers) -> Callable[[Answer], ASGIApp] | None:
+    def keeper(self, headers: Headers) -> Callable[[Answer | Late], ASGIApp] | None:
         """What makes an answer outlive its connection, if the headers ask for it. Raises Refused.
 
         An answer that is no stream stays as it is.
@@ -73,9 +74,7 @@ class Streams:
         self.stop(key)
         self._make_room()
         kept = self._kept[key] = Kept(key, Replay(self.limits.capacity))
-        # In a context of its own: Serve cancels every call made in a request's that has ended.
-        work = self._run(kept, answer, scope)
-        task = asyncio.get_running_loop().create_task(work, context=Context())
+        task = in_own_context(self._run(kept, answer, scope))
         self.running.add(task)
         task.add_done_callback(self.running.discard)
         return kept
@@ -171,7 +170,7 @@ class Following:
 
 
 class _Resumable:
-    def __init__(self, streams: Streams, key: Key, answer: Answer) -> None:
+    def __init__(self, streams: Streams, key: Key, answer: Answer | Late) -> None:
         self._streams = streams
         self._key = key
         self._answer = answer

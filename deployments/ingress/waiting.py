@@ -9,7 +9,8 @@ import uuid
 from dataclasses import dataclass, field
 
 from deployments.ingress.cluster import UP
-from deployments.ingress.handles import in_own_context, unavailable
+from deployments.ingress.detached import in_own_context
+from deployments.ingress.handles import unavailable
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.router_client import RouterClient, RouterSilentError
 from deployments.wire import ModelState, ModelStatus, Refused, RequestError
@@ -21,8 +22,13 @@ PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a secon
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    """What all that wait for one model share."""
+    """What all that wait for one model share.
 
+    The router knows it as `who`, which no later wait is: that may begin before this one's end
+    has reached the router.
+    """
+
+    who: str = field(default_factory=lambda: uuid.uuid4().hex)
     wanting: asyncio.Task[ModelStatus] | None = None
     waiters: int = 0
     status: ModelStatus | None = None  # as last told
@@ -36,12 +42,7 @@ class Waiting:
     metrics: Metrics
     pause_s: float = PAUSE_S
     patience_s: float = PATIENCE_S
-    _who: str = field(default_factory=lambda: uuid.uuid4().hex)
     _waits: dict[str | None, _Wait] = field(default_factory=dict)
-
-    def who(self, model: str | None) -> str:
-        """By this name this process wants the model: one lease, however many requests wait."""
-        return f"{self._who}:{model or ''}"
 
     async def until_up(self, model: str | None, timeout_s: float) -> ModelStatus:
         """READY or SLEEPING. None is the default model. Raises Refused."""
@@ -78,7 +79,7 @@ class Waiting:
         heard = time.monotonic()
         while True:
             try:
-                answer = await self.router.want(model, self.who(model), WANT_S)
+                answer = await self.router.want(model, wait.who, WANT_S)
             except RouterSilentError as error:
                 if time.monotonic() - heard > self.patience_s:
                     message = "The router does not answer; try again soon"

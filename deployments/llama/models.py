@@ -1,17 +1,17 @@
 """GET /models: the models in two shapes at once, Ollama's and OpenAI's."""
 
 import asyncio
-from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.cluster import UP, Cluster
-from deployments.ingress.management import reload_if_asked
+from deployments.ingress.cluster import Cluster, card_if_up
+from deployments.ingress.management import TAG, reload_if_asked
 from deployments.ingress.model_status import status_object
+from deployments.ingress.openapi import DocumentedRoute
 from deployments.openai.models import model_object
-from deployments.wire import ModelCard, ModelStatus, Refused
+from deployments.wire import ModelCard, ModelStatus
 
 SOURCES = {"argument": "argument", "preset": "preset", "folder": "models_dir"}
 
@@ -29,15 +29,11 @@ def model_routes(cluster: Cluster) -> list[Route]:
             }
         )
 
-    return [Route("/models", list_models, methods=["GET"])]
-
-
-async def card_if_up(cluster: Cluster, status: ModelStatus) -> ModelCard | None:
-    """None for a model that would have to be loaded first."""
-    if status.state in UP:
-        with suppress(Refused):  # it has gone since it was listed
-            return await cluster.card(status.name)
-    return None
+    return [
+        DocumentedRoute(
+            "/models", list_models, methods=["GET"], name="list_models", tag=TAG, query=["reload"]
+        )
+    ]
 
 
 def _ollama(status: ModelStatus) -> object:

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.cluster import Cluster, find_up
+from deployments.ingress.cluster import Cluster, look_at
+from deployments.ingress.openapi import DocumentedRoute
 from deployments.llama.completion_schema import CompletionFields
 from deployments.llama.generation_settings import default_settings
 from deployments.llama.replicas import replicas_of
@@ -17,11 +18,23 @@ from deployments.text.dialects.injection import knows_tools
 from deployments.text.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, RequestError
 
+# What llama-server says of itself, and not of a model, when it serves several.
+ROUTER = {
+    "role": "router",
+    "model_alias": "manta",
+    "model_path": "none",
+    "default_generation_settings": {"params": None, "n_ctx": 0},
+    "build_info": system_fingerprint(),
+    "cors_proxy_enabled": False,
+}
+
 
 def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
     async def props(request: Request) -> Response:
-        model = await find_up(cluster, request.query_params.get("model"))
-        card = await cluster.card(model.name)
+        name = request.query_params.get("model")
+        if name is None and len(await cluster.statuses()) > 1:
+            return JSONResponse(ROUTER)
+        model, card = await look_at(cluster, name)
         replicas, slots_each = await replicas_of(cluster, model)
         told = await asyncio.to_thread(_props, card, tokenizers, slots_each * len(replicas))
         return JSONResponse({**told, "is_sleeping": model.state is ModelState.SLEEPING})
@@ -31,7 +44,9 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
         raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
 
     return [
-        Route("/props", props, methods=["GET"]),
+        DocumentedRoute(
+            "/props", props, methods=["GET"], name="props", tag="Server", query=["model"]
+        ),
         Route("/props", change_props, methods=["POST"], include_in_schema=False),
     ]
 

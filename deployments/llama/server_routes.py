@@ -10,11 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.cluster import UP, Cluster
+from deployments.ingress.cluster import UP, Cluster, card_if_up
 from deployments.ingress.metrics import CONTENT_TYPE, Family, render
 from deployments.ingress.openapi import DocumentedRoute
 from deployments.llama.llamacpp_metrics import llamacpp_families
-from deployments.llama.models import card_if_up
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import ModelState, ModelStatus, Refused
 
@@ -28,6 +27,7 @@ KEEPERS = (
 ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
 UNLOADED = {"status": "ok", "model_loaded": False}  # a request loads what it needs
+IDLE = {ModelState.UNLOADED, ModelState.UNLOADING}
 Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
 TOTALS = (
     "active_requests",
@@ -71,7 +71,7 @@ class ServerRoutes:
         states = {status.state for status in statuses}
         if states & UP:
             return JSONResponse(HEALTHY)
-        if ModelState.UNLOADED in states:
+        if states & IDLE:
             return JSONResponse(UNLOADED)
         message = "; ".join(_describe(status) for status in statuses)
         status = "loading" if ModelState.LOADING in states else "error"

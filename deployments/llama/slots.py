@@ -4,9 +4,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.cluster import Cluster, find_up
+from deployments.ingress.cluster import Cluster, look_at
 from deployments.ingress.errors import refused
 from deployments.ingress.management import switch
+from deployments.ingress.openapi import DocumentedRoute
 from deployments.llama.replicas import replicas_of
 from deployments.wire import ErrorKind, Refused, RequestError
 
@@ -16,8 +17,7 @@ ACTIONS = ("save", "restore", "erase")
 def slot_routes(cluster: Cluster) -> list[Route]:
     async def list_slots(request: Request) -> Response:
         wants_idle = switch(request, "fail_on_no_slot")
-        model = await find_up(cluster, request.query_params.get("model"))
-        card = await cluster.card(model.name)
+        model, card = await look_at(cluster, request.query_params.get("model"))
         replicas, slots_each = await replicas_of(cluster, model)
         busy = [slot < stats["active_requests"] for stats in replicas for slot in range(slots_each)]
         if wants_idle and all(busy):
@@ -25,7 +25,14 @@ def slot_routes(cluster: Cluster) -> list[Route]:
         return JSONResponse([slot_object(*one, card.context_length) for one in enumerate(busy)])
 
     return [
-        Route("/slots", list_slots, methods=["GET"]),
+        DocumentedRoute(
+            "/slots",
+            list_slots,
+            methods=["GET"],
+            name="list_slots",
+            tag="Server",
+            query=["model", "fail_on_no_slot"],
+        ),
         Route("/slots/{id}", act, methods=["POST"]),
     ]
 

@@ -25,7 +25,7 @@ def unsupported_routes(body_limit: int) -> list[Route]:
         if not isinstance(scales, list):
             raise refused("Request body must be an array")
         if scales:
-            raise _not_supported("LoRA adapters: none is loaded")
+            raise _not_supported("LoRA scales: adapters are merged into a model when it is loaded")
         return JSONResponse({"success": True})
 
     return [
@@ -41,6 +41,7 @@ async def _refuse(request: Request) -> Response:
 
 
 async def _list_adapters(request: Request) -> Response:
+    """None whose scale could be set: adapters of a preset are merged into its model."""
     return JSONResponse([])
 
 

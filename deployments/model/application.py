@@ -1,5 +1,7 @@
 """What Serve is told of a model: how many replicas, where, and what of them can change in place."""
 
+from collections.abc import Sequence
+
 import ray
 from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
@@ -13,9 +15,12 @@ from deployments.model.settings import ModelSettings
 from deployments.stopping import SOON
 
 
-def model_application(settings: ModelSettings) -> Application:
-    """What to deploy for a model; while the settings' version stays, its replicas live on."""
-    model = replicas_of(settings).bind(settings)
+def model_application(settings: ModelSettings, rank_cpus: float | None = None) -> Application:
+    """What to deploy for a model; while the settings' version stays, its replicas live on.
+
+    `rank_cpus` stands for what the settings and the nodes of now say.
+    """
+    model = replicas_of(settings, rank_cpus).bind(settings)
     # HAProxy balances the first deployment of an application itself, and Serve then refuses it a
     # router of its own: another one has to stand before the model.
     if not RAY_SERVE_ENABLE_HA_PROXY:
@@ -26,8 +31,8 @@ def model_application(settings: ModelSettings) -> Application:
     return door.bind(model)
 
 
-def replicas_of(settings: ModelSettings) -> serve.Deployment:
-    resources = rank_resources(settings)
+def replicas_of(settings: ModelSettings, rank_cpus: float | None = None) -> serve.Deployment:
+    resources = rank_resources(settings, rank_cpus)
     replicas = Model.options(  # type: ignore[attr-defined]
         _internal=True,
         version=settings.version,
@@ -55,19 +60,31 @@ class Door:
         pass
 
 
-def rank_resources(settings: ModelSettings) -> dict[str, float]:
+def most_replicas(settings: ModelSettings) -> int:
+    scaling = settings.autoscaling
+    return scaling.max_replicas if scaling else settings.num_replicas
+
+
+def rank_resources(settings: ModelSettings, rank_cpus: float | None = None) -> dict[str, float]:
     """Of a replica's actor; of each of its ranks when it has several."""
     gpus = settings.num_gpus or 0
-    cpus = settings.num_cpus
-    if cpus is None:
-        scaling = settings.autoscaling
-        most = scaling.max_replicas if scaling else settings.num_replicas
-        cpus = settings.tensor_parallel if gpus else default_cpus(most)
-    return {"num_cpus": cpus / settings.tensor_parallel, "num_gpus": gpus}
+    if rank_cpus is None:
+        cpus = settings.num_cpus
+        if cpus is None:
+            cpus = settings.tensor_parallel if gpus else default_cpus(most_replicas(settings))
+        rank_cpus = cpus / settings.tensor_parallel
+    return {"num_cpus": rank_cpus, "num_gpus": gpus}
 
 
 def default_cpus(num_replicas: int) -> int:
     """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest."""
-    cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    return cores_each(
+        [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]], num_replicas
+    )
+
+
+def cores_each(nodes: Sequence[float], num_replicas: int) -> int:
+    """A head that is to run nothing has no cores, and takes no replicas."""
+    cores = [cpus for cpus in nodes if cpus] or [0]
     replicas_a_node = -(-num_replicas // len(cores))
     return max(1, int(max(cores)) // 2 // replicas_a_node)

@@ -35,7 +35,8 @@ class ReplicaDemand:
 class DemandPolicy:
     """As many replicas as it takes for each to have no more than its target of tokens and pages.
 
-    One stays while there is a request anywhere; Serve applies bounds and delays.
+    One stays while there is a request anywhere, and all do while one of them is not heard of: who
+    knows what it has to do? Serve applies bounds and delays.
     """
 
     def __init__(self, target_tokens: float, target_usage: float) -> None:
@@ -50,11 +51,13 @@ class DemandPolicy:
         )
         if ctx.total_queued_requests or _total(metrics, "requests"):
             wanted = max(wanted, 1.0)
+        if len(metrics.get("requests", {})) < len(ctx.running_replicas):
+            wanted = max(wanted, len(ctx.running_replicas))
         return math.ceil(wanted), dict(ctx.policy_state or {})
 
 
 def _total(metrics: Mapping[str, Mapping[Any, float]], name: str) -> float:
-    """Over all replicas; one that has just started has said nothing yet."""
+    """Over all replicas that have said something."""
     return sum(metrics.get(name, {}).values())
 
 

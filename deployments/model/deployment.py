@@ -69,7 +69,9 @@ class Model:
         from deployments.model.sleep import Sleeper  # as `load` says of its import
 
         self._card = self._source.card
-        self._sleeper = Sleeper(self._source, core, settings.sleep_idle_s, self._took)
+        self._sleeper = Sleeper(
+            self._source, core, settings.sleep_idle_s, settings.limits.max_waiting, self._took
+        )
         self._reporter = Reporter(
             settings.application,
             self._replica_id,
@@ -99,10 +101,10 @@ class Model:
 
         `pin` is for PinRouter alone.
         """
+        self._reporter.received(request.request_id)  # else the router takes it to be on its way
         if refusal := self._refusal(version, request):
             yield refusal
             return
-        self._reporter.received(request.request_id)
         try:
             async with self._sleeper.engine() as core:
                 if refusal := self._refusal(version, request):  # it was aborted meanwhile

@@ -16,6 +16,7 @@ from transformers.utils import logging as bars
 
 from deployments.engine.card import end_token_ids, make_card
 from deployments.engine.core import EngineCore
+from deployments.engine.fingerprint import fingerprint
 from deployments.engine.loader import load_model, load_tokenizer
 from deployments.engine.parallel import Ranks
 from deployments.engine.sharding import load_share
@@ -46,6 +47,7 @@ class ModelSource:
         weights = settings.sleep_weights or ("host" if can_keep(settings) else "drop")
         self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
         self._kept: PreTrainedModel | None = None
+        self._fingerprint = ""  # of the weights that were loaded last
         self._large: list[ref[object]] = []  # what has to go with the engine
 
     def start(self) -> EngineCore:
@@ -71,18 +73,18 @@ class ModelSource:
         tokenizer = load_tokenizer(settings.path)  # first: it is soon known to be broken
         with self._model() as (model, ranks):
             core = self._engine(model, ranks, end_token_ids(model, tokenizer))
-        self.card = make_card(settings.name, core, model, tokenizer, settings.dialect)
+        self.card = make_card(
+            settings.name, core, model, tokenizer, settings.dialect, self._fingerprint
+        )
         return core
 
     def _restart(self) -> EngineCore:
         """Raises ValueError when the files are no longer those that the card describes."""
+        before = self._fingerprint
         with self._model() as (model, ranks):
-            core = self._engine(model, ranks, frozenset(self.card.eos_token_ids))
-        card = self.card
-        if (core.context_length, core.vocab_size) != (card.context_length, card.vocab_size):
-            core.shutdown()
-            raise ValueError("its files are another model's than before")
-        return core
+            if self._fingerprint != before:
+                raise ValueError("its files are another model's than before")
+            return self._engine(model, ranks, frozenset(self.card.eos_token_ids))
 
     def _engine(
         self, model: PreTrainedModel, ranks: Ranks | None, end_token_ids: frozenset[int]
@@ -109,18 +111,30 @@ class ModelSource:
             return self._kept.to(self._device)
         self._say("weights", 0.0)
         with counted_weights(self._say):
-            model = load_weights(self._settings, ranks)
+            model = load_weights(self._settings, ranks, self._take_fingerprint)
         self._kept = model if self._keeps_weights else None
         return model
 
+    def _take_fingerprint(self, model: PreTrainedModel) -> None:
+        self._fingerprint = fingerprint(model, adapters_of(self._settings))
 
-def load_weights(settings: ModelSettings, ranks: Ranks | None) -> PreTrainedModel:
-    """All of them, or one rank's share, on their device."""
+
+def load_weights(
+    settings: ModelSettings,
+    ranks: Ranks | None,
+    seen: Callable[[PreTrainedModel], None] | None = None,
+) -> PreTrainedModel:
+    """All of them, or one rank's share, on their device; `seen` as `load_model` has it."""
     dtype = None if settings.dtype is None else DTYPES[settings.dtype]
-    adapters = [(adapter.path, adapter.scale) for adapter in settings.adapters]
+    adapters = adapters_of(settings)
     if ranks is not None:
-        return load_share(settings.path, ranks, dtype=dtype, adapters=adapters)
-    return load_model(settings.path, dtype=dtype, device=device_of(settings), adapters=adapters)
+        return load_share(settings.path, ranks, dtype=dtype, adapters=adapters, seen=seen)
+    device = device_of(settings)
+    return load_model(settings.path, dtype=dtype, device=device, adapters=adapters, seen=seen)
+
+
+def adapters_of(settings: ModelSettings) -> list[tuple[str, float]]:
+    return [(adapter.path, adapter.scale) for adapter in settings.adapters]
 
 
 def device_of(settings: ModelSettings) -> str:

@@ -18,36 +18,51 @@ class RouterLink:
 
     def __init__(self) -> None:
         self._handle: DeploymentHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._look_at = 0.0
 
     async def report(self, report: ReplicaReport) -> bool:
         """Whether the router wants a snapshot next."""
         router = await self._router()
-        return bool(await _ended(router.report.remote(report)))
+        return bool(await ended(router.report.remote(report)))
 
     async def progress(self, application: str, progress: LoadProgress) -> None:
         router = await self._router()
-        await _ended(router.progress.remote(application, progress))
+        await ended(router.progress.remote(application, progress))
 
     async def _router(self) -> DeploymentHandle:
         if self._handle is None:
+            if self._looking is None:
+                self._looking = asyncio.get_running_loop().create_task(self._look())
+            await asyncio.shield(self._looking)
+            assert self._handle is not None
+        return self._handle
+
+    async def _look(self) -> None:
+        """One at a time, whoever has given up: without a controller each would keep a thread."""
+        try:
             if time.monotonic() < self._look_at:
                 raise RayServeException("there is no router")
             self._look_at = time.monotonic() + LOOK_AGAIN_S
-            self._handle = await asyncio.to_thread(_find)
-        return self._handle
+            self._handle = await asyncio.to_thread(find)
+        finally:
+            self._looking = None
 
 
-async def _ended(response: DeploymentResponse) -> object:
+async def ended(response: DeploymentResponse) -> object:
+    """What a call returns, which is called off when it takes too long or its caller leaves."""
+    is_over = False
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):
-            return await response
-    except TimeoutError:
-        response.cancel()  # else calls to a router that is down wait for the next one, all of them
-        raise
+            result: object = await response
+            is_over = True
+            return result
+    finally:
+        if not is_over:  # else calls to a router that is down wait for the next one, all of them
+            response.cancel()
 
 
-def _find() -> DeploymentHandle:
+def find() -> DeploymentHandle:
     """Blocks on Serve's controller. Raises RayServeException where there is no router."""
     try:
         return serve.get_deployment_handle("Router", "router")

@@ -43,6 +43,8 @@ class ModelSettings:
     num_cpus: cores of a replica, shared by its ranks, and so the threads of its arithmetic.
     num_gpus: of each of its ranks.
     tensor_parallel: ranks that share one replica's weights.
+    dtype: of the weights. Say it where nodes differ: replicas that choose differently refuse each
+        other's requests, which must not be continued on other weights.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
     sleep_weights: where they go: to "host" memory, which needs a GPU and one rank, or nowhere

@@ -34,6 +34,7 @@ class Source(Protocol):
 class Sleeper:
     """`core` is the source's first engine; `idle_s` without requests let it go, None never.
 
+    No more than `max_waiting` wait for it to wake; once it is there it has a queue of its own.
     `changed` hears of every later engine, and None when there is none any more.
     """
 
@@ -42,11 +43,13 @@ class Sleeper:
         source: Source,
         core: EngineCore,
         idle_s: float | None,
+        max_waiting: int,
         changed: Callable[[EngineCore | None], None],
     ) -> None:
         self._source = source
         self._core: EngineCore | None = core
         self._idle_limit_s = idle_s
+        self._max_waiting = max_waiting
         self._changed = changed
         self._awake = asyncio.Event()
         self._awake.set()
@@ -73,7 +76,8 @@ class Sleeper:
 
     @asynccontextmanager
     async def engine(self) -> AsyncGenerator[EngineCore, None]:
-        """The engine, which stays for as long as it is used. Raises Refused when it can't wake."""
+        """The engine, which stays for as long as it is used. Raises Refused when it can't wake, or
+        too many wait for that."""
         self._users += 1
         try:
             yield self._core or await self._woken()
@@ -129,6 +133,9 @@ class Sleeper:
             self._core.shutdown()
 
     async def _woken(self) -> EngineCore:
+        if self._users > self._max_waiting:
+            message = f"{self._max_waiting} requests wait for the model to wake already"
+            raise Refused(RequestError(ErrorKind.OVERLOADED, message))
         if self._core is None and not self._failure:
             if self._waking is None:
                 # In a context of its own: whoever is the first to wait may leave.

@@ -17,7 +17,7 @@ from deployments.openai.deltas import (
     finish_reason,
     message_of,
 )
-from deployments.openai.frames import Frames, more
+from deployments.openai.frames import Frames, error_frames, more
 from deployments.openai.generations import plan
 from deployments.openai.logprobs import Logprobs
 from deployments.openai.origin import origin_of
@@ -103,7 +103,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         return self._frames.end(usage) + self._disclosure.end(usage) + DONE
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        return self._frames.error(error)
+        return error_frames(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]

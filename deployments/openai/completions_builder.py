@@ -11,7 +11,7 @@ from deployments.openai.annotations import Disclosure
 from deployments.openai.choice_fields import ChoiceFields
 from deployments.openai.completions_prompt import CompletionPrompt, completion_prompts
 from deployments.openai.completions_schema import CompletionRequest
-from deployments.openai.frames import Frames, more
+from deployments.openai.frames import Frames, error_frames, more
 from deployments.openai.generations import plan
 from deployments.openai.logprobs import Logprobs, Placed, placed_prompt
 from deployments.openai.origin import origin_of
@@ -100,7 +100,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         return self._frames.end(usage) + self._disclosure.end(usage) + DONE
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        return self._frames.error(error)
+        return error_frames(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]

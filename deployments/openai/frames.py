@@ -49,10 +49,6 @@ class Frames:
     def end(self, usage: Usage) -> bytes:
         return b"".join((self._head, b"]", self._with(usage)) if self._final else ())
 
-    def error(self, error: RequestError) -> bytes:
-        _, body = openai_envelope(error, "")
-        return data(encode(body)) + DONE
-
     def body(
         self, choices: list[object], usage: Usage, beside: Mapping[str, object] = NOTHING
     ) -> bytes:
@@ -76,3 +72,8 @@ def usage_object(usage: Usage) -> object:
 def more(fields: Mapping[str, object]) -> bytes:
     """Fields to go on with inside of an object."""
     return b"," + encode(fields)[1:-1] if fields else b""
+
+
+def error_frames(error: RequestError) -> bytes:
+    _, body = openai_envelope(error, "")
+    return data(encode(body)) + DONE

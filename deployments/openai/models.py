@@ -1,5 +1,6 @@
 """The models an engine serves: as OpenAI lists them, or as Anthropic does for its own clients."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
@@ -8,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from deployments.anthropic.envelope import anthropic_envelope
-from deployments.ingress.cluster import UP, Cluster, find
+from deployments.ingress.cluster import Cluster, card_if_up, find
 from deployments.ingress.errors import error_response, refused
 from deployments.ingress.http import request_id_of
-from deployments.ingress.management import reload_if_asked
+from deployments.ingress.management import TAG, reload_if_asked
 from deployments.ingress.model_status import status_object
 from deployments.ingress.openapi import DocumentedRoute
 from deployments.ingress.sse import encode
@@ -39,7 +40,7 @@ def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
         return model_object(status)
 
     return [
-        _route("/v1/models", list_models),
+        _route("/v1/models", list_models, query=["reload"]),
         _route("/v1/models/{id:path}", retrieve_model),
     ]
 
@@ -57,7 +58,7 @@ def model_object(status: ModelStatus) -> dict[str, object]:
     }
 
 
-def _route(path: str, endpoint: Endpoint) -> DocumentedRoute:
+def _route(path: str, endpoint: Endpoint, query: Sequence[str] = ()) -> DocumentedRoute:
     async def answer(request: Request) -> Response:
         try:
             body = encode(await endpoint(request))
@@ -67,7 +68,8 @@ def _route(path: str, endpoint: Endpoint) -> DocumentedRoute:
             return error_response(refusal.error, anthropic_envelope, request_id_of(request))
         return Response(body, media_type="application/json")
 
-    return DocumentedRoute(path, answer, methods=["GET"], name=endpoint.__name__, tag="Models")
+    name = endpoint.__name__
+    return DocumentedRoute(path, answer, methods=["GET"], name=name, tag=TAG, query=query)
 
 
 async def _anthropic_page(
@@ -77,7 +79,7 @@ async def _anthropic_page(
     more = start > 0 if "before_id" in query else end < len(models)
     if "active" not in (_lifecycles(query) or ["active"]):
         start, end, more = 0, 0, False  # none is deprecated or retired
-    page = [await _anthropic_model(cluster, model) for model in models[start:end]]
+    page = await asyncio.gather(*(_anthropic_model(cluster, one) for one in models[start:end]))
     return {
         "data": page,
         "has_more": more,
@@ -87,6 +89,7 @@ async def _anthropic_page(
 
 
 async def _anthropic_model(cluster: Cluster, status: ModelStatus) -> object:
+    card = await card_if_up(cluster, status)
     released = datetime.fromtimestamp(status.created, UTC).isoformat().replace("+00:00", "Z")
     return {
         "type": "model",
@@ -94,18 +97,8 @@ async def _anthropic_model(cluster: Cluster, status: ModelStatus) -> object:
         "display_name": status.name,
         "created_at": released,
         "lifecycle": "active",
-        "max_input_tokens": await _context_length(cluster, status),
+        "max_input_tokens": None if card is None else card.context_length,
     }
-
-
-async def _context_length(cluster: Cluster, status: ModelStatus) -> int | None:
-    """None while it is not known: a list loads no model."""
-    if status.state not in UP:
-        return None
-    try:
-        return (await cluster.card(status.name)).context_length
-    except Refused:  # it has gone since it was listed
-        return None
 
 
 def _window(names: Sequence[str], query: QueryParams) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from deployments.ingress.conversation import Prompt
 from deployments.ingress.errors import NO_HEADERS
 from deployments.ingress.plan import Plan
 from deployments.ingress.sse import encode
+from deployments.openai.frames import error_frames
 from deployments.openai.generations import common_sampling
 from deployments.openai.logprobs import finite
 from deployments.openai.origin import origin_of
@@ -93,6 +94,10 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._output.give_up()
         failed = self._object.failed(self._output.values(), error)
         return self._events.response("response.failed", encode(failed))
+
+    def format_refusal(self, error: RequestError) -> bytes:
+        """There is no response yet that could have failed."""
+        return error_frames(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         [answer] = choices

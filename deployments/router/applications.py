@@ -5,19 +5,20 @@ All of it blocks on Serve's controller: never to be called on an event loop.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ray import serve
 from ray.exceptions import RayError
+from ray.serve._private.deployment_info import DeploymentInfo
 from ray.serve.api import RunTarget, run_many
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ReplicaState
 
-from deployments.model.application import model_application
+from deployments.model.application import model_application, most_replicas
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model_application
 
 log = logging.getLogger("ray.serve")
@@ -25,6 +26,9 @@ log = logging.getLogger("ray.serve")
 EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
 UNREACHABLE = (RayError, RayServeException, TimeoutError)
 ANSWERING = {ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION}
+
+
+Applications = Mapping[str, Mapping[str, Any]]  # as Serve describes them
 
 
 class LoadError(Exception):
@@ -48,17 +52,46 @@ class Deployed:
 
 def read_applications() -> dict[str, Deployed]:
     """All models' applications. Raises one of UNREACHABLE."""
-    found = _get_global_client().get_serve_details()["applications"]
-    return {name: _read(it) for name, it in found.items() if _is_ours(name, it)}
+    return models_in(_read_details())
+
+
+def read_as(replica_id: str) -> tuple[dict[str, Deployed], bool]:
+    """All models' applications, and whether the replica that asks is to stay, at one moment.
+
+    Raises one of UNREACHABLE.
+    """
+    details = _read_details()
+    return models_in(details), stays(replica_id, details)
+
+
+def models_in(applications: Applications) -> dict[str, Deployed]:
+    return {name: _read(it) for name, it in applications.items() if _is_ours(name, it)}
+
+
+def stays(replica_id: str, applications: Applications) -> bool:
+    """Serve lists no replicas of an application that it deletes."""
+    deployments = [d for it in applications.values() for d in it["deployments"].values()]
+    replicas = [replica for deployment in deployments for replica in deployment["replicas"]]
+    return any(
+        replica["replica_id"] == replica_id and replica["state"] != ReplicaState.STOPPING
+        for replica in replicas
+    )
 
 
 def deploy(settings: ModelSettings) -> None:
-    """Returns before the model is loaded; what runs and needs no change is left alone.
+    """Returns before the model is loaded. Raises LoadError."""
+    _deploy(settings, lambda: None)
 
-    Raises LoadError.
-    """
+
+def redeploy(settings: ModelSettings) -> None:
+    """Leaves alone what runs and needs no change. Raises LoadError."""
+    _deploy(settings, lambda: _cpus_there(settings))
+
+
+def _deploy(settings: ModelSettings, rank_cpus: Callable[[], float | None]) -> None:
     try:
-        target = RunTarget(model_application(settings), settings.application, route_prefix=None)
+        model = model_application(settings, rank_cpus())
+        target = RunTarget(model, settings.application, route_prefix=None)
         run_many(
             [target],
             wait_for_ingress_deployment_creation=False,
@@ -88,6 +121,33 @@ def reason(message: str) -> str:
     if not raised:
         return lines[-1] if lines else "the model did not start"
     return EXCEPTION.sub("", " ".join(lines[raised[-1] :]))
+
+
+def cpus_kept(settings: ModelSettings, there: DeploymentInfo) -> float | None:
+    """Of a rank, where these settings are those of what is there: other cores would replace it,
+    because a node has come or gone since.
+    """
+    config = there.deployment_config
+    scaling = config.autoscaling_config
+    most = config.num_replicas if scaling is None else scaling.max_replicas
+    if there.version != settings.version or most != most_replicas(settings):
+        return None
+    cpus: float | None = there.replica_config.ray_actor_options.get("num_cpus")
+    return cpus
+
+
+def _read_details() -> Applications:
+    applications: Applications = _get_global_client().get_serve_details()["applications"]
+    return applications
+
+
+def _cpus_there(settings: ModelSettings) -> float | None:
+    try:
+        client = _get_global_client()
+        there, _ = client.get_deployment_info(MODEL_DEPLOYMENT, settings.application)
+    except KeyError:
+        return None
+    return cpus_kept(settings, there)
 
 
 def _is_ours(name: str, details: Mapping[str, Any]) -> bool:

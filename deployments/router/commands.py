@@ -9,8 +9,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import Context
+from weakref import WeakValueDictionary
 
-from deployments.router.applications import UNREACHABLE, LoadError, delete, deploy, model_handle
+from deployments.model.settings import ModelSettings
+from deployments.router.applications import (
+    UNREACHABLE,
+    LoadError,
+    delete,
+    deploy,
+    model_handle,
+    redeploy,
+)
 from deployments.router.registry import ModelEntry, Phase
 
 log = logging.getLogger("ray.serve")
@@ -23,7 +32,7 @@ class Commands:
 
     def __init__(self, changed: Callable[[ModelEntry], None]) -> None:
         self._changed = changed
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # in use
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
 
@@ -55,7 +64,7 @@ class Commands:
         """Unless a replica has work of which the router does not know yet."""
         entry.stop(time.monotonic())
         self._changed(entry)
-        self._start(entry, self._evict(entry))
+        self._start(entry, self._evict(entry, entry.unloads, entry.preset.settings))
 
     def delete(self, entry: ModelEntry) -> None:
         self._start(entry, self._delete(entry))
@@ -78,15 +87,18 @@ class Commands:
             if entry.phase not in (Phase.STARTING, Phase.UP):
                 return
             try:
-                await asyncio.to_thread(deploy, entry.preset.settings)
+                await asyncio.to_thread(redeploy, entry.preset.settings)
             except LoadError as error:
                 log.error("model %s stays as it was: %s", entry.name, error)
 
-    async def _evict(self, entry: ModelEntry) -> None:
+    async def _evict(self, entry: ModelEntry, unloads: int, settings: ModelSettings) -> None:
+        """What an operator unloads, or sets anew, while replicas are asked counts as well."""
         async with self._command(entry):
-            if await self._is_busy(entry):
+            if await self._is_busy(entry) and entry.unloads == unloads:
                 entry.resume(time.monotonic())
                 self._changed(entry)
+                if entry.preset.settings != settings:
+                    self.change(entry)
                 return
             log.info("unloading model %s to make room", entry.name)
             entry.evictions += 1

@@ -15,7 +15,7 @@ from deployments.ingress.mirror import mirror
 from deployments.logs import join_serve
 from deployments.router.lifecycle import Lifecycle
 from deployments.router.metrics import router_families
-from deployments.router.registry import ModelEntry, Phase
+from deployments.router.registry import ModelEntry
 from deployments.router.settings import CapacitySettings, RoutingSettings
 from deployments.router.sources import Sources
 from deployments.stopping import SOON
@@ -31,7 +31,6 @@ from deployments.wire import (
 
 LEASE_S = 5.0  # for whoever wants a model to say so again
 USE_S = 2.0  # for a request to follow
-RETRY_S = 5.0  # after a failure, before a request has the model tried again
 MAX_WAIT_S = 60.0
 ANSWERED = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
 
@@ -49,7 +48,7 @@ class Router:
     ) -> None:
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         join_serve(access_log=False)  # polls and choices: noise beside the ingress's
-        self._fleet = Lifecycle(sources, capacity, routing)
+        self._fleet = Lifecycle(self._replica_id, sources, capacity, routing)
         await self._fleet.start()
         self._work = asyncio.create_task(self._fleet.watch())
         self._mirror = asyncio.create_task(mirror(self.samples))
@@ -73,7 +72,7 @@ class Router:
         if entry is None:
             return unknown(model)
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
-        _forgive(entry)
+        self._fleet.retry(entry)
         try:
             return await self._wait(entry, who, until)
         except asyncio.CancelledError:
@@ -154,10 +153,3 @@ class Router:
 def unknown(model: str | None) -> RequestError:
     message = f"The model {model!r} does not exist" if model else "There is no model"
     return RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model")
-
-
-def _forgive(entry: ModelEntry) -> None:
-    """A model that failed is tried again, but not by every request of a storm."""
-    down = entry.phase in (Phase.GONE, Phase.STOPPING)
-    if down and entry.failure and time.monotonic() - entry.failed_at > RETRY_S:
-        entry.forgive()

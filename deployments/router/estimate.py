@@ -49,7 +49,7 @@ def weight_bytes(path: str) -> int:
     try:
         folder = Path(path) if os.path.isdir(path) else _snapshot(path)
         sizes = [sum(file.stat().st_size for file in folder.glob(kind)) for kind in WEIGHTS]
-    except OSError:
+    except (OSError, ValueError):  # the latter from a file that is no text
         return 0
     return next((size for size in sizes if size), 0)
 

@@ -6,15 +6,24 @@ goes, and nothing has to be moved when it is used.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from kv.hashing import DIGEST_BYTES
 
 N_SHARDS = 256  # by a hash's first byte
 PREDICTION_S = 5.0  # a prediction holds for one to two of these, unless a report confirms it
 MAX_PREDICTED_PAGES = 65_536
+GENERATION_PAGES = 2048  # that are forgotten together: a large dict is slow to grow and to free
 
 Slots = int  # one bit for each replica
 Shard = dict[bytes, Slots]
+
+
+class Generation(NamedTuple):
+    """Predictions that were made from then on, and are forgotten together."""
+
+    began: float
+    pages: Shard
 
 
 class PrefixIndex:
@@ -27,15 +36,13 @@ class PrefixIndex:
     def __init__(self, max_pages: int) -> None:
         self._max_pages = max_pages
         self._slots: dict[str, Slots] = {}
-        self._predicted: tuple[Shard, Shard] = {}, {}  # lately, and a while ago
-        self._turned_at = float("-inf")
         self._clear()
 
     def _clear(self) -> None:
         self._n_pages = 0
         self._n_sampled = N_SHARDS  # shards in use
         self._shards: list[Shard] = [{} for _ in range(N_SHARDS)]
-        self._predicted = {}, {}
+        self._predicted: list[Generation] = []  # oldest first
         self._live: Slots = 0
         self._holding: Slots = 0  # of those, the ones that have stored pages
         self._left: Slots = 0  # of replicas that are gone, and not swept out yet
@@ -76,21 +83,32 @@ class PrefixIndex:
                 shard[page_hash] = slots
         self._n_pages = sum(map(len, self._shards))
 
-    def predict(self, replica_id: str, hashes: Iterable[bytes]) -> None:
+    def predict(self, replica_id: str, hashes: Iterable[bytes], now: float) -> None:
         """These pages will be there, unless the request ends before."""
-        slot, n_sampled = self._slot(replica_id), self._n_sampled
-        lately = self._predicted[0]
-        for page_hash in hashes:
-            if page_hash[0] < n_sampled:
-                lately[page_hash] = lately.get(page_hash, 0) | slot
+        n_sampled = self._n_sampled
+        if n_sampled < N_SHARDS:
+            hashes = [page_hash for page_hash in hashes if page_hash[0] < n_sampled]
+        pages = dict.fromkeys(hashes, self._slot(replica_id))
+        lately = self._generation(now)
+        for page_hash in lately.keys() & pages.keys():
+            pages[page_hash] |= lately[page_hash]
+        lately.update(pages)
 
     def expire(self, now: float) -> None:
-        """Forgets predictions that are due, and the older half of them when there are many."""
-        lately, before = self._predicted
-        age = now - self._turned_at
-        if age >= PREDICTION_S or len(lately) + len(before) > MAX_PREDICTED_PAGES:
-            self._predicted = {}, lately if age < 2 * PREDICTION_S else {}
-            self._turned_at = now
+        """Forgets predictions that are due, and the oldest of them when there are many."""
+        made = self._predicted
+        while made and now - made[0].began >= 2 * PREDICTION_S:
+            del made[0]
+        if len(made) > 1 and sum(len(one.pages) for one in made) > MAX_PREDICTED_PAGES:
+            del made[0]
+
+    def _generation(self, now: float) -> Shard:
+        """Where predictions of now belong."""
+        last = self._predicted[-1] if self._predicted else None
+        if last is None or now - last.began >= PREDICTION_S or len(last.pages) >= GENERATION_PAGES:
+            last = Generation(now, {})
+            self._predicted.append(last)
+        return last.pages
 
     def restart(self, replica_id: str) -> None:
         """Forgets what it holds; what was predicted stands when that is all there is."""
@@ -118,9 +136,10 @@ class PrefixIndex:
 
     def _begin_sweep(self) -> None:
         """The slots of the last sweep are free now; those left since then are next."""
-        lately, before = self._predicted
         if self._swept:
-            self._predicted = _without(self._swept, lately), _without(self._swept, before)
+            self._predicted = [
+                Generation(one.began, _without(self._swept, one.pages)) for one in self._predicted
+            ]
         self._left &= ~self._swept
         self._swept = self._left
         self._sweep_at = 0 if self._left else N_SHARDS
@@ -133,22 +152,25 @@ class PrefixIndex:
             self._live |= slot
         return slot
 
-    def _holders(self, page_hash: bytes) -> Slots:
-        lately, before = self._predicted
-        stored = self._shards[page_hash[0]].get(page_hash, 0)
-        return stored | lately.get(page_hash, 0) | before.get(page_hash, 0)
+    def _holders(self, page_hash: bytes, predicted: Iterable[Shard]) -> Slots:
+        slots = self._shards[page_hash[0]].get(page_hash, 0)
+        for pages in predicted:
+            if page_hash in pages:
+                slots |= pages[page_hash]
+        return slots
 
     def _ends(self, hashes: Sequence[bytes], lengths: Sequence[int]) -> Iterator[tuple[int, Slots]]:
         """Of these leading lengths, those that are the longest for some replicas; and which."""
         # From one place in `lengths` to another, and who holds what is up to each.
         spans = [(-1, self._live, len(lengths), 0)]
+        predicted = [generation.pages for generation in self._predicted]
         while spans:
             low, before, high, after = spans.pop()
             if before == after:
                 continue
             if high - low > 1:
                 middle = (low + high) // 2
-                slots = self._holders(hashes[lengths[middle] - 1]) & before
+                slots = self._holders(hashes[lengths[middle] - 1], predicted) & before
                 spans += [(low, before, middle, slots), (middle, slots, high, slots & after)]
             elif low >= 0:
                 yield lengths[low], before & ~after

@@ -11,7 +11,7 @@ import time
 
 from ray.serve.schema import ApplicationStatus
 
-from deployments.router.applications import UNREACHABLE, Deployed, read_applications
+from deployments.router.applications import UNREACHABLE, Deployed, read_as
 from deployments.router.capacity import Capacity, Holder, Plan, Resources
 from deployments.router.changes import Changes
 from deployments.router.commands import Commands
@@ -27,14 +27,21 @@ POLL_S = 0.5
 QUIET_POLL_S = 1.5  # while nothing is on its way
 OPERATOR = "the operator"  # holds a lease on what is to be loaded without a request
 OPERATOR_S = 60.0
+RETRY_S = 5.0  # after a failure, before a request has the model tried again
+REPLACED = RequestError(ErrorKind.UNAVAILABLE, "The router is being replaced; try again soon")
 
 
 class Lifecycle:
     """Belongs to one event loop. `now` is the monotonic clock's, everywhere."""
 
     def __init__(
-        self, sources: Sources, settings: CapacitySettings, routing: RoutingSettings
+        self,
+        replica_id: str,
+        sources: Sources,
+        settings: CapacitySettings,
+        routing: RoutingSettings,
     ) -> None:
+        self._replica_id = replica_id
         self.registry = Registry(routing)
         self.capacity = Capacity()
         self.changes = Changes()
@@ -47,6 +54,7 @@ class Lifecycle:
         self._wake = asyncio.Event()
         self._states: dict[str, ModelState] = {}
         self._reachable = True
+        self._stays = True  # else a successor has taken over, and what it does must stand
 
     async def start(self) -> None:
         """Adopts what runs. Raises PresetError, or one of UNREACHABLE."""
@@ -77,15 +85,26 @@ class Lifecycle:
             self.capacity.lease(entry.name, who, until)
         elif entry.failure:
             return None  # said by its status
+        elif not self._stays:
+            return None  # its successor's work, whom the next call meets
         elif not self._settings.autoload:
             return RequestError(ErrorKind.UNAVAILABLE, f"The model {entry.name!r} is not loaded")
         else:
             self._enqueue(entry, who, until)
         return None
 
+    def retry(self, entry: ModelEntry) -> None:
+        """A model that failed is tried again, but not by every request of a storm."""
+        down = entry.phase in (Phase.GONE, Phase.STOPPING)
+        due = time.monotonic() - entry.failed_at > RETRY_S
+        if self._settings.autoload and down and entry.failure and due:
+            entry.forgive()
+
     def load(self, entry: ModelEntry) -> RequestError | None:
         """At once, with an eviction if it must be; refused when nothing can go."""
         now = time.monotonic()
+        if not self._stays:
+            return REPLACED
         if entry.phase is Phase.UP:
             return refusal(entry, "is loaded already")
         if entry.phase is Phase.STARTING:
@@ -101,6 +120,8 @@ class Lifecycle:
 
     def unload(self, entry: ModelEntry) -> RequestError | None:
         """Also what is loading or waits to be loaded; running streams end."""
+        if not self._stays:
+            return REPLACED
         waited = entry.name in self.capacity.waiting
         self.capacity.forget(entry.name)
         if entry.phase is Phase.GONE and not waited:
@@ -120,11 +141,15 @@ class Lifecycle:
                 offers = await asyncio.to_thread(read_offers, self._sources)
             except PresetError as error:
                 return RequestError(ErrorKind.INVALID_REQUEST, str(error))
+            if not self._stays:
+                return REPLACED
             self._take(offers)
         return None
 
     def plan(self) -> None:
         """Begins what there is room for."""
+        if not self._stays:
+            return
         now = time.monotonic()
         plan = self.capacity.plan(self._holders(now), now)
         for name, why in plan.refused.items():
@@ -175,6 +200,8 @@ class Lifecycle:
             if entry.phase in (Phase.STARTING, Phase.UP):
                 log.info("model %s has new settings", entry.name)
                 self._commands.change(entry)
+            else:
+                entry.forgive()  # the old ones failed
         for entry in self.registry:
             if entry.removed:
                 self._remove(entry)
@@ -206,7 +233,10 @@ class Lifecycle:
     async def _look(self) -> None:
         """Takes in what Serve says, except of models that a command was changing meanwhile."""
         asked = {e.name: e.commands for e in self.registry if not self._commands.is_running(e)}
-        found, self.capacity.limits = await asyncio.to_thread(read_cluster, self._settings)
+        found, self._stays = await asyncio.to_thread(read_as, self._replica_id)
+        if not self._stays:
+            return
+        self.capacity.limits = await asyncio.to_thread(limits, self._settings)
         for entry in self.registry:
             deployed = found.pop(entry.application, None)
             if asked.get(entry.name) == entry.commands:
@@ -222,7 +252,7 @@ class Lifecycle:
         entry.observe(deployed, now)
         if entry.is_overdue(now, timeout_s):
             said = f": {entry.status.message}" if entry.status.message else ""
-            entry.fail(f"it was not ready after {timeout_s:g} s{said}", now)
+            entry.give_up(f"it was not ready after {timeout_s:g} s{said}", now)
         self._note(entry)
         if entry.phase is not Phase.STOPPING:
             return
@@ -259,11 +289,6 @@ class Lifecycle:
 def read_offers(sources: Sources) -> list[tuple[Preset, Resources]]:
     """What can be served, and what each will take. Blocks; raises PresetError."""
     return [(preset, model_needs(preset.settings)) for preset in sources.read()]
-
-
-def read_cluster(settings: CapacitySettings) -> tuple[dict[str, Deployed], Resources]:
-    """What runs, and what there is in all. Blocks; raises one of UNREACHABLE."""
-    return read_applications(), limits(settings)
 
 
 def stamp(sources: Sources) -> tuple[int, int] | None:

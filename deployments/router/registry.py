@@ -16,6 +16,8 @@ from deployments.router.settings import Preset, RoutingSettings
 from deployments.wire import Choice, LoadProgress, ModelState, ModelStatus, ReplicaReport
 
 SPARED_S = 1.0  # after a replica said that it was busy
+UNHEARD_S = 5.0  # for the replicas of a model that has come up to say how busy they are
+WAKING_S = 120.0  # for the first replica of a model that a request found without any
 UP = {ApplicationStatus.RUNNING, ApplicationStatus.UNHEALTHY}  # Serve mends the latter
 
 
@@ -142,6 +144,13 @@ class ModelEntry:
         self.failure, self.failed_at = message, now
         self.failures += 1
 
+    def give_up(self, message: str, now: float) -> None:
+        """Its load takes too long: those of its replicas that answer have to do."""
+        if self._running:
+            self._rise(now)
+        else:
+            self.fail(message, now)
+
     def forgive(self) -> None:
         """It may be tried again."""
         self.failure = ""
@@ -159,6 +168,8 @@ class ModelEntry:
         if self.phase is not Phase.UP:
             return Choice(None, False)
         self._used = now
+        if not self._running:
+            self._spared_until = now + WAKING_S
         return Choice(self.replicas.choose(hashes, request_id, session), True)
 
     def report(self, report: ReplicaReport) -> bool:
@@ -176,7 +187,9 @@ class ModelEntry:
         return self._deployed.running if self._deployed else frozenset()
 
     def _is_idle(self, now: float) -> bool:
-        return self.phase is Phase.UP and not self.replicas.busy and now >= self._spared_until
+        if self.phase is not Phase.UP or self.replicas.busy or now < self._spared_until:
+            return False
+        return now - self._since >= UNHEARD_S or self._running <= set(self.replicas.replicas)
 
     def _state_when_up(self) -> ModelState:
         if self._running or self.replicas.replicas:
@@ -202,13 +215,17 @@ class ModelEntry:
         if self.phase is not Phase.GONE:
             self._enter(Phase.GONE, now)
 
+    def _rise(self, now: float) -> None:
+        self._enter(Phase.UP, now)
+        self._used = now
+
     def _leave(self, now: float) -> None:
         if self.phase is not Phase.STOPPING:
             self._enter(Phase.STOPPING, now)
 
     def _follow(self, deployed: Deployed, now: float) -> None:
         """Its application is there and means to stay."""
-        if self.phase is Phase.GONE:
+        if is_found := self.phase is Phase.GONE:  # an earlier router deployed it
             self._enter(Phase.STARTING, now)
         self._deployed = deployed
         self.replicas.keep_only(deployed.running)
@@ -216,8 +233,11 @@ class ModelEntry:
         if failed and not deployed.running:
             self.fail(reason(deployed.message), now)
         elif self.phase is Phase.STARTING and (deployed.status in UP or failed):
-            self._enter(Phase.UP, now)
-            self._used = now
+            self._rise(now)
+        elif is_found and deployed.running:
+            self._rise(now)  # it is being changed, and takes requests meanwhile
+        if is_found:
+            self._used = 0.0  # its replicas know when it was
         if self.phase is Phase.STARTING:
             self._message = reason(deployed.message) if deployed.message else ""
         elif self.phase is Phase.UP:

@@ -64,7 +64,7 @@ class ReplicaSet:
         self._replicas: dict[str, Replica] = {}
         self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
         self._sessions: OrderedDict[str, str] = OrderedDict()  # least recently used first
-        self._last_use = clock()
+        self._last_use = float("-inf")
         self._n_choices = 0
         self._overlap_tokens = 0
         self._prompt_tokens = 0
@@ -121,9 +121,13 @@ class ReplicaSet:
 
     def keep_only(self, replica_ids: Set[str]) -> None:
         """Forgets replicas that are gone."""
-        for replica_id in self._replicas.keys() - replica_ids:
+        gone = self._replicas.keys() - replica_ids
+        for replica_id in gone:
             del self._replicas[replica_id]
             self._index.forget(replica_id)
+        if gone:  # what flies there must not land at one of that id that reports again
+            flights = ((k, one) for k, one in self._flights.items() if one.replica_id not in gone)
+            self._flights = OrderedDict(flights)
 
     def choose(self, hashes: Sequence[bytes], request_id: str, session: str = "") -> str | None:
         """The replica for a prompt whose full pages have these hashes; None when none is known.
@@ -186,18 +190,20 @@ class ReplicaSet:
         heard = self._heard(self._clock())
         awake = [one.lately for one in heard.values() if not one.told.sleeping]
         mean = sum(awake) / max(1, len(awake))
+        scale = mean + FEW_PAGES
         return [
             Candidate(
                 name,
                 overlap.get(name, 0),
                 one.pending + one.coming_pages,
-                one.told.running,
-                one.told.waiting + one.coming,
-                one.told.sleeping,
+                told.running,
+                told.waiting + one.coming,
+                told.sleeping,
                 name == last,
-                0.0 if one.told.sleeping else max(0.0, one.lately - mean) / (mean + FEW_PAGES),
+                0.0 if told.sleeping or one.lately < mean else (one.lately - mean) / scale,
             )
             for name, one in heard.items()
+            for told in (one.told,)
         ]
 
     def _heard(self, now: float) -> Mapping[str, Replica]:
@@ -210,9 +216,9 @@ class ReplicaSet:
     def _send(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
         """Counts the request where it was sent, until a report does."""
         left = len(hashes) - chosen.overlap
-        self._index.predict(chosen.replica_id, hashes[chosen.overlap :])
-        until = self._clock() + FLIGHT_S
-        self._flights[request_id] = Flight(chosen.replica_id, left, until)
+        now = self._clock()
+        self._index.predict(chosen.replica_id, hashes[chosen.overlap :], now)
+        self._flights[request_id] = Flight(chosen.replica_id, left, now + FLIGHT_S)
         for replica in self._replicas.values():
             replica.lately *= 1 - 1 / (WINDOW * len(self._replicas))
         replica = self._replicas[chosen.replica_id]

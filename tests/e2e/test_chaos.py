@@ -24,6 +24,7 @@ SETTINGS = {
     "context_length": 1024,
 }
 ROUNDS = 10
+MOST_TOKENS = 4000  # of some 5,900, at which a replica is killed
 SEED = 41
 
 
@@ -80,7 +81,20 @@ def jobs() -> list[dict[str, Any]]:
     return made
 
 
-async def stream(client: openai.AsyncOpenAI, job: dict[str, Any], moved: asyncio.Event) -> Said:
+class Moment:
+    """Comes when the clients together have had so many tokens."""
+
+    def __init__(self, tokens: int) -> None:
+        self._left = tokens
+        self.came = asyncio.Event()
+
+    def had(self, tokens: int) -> None:
+        self._left -= tokens
+        if self._left <= 0:
+            self.came.set()
+
+
+async def stream(client: openai.AsyncOpenAI, job: dict[str, Any], moment: Moment) -> Said:
     text, usage = "", None
     logprobs: list[float] = []
     reasons: list[str] = []
@@ -90,12 +104,12 @@ async def stream(client: openai.AsyncOpenAI, job: dict[str, Any], moved: asyncio
     async for chunk in chunks:
         for choice in chunk.choices:
             text += choice.text
-            if choice.logprobs:
-                logprobs += choice.logprobs.token_logprobs or []
+            came = choice.logprobs.token_logprobs if choice.logprobs else None
+            moment.had(len(came or ()))
+            logprobs += came or ()
             if choice.finish_reason:
                 reasons.append(choice.finish_reason)
         usage = chunk.usage or usage
-        moved.set()
     assert usage is not None
     [reason] = reasons
     return Said(text, tuple(logprobs), reason, usage.prompt_tokens, usage.completion_tokens)
@@ -111,14 +125,12 @@ def sdk(server: Server) -> openai.AsyncOpenAI:
 
 
 async def all_streams(server: Server, kill_after: int | None, rng: random.Random) -> list[Said]:
-    """Every job at once; one replica dies when so many chunks have come to the clients."""
-    moved = asyncio.Event()
+    """Every job at once; one replica dies when so many tokens have come to the clients."""
+    moment = Moment(kill_after or 0)
     async with sdk(server) as client:
-        running = [asyncio.create_task(stream(client, job, moved)) for job in jobs()]
+        running = [asyncio.create_task(stream(client, job, moment)) for job in jobs()]
         if kill_after is not None:
-            for _ in range(kill_after):
-                await moved.wait()
-                moved.clear()
+            await moment.came.wait()
             os.kill(rng.choice(server.replicas("MantaModel")), signal.SIGKILL)
         return await asyncio.gather(*running)
 
@@ -140,7 +152,7 @@ def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
     exact = 0
     for _ in range(ROUNDS):
         pair.eventually(lambda: both_serve(pair), 60)
-        said = asyncio.run(all_streams(pair, rng.randint(1, 120), rng))
+        said = asyncio.run(all_streams(pair, rng.randint(1, MOST_TOKENS), rng))
         exact += sum(map(Said.is_exactly, said, undisturbed))
     assert exact == ROUNDS * len(undisturbed)
     assert 'phase="mid_stream"' in httpx.get(f"{pair.url}/metrics", timeout=30).text

@@ -1,7 +1,7 @@
 """Engines over two ranks on one machine: this process is rank 0, a process of its own follows."""
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -28,7 +28,7 @@ class Follower:
     """A process that follows in one group after the other."""
 
     process: BaseProcess
-    groups: Connection  # takes a model's path and a store's port
+    groups: Connection  # takes a model's path, its adapters and a store's port
 
     def kill(self) -> None:
         self.process.kill()
@@ -53,24 +53,25 @@ def _follow_all(groups: Connection) -> None:
     torch.set_num_threads(1)
     with suppress(EOFError):
         while True:
-            path, port = groups.recv()
-            _follow(path, port)
+            _follow(*groups.recv())
 
 
-def _follow(path: str, port: int) -> None:
+def _follow(path: str, adapters: Sequence[tuple[str, float]], port: int) -> None:
     ranks = Ranks(find_store(HOST, port, SIZE, JOIN_S), 1, SIZE, CPU)
     try:
-        follow(load_share(path, ranks, dtype=torch.float32), ranks)
+        follow(load_share(path, ranks, dtype=torch.float32, adapters=adapters), ranks)
     except Exception as error:
         ranks.report(error)
         raise
 
 
 @contextmanager
-def joined(follower: Follower, path: Path | str) -> Iterator[Ranks]:
+def joined(
+    follower: Follower, path: Path | str, adapters: Sequence[tuple[str, float]] = ()
+) -> Iterator[Ranks]:
     """Rank 0 of a group whose other rank loads the model at this path."""
     store = open_store(HOST, SIZE, JOIN_S)
-    follower.groups.send((str(path), store.port))
+    follower.groups.send((str(path), adapters, store.port))
     ranks = Ranks(store, 0, SIZE, CPU)
     try:
         yield ranks
@@ -80,11 +81,14 @@ def joined(follower: Follower, path: Path | str) -> Iterator[Ranks]:
 
 @contextmanager
 def engine_of_ranks(
-    follower: Follower, path: Path, limits: EngineLimits | None = None
+    follower: Follower,
+    path: Path,
+    limits: EngineLimits | None = None,
+    adapters: Sequence[tuple[str, float]] = (),
 ) -> Iterator[Engine]:
     """An engine over both ranks; all pages are free when the block is left."""
-    with joined(follower, path) as ranks:
-        model = load_share(str(path), ranks, dtype=torch.float32)
+    with joined(follower, path, adapters) as ranks:
+        model = load_share(str(path), ranks, dtype=torch.float32, adapters=adapters)
         gate = Gate(model)
         core = EngineCore(model, frozenset(), limits or roomy(), ranks=ranks)
         running = Engine(core, gate, model)

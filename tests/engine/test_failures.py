@@ -103,6 +103,20 @@ def test_an_engine_that_can_compute_nothing_any_more_ends_and_everything_pending
         running.core.shutdown()
 
 
+def test_rows_that_ran_together_when_it_broke_down_may_go_on_elsewhere() -> None:
+    together = [request(f"{i}", (i, 2), SAMPLING) for i in range(1, 9)]
+    model = tiny_model()
+    core = EngineCore(model, frozenset(), roomy())
+    running = Engine(core, Gate(model), model)
+    break_down(running)
+    outcomes = running.run_at_once(*together)
+    core.shutdown()
+    kinds = [outcome.error.kind for outcome in outcomes if outcome.error is not None]
+    assert len(kinds) == 8
+    assert kinds.count(ErrorKind.INTERNAL) == 3
+    assert kinds.count(ErrorKind.UNAVAILABLE) == 5
+
+
 def test_what_arrives_in_the_last_step_of_an_engine_ends_too() -> None:
     async def scenario() -> list[Outcome]:
         running.gate.close()

@@ -276,3 +276,17 @@ def test_a_client_is_told_that_its_share_is_full_and_another_one_is_let_in() -> 
 
     with engine(limits=roomy(max_running=1, max_waiting=18)) as running:
         asyncio.run(scenario())
+
+
+def test_what_another_replica_has_begun_is_let_into_a_full_queue() -> None:
+    async def scenario() -> None:
+        moved = replace(of("a", "moved"), produced_ids=(1,))
+        flood = [of("a", f"a{i}") for i in range(8)]
+        tasks = await Crowd(running).come(*flood, moved, of("b", "b"))
+        running.gate.open()
+        outcomes = [(await task).outcome for task in tasks]  # type: ignore[attr-defined]
+        assert outcomes[-1].finish_reason is FinishReason.ERROR  # there is no place at all
+        assert outcomes[-2].finish_reason is FinishReason.LENGTH
+
+    with engine(limits=roomy(max_running=1, max_waiting=4)) as running:
+        asyncio.run(scenario())

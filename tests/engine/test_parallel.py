@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from deployments.engine.adapters import merge_adapters
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import UnsupportedModelError
@@ -17,6 +18,7 @@ from deployments.engine.sharding import check_shares, load_share
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
 from tests.engine.ranks import Follower, engine_of_ranks, following, joined
+from tests.engine.test_adapters import adapter, matrices
 from tests.models import CONFIGS, tiny_model
 
 SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)
@@ -124,6 +126,19 @@ def test_sizes_that_two_does_not_divide_are_shared_too(
     with engine_of_ranks(follower, path) as running:
         outcomes = running.run(*requests())
     check_same(outcomes, whole(model))
+
+
+def test_adapters_are_merged_before_the_cut(
+    follower: Follower, llama: Path, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    adapters = [(adapter(tmp_path / "adapter", matrices(model)), 2.0)]
+    plain = whole(model)
+    merge_adapters(model, adapters)
+    with engine_of_ranks(follower, llama, adapters=adapters) as running:
+        outcomes = running.run(*requests())
+    check_same(outcomes, whole(model))
+    assert [one.token_ids for one in outcomes] != [one.token_ids for one in plain]
 
 
 def test_each_rank_has_its_share_of_weights_and_pages(follower: Follower, llama: Path) -> None:

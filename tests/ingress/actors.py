@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -49,6 +49,7 @@ class RouterActor:
     asked: list[tuple[str, str]] = field(default_factory=list)  # request ids and sessions
     commands: list[tuple[str, ...]] = field(default_factory=list)
     statuses: list[ModelStatus] = field(default_factory=lambda: [UP])
+    told: int = 0  # how often all statuses were
     waiting: int = 0
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,6 +76,7 @@ class RouterActor:
         return _next(self.choices)
 
     async def models(self) -> list[ModelStatus]:
+        self.told += 1
         return self.statuses
 
     async def load(self, model: str) -> RequestError | None:
@@ -97,6 +99,7 @@ class ModelActor:
     aborted: list[str] = field(default_factory=list)
     cards_sent: int = 0
     card_deaths: list[BaseException] = field(default_factory=list)  # of the attempts to fetch it
+    meeting: asyncio.Barrier | None = None  # of all calls to all replicas
 
     def generate(
         self, pin: str | None, version: str, request: GenerationRequest
@@ -180,8 +183,24 @@ class _RouterHandle:
         self._router = router
 
     def __getattr__(self, name: str) -> _Remote:
-        method: Callable[..., Awaitable[object]] = getattr(self._router, name)
-        return _Remote(lambda *args: _raised(method(*args)))
+        method: Callable[..., Coroutine[Any, Any, object]] = getattr(self._router, name)
+        return _Remote(lambda *args: _Response(method(*args)))
+
+
+class _Response:
+    """Whoever stops to wait for it does not end the call, as with Serve's."""
+
+    def __init__(self, call: Coroutine[Any, Any, object]) -> None:
+        self._call = asyncio.ensure_future(call)
+
+    def __await__(self) -> Generator[Any, None, object]:
+        value = yield from asyncio.shield(self._call).__await__()
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    def cancel(self) -> None:
+        self._call.cancel()
 
 
 class _ModelHandle:
@@ -196,19 +215,17 @@ class _ModelHandle:
 
     def broadcast(self, method: str, *args: str) -> "_Broadcast":
         self._actor.aborted += args
-        return _Broadcast()
+        return _Broadcast(self._actor.meeting)
 
 
 class _Broadcast:
+    def __init__(self, meeting: asyncio.Barrier | None) -> None:
+        self._meeting = meeting
+
     async def results_async(self, *, timeout_s: float, return_exceptions: bool) -> list[object]:
+        if self._meeting is not None:
+            await self._meeting.wait()
         return [0]
-
-
-async def _raised(answer: Awaitable[object]) -> object:
-    value = await answer
-    if isinstance(value, BaseException):
-        raise value
-    return value
 
 
 def _next(answers: list[AnswerT]) -> AnswerT:

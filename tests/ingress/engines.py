@@ -33,9 +33,12 @@ class ScriptedEngine:
         self.version = 0
         self.changed = asyncio.Condition()
         self.reloads = 0
+        self.replicas = 1
+        self.cards_asked = 0
         self.starts: asyncio.Queue[str] = asyncio.Queue()
 
     async def card(self, model: str | None) -> ModelCard:
+        self.cards_asked += 1
         name = next(iter(self.cards)) if model is None else model
         if name not in self.cards:
             message = f"The model {name!r} does not exist"
@@ -49,6 +52,7 @@ class ScriptedEngine:
                 application=application_name(one.name),
                 state=self.states.get(one.name, ModelState.READY),
                 created=one.created,
+                replicas=self.replicas,
             )
             for one in self.cards.values()
         ]

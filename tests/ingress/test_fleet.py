@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from deployments.ingress.handles import unavailable
@@ -20,7 +20,7 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
-from tests.ingress.actors import MODEL, UP, Actors, produces, status, token_at
+from tests.ingress.actors import MODEL, UP, Actors, Fate, produces, status, token_at
 from tests.text.cards import card
 
 LENGTH = 12
@@ -88,10 +88,7 @@ def test_a_sequence_goes_on_where_its_replica_died(death: BaseException) -> None
 def test_an_engine_that_stops_hands_its_sequences_on() -> None:
     stopped = RequestError(ErrorKind.UNAVAILABLE, "the engine stopped")
 
-    async def stops(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-        yield TokenEvent(finish_reason=FinishReason.ERROR, error=stopped)
-
-    actors = Actors(stops, produces())
+    actors = Actors(refuses(stopped), produces())
     assert ids(answered(actors)) == WHOLE
     assert counted(actors, "before_first_token") == 1
 
@@ -169,6 +166,48 @@ def test_what_breaks_or_overloads_is_not_tried_again() -> None:
     assert len(actors.model.requests) == 1
 
 
+def refuses(error: RequestError) -> Fate:
+    async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        yield TokenEvent(finish_reason=FinishReason.ERROR, error=error)
+
+    return fate
+
+
+FULL = RequestError(ErrorKind.OVERLOADED, "64 requests are waiting already")
+
+
+def test_who_lost_a_replica_is_not_turned_away_by_a_full_one() -> None:
+    actors = Actors(produces(3, ActorDiedError()), refuses(FULL), produces())
+    assert ids(answered(actors)) == WHOLE
+    assert len(actors.model.requests) == 3
+
+
+def test_who_comes_to_a_full_replica_is_told_so_at_once() -> None:
+    actors = Actors(refuses(FULL))
+    assert refusal_of(actors) == FULL
+    assert len(actors.model.requests) == 1
+    assert actors.model.cancelled == 0
+
+
+def test_what_broke_inside_a_replica_is_not_tried_again_whatever_its_type() -> None:
+    broke = RayTaskError("generate", "traceback", TimeoutError()).as_instanceof_cause()
+    assert isinstance(broke, TimeoutError)
+    actors = Actors(broke)
+    with pytest.raises(RayTaskError):
+        asyncio.run(said_of(actors))
+    assert len(actors.model.requests) == 1
+
+
+def test_a_name_that_became_an_alias_is_a_model_that_was_replaced() -> None:
+    actors = Actors()
+    actors.router.choices = [Choice(None, False)]
+    actors.router.wants = [UP, status(ModelState.READY, "other", aliases=(MODEL,))]
+    refusal = refusal_of(actors)
+    assert refusal.kind is ErrorKind.MODEL_REPLACED
+    assert "'other'" in refusal.message
+    assert actors.model.requests == []
+
+
 def test_a_model_that_was_unloaded_meanwhile_is_wanted_again() -> None:
     actors = Actors()
     actors.router.wants = [UP, LOADING, UP]
@@ -186,11 +225,7 @@ def test_a_model_whose_application_is_gone_is_wanted_again() -> None:
 
 def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None:
     replaced = RequestError(ErrorKind.MODEL_REPLACED, "The model was replaced")
-
-    async def refuses(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-        yield TokenEvent(finish_reason=FinishReason.ERROR, error=replaced)
-
-    actors = Actors(refuses)
+    actors = Actors(refuses(replaced))
 
     async def asks_twice() -> TokenEvent:
         fleet = actors.fleet()
@@ -240,6 +275,25 @@ def test_a_model_is_wanted_until_the_last_of_those_who_wait_has_left() -> None:
 
     asyncio.run(leave())
     assert len(actors.router.wanted) == 1
+
+
+def test_who_waits_after_others_have_left_is_not_taken_for_them() -> None:
+    actors = Actors()
+
+    async def ask() -> None:
+        actors.router.gate = asyncio.Event()
+        fleet = actors.fleet()
+        for _ in range(2):
+            asking = asyncio.create_task(fleet.card(MODEL))
+            await actors.router.joined.wait()
+            actors.router.joined.clear()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    asyncio.run(ask())
+    first, second = actors.router.wanted
+    assert first[0] == second[0]
+    assert first[1] != second[1]
 
 
 def test_a_load_that_takes_too_long_is_told_with_its_progress() -> None:
@@ -303,6 +357,20 @@ def test_requests_flow_while_the_router_is_silent() -> None:
 
     assert asyncio.run(ask()) == [LENGTH] * 3
     assert len(actors.router.asked) == 1
+
+
+def test_all_models_are_asked_at_once_whether_they_serve() -> None:
+    actors = Actors()
+    actors.router.statuses = [UP, status(ModelState.SLEEPING, "a"), status(ModelState.FAILED, "b")]
+
+    async def ask() -> bool:
+        fleet = actors.fleet()
+        await fleet.statuses()
+        actors.model.meeting = asyncio.Barrier(2)
+        async with asyncio.timeout(5):
+            return await fleet.is_serving()
+
+    assert asyncio.run(ask())
 
 
 def test_what_the_router_would_not_do_is_refused() -> None:

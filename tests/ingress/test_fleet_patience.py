@@ -8,7 +8,7 @@ import pytest
 from ray.exceptions import RayError
 
 from deployments.ingress.attempt import Attempts, ModelGoneError
-from deployments.ingress.cards import NAME_S, Cards
+from deployments.ingress.cards import MOST_CARDS, NAME_S, Cards
 from deployments.ingress.handles import Handles
 from deployments.ingress.prompt_hashes import OFF_LOOP, PromptHashes
 from deployments.ingress.retries import DELAYS_S, Retries
@@ -83,6 +83,36 @@ def test_an_engine_that_died_is_waited_for_until_it_is_replaced() -> None:
 def test_no_request_waits_longer_than_it_may_take(limit: float | None, patience: float) -> None:
     settings = IngressSettings(request_timeout_s=limit, load_timeout_s=600.0)
     assert settings.patience_s == patience
+
+
+def test_all_who_watch_for_a_replica_ask_together() -> None:
+    actors, clock = Actors(), Clock()
+
+    async def ask() -> list[int]:
+        router = RouterClient(Handles(actors.find), clock)
+        told = []
+        for _ in range(2):
+            for _ in range(2):
+                statuses = await asyncio.gather(*(router.status(MODEL, 2.0) for _ in range(20)))
+                assert statuses == [UP] * 20
+                told.append(actors.router.told)
+            clock.now += 2.0
+        return told
+
+    assert asyncio.run(ask()) == [1, 1, 2, 2]
+
+
+def test_only_so_many_cards_are_kept() -> None:
+    actors = Actors()
+
+    async def ask() -> int:
+        cards = cards_of(actors, Clock())
+        for place in [*range(MOST_CARDS + 1), MOST_CARDS, 0]:
+            actors.router.wants = [status(ModelState.READY, str(place))]
+            await cards.get(str(place))
+        return actors.model.cards_sent
+
+    assert asyncio.run(ask()) == MOST_CARDS + 2
 
 
 def test_a_silent_router_is_asked_by_one_a_second() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import httpx
@@ -115,6 +116,28 @@ def test_who_watches_sees_what_is_and_what_changes() -> None:
         ("other", "status_change", "loaded"),
         ("other", "status_change", "unloaded"),
     ]
+
+
+def test_what_is_asked_for_all_who_watch_does_not_end_with_the_first_of_them() -> None:
+    of_request = ContextVar("of_request", default=0)
+
+    async def asks() -> list[int]:
+        engine = two()
+        asked_in = []
+        changes = engine.changes
+
+        async def noted(version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+            asked_in.append(of_request.get())
+            return await changes(version, wait_s)
+
+        engine.changes = noted  # type: ignore[method-assign]
+        of_request.set(1)
+        events = StatusFeed(engine, keep_alive_s=60).watch()
+        await anext(events)
+        await events.aclose()  # type: ignore[attr-defined]
+        return asked_in
+
+    assert asyncio.run(asks())[0] == 0
 
 
 def test_silence_is_filled_with_comments_and_the_number_of_watchers_is_bounded() -> None:

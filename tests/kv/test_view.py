@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv.cache import CacheShape, KVCache
 from kv.storage import Storage
+from kv.view import KvcacheView, view_pages
 
 LAYERS, HEADS, DIM = 2, 2, 3
 
@@ -50,9 +50,16 @@ def cache_for(batch: Ragged) -> KVCache:
     )
 
 
+def bind(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> KvcacheView:
+    """As a step does before it writes."""
+    cache.storage.clear_places(cache.take_uncleared())
+    table = torch.from_numpy(cache.table.rows(ids))
+    return view_pages(cache.storage, table, torch.tensor(total), torch.tensor(new))
+
+
 def write(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> torch.Tensor:
     """Random keys for the new tokens of all layers, and their negatives as values."""
-    view = cache.bind(ids, np.array(total), np.array(new))
+    view = bind(cache, ids, total, new)
     keys = torch.randn(LAYERS, sum(new), HEADS, DIM)
     for layer in range(LAYERS):
         view.write(layer, keys[layer], -keys[layer])
@@ -75,7 +82,7 @@ def test_two_ragged_writes_gather_like_a_dense_tensor(batch: Ragged, random: obj
         for row, (start, end) in enumerate(zip(before, total, strict=True)):
             dense[:, row, start:end] = keys[row]
     total_len = torch.tensor(total)
-    view = cache.bind(ids, np.array(total), np.array(batch.new))
+    view = bind(cache, ids, total, batch.new)
     for layer in range(LAYERS):
         k, v = view.gather(layer)
         assert k.shape[:2] == (len(ids), view.page_table.shape[1] * batch.page_size)
@@ -95,7 +102,7 @@ def test_a_selection_of_rows_gathers_what_the_batch_gathers_for_them(
         assert cache.allocate(task_id, [], new, 0)
         assert cache.extend(task_id, new)
     write(cache, ids, batch.new, batch.new)
-    view = cache.bind(ids, np.array(batch.new), np.array(batch.new))
+    view = bind(cache, ids, batch.new, batch.new)
     rows = data.draw(st.lists(st.integers(0, len(ids) - 1), min_size=1, unique=True))
     part = view.select(torch.tensor(rows))
     longest = max(batch.new[row] for row in rows)
@@ -119,7 +126,7 @@ def test_behind_a_rows_end_stand_only_numbers_of_its_own(batch: Ragged) -> None:
         assert cache.allocate(task_id, [], new, 0)
         assert cache.extend(task_id, new)
     write(cache, ids, batch.new, batch.new)
-    view = cache.bind(ids, np.array(batch.new), np.array(batch.new))
+    view = bind(cache, ids, batch.new, batch.new)
     for layer in range(LAYERS):
         assert all(gathered.isfinite().all() for gathered in view.gather(layer))
 

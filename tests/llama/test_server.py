@@ -71,7 +71,8 @@ def test_adapters_are_none() -> None:
     assert asked(tiny(), "/lora-adapters").json() == []
     assert asked(tiny(), "/lora-adapters", "POST", json=[]).json() == {"success": True}
     refusal(asked(tiny(), "/lora-adapters", "POST", json={}), 400)
-    refusal(asked(tiny(), "/lora-adapters", "POST", json=[{"id": 0, "scale": 1}]), 501)
+    error = refusal(asked(tiny(), "/lora-adapters", "POST", json=[{"id": 0, "scale": 1}]), 501)
+    assert "merged" in error["message"]
 
 
 def test_what_is_switched_off_says_so_without_a_code() -> None:
@@ -145,6 +146,11 @@ def test_every_endpoint_is_documented_with_its_schema() -> None:
     name = body["schema"]["$ref"].rpartition("/")[2]
     assert "dry_sequence_breakers" in document["components"]["schemas"][name]["properties"]
     assert {"/infill", "/tokenize", "/props", "/slots", "/health"} <= set(document["paths"])
+    parameters = document["paths"]["/slots"]["get"]["parameters"]
+    assert [(one["name"], one["in"]) for one in parameters] == [
+        ("model", "query"),
+        ("fail_on_no_slot", "query"),
+    ]
 
 
 def unloaded(*names: str) -> CountingCluster:
@@ -164,10 +170,29 @@ def test_whoever_looks_at_a_model_does_not_have_it_loaded() -> None:
     ]
 
 
+def test_whoever_looks_at_a_model_without_a_replica_does_not_have_one_started() -> None:
+    cluster = tiny()
+    cluster.replicas = 0
+    cluster.states = {"tiny": ModelState.SLEEPING}
+    error = refusal(asked(cluster, "/props"), 503)
+    assert "no replica" in error["message"]
+    assert "meta" not in asked(cluster, "/models").json()["data"][0]
+    assert cluster.cards_asked == 0
+
+
+def test_the_properties_of_several_models_are_asked_for_by_name() -> None:
+    cluster = CountingCluster(says("x"), card(), card(name="other"))
+    assert asked(cluster, "/props").json()["role"] == "router"
+    assert asked(cluster, "/props?model=other").json()["model_alias"] == "other"
+
+
 def test_a_server_whose_models_wait_for_requests_is_healthy() -> None:
     assert asked(unloaded("other"), "/health").json() == {"status": "ok", "model_loaded": True}
     idle = asked(unloaded("tiny", "other"), "/health")
     assert (idle.status_code, idle.json()) == (200, {"status": "ok", "model_loaded": False})
+    leaving = tiny()
+    leaving.states = {"tiny": ModelState.UNLOADING}
+    assert asked(leaving, "/health").json() == {"status": "ok", "model_loaded": False}
 
 
 def test_a_sleeping_model_is_seen_and_not_woken() -> None:

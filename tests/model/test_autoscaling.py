@@ -16,14 +16,17 @@ from deployments.model.settings import Autoscaling
 POLICY = DemandPolicy(target_tokens=1000, target_usage=0.5)
 
 
-def wanted(*demands: ReplicaDemand, queued: float = 0.0) -> int:
+def wanted(*demands: ReplicaDemand, queued: float = 0.0, n_silent: int = 0) -> int:
     metrics = {
         name: {f"replica-{n}": demand.as_dict()[name] for n, demand in enumerate(demands)}
         for name in ReplicaDemand().as_dict()
     }
     state = {"of": "Serve"}
     context = SimpleNamespace(
-        aggregated_metrics=metrics, total_queued_requests=queued, policy_state=state
+        aggregated_metrics=metrics,
+        total_queued_requests=queued,
+        policy_state=state,
+        running_replicas=[f"replica-{n}" for n in range(len(demands) + n_silent)],
     )
     replicas, kept = POLICY(context)
     assert kept == state
@@ -52,8 +55,16 @@ def test_tokens_and_pages_both_ask_for_replicas() -> None:
     assert wanted(busy(100, usage=0.9), busy(100, usage=0.9)) == 4
 
 
-def test_a_replica_that_has_said_nothing_yet_counts_for_nothing() -> None:
-    context = SimpleNamespace(aggregated_metrics=None, total_queued_requests=3, policy_state=None)
+def test_none_goes_while_nobody_knows_what_one_of_them_does() -> None:
+    assert wanted(busy(1), n_silent=2) == 3
+    assert wanted(busy(4500), n_silent=2) == 5  # but others may come
+    assert wanted(ReplicaDemand(), ReplicaDemand(), n_silent=0) == 0
+
+
+def test_a_controller_that_has_heard_nothing_at_all_serves_who_waits() -> None:
+    context = SimpleNamespace(
+        aggregated_metrics=None, total_queued_requests=3, policy_state=None, running_replicas=[]
+    )
     assert POLICY(context) == (1, {})
 
 

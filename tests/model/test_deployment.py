@@ -181,6 +181,7 @@ def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     eventually(sleeps)
     eventually(lambda: heard()[1][-1].sleeping)
     assert handle.busy.remote().result() == 0
+    assert [event.error is None for event in generate(handle, "another", 40, "refused")] == [False]
     aborted = generate(handle, version, 40, "aborted")
     handle.abort.remote("aborted").result()
     assert ids(generate(handle, version, 40, "again")) == before
@@ -190,5 +191,5 @@ def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     serve.delete("router")
     assert progress
     assert {told.stage for told in progress} <= {"weights", "engine"}
-    assert "r" in received(reports)
+    assert {"r", "refused"} <= received(reports)
     assert len({report.epoch for report in reports}) >= 3  # before, while and after it slept

@@ -149,6 +149,17 @@ def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_ans
         assert processes(REPLICA) != [replica]
 
 
+def test_a_replica_that_is_killed_leaves_no_rank(
+    checkpoint: Path, expected: list[tuple[int, ...]]
+) -> None:
+    with deployed(over_two(checkpoint)):
+        [rank], [replica] = processes(RANK), processes(REPLICA)
+        with ending(rank):
+            os.kill(replica, signal.SIGKILL)
+        assert _asked_again() == expected
+        assert rank not in processes(RANK)
+
+
 def _asked_again() -> list[tuple[int, ...]]:
     """Serve may still name the replica that has ended."""
     try:

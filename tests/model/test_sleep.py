@@ -36,6 +36,7 @@ class Life:
         self.said: list[tuple[str, float]] = []
         self.journals: list[Journal | None] = []  # of engines that came, None where one went
         self.changed = asyncio.Event()
+        self._limits = limits
         settings = ModelSettings(name="m", path=str(path), dtype="float32", limits=limits)
         self.source = ModelSource(settings, lambda *said: self.said.append(said))
 
@@ -46,7 +47,7 @@ class Life:
     @asynccontextmanager
     async def begin(self, idle_s: float | None = None) -> AsyncGenerator[Sleeper, None]:
         core = await asyncio.to_thread(self.source.start)
-        sleeper = Sleeper(self.source, core, idle_s, self._heard)
+        sleeper = Sleeper(self.source, core, idle_s, self._limits.max_waiting, self._heard)
         del core
         try:
             yield sleeper
@@ -172,6 +173,23 @@ def test_those_who_want_it_together_wait_for_one_wake(checkpoint: Path) -> None:
             answers = await asyncio.gather(*(ask(sleeper) for _ in range(8)))
         assert [ids(answer) for answer in answers] == [alone] * 8
         assert life.n_starts == 2
+
+    asyncio.run(scenario())
+
+
+def test_those_who_are_too_many_to_wait_are_told_so_at_once(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        life = Life(checkpoint, replace(LIMITS, max_waiting=3))
+        async with life.begin() as sleeper:
+            await sleeper.sleep()
+            waiting = [asyncio.create_task(ask(sleeper)) for _ in range(3)]
+            await asyncio.sleep(0)
+            with pytest.raises(Refused) as refused:
+                await ask(sleeper)
+            assert refused.value.error.kind is ErrorKind.OVERLOADED
+            assert sleeper.sleeping
+            for answer in await asyncio.gather(*waiting):
+                assert len(ids(answer)) == 24
 
     asyncio.run(scenario())
 
@@ -324,6 +342,17 @@ def test_files_of_another_model_do_not_wake_as_the_first_one(own_checkpoint: Pat
             config = json.loads((own_checkpoint / "config.json").read_text())
             config["max_position_embeddings"] = 512
             (own_checkpoint / "config.json").write_text(json.dumps(config))
+            with pytest.raises(Refused, match="another model's than before"):
+                await ask(sleeper)
+
+    asyncio.run(scenario())
+
+
+def test_other_weights_do_not_wake_in_the_place_of_the_first_ones(own_checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(own_checkpoint).begin() as sleeper:
+            await sleeper.sleep()
+            save_checkpoint(own_checkpoint, seed=1)
             with pytest.raises(Refused, match="another model's than before"):
                 await ask(sleeper)
 

@@ -1,15 +1,24 @@
-"""Unary answers behind a proxy that sees a client leave only when it writes to it."""
+"""Answers behind a proxy that sees a client leave only when it is written to."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 from starlette.types import Message
 
-from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError, TokenEvent
-from tests.ingress.engines import Script, ScriptedEngine, says
-from tests.openai.serving import CHAT, HELLO, Socket, http, served
+from deployments.wire import (
+    ErrorKind,
+    GenerationRequest,
+    ModelCard,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
+from tests.ingress.engines import Script, ScriptedEngine, never, says
+from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, http, served
 
 
 async def ask(probe_s: float | None) -> httpx.Response:
@@ -63,3 +72,149 @@ def test_a_quick_answer_is_not_probed(probe_s: float | None) -> None:
     answer = asyncio.run(ask(probe_s))
     assert answer.text.startswith("{")
     assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+class Loading(ScriptedEngine):
+    """Its model comes up when `loaded` says so, or does not when there is a `failure`."""
+
+    def __init__(self, failure: RequestError | None = None) -> None:
+        super().__init__(says("Hello there"))
+        self.loaded = asyncio.Event()
+        self.failure = failure
+        self.waiting = 0
+
+    async def card(self, model: str | None) -> ModelCard:
+        self.waiting += 1
+        try:
+            await self.loaded.wait()
+        finally:
+            self.waiting -= 1
+        if self.failure is not None:
+            raise Refused(self.failure)
+        return await super().card(model)
+
+
+GONE = RequestError(ErrorKind.UNAVAILABLE, "The model could not be loaded")
+STREAMS: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, HELLO),
+    (COMPLETIONS, {"prompt": "Hello"}),
+    ("/v1/responses", {"input": "Hello"}),
+]
+
+
+async def waits(engine: Loading, path: str, body: dict[str, Any]) -> list[Message]:
+    """What is sent when its model takes so long that the answer has begun before."""
+    socket = Socket(path, body)
+    asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
+    sent = [await socket.sent.get() for _ in range(3)]
+    assert engine.waiting == 1
+    engine.loaded.set()
+    try:
+        await asking
+    except RuntimeError:
+        socket.sent.put_nowait({"type": "broken"})
+    return sent + [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]
+
+
+def body_of(sent: list[Message]) -> bytes:
+    assert [one["type"] for one in sent] == ["http.response.start"] + ["http.response.body"] * (
+        len(sent) - 1
+    )
+    assert [one.get("more_body", False) for one in sent[1:]] == [True] * (len(sent) - 2) + [False]
+    return b"".join(one["body"] for one in sent[1:])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(stream: bool) -> None:
+    sent = asyncio.run(waits(Loading(), CHAT, {**HELLO, "stream": stream}))
+    body = body_of(sent)
+    assert sent[0]["status"] == 200
+    headers = dict(sent[0]["headers"])
+    if stream:
+        assert headers[b"content-type"] == b"text/event-stream"
+        assert body.startswith(b": keep-alive\n\n")
+        assert body.count(b'"role":"assistant"') == 1
+        assert body.endswith(b"data: [DONE]\n\n")
+    else:
+        assert headers[b"content-type"] == b"application/json"
+        assert json.loads(body)["choices"][0]["message"]["content"] == "Hello there"
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMS)
+def test_a_stream_whose_model_does_not_come_ends_with_the_error(
+    path: str, body: dict[str, Any]
+) -> None:
+    sent = asyncio.run(waits(Loading(GONE), path, {**body, "stream": True}))
+    frames = body_of(sent).decode().split("\n\n")
+    told = [frame for frame in frames if frame and not frame.startswith(":")]
+    assert json.loads(told[0].removeprefix("data: "))["error"]["message"] == GONE.message
+    assert told[1:] == ["data: [DONE]"]
+
+
+def test_a_unary_answer_whose_model_does_not_come_breaks_the_connection() -> None:
+    assert asyncio.run(waits(Loading(GONE), CHAT, HELLO))[-1] == {"type": "broken"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_leaving_is_seen_while_the_model_loads(stream: bool) -> None:
+    async def leaves() -> Loading:
+        engine = Loading()
+        socket = Socket(CHAT, {**HELLO, "stream": stream})
+        asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
+        await socket.sent.get()
+        socket.leave()
+        await asking
+        return engine
+
+    assert asyncio.run(leaves()).waiting == 0
+
+
+def test_a_resumable_stream_waits_for_its_model_without_its_client() -> None:
+    async def leaves() -> str:
+        engine = Loading()
+        socket = Socket(CHAT, {**HELLO, "stream": True})
+        socket.scope["headers"] += [(b"x-conversation-id", b"c")]  # type: ignore[operator]
+        asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
+        await socket.sent.get()
+        socket.leave()
+        await asking
+        assert engine.waiting == 1
+        engine.loaded.set()
+        return await engine.starts.get()
+
+    assert asyncio.run(leaves())
+
+
+def test_a_stream_that_waits_for_its_first_token_has_begun_meanwhile() -> None:
+    async def begins() -> Message:
+        socket = Socket(CHAT, {**HELLO, "stream": True})
+        asking = asyncio.create_task(socket(served(ScriptedEngine(never()), probe_s=0.001)))
+        start = await socket.sent.get()
+        socket.leave()
+        await asking
+        return start
+
+    assert asyncio.run(begins())["status"] == 200
+
+
+def test_a_request_that_takes_long_to_prepare_is_refused_with_its_status() -> None:
+    words = {"role": "user", "content": "word " * 200_000}
+
+    async def ask() -> httpx.Response:
+        async with http(served(ScriptedEngine(says("x")), probe_s=0.001)) as client:
+            return await client.post(CHAT, json={"messages": [words]})
+
+    response = asyncio.run(ask())
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_refusal_before_the_answer_begins_keeps_its_status() -> None:
+    engine = Loading(GONE)
+    engine.loaded.set()
+
+    async def ask() -> httpx.Response:
+        async with http(served(engine, probe_s=60.0)) as client:
+            return await client.post(CHAT, json=HELLO)
+
+    assert asyncio.run(ask()).status_code == 503

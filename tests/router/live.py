@@ -175,9 +175,11 @@ def running(sources: Sources, capacity: CapacitySettings | None = None) -> Itera
             serve.delete(name)
 
 
-def deploy_router(sources: Sources, capacity: CapacitySettings | None = None) -> None:
+def deploy_router(
+    sources: Sources, capacity: CapacitySettings | None = None, *, wait: bool = True
+) -> None:
     router = Router.bind(sources, capacity or CapacitySettings(), RoutingSettings())  # type: ignore[attr-defined]
-    serve.run(router, name="router", route_prefix=None)
+    serve.run_many([serve.RunTarget(router, "router", None)], wait_for_applications_running=wait)
 
 
 class Recorder:

@@ -273,9 +273,11 @@ class Machine(RuleBasedStateMachine):
             for name in plan.evict:
                 self.models[name].state = "leaving"
             for name in plan.load:
-                self.capacity.forget(name)
                 self.models[name].state = "loading"
-            pending = [n for n in pending if n not in plan.load and n not in plan.refused]
+            served = [n for n in pending if self.models[n].state not in ("leaving", "gone")]
+            for name in served:  # also what stayed after all
+                self.capacity.forget(name)
+            pending = [n for n in pending if n not in served and n not in plan.refused]
         assert pending == []
         self.came = []
 

@@ -132,10 +132,7 @@ def test_many_that_come_and_go_leave_no_trace() -> None:
 
 def test_a_prediction_counts_at_once_and_is_forgotten_in_time() -> None:
     index, (prompt,) = PrefixIndex(1000), prompts(1, 20)
-    index.expire(0.0)
-    index.predict("a", prompt)
-    index.expire(PREDICTION_S / 2)
-    assert index.overlap(prompt) == {"a": 20}
+    index.predict("a", prompt, 0.0)
     index.expire(PREDICTION_S)
     assert index.overlap(prompt) == {"a": 20}
     index.expire(2 * PREDICTION_S)
@@ -144,15 +141,25 @@ def test_a_prediction_counts_at_once_and_is_forgotten_in_time() -> None:
 
 def test_a_prediction_is_not_believed_after_a_long_silence() -> None:
     index, (prompt,) = PrefixIndex(1000), prompts(1, 20)
-    index.expire(0.0)
-    index.predict("a", prompt)
+    index.predict("a", prompt, 0.0)
     index.expire(100.0)
     assert index.overlap(prompt) == {}
 
 
+def test_predictions_of_one_page_for_two_replicas_add_up() -> None:
+    index, (prompt,) = PrefixIndex(1000), prompts(1, 20)
+    index.predict("a", prompt[:10], 0.0)
+    index.predict("b", prompt, 1.0)
+    assert index.overlap(prompt) == {"a": 10, "b": 20}
+    index.predict("a", prompt, PREDICTION_S)
+    assert index.overlap(prompt) == {"a": 20, "b": 20}
+    index.expire(2 * PREDICTION_S)
+    assert index.overlap(prompt) == {"a": 20}
+
+
 def test_what_was_predicted_and_then_reported_stays() -> None:
     index, (prompt,) = PrefixIndex(1000), prompts(1, 20)
-    index.predict("a", prompt)
+    index.predict("a", prompt, 0.0)
     index.restart("a")  # by a first snapshot, which does not have these pages yet
     assert index.overlap(prompt) == {"a": 20}
     index.store("a", b"".join(prompt))
@@ -163,7 +170,7 @@ def test_what_was_predicted_and_then_reported_stays() -> None:
 def test_a_newcomer_inherits_no_predictions() -> None:
     index, (prompt, other) = PrefixIndex(1000), prompts(2, 20)
     index.store("stays", b"".join(other))
-    index.predict("gone", prompt)
+    index.predict("gone", prompt, 0.0)
     index.forget("gone")
     for _ in range(2 * N_SHARDS + 2):
         index.sweep()
@@ -174,10 +181,9 @@ def test_a_newcomer_inherits_no_predictions() -> None:
 def test_predictions_do_not_pile_up() -> None:
     index = PrefixIndex(1_000_000)
     first, *more = prompts(2 * MAX_PREDICTED_PAGES // 1000 + 2, 1000)
-    index.expire(0.0)
-    index.predict("a", first)
+    index.predict("a", first, 0.0)
     for prompt in more:
-        index.predict("a", prompt)
+        index.predict("a", prompt, 0.0)
         index.expire(0.0)
     assert index.overlap(first) == {}
     assert index.overlap(more[-1]) == {"a": 1000}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deployments.router.applications import read_applications
 from deployments.router.settings import CapacitySettings, Preset
 from deployments.router.sources import Sources
 from deployments.wire import ErrorKind, ModelState, ModelStatus, RequestError
@@ -143,7 +144,7 @@ def test_the_next_router_finds_what_runs_and_what_loads(checkpoint: Path, tmp_pa
         fleet.want("a")
         replicas = fleet.replicas("a")
         fleet.call("load", "b")
-        fleet.until_state("b", ModelState.LOADING)
+        fleet.until(lambda: "model-b" in read_applications(), "Serve knows of the load")
         fleet.kill_router()
         assert fleet.state("a") is ModelState.READY
         assert fleet.state("b") in (ModelState.LOADING, ModelState.READY)
@@ -155,3 +156,15 @@ def test_the_next_router_finds_what_runs_and_what_loads(checkpoint: Path, tmp_pa
         fleet.until(lambda: list(fleet.models()) == ["a", "c"], "the router has other models")
         fleet.until(lambda: not fleet.replicas("b"), "b is gone")
         assert fleet.replicas("a") == replicas
+
+
+def test_a_router_that_ends_leaves_the_models_of_the_next_one_alone(checkpoint: Path) -> None:
+    with running(alone(checkpoint, "a")) as fleet:
+        version, _ = fleet.router.changes.remote(0, 1.0).result(timeout_s=60)
+        watching = fleet.router.changes.remote(version, 18.0)  # which keeps it from ending
+        deploy_router(alone(checkpoint, "b"), wait=False)
+        fleet.until(lambda: list(fleet.models()) == ["b"], "the next router answers")
+        fleet.want("b")
+        watching.result(timeout_s=60)
+        assert fleet.state("b") is ModelState.READY
+        assert fleet.count("manta_router_loads", "b") == 1

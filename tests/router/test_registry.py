@@ -13,7 +13,7 @@ from deployments.router.applications import Deployed, reason
 from deployments.router.capacity import GIB, Resources
 from deployments.router.changes import Changes
 from deployments.router.estimate import model_needs
-from deployments.router.registry import SPARED_S, ModelEntry, Phase, Registry
+from deployments.router.registry import SPARED_S, UNHEARD_S, WAKING_S, ModelEntry, Phase, Registry
 from deployments.router.routing import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
 from deployments.wire import LoadProgress, ModelState, ReplicaReport
@@ -149,6 +149,7 @@ def test_a_model_is_idle_when_nothing_runs_and_nothing_is_coming() -> None:
 
 def test_a_model_that_was_busy_after_all_is_spared_for_a_while() -> None:
     model = loaded()
+    model.report(report())
     model.stop(2)
     model.resume(3)
     assert model.state is ModelState.READY
@@ -168,6 +169,54 @@ def test_what_an_earlier_router_deployed_is_taken_over() -> None:
         (ModelState.UNLOADING, Phase.STOPPING),
         (ModelState.FAILED, Phase.STOPPING),
     ]
+
+
+def test_what_an_earlier_router_was_changing_takes_requests_meanwhile() -> None:
+    half_way = replace(DEPLOYING, running=frozenset("a"))
+    found, own = entry(), entry()
+    own.start(0)
+    for model in (found, own):
+        model.observe(half_way, 1)
+    assert (found.state, own.state) == (ModelState.READY, ModelState.LOADING)
+
+
+def test_the_last_use_of_what_an_earlier_router_deployed_is_what_its_replicas_say() -> None:
+    model = ModelEntry(preset(), Resources(), ReplicaSet("m", RoutingSettings(), lambda: 100.0))
+    model.observe(RUNNING, 100)
+    model.report(replace(report(), idle_s=60.0))
+    assert model.last_used(100) == 40
+    model.choose((), "r", "", 100)
+    assert model.last_used(100) == 100
+
+
+def test_a_model_is_not_idle_before_its_replicas_have_said_so_or_had_time_to() -> None:
+    model = entry()
+    model.observe(replace(RUNNING, running=frozenset("ab")), 1)
+    model.report(report("a"))
+    assert not model.holder(2).idle
+    assert model.holder(1 + UNHEARD_S).idle
+    model.report(report("b"))
+    assert model.holder(2).idle
+
+
+def test_a_model_that_a_request_starts_from_no_replica_is_not_idle() -> None:
+    model = entry()
+    model.observe(Deployed(ApplicationStatus.RUNNING, target=0), 1)
+    assert model.holder(50).idle
+    assert model.choose((), "r", "", 50).is_up
+    assert not model.holder(60).idle
+    assert model.holder(50 + WAKING_S).idle
+
+
+def test_what_answers_when_a_load_takes_too_long_has_to_do() -> None:
+    states = []
+    for running in (frozenset("a"), frozenset[str]()):
+        model = entry()
+        model.start(0)
+        model.observe(replace(DEPLOYING, running=running), 1)
+        model.give_up("too long", 100)
+        states.append((model.state, model.status.message))
+    assert states == [(ModelState.READY, ""), (ModelState.FAILED, "too long")]
 
 
 def test_a_load_that_takes_too_long_is_overdue() -> None:
@@ -253,6 +302,8 @@ def test_what_is_not_on_this_disk_is_not_counted(
     (kept / "snapshots" / "abc").mkdir(parents=True)
     (kept / "snapshots" / "abc" / "model.safetensors").write_bytes(b"123")
     assert model_needs(made).cpu_bytes == 3
+    (kept / "refs" / "main").write_bytes(b"\xff")
+    assert model_needs(made).cpu_bytes == 0
 
 
 def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:

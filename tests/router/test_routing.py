@@ -167,6 +167,15 @@ def test_a_replica_that_is_gone_is_forgotten() -> None:
     assert fleet.set.choose(prompt(1), "one") == "a"
 
 
+def test_what_was_sent_to_a_replica_is_forgotten_with_it_even_if_it_reports_again() -> None:
+    fleet = Fleet("a")
+    fleet.set.choose(prompt(1), "one")
+    fleet.set.keep_only(set())
+    fleet.tell("a", snapshot=True)
+    fleet.tell("a", received=("one",), running=1)
+    assert (fleet.set.waiting, fleet.set.running) == (0, 1)
+
+
 def test_a_silent_replica_is_chosen_only_when_all_are_silent() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1)))

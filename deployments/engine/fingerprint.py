@@ -1,0 +1,40 @@
+"""Tells weights from others by a sample of them: equal files give equal fingerprints, wherever.
+
+Adapters count by their files: what merging adds may differ in its last bits between processors.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b, file_digest
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from deployments.engine.adapters import CONFIG, WEIGHTS
+
+SAMPLE = 256  # numbers of a tensor, evenly spaced: training changes next to all of them
+DIGEST_BYTES = 16
+
+
+def fingerprint(model: PreTrainedModel, adapters: Sequence[tuple[str, float]] = ()) -> str:
+    """Of a model that nothing was merged into yet, and of what will be: folders and scales.
+
+    Raises OSError where an adapter's files can't be read.
+    """
+    digest = blake2b(model.config.to_json_string().encode(), digest_size=DIGEST_BYTES)
+    for name, weight in model.state_dict().items():
+        digest.update(repr((name, weight.shape, weight.dtype)).encode())
+        digest.update(_sample(weight))
+    for folder, scale in adapters:
+        digest.update(repr(scale).encode())
+        for name in (CONFIG, WEIGHTS):
+            with (Path(folder) / name).open("rb") as file:
+                digest.update(file_digest(file, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def _sample(weight: Tensor) -> bytes:
+    step = max(1, weight.numel() // SAMPLE)
+    taken = weight.detach().reshape(-1)[::step].contiguous().cpu()
+    return taken.view(torch.uint8).numpy().tobytes()

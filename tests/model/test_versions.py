@@ -1,0 +1,98 @@
+"""A card's version is that of the weights too: a replica that only restarted keeps it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loader import load_model
+from deployments.model.loading import ModelSource
+from deployments.model.settings import Adapter, ModelSettings
+from tests.checkpoints import save_checkpoint
+from tests.engine.test_adapters import adapter, matrices
+
+LIMITS = EngineLimits(n_pages=16, context_length=128)
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> ModelSettings:
+    """A model with an adapter."""
+    path = str(save_checkpoint(tmp_path / "model"))
+    made = matrices(load_model(path, dtype=torch.float32))
+    one = Adapter(path=adapter(tmp_path / "adapter", made))
+    return ModelSettings(name="m", path=path, dtype="float32", limits=LIMITS, adapters=(one,))
+
+
+def version(settings: ModelSettings) -> str:
+    source = ModelSource(settings, lambda *_: None)
+    source.start().shutdown()
+    return source.card.version
+
+
+def folder(settings: ModelSettings) -> Path:
+    return Path(settings.adapters[0].path)
+
+
+def with_other_weights(settings: ModelSettings) -> ModelSettings:
+    save_checkpoint(Path(settings.path), seed=1)
+    return settings
+
+
+def with_another_base(settings: ModelSettings) -> ModelSettings:
+    file = Path(settings.path) / "config.json"
+    config = json.loads(file.read_text())
+    config["rope_parameters"]["rope_theta"] = 500.0
+    file.write_text(json.dumps(config))
+    return settings
+
+
+def with_a_retrained_adapter(settings: ModelSettings) -> ModelSettings:
+    made = matrices(load_model(settings.path, dtype=torch.float32), seed=2)
+    adapter(folder(settings), made)
+    return settings
+
+
+def with_a_stronger_adapter(settings: ModelSettings) -> ModelSettings:
+    return replace(settings, adapters=(replace(settings.adapters[0], scale=0.5),))
+
+
+def with_no_adapter(settings: ModelSettings) -> ModelSettings:
+    return replace(settings, adapters=())
+
+
+def with_another_type(settings: ModelSettings) -> ModelSettings:
+    return replace(settings, dtype="bfloat16")
+
+
+def test_a_replica_that_restarts_has_the_same_version(tuned: ModelSettings) -> None:
+    assert version(tuned) == version(tuned)
+
+
+def test_a_replica_elsewhere_has_the_same_version(tuned: ModelSettings, tmp_path: Path) -> None:
+    copy = save_checkpoint(tmp_path / "copy")
+    moved = folder(tuned).rename(tmp_path / "moved")
+    elsewhere = replace(tuned, path=str(copy), adapters=(Adapter(path=str(moved)),))
+    folder(tuned).symlink_to(moved)
+    assert version(elsewhere) == version(tuned)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_other_weights,
+        with_another_base,
+        with_a_retrained_adapter,
+        with_a_stronger_adapter,
+        with_no_adapter,
+        with_another_type,
+    ],
+)
+def test_whatever_changes_what_follows_changes_the_version(
+    tuned: ModelSettings, change: Callable[[ModelSettings], ModelSettings]
+) -> None:
+    before = version(tuned)
+    assert version(change(tuned)) != before
