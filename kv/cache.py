@@ -101,6 +101,11 @@ class KVCache:
         """Pages that the task still lacks to hold `n_tokens`."""
         return max(0, self.shape.pages_for(n_tokens) - self.table.n_pages(task_id))
 
+    def missing_in_all(self, task_ids: Sequence[str], n_tokens: Sequence[int]) -> int:
+        """Pages that some tasks still lack, all together, to hold so many tokens each."""
+        n_pages = -(-np.array(n_tokens, dtype=np.int64) // self.shape.page_size)
+        return self.table.missing(task_ids, n_pages)
+
     def extend(self, task_id: str, n_tokens: int) -> bool:
         """Gives the task pages for `n_tokens` in all; False, and no change, when there are none.
 
@@ -149,6 +154,7 @@ class KVCache:
     def check(self) -> None:
         """Asserts that references and tables agree and no page is lost."""
         self.pool.check()
+        self.table.check()
         held = Counter(self.table.references())
         assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"
         for page, count in held.items():

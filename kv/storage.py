@@ -47,6 +47,11 @@ class Storage:
         for page, n_kept in places[places[:, 1] > 0].tolist():
             self.clear_behind(page, n_kept)
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in one layer, keys and values."""
+        return 2 * self.k[0, 0, 0].nbytes
+
     @staticmethod
     def page_bytes(
         n_layers: int, page_size: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype

@@ -1,64 +1,164 @@
 """Attention over the paged cache, in the place of a Hugging Face model's own.
 
-Rows with the same number of new tokens share one call; there is no other difference between a
+Rows with the same number of new tokens share a call; there is no other difference between a
 prompt's chunk and a decode.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from kv.view import KvcacheView
+from kv.storage import Storage
+from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
 
 # A plain name of our own: transformers then builds no mask and passes on `step`.
 ATTENTION = "manta"
+# Keys and values of one layer that are gathered for one call: so few that they are read from a
+# cache when they have just been copied.
+PART_BYTES = 4 << 20
+# Contexts are padded to a multiple of so many tokens: a kernel that computes as many at once then
+# treats no row otherwise for what it is padded to.
+PADDING = 16
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class RowGroup:
-    """Rows of one batch with `n` new tokens each."""
+class Part:
+    """Rows of one batch with `n` new tokens each, which share a call."""
 
     view: KvcacheView
     tokens: Tensor  # [rows * n], places of their tokens in the flat batch
-    positions: Tensor  # [rows, n], absolute
+    n: int
     masks: dict[int | None, Tensor] = field(default_factory=dict)  # by sliding window
 
-    def mask(self, window: int | None) -> Tensor:
-        """What each new token may see. [rows, 1, n, context] bool; made once a step."""
+    @property
+    def context(self) -> int:
+        """Tokens that each row is padded to."""
+        n_pages: int = self.view.page_table.shape[1]
+        return n_pages * self.view.storage.page_size
+
+    def begins(self, window: int | None) -> bool:
+        """Whether these are beginnings of prompts, in which a token sees all before it."""
+        narrow = window is not None and window < self.n
+        return self.n > 1 and not narrow and bool((self.view.total_len == self.n).all())
+
+    def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """To be added to the scores: what no new token may see. [rows, 1, n, context]
+
+        Made once a step.
+        """
+        if window is not None and window >= self.context:
+            window = None
         if window not in self.masks:
-            context = self.view.page_table.shape[1] * self.view.storage.page_size
-            key = torch.arange(context, device=self.positions.device)
-            query = self.positions[:, :, None]
-            seen = key <= query
-            if window is not None:
-                seen &= key > query - window
-            self.masks[window] = seen[:, None]
+            self.masks[window] = self._mask(window, dtype)
         return self.masks[window]
+
+    def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        position = self.view.total_len[:, None] - self.n + np.arange(self.n)
+        key, query = np.arange(self.context), position[:, :, None]
+        seen = key <= query
+        if window is not None:
+            seen &= key > query - window
+        hidden = torch.from_numpy(~seen).to(self.tokens.device)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+        return mask.masked_fill_(hidden, float("-inf"))[:, None]
+
+
+class StepAttention(Protocol):
+    """What the attention layers of one forward pass share."""
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,  # [tokens, heads, head_dim]
+        k: Tensor,  # [tokens, kv_heads, head_dim], rotary embedding applied
+        v: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,  # [heads]
+    ) -> Tensor:
+        """Stores the new keys and values, then attends to all. [tokens, heads, head_dim]"""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionStep:
-    """What the attention layers of one forward pass share."""
+    """Attention part by part, in torch's own operations."""
 
-    view: KvcacheView
-    groups: list[RowGroup]
+    new: NewTokens
+    parts: list[Part]
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        self.new.write(layer, k, v)
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        plain = softcap is None and sinks is None
+        out = None if len(self.parts) == 1 else torch.empty_like(q).contiguous()
+        for part in self.parts:
+            own = q if out is None else q.index_select(0, part.tokens)
+            queries = own.view(-1, part.n, *q.shape[1:])
+            turned = [one.transpose(1, 2) for one in (queries, *part.view.gather(layer))]
+            if plain:
+                mask = None if part.begins(window) else part.mask(window, q.dtype)
+                o = _attend(turned, mask, scale)
+            else:
+                o = _attend_plainly(turned, part.mask(window, q.dtype), scale, softcap, sinks)
+            o = o.transpose(1, 2).flatten(0, 1)
+            if out is None:
+                return o
+            out.index_copy_(0, part.tokens, o)
+        assert out is not None
+        return out
 
 
-def plan_attention(view: KvcacheView, new_len: Tensor) -> AttentionStep:
-    """Groups the rows of a flat batch. `new_len` [rows] on the CPU."""
-    starts = new_len.cumsum(0) - new_len
-    groups = []
-    for n in sorted(set(new_len.tolist())):
-        rows = (new_len == n).nonzero().flatten()
-        offsets = torch.arange(n)
-        tokens = (starts[rows, None] + offsets).flatten().to(view.total_len.device)
-        part = view.select(rows.to(view.total_len.device))
-        positions = part.total_len[:, None] - n + offsets.to(view.total_len.device)
-        groups.append(RowGroup(part, tokens, positions))
-    return AttentionStep(view, groups)
+def plan_attention(
+    storage: Storage, page_table: Ints, total_len: Ints, new_len: Ints
+) -> AttentionStep:
+    """Cuts a flat batch into parts. `page_table` [rows, pages], the others [rows]."""
+    starts = new_len.cumsum() - new_len
+    parts = []
+    for n in np.unique(new_len).tolist():
+        for rows in _alike((new_len == n).nonzero()[0], total_len, storage):
+            tokens = (starts[rows, None] + np.arange(n)).ravel()
+            view = view_pages(storage, page_table[rows], total_len[rows], PADDING)
+            place = torch.from_numpy(tokens).to(storage.k.device)
+            parts.append(Part(view, place, n))
+    return AttentionStep(new_tokens(storage, page_table, total_len, new_len), parts)
+
+
+def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:
+    """The rows in parts of similar lengths, the longest first: all are padded to the longest."""
+    if storage.k.device.type != "cpu":
+        yield rows
+        return
+    most = max(1, PART_BYTES // storage.token_bytes)
+    if len(rows) * int(total_len[rows].max()) <= most:
+        yield rows
+        return
+    rows = rows[np.argsort(-total_len[rows], kind="stable")]
+    while len(rows):
+        n = max(1, most // int(total_len[rows[0]]))
+        yield rows[:n]
+        rows = rows[n:]
 
 
 def paged_attention(
@@ -68,7 +168,7 @@ def paged_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    step: AttentionStep,
+    step: StepAttention,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -77,51 +177,43 @@ def paged_attention(
 ) -> tuple[Tensor, None]:
     """The function registered with transformers; returns [1, tokens, heads, head_dim]."""
     layer: int = module.layer_idx  # type: ignore[assignment]
-    step.view.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1))
-    flat = query[0].transpose(0, 1)  # [tokens, heads, head_dim]
-    out = torch.empty_like(flat, memory_format=torch.contiguous_format)
-    for group in step.groups:
-        rows, n = group.positions.shape
-        q = flat[group.tokens].view(rows, n, *flat.shape[1:]).transpose(1, 2)
-        k, v = (kv.transpose(1, 2) for kv in group.view.gather(layer))
-        mask = group.mask(sliding_window)
-        if softcap is None and s_aux is None:
-            o = _attend(q, k, v, mask, scaling)
-        else:
-            o = _attend_plainly(q, k, v, mask, scaling or q.shape[-1] ** -0.5, softcap, s_aux)
-        out[group.tokens] = o.transpose(1, 2).flatten(0, 1)
+    out = step.attend(
+        layer,
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        scale=scaling,
+        window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
     return out[None], None
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    rows, heads, n, _ = q.shape
-    kv_heads = k.shape[1]
-    if n > 1 or heads == kv_heads:
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=scaling, enable_gqa=heads != kv_heads
-        )
-    # One query a row: the heads that share keys become its queries, and nothing is repeated.
-    q = q.reshape(rows, kv_heads, heads // kv_heads, -1)
-    o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling)
-    return o.reshape(rows, heads, 1, -1)
+def _attend(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
+    """Without a mask every token sees those before it, the first the first alone."""
+    q, k, v = qkv
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
+    )
 
 
 def _attend_plainly(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    qkv: Sequence[Tensor],
     mask: Tensor,
-    scaling: float,
+    scale: float,
     softcap: float | None,
     sinks: Tensor | None,  # [heads]
 ) -> Tensor:
     """Written out for soft-capped scores and attention sinks, which the fused kernels lack."""
+    q, k, v = qkv
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    scores = (q @ k.transpose(2, 3)) * scaling
+    scores = (q @ k.transpose(2, 3)) * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    scores = scores.masked_fill(~mask, float("-inf"))
+    scores = scores + mask
     if sinks is not None:
         column = sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1).to(scores.dtype)
         scores = torch.cat([scores, column], -1)

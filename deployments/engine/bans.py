@@ -8,24 +8,33 @@ from torch import Tensor
 
 from deployments.engine.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
+from deployments.wire import SamplingParams
 
 
 class LogitBiasStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.where(lambda p: bool(p.logit_bias), "logit_bias"):
+        for row in rows.where(_asks_for_bias, "logit_bias"):
             ids, biases = zip(*rows.params[row].logit_bias, strict=True)
             bounded = torch.tensor(biases, device=logits.device).clamp_(max=STRONG)
             logits[row, list(ids)] += bounded
+
+
+def _asks_for_bias(params: SamplingParams) -> bool:
+    return bool(params.logit_bias)
 
 
 class BadWordsStrategy(SamplingStrategy):
     """Bans the last token of a sequence where those before it have just been said."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.where(lambda p: bool(p.bad_words), "bad_words"):
+        for row in rows.where(_asks_for_bans, "bad_words"):
             banned = _banned_next(rows.tasks[row])
             if banned:
                 logits[row, banned] = NEVER
+
+
+def _asks_for_bans(params: SamplingParams) -> bool:
+    return bool(params.bad_words)
 
 
 def _banned_next(task: Task) -> list[int]:
@@ -52,7 +61,8 @@ class MinTokensStrategy(SamplingStrategy):
     """No end token before `min_tokens`."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.chosen:
-            task = rows.tasks[row]
+        tasks = rows.tasks
+        for row in [row for row in rows.chosen if tasks[row].request.min_tokens]:
+            task = tasks[row]
             if task.ends_banned and task.end_token_ids:
                 logits[row, list(task.end_token_ids)] = NEVER

@@ -8,21 +8,23 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from contextlib import aclosing, contextmanager
 from queue import SimpleQueue
 
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from deployments.engine.admission import Admission
+from deployments.engine.decoder import fuse
 from deployments.engine.follower import lead
 from deployments.engine.grammar import GrammarStrategy
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import UnsupportedModelError, attach
+from deployments.engine.loader import attach
 from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.matching import Grammars
 from deployments.engine.parallel import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling import default_pipeline
 from deployments.engine.scheduler import InferenceScheduler
-from deployments.engine.sharding import local_kv_heads
+from deployments.engine.sizing import cache_shape
 from deployments.engine.stats import EngineStats
+from deployments.engine.step import Forward
 from deployments.engine.task import Task, make_task
 from deployments.engine.threads import one_thread
 from deployments.engine.validation import find_invalid
@@ -34,12 +36,9 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
-from kv.cache import CacheShape, KVCache
-from kv.storage import Storage
+from kv.cache import KVCache
 
 log = logging.getLogger(__name__)
-
-GIB = 1 << 30
 
 
 class EngineCore:
@@ -63,6 +62,8 @@ class EngineCore:
             if ranks is not None:
                 lead(ranks, shape)
             attach(model, shape.max_tokens)
+            if ranks is None:
+                fuse(model)
             self.cache = KVCache(shape, dtype=model.dtype, device=model.device)
         self.context_length = shape.max_tokens
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
@@ -76,11 +77,18 @@ class EngineCore:
         self._ranks = ranks
         self._numbers = itertools.count()
         self._scheduler = InferenceScheduler(
-            Runner(model, self.cache, default_pipeline(GrammarStrategy()), threads, ranks),
+            Runner(
+                Forward(model, self.cache.storage),
+                self.cache,
+                default_pipeline(GrammarStrategy()),
+                threads,
+                ranks,
+            ),
             self.cache,
             self._admission,
             max_running=limits.max_running,
             max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
+            target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
         )
         log.info("engine with %s, %s", shape, model.dtype)
 
@@ -215,41 +223,3 @@ class EngineCore:
             task.mailbox.put(TokenEvent(finish_reason=reason))
         else:
             self._scheduler.add(task)
-
-
-def cache_shape(model: PreTrainedModel, limits: EngineLimits, n_ranks: int = 1) -> CacheShape:
-    """The cache of each rank; `kv_gib` is of one."""
-    config = model.config.get_text_config(decoder=True)
-    heads: int = config.num_attention_heads
-    kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
-    kv_heads = kv_heads if n_ranks == 1 else local_kv_heads(model, kv_heads, n_ranks)
-    head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
-    layers: int = config.num_hidden_layers
-    page_size = limits.page_size
-    context = _context_length(config, limits)
-    useful = limits.max_running * -(-context // page_size)
-    page_bytes = Storage.page_bytes(layers, page_size, kv_heads, head_dim, model.dtype)
-    n_pages = limits.n_pages or min(useful, int(limits.kv_gib * GIB) // page_bytes)
-    if n_pages < 2:
-        raise ValueError(f"kv_gib: {limits.kv_gib} GiB hold {n_pages} pages of {page_bytes} bytes")
-    if limits.context_length and context > n_pages * page_size:
-        raise ValueError(f"context_length: {context} tokens do not fit into {n_pages} pages")
-    return CacheShape(
-        n_layers=layers,
-        n_pages=n_pages,
-        page_size=page_size,
-        n_kv_heads=kv_heads,
-        head_dim=head_dim,
-        max_tasks=limits.max_running,
-        max_tokens=min(context, n_pages * page_size),
-    )
-
-
-def _context_length(config: PretrainedConfig, limits: EngineLimits) -> int:
-    """Raises UnsupportedModelError, or ValueError for more than the model was made for."""
-    longest: int | None = getattr(config, "max_position_embeddings", None)
-    if longest is None:
-        raise UnsupportedModelError(f"{config.model_type} does not say how long its context is")
-    if (limits.context_length or 0) > longest:
-        raise ValueError(f"context_length: the model was made for {longest} tokens")
-    return limits.context_length or longest

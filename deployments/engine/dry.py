@@ -9,15 +9,19 @@ from torch import Tensor
 from deployments.engine.repeats import Repeats
 from deployments.engine.strategy import STRONG, SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
-from deployments.wire import DryParams
+from deployments.wire import DryParams, SamplingParams
 
 
 class DryStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.where(lambda p: p.dry is not None, "dry"):
+        for row in rows.where(_asks_for_dry, "dry"):
             dry = rows.params[row].dry
             if dry is not None and dry.multiplier > 0 and dry.last_n != 0:
                 _penalise(logits[row], rows.tasks[row], dry)
+
+
+def _asks_for_dry(params: SamplingParams) -> bool:
+    return params.dry is not None
 
 
 def _penalise(logits: Tensor, task: Task, dry: DryParams) -> None:

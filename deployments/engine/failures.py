@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from deployments.engine.runner import Row
+from deployments.engine.runner import Rows
 from deployments.engine.task import Task
 from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent
 
@@ -70,14 +70,14 @@ class Recovery:
         """The engine was found to work."""
         self._n_alone = 0
 
-    def fail(self, rows: Sequence[Row], *, out_of_memory: bool) -> bool:
+    def fail(self, rows: Rows, *, out_of_memory: bool) -> bool:
         """Whether the rows will be tried again; only a single one is given up."""
         if not (self._on_trial or self._trials):
             self._budget_before = self.budget
-        n_tokens = sum(row.n for row in rows)
+        n_tokens = sum(rows.n)
         if out_of_memory:
             self._set_budget(max(n_tokens // 2, 1))
-        tasks = [row.task for row in rows]
+        tasks = [*rows.tasks]
         half = len(tasks) // 2
         if half:
             self._trials += [tasks[half:], tasks[:half]]

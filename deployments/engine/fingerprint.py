@@ -12,13 +12,19 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.adapters import CONFIG, WEIGHTS
+from deployments.engine.quantization import Quantization, described
 
 SAMPLE = 256  # numbers of a tensor, evenly spaced: training changes next to all of them
 DIGEST_BYTES = 16
 
 
-def fingerprint(model: PreTrainedModel, adapters: Sequence[tuple[str, float]] = ()) -> str:
-    """Of a model that nothing was merged into yet, and of what will be: folders and scales.
+def fingerprint(
+    model: PreTrainedModel,
+    adapters: Sequence[tuple[str, float]] = (),
+    quantization: Quantization = "none",
+) -> str:
+    """Of a model as its files have it, and of what it will become: folders and scales of what is
+    merged into it, and its quantization.
 
     Raises OSError where an adapter's files can't be read.
     """
@@ -31,6 +37,8 @@ def fingerprint(model: PreTrainedModel, adapters: Sequence[tuple[str, float]] = 
         for name in (CONFIG, WEIGHTS):
             with (Path(folder) / name).open("rb") as file:
                 digest.update(file_digest(file, "blake2b").digest())
+    if quantization != "none":
+        digest.update(described(quantization).encode())
     return digest.hexdigest()
 
 

@@ -2,14 +2,20 @@
 
 from dataclasses import dataclass
 
+CPU_KV_GIB = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
     """None leaves the choice to the engine.
 
     n_pages: KV pages in all; else `kv_gib` of memory, but no more than could ever be used.
+    kv_gib: else CPU_KV_GIB on a CPU, and on a GPU what weights and the largest step leave of it.
+    gpu_memory_utilization: the share of its GPU that the engine may take in all, in that case.
     context_length: longest sequence, prompt and output; else what the model was made for.
     max_batch_tokens: tokens computed in one step, at least max_running.
+    target_itl_ms: milliseconds between tokens that a stream should not have to wait longer for
+        because of others' prompts; else a step computes as many of their tokens as it may.
     max_waiting: accepted requests that have no pages yet; more are refused as overload.
         One client's are at most 8 times the places that are left free.
     max_stuck_s: a step longer than this fails the health check.
@@ -17,9 +23,11 @@ class EngineLimits:
 
     page_size: int = 16
     n_pages: int | None = None
-    kv_gib: float = 1.0
+    kv_gib: float | None = None
+    gpu_memory_utilization: float = 0.9
     context_length: int | None = None
     max_running: int = 64
     max_batch_tokens: int = 512
+    target_itl_ms: float | None = None
     max_waiting: int = 1024
     max_stuck_s: float = 120.0

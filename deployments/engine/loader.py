@@ -1,8 +1,10 @@
 """Loads Hugging Face decoder models and says what of them the engine can serve."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -14,9 +16,11 @@ from transformers import (
 
 from deployments.engine.adapters import merge_adapters
 from deployments.engine.attention import ATTENTION
+from deployments.engine.quantization import Quantization, check_available, quantize
 from deployments.engine.threads import one_thread
 
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
+COPIES = 4  # weights on their way to a device at once: each waits for its file's pages in turn
 
 
 class UnsupportedModelError(ValueError):
@@ -29,26 +33,66 @@ def load_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     adapters: Sequence[tuple[str, float]] = (),
+    quantization: Quantization = "none",
     seen: Callable[[PreTrainedModel], None] | None = None,
+    placed: Callable[[float], None] | None = None,
 ) -> PreTrainedModel:
     """A model in evaluation mode. `path` is a directory or a hub id.
 
     adapters: folders of LoRA adapters, and how much of each is merged into the weights.
+    quantization: of the linear layers, after that.
     seen: is shown the model as its files have it, before anything is merged.
+    placed: hears from 0 to 1 how much of it is on a device that is not the CPU.
 
-    Raises UnsupportedModelError, AdapterError, or OSError when there is no such model.
+    Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError when there is no such
+    model.
     """
     config = AutoConfig.from_pretrained(path)
     check_supported(config)
+    dtype = dtype or default_dtype(device)
+    check_available(quantization, device, dtype)
     with one_thread():
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype or default_dtype(device), device_map=None
+            path, dtype=dtype, device_map=None
         )
-        model.to(device).eval()
+        model.eval()
+        if quantization == "none":
+            place(model, device, placed)
         if seen is not None:
             seen(model)
         merge_adapters(model, adapters)
+        # Its layers are placed one by one as they shrink: the whole may not fit on the device.
+        quantize(model, quantization, device)
+        place(model, device, placed)
         return model
+
+
+def place(
+    model: PreTrainedModel,
+    device: torch.device | str,
+    placed: Callable[[float], None] | None = None,
+) -> None:
+    """Moves a model whose weights are mapped from its files, weight by weight.
+
+    Each goes from its file's pages to the device: the host never holds a copy of the whole.
+    """
+    device = torch.device(device)
+    weights = [weight for weight in model.parameters() if weight.device.type != device.type]
+    if not weights:
+        return
+    total, done = sum(weight.nbytes for weight in weights), 0
+    with ThreadPoolExecutor(COPIES) as pool:
+        for weight in pool.map(lambda weight: _move(weight, device), weights):
+            done += weight.nbytes
+            if placed is not None:
+                placed(done / total)
+    model.to(device)  # buffers
+
+
+def _move(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
+    # The parameter itself stays: it may be another layer's too.
+    weight.data = weight.data.to(device)
+    return weight
 
 
 def attach(model: PreTrainedModel, context_length: int) -> None:

@@ -1,26 +1,28 @@
 """Reports logprobs of drawn tokens, for the rows that ask, beside the likeliest alternatives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from deployments.engine.strategy import NEVER, SamplingRows
+from deployments.engine.strategy import NEVER, Asking, SamplingRows
 from deployments.wire import SamplingParams, TokenLogprob
 
 
 class Logprobs:
     """Of some rows' logits as they are now; to look up what is drawn later."""
 
-    def __init__(self, logits: Tensor, rows: SamplingRows, wanting: Sequence[int]) -> None:
-        self._wanting = wanting
-        self._n = [rows.params[row].logprobs or 0 for row in wanting]
-        if wanting:
-            self._all = logits[wanting].log_softmax(1)
+    def __init__(self, logits: Tensor, asking: Asking) -> None:
+        self._wanting = asking.rows
+        self._n = [params.logprobs or 0 for params in asking.params]
+        if asking:
+            self._all = asking.take(logits).log_softmax(1)
             top = self._all.topk(min(max(self._n), logits.shape[1]), dim=1)
             self._values, self._ids = top.values.tolist(), top.indices.tolist()
 
     def of(self, drawn: Sequence[int | None]) -> dict[int, TokenLogprob]:
         """By row, where one is wanted and a token was drawn."""
+        if not self._wanting:
+            return {}
         found = [
             (i, token_id)
             for i, row in enumerate(self._wanting)
@@ -43,19 +45,23 @@ class Logprobs:
 
 def of_the_model(logits: Tensor, rows: SamplingRows) -> Logprobs:
     """To be taken before any strategy has changed the logits."""
-    return Logprobs(logits, rows, _wanting(rows, lambda p: not p.sampled_logprobs))
+    return Logprobs(logits, rows.asking(_asks_of_the_model, "logprobs"))
+
+
+def _asks_of_the_model(params: SamplingParams) -> bool:
+    return params.logprobs is not None and not params.sampled_logprobs
 
 
 def of_the_draw(logits: Tensor, rows: SamplingRows) -> Logprobs:
     """To be taken when all strategies have; overwrites greedy rows, whose draw is certain."""
-    wanting = _wanting(rows, lambda p: p.sampled_logprobs)
-    for row in wanting:
-        if rows.params[row].temperature == 0:
+    asking = rows.asking(_asks_of_the_draw, "logprobs")
+    for row, params in zip(asking.rows, asking.params, strict=True):
+        if params.temperature == 0:
             certain = logits[row].argmax()
             logits[row] = NEVER
             logits[row, certain] = 0
-    return Logprobs(logits, rows, wanting)
+    return Logprobs(logits, asking)
 
 
-def _wanting(rows: SamplingRows, kind: Callable[[SamplingParams], bool]) -> list[int]:
-    return rows.where(lambda p: p.logprobs is not None and kind(p), "logprobs")
+def _asks_of_the_draw(params: SamplingParams) -> bool:
+    return params.logprobs is not None and params.sampled_logprobs

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deployments.engine.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
-from deployments.wire import MirostatParams
+from deployments.wire import MirostatParams, SamplingParams
 
 N_ESTIMATED = 100  # most likely tokens that version 1 estimates Zipf's exponent from
 
@@ -39,8 +39,12 @@ def observe(logits: Tensor, rows: SamplingRows, drawn: Sequence[int | None]) -> 
             task.mirostat_mu = min(max(mu, -STRONG), STRONG)
 
 
-def _steered(rows: SamplingRows) -> list[int]:
-    return rows.where(lambda p: p.mirostat is not None and p.temperature > 0, "mirostat")
+def _steered(rows: SamplingRows) -> Sequence[int]:
+    return rows.where(_asks_for_mirostat, "mirostat")
+
+
+def _asks_for_mirostat(params: SamplingParams) -> bool:
+    return params.mirostat is not None and params.temperature > 0
 
 
 def _params(task: Task) -> MirostatParams:

@@ -17,11 +17,11 @@ class PenaltyStrategy(SamplingStrategy):
     `penalty_last_n` all three over the last tokens of both."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.where(_penalises, *PENALTIES):
+        for row in rows.where(_asks_for_penalties, *PENALTIES):
             _penalise(logits[row], rows.tasks[row])
 
 
-def _penalises(params: SamplingParams) -> bool:
+def _asks_for_penalties(params: SamplingParams) -> bool:
     penalties = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty)
     return params.penalty_last_n != 0 and penalties != (0, 0, 1)
 

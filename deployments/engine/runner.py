@@ -1,61 +1,63 @@
 """Computes one step: flat tensors in, one drawn token for each row that reached its end out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from deployments.engine.loader import UnsupportedModelError
 from deployments.engine.matching import begin_masks
 from deployments.engine.parallel import Ranks
 from deployments.engine.sampling import Sample, SamplingPipeline
 from deployments.engine.scoring import score
-from deployments.engine.step import Forward, StepInputs
+from deployments.engine.step import Forward, Ints, StepInputs
 from deployments.engine.task import Task, make_task
 from deployments.wire import GenerationRequest, TokenEvent, TokenLogprob
 from kv.cache import KVCache
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The next `n` uncomputed tokens of a task."""
+class Rows:
+    """What a step is for: of each task the next `n` uncomputed tokens."""
 
-    task: Task
-    n: int
+    tasks: Sequence[Task]
+    n: Sequence[int]
 
-    @property
-    def draws(self) -> bool:
-        """Whether the row reaches the task's last known token, so that the next one is drawn."""
-        return self.n == self.task.n_uncomputed and self.task.draws
+    def drawing(self) -> list[int]:
+        """Places of those that reach their last known token, so that the next one is drawn."""
+        return [
+            place
+            for place, (task, n) in enumerate(zip(self.tasks, self.n, strict=True))
+            if n == task.n_tokens - task.n_computed and task.n_tokens < task.n_limit
+        ]
 
-    @property
-    def n_scored(self) -> int:
-        """Positions whose next tokens are of the prompt and wait for their log-probabilities."""
-        task = self.task
-        if not task.n_unscored:
-            return 0
+    def scored(self) -> dict[int, int]:
+        """By place, positions whose next tokens are of the prompt and wait for their logprobs."""
+        wanting = [
+            place
+            for place, task in enumerate(self.tasks)
+            if task.request.prompt_logprobs is not None and task.n_unscored
+        ]
         # After a preemption some are computed again that were scored before.
-        n = task.n_computed + self.n - len(task.prompt_logprobs)
-        return max(0, min(n, task.n_unscored))
+        known = {place: len(self.tasks[place].prompt_logprobs) for place in wanting}
+        behind = {
+            place: min(
+                self.tasks[place].n_computed + self.n[place] - n, self.tasks[place].n_unscored
+            )
+            for place, n in known.items()
+        }
+        return {place: n for place, n in behind.items() if n > 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What a row came to: the token drawn, and log-probabilities of the prompt's next tokens."""
+class Outcome:
+    """What the rows of a step came to: the tokens drawn, and by place log-probabilities of the
+    prompt's next tokens."""
 
-    sample: Sample | None = None
-    prompt_logprobs: Sequence[TokenLogprob] = ()
-
-    @property
-    def is_finite(self) -> bool:
-        sample = self.sample
-        drawn = sample is None or sample.token_id is not None or sample.all_banned
-        return drawn and not any(isnan(entry.logprob) for entry in self.prompt_logprobs)
+    samples: Sequence[Sample | None]
+    prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
 
 
 class Runner:
@@ -63,13 +65,13 @@ class Runner:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        forward: Forward,
         cache: KVCache,
         pipeline: SamplingPipeline,
         threads: int,
         ranks: Ranks | None = None,
     ) -> None:
-        self._forward = Forward(model, cache.storage)
+        self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
         self._threads = threads
@@ -82,75 +84,91 @@ class Runner:
         """
         torch.set_num_threads(self._threads)
         try:
-            self.probe()
+            self.probe(2)  # a prompt's chunk is computed otherwise than a single token
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
+        if self._ranks is None:
+            shape = self._cache.shape
+            self._forward.record(shape.max_tasks, shape.max_tokens)
 
-    def probe(self) -> None:
-        """Computes one token, and raises what the model raises; needs one page and a free task."""
-        request = GenerationRequest(request_id="probe", prompt_ids=(0,))
-        task = make_task(request.request_id, request, _Nowhere(), frozenset(), 2)
+    def probe(self, n_tokens: int = 1) -> None:
+        """Computes a token behind as many, and raises what the model raises; needs pages for them
+        and a free task."""
+        request = GenerationRequest(request_id="probe", prompt_ids=(0,) * n_tokens)
+        task = make_task(request.request_id, request, _Nowhere(), frozenset(), n_tokens + 1)
         self._cache.allocate(task.id, [], task.n_tokens, spare=0)
         self._cache.extend(task.id, task.n_tokens)
         try:
-            self.run([Row(task, 1)])
+            self.run(Rows([task], [n_tokens]))
         finally:
             self._cache.free(task.id)
 
     @torch.inference_mode()
-    def run(self, rows: Sequence[Row]) -> list[Result]:
+    def run(self, rows: Rows) -> Outcome:
         """What each row came to; no token for one that ends before its task's last token."""
-        drawing = [i for i, row in enumerate(rows) if row.draws]
-        tasks = [rows[i].task for i in drawing]
+        drawing, scored = rows.drawing(), rows.scored()
+        all_draw = len(drawing) == len(rows.tasks)
+        tasks = rows.tasks if all_draw else [rows.tasks[place] for place in drawing]
         begin_masks([task.grammar for task in tasks if task.grammar is not None])
-        logits = self._logits(rows, drawing)
-        samples: dict[int, Sample] = {}
-        if drawing:
-            drawn = self._pipeline.sample(logits[: len(drawing)].float(), tasks)
-            samples = dict(zip(drawing, drawn, strict=True))
-        scores = self._score(logits[len(drawing) :], rows)
-        return [Result(samples.get(i), scores.get(i, ())) for i in range(len(rows))]
+        logits = self._compute(self._inputs(rows, drawing, scored))
+        drawn = self._pipeline.sample(logits[: len(drawing)].float(), tasks) if drawing else []
+        scores = self._score(logits[len(drawing) :], rows, scored) if scored else {}
+        if all_draw:
+            return Outcome(drawn, scores)
+        samples = dict(zip(drawing, drawn, strict=True))
+        return Outcome([samples.get(place) for place in range(len(rows.tasks))], scores)
 
-    def _logits(self, rows: Sequence[Row], drawing: Sequence[int]) -> Tensor:
-        """Behind the last tokens of the drawing rows, then behind all that are to be scored."""
-        n = np.array([row.n for row in rows], dtype=np.int64)
-        start = np.array([row.task.n_computed for row in rows], dtype=np.int64)
+    def _inputs(self, rows: Rows, drawing: Sequence[int], scored: Mapping[int, int]) -> StepInputs:
+        """Kept are the last tokens of the drawing rows, then all that are to be scored."""
+        n = np.array(rows.n, dtype=np.int64)
+        start = np.array([task.n_computed for task in rows.tasks], dtype=np.int64)
         ends = n.cumsum()
-        positions = np.arange(ends[-1]) + np.repeat(start - (ends - n), n)
-        token_ids = np.concatenate(
-            [row.task.tokens[row.task.n_computed : row.task.n_computed + row.n] for row in rows]
-        )
-        step = StepInputs(
-            token_ids=token_ids,
-            positions=positions,
+        firsts = start - ends + n  # of row i, position p is at p - firsts[i]
+        return StepInputs(
+            token_ids=_token_ids(rows, words_only=len(drawing) == ends[-1]),
+            positions=np.arange(ends[-1]) + np.repeat(firsts, n),
             total_len=start + n,
             new_len=n,
-            page_table=self._cache.table.rows([row.task.id for row in rows]),
-            kept=np.concatenate([ends[drawing] - 1, *_scored(rows, ends - n - start)]),
+            page_table=self._cache.table.rows([task.id for task in rows.tasks]),
+            kept=np.concatenate([ends[drawing] - 1, *_places(rows, scored, firsts)]),
             uncleared=self._cache.take_uncleared(),
         )
+
+    def _compute(self, step: StepInputs) -> Tensor:
         if self._ranks is None:
             return self._forward.logits(step)
         with self._ranks.in_step(step.pack()):
             return self._forward.logits(step)
 
-    def _score(self, logits: Tensor, rows: Sequence[Row]) -> dict[int, list[TokenLogprob]]:
+    def _score(
+        self, logits: Tensor, rows: Rows, scored: Mapping[int, int]
+    ) -> dict[int, list[TokenLogprob]]:
         scores: dict[int, list[TokenLogprob]] = {}
-        for i, row in enumerate(rows):
-            if n := row.n_scored:
-                first = len(row.task.prompt_logprobs) + 1
-                ids = self._forward.tensor(row.task.tokens[first : first + n])
-                scores[i] = list(score(logits[:n], ids, row.task.request.prompt_logprobs or 0))
-                logits = logits[n:]
+        for place, n in scored.items():
+            task = rows.tasks[place]
+            first = len(task.prompt_logprobs) + 1
+            ids = self._forward.tensor(task.tokens[first : first + n])
+            scores[place] = list(score(logits[:n], ids, task.request.prompt_logprobs or 0))
+            logits = logits[n:]
         return scores
 
 
-def _scored(rows: Sequence[Row], offsets: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Where in the step the positions to score are; row i's position p is at `offsets[i]` + p."""
-    for row, offset in zip(rows, offsets, strict=True):
-        if row.n_scored:
-            first = len(row.task.prompt_logprobs)
-            yield np.arange(first, first + row.n_scored) + offset
+def _token_ids(rows: Rows, *, words_only: bool) -> Ints:
+    if words_only:  # each row is its task's newest token
+        return np.array([task.newest for task in rows.tasks], dtype=np.int64)
+    return np.concatenate(
+        [
+            task.tokens[task.n_computed : task.n_computed + n]
+            for task, n in zip(rows.tasks, rows.n, strict=True)
+        ]
+    )
+
+
+def _places(rows: Rows, scored: Mapping[int, int], firsts: Ints) -> Iterator[Ints]:
+    """Where in the step the positions to score are."""
+    for place, n in scored.items():
+        first = len(rows.tasks[place].prompt_logprobs)
+        yield np.arange(first, first + n) - firsts[place]
 
 
 class _Nowhere:

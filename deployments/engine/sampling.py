@@ -28,8 +28,9 @@ from deployments.engine.truncation import (
     TypicalStrategy,
     XtcStrategy,
 )
-from deployments.wire import TokenLogprob
+from deployments.wire import SamplingParams, TokenLogprob
 
+BLOCK = 128  # tokens whose probabilities are summed in float32
 # By llama-server's names, in our order.
 SAMPLERS: Mapping[str, SamplingStrategy] = {
     "penalties": PenaltyStrategy(),
@@ -44,7 +45,7 @@ SAMPLERS: Mapping[str, SamplingStrategy] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sample:
     """The token drawn for a row; none when the model's logits were not finite, or when they were
     and `all_banned` says that nothing was left to draw."""
@@ -80,6 +81,7 @@ class SamplingPipeline(SamplingStrategy):
 
     def __init__(self, strategies: Sequence[SamplingStrategy]) -> None:
         self.strategies = strategies
+        self._before: SamplingRows | None = None
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for strategy in self.strategies:
@@ -87,21 +89,35 @@ class SamplingPipeline(SamplingStrategy):
 
     def sample(self, logits: Tensor, tasks: Sequence[Task]) -> list[Sample]:
         """One token a task from float32 logits [tasks, vocab], which are overwritten."""
-        rows = SamplingRows(tasks, logits.device)
+        rows = SamplingRows(tasks, logits.device, self._before)
+        self._before = rows.without_tasks()
         own = of_the_model(logits, rows)
-        finite = logits.amax(1).isfinite()  # before a strategy could hide it
+        finite = logits.amax(1).isfinite() if _bans(rows) else None  # before one could hide it
         self.apply(logits, rows)
         drawn, allowed = _draw(logits, rows)
-        facts = torch.stack([drawn, finite, allowed]).tolist()
+        facts = torch.stack([drawn, allowed if finite is None else finite, allowed]).tolist()
         ids = [id_ if a and b else None for id_, a, b in zip(*facts, strict=True)]
         mirostat.observe(logits, rows, ids)
         logprobs = own.of(ids) | of_the_draw(logits, rows).of(ids)
+        if None not in ids and not logprobs and not rows.changed("mirostat"):
+            return [Sample(token_id) for token_id in ids]
         return [
             Sample(None, all_banned=bool(facts[1][row]))
             if token_id is None
             else Sample(token_id, logprobs.get(row), tasks[row].mirostat_mu)
             for row, token_id in enumerate(ids)
         ]
+
+
+# What leaves every finite logit finite.
+HARMLESS = ("temperature", "seed", "logprobs", "sampled_logprobs")
+
+
+def _bans(rows: SamplingRows) -> bool:
+    """Whether anything may be banned, so that what the model said can't be seen any more."""
+    return rows.changed_but(*HARMLESS) or any(
+        task.request.min_tokens or task.request.thinking or task.grammar for task in rows.tasks
+    )
 
 
 def default_pipeline(*masks: SamplingStrategy) -> SamplingPipeline:
@@ -122,13 +138,52 @@ def default_pipeline(*masks: SamplingStrategy) -> SamplingPipeline:
 def _draw(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
     """The most likely token of greedy rows, elsewhere the inverse of the distribution; and whether
     a row has a token that may be drawn. [rows], [rows]"""
-    greatest, drawn = logits.max(1)
-    random = rows.where(lambda p: p.temperature > 0)
-    if random:
-        # float64: in float32 a large vocabulary's cumulative sum loses its unlikely tokens.
-        cumulative = logits[random].softmax(1).double().cumsum(1)
-        u = torch.from_numpy(rows.uniform(random)).to(logits.device)
-        threshold = u[:, None] * cumulative[:, -1:]
-        found = torch.searchsorted(cumulative, threshold, right=True).flatten()
-        drawn[random] = found.clamp_(max=logits.shape[1] - 1)
+    greatest, drawn = _greatest(logits)
+    asking = rows.asking(_is_random)
+    if asking:
+        u = torch.from_numpy(rows.uniform(asking)).to(logits.device)
+        part = logits[asking.rows] if len(asking) < len(logits) else logits
+        inverse = invert(part, u)
+        if len(asking) == len(logits):
+            return inverse, greatest.isfinite()
+        drawn[asking.rows] = inverse
     return drawn, greatest.isfinite()
+
+
+def _is_random(params: SamplingParams) -> bool:
+    return params.temperature > 0
+
+
+def _greatest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    if logits.is_cuda:
+        return logits.max(1)
+    # Together a third of what torch takes for both at once.
+    return logits.amax(1), torch.from_numpy(logits.numpy().argmax(1))
+
+
+def invert(logits: Tensor, u: Tensor) -> Tensor:
+    """The token of each row at which the sum of the probabilities passes u, in the order of ids.
+
+    Found block by block: in float32 a large vocabulary's cumulative sum loses its unlikely tokens,
+    and float64 is for few.
+    """
+    rows, vocab = logits.shape
+    padded = -(-vocab // BLOCK) * BLOCK
+    weights = logits.new_zeros(rows, padded)
+    some = weights[:, :vocab]
+    torch.sub(logits, logits.amax(1, keepdim=True), out=some)
+    some.exp_()
+    blocks = weights.view(rows, -1, BLOCK)
+    upto = blocks.sum(2).double().cumsum(1)  # [rows, blocks]
+    goal = _below(u[:, None] * upto[:, -1:], upto)
+    block = torch.searchsorted(upto, goal, right=True).clamp_(max=upto.shape[1] - 1)
+    before = torch.where(block > 0, upto.gather(1, (block - 1).clamp(min=0)), 0.0)
+    within = blocks[torch.arange(rows, device=u.device), block[:, 0]].double().cumsum(1)
+    place = torch.searchsorted(within, _below(goal - before, within), right=True)
+    return (block * BLOCK + place)[:, 0].clamp_(max=vocab - 1)
+
+
+def _below(goal: Tensor, upto: Tensor) -> Tensor:
+    """A goal that the sums pass, however they were rounded: what is banned is never drawn."""
+    total = upto[:, -1:]
+    return torch.minimum(goal, torch.nextafter(total, torch.zeros_like(total)))

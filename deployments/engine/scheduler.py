@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from math import isnan
 
 from deployments.engine.admission import Admission
 from deployments.engine.failures import (
@@ -28,8 +29,10 @@ from deployments.engine.failures import (
     release_memory,
 )
 from deployments.engine.mailbox import Mailbox, deliver
+from deployments.engine.pace import Pace
 from deployments.engine.parallel import RanksLostError
-from deployments.engine.runner import Result, Row, Runner
+from deployments.engine.planning import Planner
+from deployments.engine.runner import Outcome, Rows, Runner
 from deployments.engine.sampling import Sample
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.task import Task
@@ -38,6 +41,9 @@ from deployments.wire import ErrorKind, TokenEvent, TokenLogprob
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)
+
+# Prompts have at least so much of the largest step, even where streams are slower than they should.
+LEAST_PART = 16
 
 
 class InferenceScheduler:
@@ -51,6 +57,7 @@ class InferenceScheduler:
         *,
         max_running: int,
         max_batch_tokens: int,
+        target_itl_s: float | None = None,
     ) -> None:
         assert max_batch_tokens >= max_running, "every running task must fit in a step"
         self._runner = runner
@@ -58,6 +65,8 @@ class InferenceScheduler:
         self._max_running = max_running
         self._admission = admission
         self._recovery = Recovery(max_batch_tokens)
+        self._pace = Pace(target_itl_s, max(cache.shape.page_size, max_batch_tokens // LEAST_PART))
+        self._planner = Planner(cache, self._pace, self._preempt_last)
         self._closing = threading.Lock()
         self._closed = False
         self._inbox: queue.SimpleQueue[Task | str | None] = queue.SimpleQueue()
@@ -139,7 +148,9 @@ class InferenceScheduler:
     def _turn(self) -> None:
         self._receive()
         self._refill()
-        if rows := self._plan():
+        tasks = self._recovery.choose(self._running)
+        rows = self._planner.plan(tasks, self._recovery.budget)
+        if rows.tasks:
             self._step(rows)
         self._deliver()
 
@@ -172,7 +183,11 @@ class InferenceScheduler:
 
     def _refill(self) -> None:
         """Admits waiting tasks, in order, while their known tokens fit beside the others'."""
-        spare = sum(self._cache.missing(task.id, task.n_tokens + 1) for task in self._running)
+        if not self._waiting or len(self._running) >= self._max_running:
+            return
+        spare = self._cache.missing_in_all(
+            [task.id for task in self._running], [task.n_tokens + 1 for task in self._running]
+        )
         while self._waiting and len(self._running) < self._max_running:
             task = self._waiting.head
             if not self._admit(task, spare):
@@ -200,84 +215,39 @@ class InferenceScheduler:
             return False
         return not self._cache.find(blocked.next_page)
 
-    def _plan(self) -> list[Row]:
-        """Rows of the next step: first those that draw with one token, then prompts in order."""
-        rows: dict[Task, Row] = {}
-        budget = self._recovery.budget
-        coming: set[bytes] = set()  # pages that this step will make findable
-        for task in sorted(self._recovery.choose(self._running), key=_urgency):
-            if budget == 0:
-                break
-            if task.id not in self._cache.table:  # preempted by one before it
-                continue
-            if self._awaits(task, coming):
-                continue
-            n = min(task.n_uncomputed, budget)
-            if not self._make_room(task, task.n_computed + n, rows):
-                continue
-            rows[task] = Row(task, n)
-            budget -= n
-            coming.update(self._full_pages(task, n))
-        return list(rows.values())
-
-    def _awaits(self, task: Task, coming: set[bytes]) -> bool:
-        """Whether the task's next page is being computed for another one.
-
-        Adopts what others have computed since it was admitted.
-        """
-        page_size = self._cache.shape.page_size
-        if task.n_unscored:  # every position has to be computed
-            return False
-        if task.n_uncomputed <= page_size or task.n_computed % page_size:
-            return False
-        first = task.n_computed // page_size
-        following = task.hashes[first : (task.n_tokens - 1) // page_size]
-        adopted = self._cache.adopt(task.id, following)
-        task.n_computed += adopted * page_size
-        return adopted < len(following) and following[adopted] in coming
-
-    def _make_room(self, task: Task, n_tokens: int, rows: dict[Task, Row]) -> bool:
-        """Pages for the task, taken from the last one if need be; False if it is the last."""
-        while not self._cache.extend(task.id, n_tokens):
-            last = self._running[-1]
-            self._preempt(last)
-            rows.pop(last, None)
-            if last is task:
-                return False
-        return True
-
-    def _preempt(self, task: Task) -> None:
+    def _preempt_last(self) -> Task:
         """Back to where it came from in the queue; its full pages stay findable until evicted."""
+        task = self._running.pop()
         self._cache.free(task.id)
-        self._running.remove(task)
         task.n_computed = 0
         self._waiting.put_back(task)
         self._admission.enter(task)
         self._stats.preemptions += 1
+        return task
 
-    def _full_pages(self, task: Task, n: int) -> list[bytes]:
-        page_size = self._cache.shape.page_size
-        hashes = task.hash_pages(page_size)
-        return hashes[task.n_computed // page_size : (task.n_computed + n) // page_size]
-
-    def _step(self, rows: Sequence[Row]) -> None:
+    def _step(self, rows: Rows) -> None:
         failure = None
         with self._busy():
             try:
-                results = self._runner.run(rows)
+                outcome = self._runner.run(rows)
             except RanksLostError:
                 raise
             except Exception as error:
-                named = ", ".join(row.task.request.request_id for row in rows)
+                named = ", ".join(task.request.request_id for task in rows.tasks)
                 log.error("a step failed, of %s", named, exc_info=error)
                 failure = OUT_OF_MEMORY if is_out_of_memory(error) else FAILED
             else:
                 self._recovery.succeed()
-                for row, result in zip(rows, results, strict=True):
-                    self._commit(row, result)
+                self._time(rows)
+                self._commit(rows, outcome)
         if failure is not None:  # the error is gone, and with it the tensors that it held
             self._fail(rows, failure)
         self._stats.steps += 1
+
+    def _time(self, rows: Rows) -> None:
+        assert self._busy_since is not None
+        n_decodes = sum(n == 1 for n in rows.n)
+        self._pace.observe(n_decodes, sum(rows.n) - n_decodes, self.stuck_for())
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -287,39 +257,44 @@ class InferenceScheduler:
         finally:
             self._busy_since = None
 
-    def _fail(self, rows: Sequence[Row], failure: TokenEvent) -> None:
+    def _fail(self, rows: Rows, failure: TokenEvent) -> None:
         """Its rows are as they were, and will be tried again; or the only one has failed."""
         self._stats.failed_steps += 1
-        for row in rows:
-            self._cache.retract(row.task.id, row.task.n_computed)
-            row.task.rewind()
+        for task in rows.tasks:
+            self._cache.retract(task.id, task.n_computed)
+            task.rewind()
         if failure is OUT_OF_MEMORY:
             release_memory()
         if self._recovery.fail(rows, out_of_memory=failure is OUT_OF_MEMORY):
-            self._stats.retried_rows += len(rows)
+            self._stats.retried_rows += len(rows.tasks)
             return
-        self._finish(rows[0].task, failure)
+        self._finish(rows.tasks[0], failure)
         if self._recovery.is_in_doubt:
             with self._busy():
                 self._runner.probe()  # an engine that can't even do this can't go on
             self._recovery.trust()
 
-    def _commit(self, row: Row, result: Result) -> None:
-        task = row.task
-        full_pages = self._full_pages(task, row.n)
-        if not result.is_finite:
-            # What it was computed from may be broken too: nobody should find that any more.
-            self._cache.forget(task.id)
-            self._finish(task, failed("the model's output was not finite"))
-            return
-        self._cache.record(task.id, task.n_computed // self._cache.shape.page_size, full_pages)
-        task.n_computed += row.n
+    def _commit(self, rows: Rows, outcome: Outcome) -> None:
+        scores = outcome.prompt_logprobs
+        for place, sample in enumerate(outcome.samples):
+            task, scored = rows.tasks[place], scores.get(place, ())
+            if _is_finite(sample, scored):
+                self._advance(task, rows.n[place], scored)
+                if sample is not None or task.n_computed == task.n_tokens:
+                    self._emit(task, sample)
+            else:
+                # What it was computed from may be broken too: nobody should find that any more.
+                self._cache.forget(task.id)
+                self._finish(task, failed("the model's output was not finite"))
+
+    def _advance(self, task: Task, n: int, scored: Sequence[TokenLogprob]) -> None:
+        """Its next `n` tokens are computed."""
+        page_size = self._cache.shape.page_size
+        if full_pages := task.filled_by(n, page_size):
+            self._cache.record(task.id, task.n_computed // page_size, full_pages)
+        task.n_computed += n
         task.last_step = self._stats.steps
-        task.prompt_logprobs.extend(result.prompt_logprobs)
-        if result.sample is not None:
-            self._emit(task, result.sample)
-        elif task.n_computed == task.n_tokens:
-            self._emit(task, None)
+        task.prompt_logprobs.extend(scored)
 
     def _emit(self, task: Task, sample: Sample | None) -> None:
         """What came of a task's last known token: the next one, or its end."""
@@ -383,7 +358,6 @@ class InferenceScheduler:
         self._deliver()
 
 
-def _urgency(task: Task) -> tuple[bool, int]:
-    """Those that draw with one token take turns where a step can't hold them all."""
-    is_prompt = task.n_uncomputed > 1
-    return is_prompt, 0 if is_prompt else task.last_step
+def _is_finite(sample: Sample | None, scored: Sequence[TokenLogprob]) -> bool:
+    drawn = sample is None or sample.token_id is not None or sample.all_banned
+    return drawn and not any(isnan(entry.logprob) for entry in scored)

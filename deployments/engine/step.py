@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.attention import plan_attention
+from deployments.engine.attention import StepAttention, plan_attention
+from deployments.engine.decoder import decoder
+from deployments.engine.graphs import DecodeGraphs, record_decodes
+from deployments.engine.paged import plan_paged
 from kv.storage import Storage
-from kv.view import view_pages
 
 Ints = NDArray[np.int64]
 
@@ -60,23 +62,29 @@ class Forward:
     """A model over the storage of its keys and values; both may be one rank's share."""
 
     def __init__(self, model: PreTrainedModel, storage: Storage) -> None:
-        self._model = model
         self._storage = storage
         self._device = storage.k.device
+        self._has_kernels = self._device.type == "cuda"
+        self._decode = decoder(model)
+        self._recorded: DecodeGraphs | None = None
+
+    def record(self, max_rows: int, max_tokens: int) -> None:
+        """Records steps of one new token a row, on the thread that will replay them."""
+        if self._has_kernels:
+            self._recorded = record_decodes(self._decode, self._storage, max_rows, max_tokens)
 
     def logits(self, step: StepInputs) -> Tensor:
-        """Behind the kept tokens. [kept, vocab]"""
-        self._storage.clear_places(step.uncleared)
-        total_len, new_len = self.tensor(np.stack([step.total_len, step.new_len]))
-        view = view_pages(self._storage, self.tensor(step.page_table), total_len, new_len)
-        logits: Tensor = self._model(
-            input_ids=self.tensor(step.token_ids)[None],
-            position_ids=self.tensor(step.positions)[None],
-            use_cache=False,
-            logits_to_keep=self.tensor(step.kept),
-            step=plan_attention(view, torch.from_numpy(step.new_len)),
-        ).logits[0]
-        return logits
+        """Behind the kept tokens, until the next step. [kept, vocab]"""
+        if not self._has_kernels:  # which never read behind a row's end
+            self._storage.clear_places(step.uncleared)
+        if self._recorded is not None and (found := self._recorded.logits(step)) is not None:
+            return found
+        token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
+        return self._decode(token_ids, positions, self.tensor(step.kept), self._attention(step))
 
     def tensor(self, array: Ints) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+    def _attention(self, step: StepInputs) -> StepAttention:
+        plan = plan_paged if self._has_kernels else plan_attention
+        return plan(self._storage, step.page_table, step.total_len, step.new_len)

@@ -1,12 +1,17 @@
-"""What a sampling strategy is: it sees the chosen rows and touches those that ask for it."""
+"""What a sampling strategy is: it sees the chosen rows and touches those that ask for it.
+
+What rows ask for stays the same all their lives: it is looked up once for a batch, not every step.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import fields
+from operator import is_
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.chance import DRAW, uniform
@@ -18,52 +23,127 @@ NEVER = float("-inf")
 STRONG = 1e9
 _64_BITS = (1 << 64) - 1
 
+Wants = Callable[[SamplingParams], bool]  # a function of a module: what it found is found by it
+
+
+class Asking:
+    """The rows of a batch that ask for one thing, and what they say of it."""
+
+    def __init__(
+        self, rows: Sequence[int], params: Sequence[SamplingParams], device: torch.device
+    ) -> None:
+        self.rows = rows
+        self.params = [params[row] for row in rows]
+        self._device = device
+        self._is_all = len(rows) == len(params)
+        self._index = torch.tensor(rows, dtype=torch.int64, device=device)
+        self._columns: dict[str, Tensor] = {}
+        self.seeds = np.array([one.seed & _64_BITS for one in self.params], dtype=np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> Tensor:
+        """One parameter of theirs, to be broadcast over the vocabulary. [rows, 1] float32"""
+        if name not in self._columns:
+            values = [getattr(one, name) for one in self.params]
+            column = torch.tensor(values, dtype=torch.float32, device=self._device)
+            self._columns[name] = column[:, None]
+        return self._columns[name]
+
+    def take(self, logits: Tensor) -> Tensor:
+        """Their logits, which may be changed, to be `put` back."""
+        return logits if self._is_all else logits[self._index]
+
+    def put(self, logits: Tensor, part: Tensor) -> None:
+        if not self._is_all:
+            logits[self._index] = part
+        elif part is not logits:
+            logits.copy_(part)
+
+
+class _Wishes:
+    """What some rows of a batch ask for, as far as anybody wanted to know."""
+
+    def __init__(
+        self, params: Sequence[SamplingParams], changed: frozenset[str], chosen: Sequence[int]
+    ) -> None:
+        self.params = params
+        self.changed = changed
+        self.chosen = chosen
+        self.asking: dict[Wants, Asking] = {}
+        self.parts: dict[tuple[int, ...], _Wishes] = {}
+
 
 class SamplingRows:
     """The tasks whose next tokens are drawn together; strategies see the `chosen` ones of them."""
 
-    def __init__(self, tasks: Sequence[Task], device: torch.device) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], device: torch.device, before: "SamplingRows | None" = None
+    ) -> None:
+        """`before` is the last step's: where it asked for the same, nothing is looked up again."""
         self.tasks = tasks
-        self.params = [task.sampling for task in tasks]
         self.device = device
-        self._choose(range(len(tasks)))
+        self.params = [task.request.sampling for task in tasks]
+        if before is not None and _are_same(self.params, before.params):
+            wishes = before._wishes
+        else:
+            wishes = self._wishes_of(range(len(tasks)))
+        self._wishes: _Wishes = wishes
+
+    @property
+    def chosen(self) -> Sequence[int]:
+        return self._wishes.chosen
+
+    def without_tasks(self) -> "SamplingRows":
+        """What is worth keeping for the next step."""
+        rest = copy(self)
+        rest.tasks = ()
+        return rest
 
     def only(self, chosen: Sequence[int]) -> "SamplingRows":
+        key = tuple(chosen)
+        if key not in self._wishes.parts:
+            self._wishes.parts[key] = self._wishes_of(chosen)
         some = copy(self)
-        some._choose(chosen)
+        some._wishes = self._wishes.parts[key]
         return some
-
-    def _choose(self, chosen: Sequence[int]) -> None:
-        self.chosen = chosen
-        self._changed = frozenset[str]().union(*[_changed(self.tasks[row]) for row in chosen])
 
     def changed(self, *names: str) -> bool:
         """Whether any of them has another value than the neutral one in any of these fields.
 
         A batch that does not ask for a strategy should not even be searched for rows that do.
         """
-        return not self._changed.isdisjoint(names)
+        return not self._wishes.changed.isdisjoint(names)
 
-    def where(self, wants: Callable[[SamplingParams], bool], *names: str) -> list[int]:
+    def changed_but(self, *names: str) -> bool:
+        """The same of all other fields."""
+        return not self._wishes.changed.issubset(names)
+
+    def where(self, wants: Wants, *names: str) -> Sequence[int]:
         """The rows that want something, which none does whose fields of these names are neutral."""
-        if names and not self.changed(*names):
-            return []
-        return [row for row in self.chosen if wants(self.params[row])]
+        return self.asking(wants, *names).rows
 
-    def truncated(self, wants: Callable[[SamplingParams], bool], name: str) -> list[int]:
-        """Rows to truncate: greedy ones need none, Mirostat does without."""
-        return self.where(lambda p: p.temperature > 0 and p.mirostat is None and wants(p), name)
+    def asking(self, wants: Wants, *names: str) -> Asking:
+        known = self._wishes.asking.get(wants)
+        if known is None:
+            wanted = not names or self.changed(*names)
+            rows = [row for row in self.chosen if wants(self.params[row])] if wanted else []
+            known = self._wishes.asking[wants] = Asking(rows, self.params, self.device)
+        return known
 
-    def column(self, rows: Sequence[int], value: Callable[[SamplingParams], float]) -> Tensor:
-        """One parameter of some rows, to be broadcast over the vocabulary. [rows, 1]"""
-        values = [value(self.params[row]) for row in rows]
-        return torch.tensor(values, dtype=torch.float32, device=self.device)[:, None]
-
-    def uniform(self, rows: Sequence[int], use: int = DRAW) -> np.typing.NDArray[np.float64]:
+    def uniform(self, asking: Asking, use: int = DRAW) -> NDArray[np.float64]:
         """A random number in [0, 1) for the next position of each of some rows."""
-        seeds = np.array([self.params[row].seed & _64_BITS for row in rows], dtype=np.uint64)
-        positions = np.array([self.tasks[row].n_tokens for row in rows], dtype=np.int64)
-        return uniform(seeds, positions, use)
+        positions = np.array([self.tasks[row].n_tokens for row in asking.rows], dtype=np.int64)
+        return uniform(asking.seeds, positions, use)
+
+    def _wishes_of(self, chosen: Sequence[int]) -> _Wishes:
+        changed = frozenset[str]().union(*[_changed(self.tasks[row]) for row in chosen])
+        return _Wishes(self.params, changed, chosen)
+
+
+def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _changed(task: Task) -> frozenset[str]:
@@ -75,6 +155,11 @@ def _changed(task: Task) -> frozenset[str]:
             if getattr(task.sampling, field.name) != field.default
         )
     return task.changed
+
+
+def truncates(params: SamplingParams) -> bool:
+    """Greedy rows need no truncation, Mirostat does without."""
+    return params.temperature > 0 and params.mirostat is None
 
 
 class SamplingStrategy(ABC):

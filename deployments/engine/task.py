@@ -24,8 +24,10 @@ class Task:
     end_token_ids: frozenset[int]
     tokens: NDArray[np.int64]  # room for all the task may ever hold
     n_prompt: int
+    n_given: int  # prompt, and what an earlier replica produced
     n_tokens: int  # known: prompt and output
     n_limit: int  # known tokens at which it ends
+    newest: int  # the last known token
     grammar: Grammar | None = None
     stalled: bool = False
     arrival: int = 0  # a number that grows from task to task
@@ -61,7 +63,7 @@ class Task:
     @property
     def is_fresh(self) -> bool:
         """Whether nothing has been drawn for it yet."""
-        return self.n_output == len(self.request.produced_ids)
+        return self.n_tokens == self.n_given
 
     @property
     def order(self) -> Order:
@@ -90,7 +92,7 @@ class Task:
         return name in (self.id, self.request.request_id)
 
     def append(self, token_id: int) -> None:
-        self.tokens[self.n_tokens] = token_id
+        self.tokens[self.n_tokens] = self.newest = token_id
         self.n_tokens += 1
         if self.grammar is not None and token_id not in self.end_token_ids:
             self.grammar.advance([token_id])
@@ -115,10 +117,9 @@ class Task:
 
     def end_token(self) -> int | None:
         """The token that has ended the output, if one did."""
-        if not self.n_output:
-            return None
-        last = int(self.tokens[self.n_tokens - 1])
-        return last if last in self.end_token_ids else None
+        if self.newest in self.end_token_ids and self.n_tokens > self.n_prompt:
+            return self.newest
+        return None
 
     def finish_reason(self) -> FinishReason | None:
         """Whether the output has ended the sequence."""
@@ -141,6 +142,11 @@ class Task:
             parent = hashes[-1] if hashes else root_hash(self.request.cache_salt)
             hashes.append(page_hash(parent, self.tokens[end - page_size : end].tolist()))
         return hashes
+
+    def filled_by(self, n: int, page_size: int) -> list[bytes]:
+        """Hashes of the pages that its next `n` tokens fill."""
+        first, end = self.n_computed // page_size, (self.n_computed + n) // page_size
+        return self.hash_pages(page_size)[first:end] if first < end else []
 
 
 def make_task(
@@ -167,6 +173,8 @@ def make_task(
         end_token_ids=ends if request.ignore_eos else ends | eos_token_ids,
         tokens=tokens,
         n_prompt=n_prompt,
+        n_given=n_tokens,
         n_tokens=n_tokens,
         n_limit=n_limit,
+        newest=int(tokens[n_tokens - 1]),
     )

@@ -8,23 +8,27 @@ from torch import Tensor
 from deployments.engine.strategy import SamplingRows, SamplingStrategy
 from deployments.wire import SamplingParams
 
+COLDEST, HOTTEST = 1e-30, 1e30
+
 
 class TemperatureStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        wanting = rows.where(
-            lambda p: p.temperature > 0 and (p.temperature != 1 or p.dynatemp_range > 0),
-            "temperature",
-            "dynatemp_range",
-        )
-        if wanting:
+        asking = rows.asking(_asks_for_heat, "temperature", "dynatemp_range")
+        if asking:
             # With the highest logit at 0 no temperature, however low, overflows.
-            part = logits[wanting]
+            part = asking.take(logits)
             part -= part.amax(1, keepdim=True)
-            degrees = rows.column(wanting, lambda p: _bounded(p.temperature))
-            for i, row in enumerate(wanting):
-                if rows.params[row].dynatemp_range > 0:
-                    degrees[i] = _dynamic(part[i], rows.params[row])
-            logits[wanting] = part / degrees
+            degrees = asking.column("temperature").clamp(COLDEST, HOTTEST)
+            if rows.changed("dynatemp_range"):
+                for i, params in enumerate(asking.params):
+                    if params.dynatemp_range > 0:
+                        degrees[i] = _dynamic(part[i], params)
+            part /= degrees
+            asking.put(logits, part)
+
+
+def _asks_for_heat(params: SamplingParams) -> bool:
+    return params.temperature > 0 and (params.temperature != 1 or params.dynatemp_range > 0)
 
 
 def _dynamic(logits: Tensor, params: SamplingParams) -> float:
@@ -38,4 +42,4 @@ def _dynamic(logits: Tensor, params: SamplingParams) -> float:
 
 
 def _bounded(degrees: float) -> float:
-    return min(max(degrees, 1e-30), 1e30)
+    return min(max(degrees, COLDEST), HOTTEST)

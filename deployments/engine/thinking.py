@@ -8,22 +8,23 @@ from torch import Tensor
 from deployments.engine.strategy import NEVER, SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
 from deployments.engine.thought import Thought
-from deployments.wire import ThinkingBudget
 
 
 class ThinkingStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.chosen:
-            task = rows.tasks[row]
-            forced = None if task.request.thinking is None else _forced(task, task.request.thinking)
+        tasks = rows.tasks
+        for row in [row for row in rows.chosen if tasks[row].request.thinking is not None]:
+            task = tasks[row]
+            forced = _forced(task)
             if forced is not None and (task.grammar is None or task.grammar.allows(forced)):
                 logits[row] = NEVER
                 logits[row, forced] = 0
 
 
-def _forced(task: Task, budget: ThinkingBudget) -> int | None:
+def _forced(task: Task) -> int | None:
     if task.thought is None:
-        task.thought = Thought(budget)
+        assert task.request.thinking is not None
+        task.thought = Thought(task.request.thinking)
     first_unread = task.n_prompt + task.thought.n_read
     task.thought.read(task.tokens[first_unread : task.n_tokens].tolist())
     return task.thought.forced

@@ -7,6 +7,7 @@ import ctypes
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -17,6 +18,7 @@ from transformers.utils import logging as bars
 from deployments.engine.card import end_token_ids, make_card
 from deployments.engine.core import EngineCore
 from deployments.engine.fingerprint import fingerprint
+from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import load_model, load_tokenizer
 from deployments.engine.parallel import Ranks
 from deployments.engine.sharding import load_share
@@ -90,7 +92,7 @@ class ModelSource:
         self, model: PreTrainedModel, ranks: Ranks | None, end_token_ids: frozenset[int]
     ) -> EngineCore:
         self._say("engine", 0.0)
-        limits = self._settings.limits
+        limits = limits_of(self._settings)
         core = EngineCore(model, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks)
         self._large = [ref(core.cache.storage), *([] if self._keeps_weights else [ref(model)])]
         return core
@@ -111,26 +113,38 @@ class ModelSource:
             return self._kept.to(self._device)
         self._say("weights", 0.0)
         with counted_weights(self._say):
-            model = load_weights(self._settings, ranks, self._take_fingerprint)
+            model = load_weights(self._settings, ranks, self._take_fingerprint, self._say_placed)
         self._kept = model if self._keeps_weights else None
         return model
 
     def _take_fingerprint(self, model: PreTrainedModel) -> None:
-        self._fingerprint = fingerprint(model, adapters_of(self._settings))
+        settings = self._settings
+        self._fingerprint = fingerprint(model, adapters_of(settings), settings.quantization)
+
+    def _say_placed(self, share: float) -> None:
+        self._say("device", share)
 
 
 def load_weights(
     settings: ModelSettings,
     ranks: Ranks | None,
     seen: Callable[[PreTrainedModel], None] | None = None,
+    placed: Callable[[float], None] | None = None,
 ) -> PreTrainedModel:
-    """All of them, or one rank's share, on their device; `seen` as `load_model` has it."""
+    """All of them, or one rank's share, on their device; `load_model` says who hears what."""
     dtype = None if settings.dtype is None else DTYPES[settings.dtype]
     adapters = adapters_of(settings)
     if ranks is not None:
         return load_share(settings.path, ranks, dtype=dtype, adapters=adapters, seen=seen)
-    device = device_of(settings)
-    return load_model(settings.path, dtype=dtype, device=device, adapters=adapters, seen=seen)
+    return load_model(
+        settings.path,
+        dtype=dtype,
+        device=device_of(settings),
+        adapters=adapters,
+        quantization=settings.quantization,
+        seen=seen,
+        placed=placed,
+    )
 
 
 def adapters_of(settings: ModelSettings) -> list[tuple[str, float]]:
@@ -139,6 +153,13 @@ def adapters_of(settings: ModelSettings) -> list[tuple[str, float]]:
 
 def device_of(settings: ModelSettings) -> str:
     return "cuda" if settings.num_gpus else "cpu"
+
+
+def limits_of(settings: ModelSettings) -> EngineLimits:
+    """Those who have a part of a GPU share its memory as they share it."""
+    part = min(1.0, settings.num_gpus or 1.0)
+    limits = settings.limits
+    return replace(limits, gpu_memory_utilization=limits.gpu_memory_utilization * part)
 
 
 def can_keep(settings: ModelSettings) -> bool:
@@ -152,6 +173,10 @@ def check(settings: ModelSettings) -> None:
         raise ValueError('sleep_weights: on a CPU weights are in host memory already; say "drop"')
     if settings.sleep_weights == "host" and settings.tensor_parallel > 1:
         raise ValueError('sleep_weights: ranks that share a model can only "drop" their weights')
+    if settings.quantization != "none" and settings.tensor_parallel > 1:
+        raise ValueError("quantization: ranks can't share quantized weights; say one of the two")
+    if settings.quantization == "fp8" and not settings.num_gpus:
+        raise ValueError("quantization: fp8 needs a GPU")
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")
 

@@ -45,6 +45,8 @@ class ModelSettings:
     tensor_parallel: ranks that share one replica's weights.
     dtype: of the weights. Say it where nodes differ: replicas that choose differently refuse each
         other's requests, which must not be continued on other weights.
+    quantization: of its linear layers, after adapters were merged: "int8" and "int4" need torchao,
+        "fp8" a GPU. Its groups and kernels are said in `deployments.engine.quantization`.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
     sleep_weights: where they go: to "host" memory, which needs a GPU and one rank, or nowhere
@@ -60,6 +62,7 @@ class ModelSettings:
     num_gpus: float | None = None
     tensor_parallel: int = 1
     dtype: str | None = None
+    quantization: Literal["none", "int8", "int4", "fp8"] = "none"
     dialect: str = ""
     adapters: tuple[Adapter, ...] = ()
     sleep_idle_s: float | None = None

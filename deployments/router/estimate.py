@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ray
 
+from deployments.engine.limits import CPU_KV_GIB
 from deployments.model.application import rank_resources
 from deployments.model.settings import ModelSettings
 from deployments.router.capacity import GIB, Resources
@@ -64,7 +65,12 @@ def _snapshot(hub_id: str) -> Path:
 
 
 def _kv_bytes(settings: ModelSettings) -> int:
-    return 0 if settings.limits.n_pages is not None else int(settings.limits.kv_gib * GIB)
+    limits = settings.limits
+    if limits.n_pages is not None:
+        return 0
+    # On a GPU the pages take what is left of it: no more of them than there is can be counted on.
+    left_to_it = 0.0 if settings.num_gpus else CPU_KV_GIB
+    return int((limits.kv_gib or left_to_it) * GIB)
 
 
 def _bytes(gib: float | None) -> float:

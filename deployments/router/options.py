@@ -155,6 +155,9 @@ class ModelOptions(Options):
     dtype: Literal["bfloat16", "float16", "float32"] | None = Field(
         default=None, description="Of weights and pages; what the hardware is good at without it"
     )
+    quantization: Literal["none", "int8", "int4", "fp8"] = Field(
+        default=SETTINGS.quantization, description="Weights of linear layers in fewer bits"
+    )
     dialect: Annotated[str, AfterValidator(_known_dialect)] = Field(
         default="", description="How it writes tool calls; by its chat template without it"
     )
@@ -172,12 +175,23 @@ class ModelOptions(Options):
     max_batch_tokens: Annotated[
         int, Ini(("batch-size", "b", "max-batch-tokens", "LLAMA_ARG_BATCH"))
     ] = Field(default=LIMITS.max_batch_tokens, ge=1, description="Tokens of one step")
+    target_itl_ms: float | None = Field(
+        default=LIMITS.target_itl_ms,
+        gt=0,
+        description="Milliseconds between a stream's tokens; prompts of others get what is left",
+    )
     page_size: int = Field(
         default=LIMITS.page_size, ge=1, le=1024, description="Tokens of a page of the KV cache"
     )
     n_pages: int | None = Field(default=LIMITS.n_pages, ge=2, description="Pages in all")
-    kv_gib: float = Field(
+    kv_gib: Annotated[float | None, Ini(("kv-gib",), unset="auto")] = Field(
         default=LIMITS.kv_gib, gt=0, description="Memory for pages, where n_pages is not said"
+    )
+    gpu_memory_utilization: float = Field(
+        default=LIMITS.gpu_memory_utilization,
+        gt=0,
+        le=1,
+        description="Share of a GPU that may be taken in all, where neither is said",
     )
     max_waiting: int = Field(
         default=LIMITS.max_waiting, ge=1, description="Requests without pages; more get a 429"
@@ -219,6 +233,8 @@ class ModelOptions(Options):
             raise ValueError("no model is named: a directory or a hub id")
         if self.sleep_weights == "host" and not self.num_gpus:
             raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
+        if self.quantization == "fp8" and not self.num_gpus:
+            raise ValueError("quantization = fp8 needs num_gpus: a CPU does not multiply it")
         return ModelSettings(
             name=name,
             path=self.model,
@@ -228,6 +244,7 @@ class ModelOptions(Options):
             num_gpus=self.num_gpus,
             tensor_parallel=self.tensor_parallel,
             dtype=self.dtype,
+            quantization=self.quantization,
             dialect=self.dialect,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
             sleep_idle_s=self.sleep_idle_s,

@@ -31,13 +31,13 @@ GREEDY = SamplingParams(temperature=0)
 class Gate:
     """Holds a model at the beginning of its steps: they pass one at a time, or all."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self._changed = threading.Condition()
         self._permits = 0
         self._arrived = 0
         self._open = True
         self.listener: Callable[[], object] = lambda: None  # told when a step arrives
-        model.register_forward_pre_hook(self._pass)
+        model.get_input_embeddings().register_forward_pre_hook(self._pass)  # its first module
 
     def _pass(self, *_: object) -> None:
         with self._changed:

@@ -77,7 +77,7 @@ def break_down(running: Engine) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("an illegal memory access was encountered")
 
-    running.model.register_forward_pre_hook(fail)
+    running.model.get_input_embeddings().register_forward_pre_hook(fail)
 
 
 def test_an_engine_that_can_compute_nothing_any_more_ends_and_everything_pending_with_it() -> None:

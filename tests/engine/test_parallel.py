@@ -133,7 +133,7 @@ def test_adapters_are_merged_before_the_cut(
 ) -> None:
     model = tiny_model()
     adapters = [(adapter(tmp_path / "adapter", matrices(model)), 2.0)]
-    plain = whole(model)
+    plain = whole(tiny_model())
     merge_adapters(model, adapters)
     with engine_of_ranks(follower, llama, adapters=adapters) as running:
         outcomes = running.run(*requests())

@@ -14,11 +14,11 @@ from torch import Tensor
 from deployments.engine.bans import LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.chance import uniform
 from deployments.engine.penalties import PenaltyStrategy
-from deployments.engine.sampling import default_pipeline
+from deployments.engine.sampling import BLOCK, default_pipeline, invert
 from deployments.engine.strategy import SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
 from deployments.engine.temperature import TemperatureStrategy
-from deployments.engine.truncation import MinPStrategy, TopKStrategy, TopPStrategy
+from deployments.engine.truncation import LIKELIEST, MinPStrategy, TopKStrategy, TopPStrategy
 from deployments.wire import SamplingParams
 from tests.engine.rows import (
     CPU,
@@ -227,6 +227,53 @@ def test_tokens_that_tie_for_the_last_place_of_top_k_are_all_kept() -> None:
 def test_a_tiny_top_p_keeps_the_most_likely_token() -> None:
     for top_p in (0.0, 1e-9, 0.01):
         assert support(SamplingParams(top_p=top_p), [0.0, 3.0, 2.9]) == {1}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 999),
+    st.floats(0.1, 4),
+    st.sampled_from([0.0, 0.25]),
+    st.lists(st.tuples(st.sampled_from([0.05, 0.5, 0.9, 0.999]), st.integers(0, 300)), min_size=1),
+)
+def test_top_p_is_the_same_whether_a_large_vocabulary_is_sorted_or_not(
+    seed: int, spread: float, step: float, asked: list[tuple[float, int]]
+) -> None:
+    """Also where tokens tie, as those of rounded logits do."""
+    vocab = 8 * LIKELIEST
+    logits = spread * torch.randn(len(asked), vocab, generator=torch.Generator().manual_seed(seed))
+    if step:
+        logits = (logits / step).round() * step
+    tasks = [task_of(SamplingParams(top_p=p, min_keep=n)) for p, n in asked]
+    cut = logits.clone()
+    TopPStrategy().apply(cut, SamplingRows(tasks, CPU))
+    for row, kept, (p, n) in zip(logits, cut, asked, strict=True):
+        order = row.argsort(descending=True, stable=True)
+        before = row.double().softmax(0)[order].cumsum(0).roll(1)
+        before[0] = 0
+        fewest, most = (max(int((before < p + way).sum()), n, 1) for way in (-1e-5, 1e-5))
+        n_kept = int(kept.isfinite().sum())
+        assert fewest <= n_kept <= most
+        assert torch.equal(kept[order[:n_kept]], row[order[:n_kept]])
+
+
+@given(st.integers(0, 999), st.integers(1, 9), st.sampled_from([5, BLOCK, 3 * BLOCK + 1]))
+@settings(deadline=None)
+def test_a_draw_is_the_first_token_at_which_the_sum_passes_its_number(
+    seed: int, rows: int, vocab: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(rows, vocab, generator=generator)
+    logits[torch.rand(rows, vocab, generator=generator) < 0.5] = -torch.inf
+    logits[:, 2] = 0.0
+    u = torch.rand(rows, generator=generator, dtype=torch.float64)
+    u[0] = 1 - 2**-53
+    drawn = invert(logits, u)
+    assert logits.gather(1, drawn[:, None]).isfinite().all()
+    upto = logits.double().softmax(1).cumsum(1)
+    at = upto.gather(1, drawn[:, None])[:, 0]
+    before = at - logits.double().softmax(1).gather(1, drawn[:, None])[:, 0]
+    assert ((before - 1e-5 <= u) & (u <= at + 1e-5)).all()
 
 
 def test_top_p_takes_the_first_of_tokens_that_tie() -> None:

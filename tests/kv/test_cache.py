@@ -143,6 +143,17 @@ class KVCacheMachine(RuleBasedStateMachine):
                 assert self.slots[page, offset] == task.slot(position)
 
     @invariant()
+    def page_tables_are_the_same_copied_or_not(self) -> None:
+        table, ids = self.cache.table, list(self.tasks)
+        in_order = [ids[place] for place in table.in_order(ids)]
+        rows, reverse = table.rows(in_order), table.rows(in_order[::-1])[::-1]
+        assert np.array_equal(rows, reverse)
+        assert not rows.size or np.shares_memory(rows, table.rows(in_order)), "a copy"
+        for task_id, row in zip(in_order, rows.tolist(), strict=True):
+            pages = table.pages(task_id)
+            assert row == pages + pages[:1] * (len(row) - len(pages)) or not pages
+
+    @invariant()
     def references_are_exact(self) -> None:
         self.cache.check()
         held = Counter(self.cache.table.references())

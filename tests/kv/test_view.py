@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv.cache import CacheShape, KVCache
 from kv.storage import Storage
-from kv.view import KvcacheView, view_pages
+from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
 
 LAYERS, HEADS, DIM = 2, 2, 3
 
@@ -50,19 +51,22 @@ def cache_for(batch: Ragged) -> KVCache:
     )
 
 
-def bind(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> KvcacheView:
+def bind(
+    cache: KVCache, ids: list[str], total: list[int], new: list[int]
+) -> tuple[KvcacheView, NewTokens]:
     """As a step does before it writes."""
     cache.storage.clear_places(cache.take_uncleared())
-    table = torch.from_numpy(cache.table.rows(ids))
-    return view_pages(cache.storage, table, torch.tensor(total), torch.tensor(new))
+    table, total_len = cache.table.rows(ids), np.array(total)
+    places = new_tokens(cache.storage, table, total_len, np.array(new))
+    return view_pages(cache.storage, table, total_len), places
 
 
 def write(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> torch.Tensor:
     """Random keys for the new tokens of all layers, and their negatives as values."""
-    view = bind(cache, ids, total, new)
+    _, places = bind(cache, ids, total, new)
     keys = torch.randn(LAYERS, sum(new), HEADS, DIM)
     for layer in range(LAYERS):
-        view.write(layer, keys[layer], -keys[layer])
+        places.write(layer, keys[layer], -keys[layer])
     return keys
 
 
@@ -82,7 +86,7 @@ def test_two_ragged_writes_gather_like_a_dense_tensor(batch: Ragged, random: obj
         for row, (start, end) in enumerate(zip(before, total, strict=True)):
             dense[:, row, start:end] = keys[row]
     total_len = torch.tensor(total)
-    view = bind(cache, ids, total, batch.new)
+    view, _ = bind(cache, ids, total, batch.new)
     for layer in range(LAYERS):
         k, v = view.gather(layer)
         assert k.shape[:2] == (len(ids), view.page_table.shape[1] * batch.page_size)
@@ -102,9 +106,9 @@ def test_a_selection_of_rows_gathers_what_the_batch_gathers_for_them(
         assert cache.allocate(task_id, [], new, 0)
         assert cache.extend(task_id, new)
     write(cache, ids, batch.new, batch.new)
-    view = bind(cache, ids, batch.new, batch.new)
+    view, _ = bind(cache, ids, batch.new, batch.new)
     rows = data.draw(st.lists(st.integers(0, len(ids) - 1), min_size=1, unique=True))
-    part = view.select(torch.tensor(rows))
+    part = view_pages(cache.storage, view.page_table[rows], view.total_len[rows])
     longest = max(batch.new[row] for row in rows)
     assert part.page_table.shape[1] == cache.shape.pages_for(longest)
     for layer in range(LAYERS):
@@ -126,7 +130,7 @@ def test_behind_a_rows_end_stand_only_numbers_of_its_own(batch: Ragged) -> None:
         assert cache.allocate(task_id, [], new, 0)
         assert cache.extend(task_id, new)
     write(cache, ids, batch.new, batch.new)
-    view = bind(cache, ids, batch.new, batch.new)
+    view, _ = bind(cache, ids, batch.new, batch.new)
     for layer in range(LAYERS):
         assert all(gathered.isfinite().all() for gathered in view.gather(layer))
 

@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import load_model
+from deployments.engine.quantization import Quantization
 from deployments.engine.stats import EngineStats
 from deployments.model.loading import ModelSource
 from deployments.model.metrics import COUNTERS, GAUGES
@@ -32,12 +33,16 @@ SAMPLED = SamplingParams(temperature=0.9, seed=7)
 class Life:
     """A replica's engine over its sleeps, and what was heard of it."""
 
-    def __init__(self, path: Path, limits: EngineLimits = LIMITS) -> None:
+    def __init__(
+        self, path: Path, limits: EngineLimits = LIMITS, quantization: Quantization = "none"
+    ) -> None:
         self.said: list[tuple[str, float]] = []
         self.journals: list[Journal | None] = []  # of engines that came, None where one went
         self.changed = asyncio.Event()
         self._limits = limits
-        settings = ModelSettings(name="m", path=str(path), dtype="float32", limits=limits)
+        settings = ModelSettings(
+            name="m", path=str(path), dtype="float32", quantization=quantization, limits=limits
+        )
         self.source = ModelSource(settings, lambda *said: self.said.append(said))
 
     @property

@@ -68,6 +68,11 @@ def with_another_type(settings: ModelSettings) -> ModelSettings:
     return replace(settings, dtype="bfloat16")
 
 
+def with_quantized_weights(settings: ModelSettings) -> ModelSettings:
+    pytest.importorskip("torchao", reason="needs the extra `quantization`")
+    return replace(settings, quantization="int8")
+
+
 def test_a_replica_that_restarts_has_the_same_version(tuned: ModelSettings) -> None:
     assert version(tuned) == version(tuned)
 
@@ -89,6 +94,7 @@ def test_a_replica_elsewhere_has_the_same_version(tuned: ModelSettings, tmp_path
         with_a_stronger_adapter,
         with_no_adapter,
         with_another_type,
+        with_quantized_weights,
     ],
 )
 def test_whatever_changes_what_follows_changes_the_version(

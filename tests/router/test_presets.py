@@ -109,6 +109,9 @@ def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None
         ("replicas = 3", "num_replicas", 3),
         ("dialect = hermes", "dialect", "hermes"),
         ("kv-gib = 1.5", "kv_gib", 1.5),
+        ("kv-gib = auto", "kv_gib", None),
+        ("gpu-memory-utilization = 0.5", "gpu_memory_utilization", 0.5),
+        ("quantization = int8", "quantization", "int8"),
         ("lora = a, b", "adapters", ({"path": "a", "scale": 1}, {"path": "b", "scale": 1})),
         ("lora-scaled = a:0.5,c:/b:-2", "adapters", (
             {"path": "a", "scale": 0.5}, {"path": "c:/b", "scale": -2})),
@@ -151,6 +154,8 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("target-usage = 1.5", "must be less than or equal to 1"),
         ("kv-gib = inf", "must be a finite number"),
         ("dtype = int3", "must be 'bfloat16', 'float16' or 'float32'"),
+        ("quantization = q4_0", "must be 'none', 'int8', 'int4' or 'fp8'"),
+        ("gpu-memory-utilization = 90", "must be less than or equal to 1"),
         ("sleep-weights = disk", "must be 'host' or 'drop'"),
         ("dialect = klingon", "must be one of command, deepseek"),
         ("ngl = some", "must be a number of layers, auto or all"),
@@ -247,7 +252,9 @@ ANY_OPTIONS = st.fixed_dictionaries(
         "context_length": st.integers(2, 10**6) | st.none(),
         "max_running": st.integers(1, 999),
         "n_pages": st.integers(2, 10**6),
-        "kv_gib": POSITIVE,
+        "kv_gib": POSITIVE | st.none(),
+        "gpu_memory_utilization": st.floats(0.01, 1),
+        "quantization": st.sampled_from(["none", "int8", "int4", "fp8"]),
     },
 )
 

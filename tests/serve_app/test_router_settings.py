@@ -27,15 +27,18 @@ SAID: dict[str, object] = {
     "num_gpus": 0.5,
     "tensor_parallel": 2,
     "dtype": "float16",
+    "quantization": "int8",
     "dialect": "hermes",
 }
 LIMITS: dict[str, int | float] = {
     "page_size": 8,
     "n_pages": 100,
     "kv_gib": 2.5,
+    "gpu_memory_utilization": 0.5,
     "context_length": 512,
     "max_running": 3,
     "max_batch_tokens": 64,
+    "target_itl_ms": 75.0,
     "max_waiting": 5,
     "max_stuck_s": 9.0,
 }
@@ -77,6 +80,7 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path) -> None:
         num_gpus=0.5,
         tensor_parallel=2,
         dtype="float16",
+        quantization="int8",
         dialect="hermes",
         adapters=(Adapter(path=adapters[0]), Adapter(path=adapters[1], scale=0.5)),
         sleep_idle_s=4.0,
@@ -196,6 +200,8 @@ def test_a_mistake_in_the_file_is_an_error_at_the_start(tmp_path: Path) -> None:
         {"modell": "x"},
         {"num_replicas": 0},
         {"dtype": "int3"},
+        {"quantization": "int3"},
+        {"gpu_memory_utilization": 1.5},
         {"page_size": -1},
         {"kv_gib": float("inf")},
         {"models_max": -1},
@@ -222,8 +228,9 @@ def test_a_setting_that_is_unknown_or_out_of_range_is_an_error(
         {"num_replicas": 2, "autoscaling": {"max_replicas": 3}},
         {"autoscaling": {"min_replicas": 3, "max_replicas": 2}},
         {"sleep_weights": "host"},
+        {"quantization": "fp8"},
     ],
 )
 def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"num_replicas|min_replicas|sleep_weights"):
+    with pytest.raises(ValueError, match=r"num_replicas|min_replicas|sleep_weights|quantization"):
         models(**arguments)

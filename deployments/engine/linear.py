@@ -1,0 +1,71 @@
+"""Linear layers whose weights lie in memory as the processor's matrix kernels want to read them.
+
+Without this, oneDNN puts a bfloat16 weight in order at every call: at few rows a step was measured
+to take 1.5 to 2 times as long (tests/bench/RESULTS.md). What follows a product is computed with it.
+"""
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# What the inductor compiler packs weights with; it has no other public name.
+PACKING = ("_reorder_linear_weight", "_linear_pointwise")
+FITTING_ROWS = 32  # the layout is the same for all numbers of rows, and chosen for this one
+
+
+class PackedLinear(nn.Module):
+    """Computes what the `nn.Linear` that it is made of does, on bfloat16 on a CPU."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), FITTING_ROWS)
+        self.bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor, then: str = "none") -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
+        return out
+
+    def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+            x, other, self.weight, self.bias, then
+        )
+        return out
+
+
+def plus(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
+    """`linear(x) + other`, which may be the same memory as `other` afterwards."""
+    if isinstance(linear, PackedLinear):
+        return linear.with_other(x, other, "add")
+    return other.add_(linear(x))
+
+
+def gated(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
+    """`silu(gate(x)) * up(x)`."""
+    if isinstance(gate, PackedLinear) and isinstance(up, PackedLinear):
+        return up.with_other(x, gate(x, "swish"), "mul")
+    return F.silu(gate(x)).mul_(up(x))
+
+
+def pack_linears(module: nn.Module) -> None:
+    """Replaces the linear layers in a module that gain by it."""
+    for name, child in module.named_children():
+        if is_packable(child):
+            setattr(module, name, PackedLinear(cast(nn.Linear, child)))
+        else:
+            pack_linears(child)
+
+
+def is_packable(module: nn.Module) -> bool:
+    # Others of its kind, quantized ones say, compute something else, and so may hooks.
+    if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
+        return False
+    kind = type(module.weight.data), module.weight.device.type, module.weight.dtype
+    return kind == (Tensor, "cpu", torch.bfloat16) and _can_pack()
+
+
+def _can_pack() -> bool:
+    known = all(hasattr(torch.ops.mkldnn, name) for name in PACKING)
+    return known and torch.cpu._is_avx512_bf16_supported()

@@ -1,0 +1,361 @@
+"""Times the engine on a GPU beside the device's own limits and transformers' continuous batching.
+
+    python -m tests.bench.gpu [--shape full|tiny] [--device cuda] [--json PATH]
+
+Random bf16 weights of two shapes: what they say does not matter to their speed. Needs no Ray.
+"""
+
+import argparse
+import gc
+import json
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress, track
+from rich.table import Table
+from transformers import (
+    AutoModelForCausalLM,
+    ContinuousBatchingConfig,
+    ContinuousBatchingManager,
+    GenerationConfig,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+)
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.wire import GenerationRequest, SamplingParams
+from tests.bench.engine import decode_step_ms
+
+DTYPE = torch.bfloat16
+Told = Callable[[], object]  # that a request has ended
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured: two models, and how much of each. `steps` are of a decode."""
+
+    large: PretrainedConfig
+    small: PretrainedConfig
+    decodes: tuple[tuple[int, int], ...]  # rows, context
+    steps: int
+    prefill: int  # tokens
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    copied: int  # bytes
+    matrix: int  # rows and columns
+    max_batch_tokens: int
+    max_running: int
+    baseline: dict[str, int] = field(default_factory=dict)  # sizes that it chooses on a GPU
+
+
+ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+PLANS = {
+    "full": Plan(
+        large=LlamaConfig(  # Llama-3-8B
+            vocab_size=128256,
+            hidden_size=4096,
+            intermediate_size=14336,
+            num_hidden_layers=32,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            max_position_embeddings=16384,
+            rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+            **ENDS,
+        ),
+        small=Qwen3Config(  # Qwen3-0.6B
+            vocab_size=151936,
+            hidden_size=1024,
+            intermediate_size=3072,
+            num_hidden_layers=28,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            head_dim=128,
+            tie_word_embeddings=True,
+            max_position_embeddings=4096,
+            **ENDS,
+        ),
+        decodes=((1, 128), (64, 1024)),
+        steps=128,
+        prefill=8192,
+        requests=500,
+        tokens_in=512,
+        tokens_out=128,
+        copied=8 << 30,
+        matrix=8192,
+        max_batch_tokens=8192,
+        max_running=256,
+    ),
+    "tiny": Plan(
+        large=LlamaConfig(
+            vocab_size=256,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            **ENDS,
+        ),
+        small=Qwen3Config(
+            vocab_size=256,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            tie_word_embeddings=True,
+            max_position_embeddings=256,
+            **ENDS,
+        ),
+        decodes=((1, 16), (4, 32)),
+        steps=8,
+        prefill=64,
+        requests=6,
+        tokens_in=16,
+        tokens_out=4,
+        copied=1 << 20,
+        matrix=64,
+        max_batch_tokens=64,
+        max_running=8,
+        baseline={"page_size": 16, "num_blocks": 32, "max_batch_tokens": 64},
+    ),
+}
+
+
+@dataclass
+class Report:
+    """Figures by name, and for the table what they mean."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    rows: list[tuple[str, str, str]] = field(default_factory=list)  # what, measured, wanted
+
+    def add(self, name: str, value: float, what: str, shown: str, wanted: str = "") -> None:
+        self.figures[name] = value
+        self.rows.append((what, shown, wanted))
+
+
+def wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def best_seconds(run: Callable[[], object], device: str, times: int = 10) -> float:
+    """The shortest of several, after one that does not count."""
+    best = float("inf")
+    for attempt in range(times + 1):
+        wait(device)
+        start = time.perf_counter()
+        run()
+        wait(device)
+        if attempt:
+            best = min(best, time.perf_counter() - start)
+    return best
+
+
+def bandwidth(plan: Plan, device: str) -> float:
+    """Bytes a second that are read and written by a copy larger than all caches."""
+    source = torch.empty(plan.copied // 2, dtype=DTYPE, device=device).normal_()
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / best_seconds(lambda: target.copy_(source), device)
+
+
+def matmul_rate(plan: Plan, device: str) -> float:
+    """Operations a second of a product of two large random matrices."""
+    a, b = torch.randn(2, plan.matrix, plan.matrix, device=device).to(DTYPE)
+    return 2 * plan.matrix**3 / best_seconds(lambda: a @ b, device)
+
+
+def build(config: PretrainedConfig, device: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    with torch.device(device):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=DTYPE)
+    return model.eval()
+
+
+@contextmanager
+def engine(config: PretrainedConfig, plan: Plan, device: str) -> Iterator[EngineCore]:
+    """An engine that has computed before: kernels are compiled, libraries have chosen."""
+    limits = EngineLimits(max_running=plan.max_running, max_batch_tokens=plan.max_batch_tokens)
+    core = EngineCore(build(config, device), frozenset(), limits)
+    try:
+        prefill_seconds(core, plan.prefill // 2)
+        decode_step_ms(core, 4, 16, 4)
+        yield core
+    finally:
+        core.shutdown()
+        del core
+        release(device)
+
+
+def release(device: str) -> None:
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def request(prompt_ids: list[int], max_tokens: int) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=uuid.uuid4().hex,
+        prompt_ids=tuple(prompt_ids),
+        sampling=SamplingParams(temperature=0),
+        max_tokens=max_tokens,
+        ignore_eos=True,
+    )
+
+
+def prompts(n: int, length: int, vocab: int) -> list[list[int]]:
+    ids: list[list[int]] = torch.randint(0, vocab, (n, length)).tolist()
+    return ids
+
+
+def prefill_seconds(core: EngineCore, tokens: int) -> float:
+    """From the request to its first token, of a prompt that nothing is known of."""
+    one = request(prompts(1, tokens, core.vocab_size)[0], 1)
+    start = time.perf_counter()
+    for _ in core.run([one]):
+        pass
+    return time.perf_counter() - start
+
+
+def matrix_weights(config: PretrainedConfig) -> int:
+    """Weights of the layers' matrices, which every token is multiplied by."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
+    layer = config.hidden_size * (heads * head_dim + 3 * config.intermediate_size)
+    return int(config.num_hidden_layers * layer)
+
+
+def prefill_operations(config: PretrainedConfig, tokens: int) -> float:
+    """Of the matrices, and of the half of attention's scores that are seen."""
+    attention = 2 * tokens**2 * config.hidden_size * config.num_hidden_layers
+    return float(2 * matrix_weights(config) * tokens + attention)
+
+
+def decode_bytes(config: PretrainedConfig, rows: int, context: int) -> float:
+    """That one step has to read: matrices, the output layer, keys and values."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    token = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim
+    weights = matrix_weights(config) + config.vocab_size * config.hidden_size
+    return float(DTYPE.itemsize * (weights + rows * context * token))
+
+
+def measure_large(plan: Plan, device: str, report: Report, speed: float, rate: float) -> None:
+    wanted = {1: ">= 85 %", 64: ">= 70 %"}
+    with engine(plan.large, plan, device) as core:
+        for rows, context in track(plan.decodes, "decodes of the large model"):
+            seconds = decode_step_ms(core, rows, context, plan.steps) / 1e3
+            # The context grows while it is measured.
+            read = decode_bytes(plan.large, rows, context + plan.steps // 2)
+            share = read / speed / seconds
+            what = f"large model, {rows} rows at {context}: share of the bandwidth"
+            shown = f"{share:.1%} ({seconds * 1e3:.2f} ms)"
+            report.add(f"decode_{rows}_at_{context}", share, what, shown, wanted.get(rows, ""))
+        seconds = min(prefill_seconds(core, plan.prefill) for _ in track(range(5), "prompts of it"))
+        share = prefill_operations(plan.large, plan.prefill) / seconds / rate
+        what = f"large model, prompt of {plan.prefill}: share of the matmul rate"
+        report.add("prefill", share, what, f"{share:.1%} ({seconds * 1e3:.0f} ms)", ">= 60 %")
+
+
+def requests_a_second(plan: Plan, device: str) -> float:
+    with engine(plan.small, plan, device) as core:
+        asked = [
+            request(ids, plan.tokens_out)
+            for ids in prompts(plan.requests, plan.tokens_in, core.vocab_size)
+        ]
+        with Progress() as progress:
+            bar = progress.add_task("requests to the engine", total=plan.requests)
+            start = time.perf_counter()
+            for _, event in core.run(asked):
+                if event.error is not None:
+                    raise SystemExit(f"a request failed: {event.error.message}")
+                if event.finish_reason is not None:
+                    progress.advance(bar)
+            return plan.requests / (time.perf_counter() - start)
+
+
+def baseline_requests_a_second(plan: Plan, device: str) -> float:
+    """Of the same work by transformers' continuous batching, warm as the engine is."""
+    model = build(plan.small, device)
+    model.set_attn_implementation("sdpa")
+    config = GenerationConfig(
+        max_new_tokens=plan.tokens_out, do_sample=False, use_cache=True, eos_token_id=-1
+    )
+    batching = ContinuousBatchingConfig(**plan.baseline) if plan.baseline else None
+    asked = prompts(plan.requests, plan.tokens_in, plan.small.vocab_size)
+    with (
+        torch.no_grad(),
+        Progress() as progress,
+        model.continuous_batching_context_manager(
+            generation_config=config, continuous_batching_config=batching
+        ) as manager,
+    ):
+        finish(manager, prompts(4, plan.tokens_in, plan.small.vocab_size), lambda: None)
+        bar = progress.add_task("requests to transformers", total=plan.requests)
+        start = time.perf_counter()
+        finish(manager, asked, lambda: progress.advance(bar))
+        seconds = time.perf_counter() - start
+    return plan.requests / seconds
+
+
+def finish(manager: ContinuousBatchingManager, asked: list[list[int]], told: Told) -> None:
+    """Asks for all at once and waits for the last."""
+    manager.add_requests(inputs=asked)
+    left = len(asked)
+    while left:
+        result = manager.get_result(timeout=1)
+        if result is None:
+            if not manager.is_running():
+                raise RuntimeError("continuous batching has ended")
+        elif result.is_finished():
+            if result.error is not None:
+                raise RuntimeError(result.error)
+            left -= 1
+            told()
+
+
+def measure(plan: Plan, device: str) -> Report:
+    report = Report()
+    speed, rate = bandwidth(plan, device), matmul_rate(plan, device)
+    report.add("bytes_a_second", speed, "a copy", f"{speed / 1e12:.2f} TB/s")
+    report.add("operations_a_second", rate, "bf16 matmul", f"{rate / 1e12:.0f} TFLOP/s")
+    release(device)
+    measure_large(plan, device, report, speed, rate)
+    ours = requests_a_second(plan, device)
+    load = f"{plan.requests} requests of {plan.tokens_in} in, {plan.tokens_out} out"
+    report.add("requests_a_second", ours, f"small model, {load}", f"{ours:.1f} /s", ">= 95 /s")
+    theirs = baseline_requests_a_second(plan, device)
+    report.add("baseline", theirs, "the same by transformers", f"{theirs:.1f} /s")
+    report.add("ratio", ours / theirs, "ours over theirs", f"{ours / theirs:.1f}", ">= 3")
+    return report
+
+
+def show(report: Report, device: str) -> None:
+    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
+    table = Table("measured", "figure", "wanted", title=f"{name}, torch {torch.__version__}")
+    for row in report.rows:
+        table.add_row(*row)
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--shape", choices=PLANS, default="full")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    measured = measure(PLANS[arguments.shape], arguments.device)
+    show(measured, arguments.device)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(measured.figures, indent=2) + "\n")

@@ -1,0 +1,55 @@
+"""A process in which Triton's kernels are interpreted: they are so, or not, from its import on."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from multiprocessing import get_context
+from typing import ParamSpec, TypeVar
+
+import pytest
+import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SETTINGS = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
+def can_interpret() -> bool:
+    """Triton before 3.7 makes integers of arrays in a way that numpy 2.4 does not know any more."""
+    if find_spec("triton") is None:
+        return False
+    triton, numpy = (tuple(map(int, version(name).split(".")[:2])) for name in ("triton", "numpy"))
+    return triton >= (3, 7) or numpy < (2, 4)
+
+
+needs_triton = pytest.mark.skipif(
+    not can_interpret(), reason="needs triton, and one for this numpy"
+)
+
+
+class Interpreter:
+    """Calls functions there; they and what goes in and out are pickled."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._pool.submit(partial(function, *args, **kwargs)).result()
+
+
+@contextmanager
+def interpreter() -> Iterator[Interpreter]:
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
+    with pool:
+        pool.submit(int).result()  # the process has begun, and has its environment
+        yield Interpreter(pool)
+
+
+def _begin() -> None:
+    os.environ.update(SETTINGS)  # nothing has imported triton yet
+    torch.set_num_threads(1)

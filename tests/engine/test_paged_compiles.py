@@ -1,0 +1,58 @@
+"""The attention kernels compile for Hopper and keep their sums in registers; no GPU is needed."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+POINTERS = {
+    "out": "*bf16", "q": "*bf16", "k_pages": "*bf16", "v_pages": "*bf16", "sinks": "*bf16",
+    "table": "*i32", "total_len": "*i64", "starts": "*i64", "tiles": "*i64",
+    "parts": "*fp32", "peaks": "*fp32", "weights": "*fp32",
+}  # fmt: skip
+NUMBERS = {
+    "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
+    "q_token": "i32", "q_head": "i32", "table_row": "i32", "n_splits": "i32",
+}  # fmt: skip
+SHAPE = {"HEADS": 32, "KV_HEADS": 8, "SHARE": 4, "DIM": 128, "DIM_PAD": 128, "PAGE": 16}
+
+
+def compiled(name: str, warps: int, constants: Mapping[str, object]) -> str:
+    """The PTX of a kernel for an H100 or H200."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from deployments.engine import paged_kernel
+
+    function = getattr(paged_kernel, name)
+    types = POINTERS | NUMBERS | dict.fromkeys(constants, "constexpr")
+    source = ASTSource(
+        function,
+        {argument: types[argument] for argument in function.arg_names},
+        constexprs={(function.arg_names.index(key),): value for key, value in constants.items()},
+    )
+    options = {"num_warps": warps, "num_stages": 3, "enable_fp_fusion": True}
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    ptx: str = built.asm["ptx"]
+    return ptx
+
+
+def test_kernels_compile_for_hopper_and_use_its_matrix_units() -> None:
+    import triton.language as tl
+
+    from deployments.engine.paged_launch import MAX_SPLITS, tiling_for
+
+    tiling = tiling_for(torch.bfloat16, 128, 227 << 10)
+    scores = {"WINDOW": 0, "SOFTCAP": False, "SINKS": False, "FACTOR": tl.bfloat16}
+    splits = {"SPLIT": tiling.split, "SPLITS": MAX_SPLITS, "KEYS": tiling.keys}
+    chunks = {"SHARE_PAD": 4, "QUERIES": tiling.queries, "KEYS": tiling.keys}
+    ptx = compiled("chunks", tiling.chunk_warps, {**SHAPE, **chunks, **scores})
+    assert "wgmma" in ptx
+    assert ".local" not in ptx
+    decodes = {**SHAPE, **splits, "QUERIES": 16, **scores}
+    assert "mma.sync" in compiled("decodes", tiling.decode_warps, decodes)
+    merge = {"HEADS": 32, "DIM": 128, "DIM_PAD": 128, "WINDOW": 0, **splits}
+    assert "ex2.approx" in compiled("merge", 1, merge)

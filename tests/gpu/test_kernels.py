@@ -1,0 +1,104 @@
+"""The attention kernels compiled, and decodes recorded: the laws that hold when interpreted."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from deployments.engine.flash import FlashStep, flash_version
+from deployments.engine.graphs import CudaRecord
+from tests.engine.paged import (
+    DTYPES,
+    Case,
+    error,
+    lay_out,
+    places_written,
+    rows_that_differ_alone,
+    whole_and_chunked,
+)
+from tests.engine.paged_models import difference, padded_and_not
+from tests.engine.test_paged_kernel import MIXED, VARIANTS
+from tests.models import CONFIGS
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+LONG = ((9000, 1), (700, 300), (0, 1), (0, 0), (0, 513), (4095, 1))
+SHAPES = {  # heads, key heads, head size
+    "llama": (32, 8, 128),
+    "qwen": (14, 2, 64),
+    "gemma": (8, 4, 256),
+    "phi": (32, 32, 96),
+    "old": (8, 8, 80),
+}
+
+
+def case(shape: str, dtype: str, rows: tuple[tuple[int, int], ...] = LONG) -> Case:
+    heads, kv_heads, head_dim = SHAPES[shape]
+    return Case(rows, heads, kv_heads, head_dim, page_size=16, dtype=dtype, small_tiles=False)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_what_it_should_be(variant: str) -> None:
+    assert error(VARIANTS[variant], "cuda") < DTYPES["float32"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_what_it_should_be(shape: str, dtype: str) -> None:
+    assert error(case(shape, dtype), "cuda") < DTYPES[dtype]
+
+
+@pytest.mark.parametrize("window", [None, 128])
+@pytest.mark.parametrize("softcap", [None, 30.0])
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("fp8_pages", [False, True])
+def test_options_in_bfloat16_are_what_they_should_be(
+    window: int | None, softcap: float | None, sinks: bool, fp8_pages: bool
+) -> None:
+    options = {"window": window, "softcap": softcap, "sinks": sinks, "fp8_pages": fp8_pages}
+    assert error(replace(case("llama", "bfloat16"), **options), "cuda") < DTYPES["bfloat16"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_batched_equals_alone_to_the_last_bit(shape: str, dtype: str) -> None:
+    assert rows_that_differ_alone(case(shape, dtype), "cuda") == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [None, 100])
+def test_chunked_equals_whole_to_the_last_bit(dtype: str, window: int | None) -> None:
+    one_row = replace(case("llama", dtype, ((300, 700),)), window=window)
+    whole, chunked = whole_and_chunked(one_row, [437, 500, 777], "cuda")
+    assert torch.equal(whole, chunked)
+
+
+def test_only_the_new_tokens_are_written() -> None:
+    changed, new = places_written(Case(MIXED), "cuda")
+    assert changed == new
+
+
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_a_model_says_the_same_through_the_kernels(architecture: str) -> None:
+    assert difference(architecture, "cuda") < 1e-3
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "mistral", "qwen3"])
+def test_recorded_decodes_have_the_logits_of_unrecorded_ones(architecture: str) -> None:
+    # Libraries choose their matrix products by the number of rows: 4 in the one, 3 in the other.
+    for recorded, eager in padded_and_not(architecture, CudaRecord(), "cuda"):
+        torch.testing.assert_close(recorded, eager, rtol=1e-4, atol=1e-4)
+
+
+def test_recorded_decodes_of_as_many_rows_are_exact() -> None:
+    for recorded, eager in padded_and_not("llama", CudaRecord(), "cuda", max_rows=3):
+        assert torch.equal(recorded, eager)
+
+
+@pytest.mark.parametrize("window", [None, 128])
+def test_flash_attention_says_the_same_as_our_chunks(window: int | None) -> None:
+    if flash_version() is None:
+        pytest.skip("needs FlashAttention 3 or 4")
+    layer = lay_out(replace(case("llama", "bfloat16"), window=window), "cuda")
+    expected = layer.expected()
+    out = layer.attend(through=FlashStep.of).float()
+    assert (out - expected).norm() / expected.norm() < DTYPES["bfloat16"]
