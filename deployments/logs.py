@@ -5,7 +5,12 @@ Serve's `logging_config` sets the format for all, models too, which are deployed
 
 import logging
 
-from ray.serve.context import _get_internal_replica_context
+from ray.serve.context import (
+    _get_internal_replica_context,
+    _get_serve_request_context,
+    _RequestContext,
+    _serve_request_context,
+)
 
 from deployments.wire import TokenEvent
 
@@ -32,6 +37,16 @@ def inherited() -> dict[str, object] | None:
     replica = _get_internal_replica_context()
     config = None if replica is None else replica._deployment_config.logging_config
     return None if config is None else dict(config)
+
+
+def request_id() -> str:
+    """Of the HTTP request that the running task serves."""
+    return str(_get_serve_request_context().request_id)
+
+
+def about(request_id: str) -> None:
+    """Has the lines that the running task writes from now on carry the id of an HTTP request."""
+    _serve_request_context.set(_RequestContext(request_id=request_id))
 
 
 def ended(request_id: str, event: TokenEvent) -> None:

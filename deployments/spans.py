@@ -7,14 +7,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opentelemetry import trace
+from opentelemetry.context import Context
+
+
+def traced() -> bool:
+    """Whether spans are kept of the running request."""
+    context = _context()
+    if context is None:
+        return False
+    return trace.get_current_span(context).get_span_context().trace_flags.sampled
 
 
 @contextmanager
 def span(name: str, **attributes: str | int) -> Iterator[None]:
-    """Costs microseconds while nothing traces."""
-    from ray import serve  # not at the top: protocols are imported without Ray
-
+    """Costs next to nothing while nothing traces."""
+    context = _context()
+    if context is None:
+        yield
+        return
     tracer = trace.get_tracer("manta")
-    context = serve.get_trace_context()
     with tracer.start_as_current_span(f"manta.{name}", context=context, attributes=attributes):
         yield
+
+
+def _context() -> Context | None:
+    """None while nothing traces."""
+    from ray import serve  # not at the top: protocols are imported without Ray
+
+    context: Context | None = serve.get_trace_context()
+    return context

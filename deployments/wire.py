@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class ErrorKind(StrEnum):
@@ -301,3 +302,12 @@ class Choice:
 
     replica_id: str | None
     is_up: bool
+
+
+class Question(NamedTuple):
+    """Which replica is best for a request to this model, whose prompt's full pages hash so?"""
+
+    model: str
+    hashes: tuple[bytes, ...]
+    request_id: str
+    session: str

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
@@ -75,7 +74,7 @@ class Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._guard:
             try:
-                work = self._deadline.enforce(lambda: self._respond(scope, receive, send))
+                work = self._deadline.enforce(lambda: self._respond(send))
                 await unless_left(work, receive)
             except OSError:  # the server's word for a client that has left
                 return
@@ -83,17 +82,17 @@ class Answer:
                 usage = self._usage
                 self._guard.used(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, send: Send) -> None:
         async with Merge(self._generations, self._start) as merge:
             if self._stream:
                 await self._send_stream(merge, send)
                 return
             probe = Probe(self._probe_s, send, began=self.begun)
             body = await self._body(merge, probe)
-        if probe.began:
-            await send({"type": "http.response.body", "body": body, "more_body": False})
-        else:
-            await Response(body, media_type="application/json")(scope, receive, send)
+        if not probe.began:
+            headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _body(self, merge: Merge, probe: "Probe") -> bytes:
         choices: list[list[TextDelta]] = [[] for _ in self._generations]

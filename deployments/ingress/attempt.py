@@ -1,13 +1,15 @@
 """One attempt at a sequence on one replica, which ends whole, refused, or lost: never silently."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
+from deployments.ingress.channels import Channels, Sequence
 from deployments.ingress.cluster import UP
 from deployments.ingress.handles import (
     CalledOffError,
@@ -17,6 +19,7 @@ from deployments.ingress.handles import (
 )
 from deployments.ingress.retries import Retries
 from deployments.ingress.router_client import RouterClient
+from deployments.spans import traced
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
@@ -39,9 +42,41 @@ class ModelGoneError(LostError):
     """No replica at all takes the request: its model has to be wanted again."""
 
 
+class Alone:
+    """A sequence with a stream of its own."""
+
+    def __init__(self, handles: Handles, model: str, request_id: str, stream: Any) -> None:
+        self._handles = handles
+        self._model = model
+        self._request_id = request_id
+        self._stream = stream
+        self._first: asyncio.Task[TokenEvent] | None = None
+
+    def __aiter__(self) -> "Alone":
+        return self
+
+    async def __anext__(self) -> TokenEvent:
+        first, self._first = self._first, None
+        event: TokenEvent = await (anext(self._stream) if first is None else first)
+        return event
+
+    async def comes(self, within_s: float) -> bool:
+        """Whether there is something to be read, or an end."""
+        if self._first is None:
+            self._first = asyncio.ensure_future(anext(self._stream))
+        return bool((await asyncio.wait({self._first}, timeout=within_s))[0])
+
+    def leave(self) -> None:
+        if self._first is not None:
+            self._first.cancel()
+        self._stream.cancel()
+        self._handles.abort(self._model, self._request_id)  # cancellation is lost now and then
+
+
 class Attempts:
     def __init__(self, handles: Handles, router: RouterClient, watch_s: float = WATCH_S) -> None:
         self._handles = handles
+        self._channels = Channels(handles)
         self._router = router
         self._watch_s = watch_s
 
@@ -49,40 +84,35 @@ class Attempts:
         self, card: ModelCard, pin: str | None, request: GenerationRequest, retries: Retries
     ) -> AsyncGenerator[TokenEvent, None]:
         """One replica's events. Raises LostError, or Refused."""
-        stream = None
+        stream: Alone | Sequence | None = None
         ended = False
         try:
             with _losses():
-                model = await self._handles.model(card.name)
-                generate = model.options(stream=True, method_name="generate")
-                stream = generate.remote(pin, card.version, request)
-                async with aclosing(self._watched(card.name, stream, retries)) as events:
-                    async for event in events:
-                        ended = event.finish_reason is not None
-                        _check(event)
-                        yield event
+                stream = await self._ask(card, pin, request)
+                while not await stream.comes(self._watch_s):
+                    await self._check_replicas(card.name, retries)
+                async for event in stream:
+                    ended = event.finish_reason is not None
+                    _check(event)
+                    yield event
             if not ended:
                 raise LostError("the stream ended too early")
         finally:
             if stream is not None and not ended:
-                stream.cancel()
-                # Cancellation alone is lost now and then.
-                self._handles.abort(card.name, request.request_id)
+                stream.leave()
 
-    async def _watched(
-        self, model: str, stream: AsyncIterator[TokenEvent], retries: Retries
-    ) -> AsyncGenerator[TokenEvent, None]:
-        first = asyncio.ensure_future(anext(stream))
-        try:
-            while not (await asyncio.wait({first}, timeout=self._watch_s))[0]:
-                await self._check_replicas(model, retries)
-            yield first.result()
-        except StopAsyncIteration:
-            return
-        finally:
-            first.cancel()
-        async for event in stream:
-            yield event
+    async def _ask(
+        self, card: ModelCard, pin: str | None, request: GenerationRequest
+    ) -> Alone | Sequence:
+        """Without advice Serve spreads the calls; a traced one shows where it is; and a prompt's
+        log-probabilities would hold up others.
+        """
+        if pin is not None and request.prompt_logprobs is None and not traced():
+            return self._channels.ask(card.name, pin, card.version, request)
+        model = await self._handles.model(card.name)
+        generate = model.options(stream=True, method_name="generate")
+        stream = generate.remote(pin, card.version, request)
+        return Alone(self._handles, card.name, request.request_id, stream)
 
     async def _check_replicas(self, model: str, retries: Retries) -> None:
         """Raises ModelGoneError, or Refused when there has been no replica for too long."""

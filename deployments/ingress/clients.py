@@ -31,7 +31,7 @@ def connection_of(http: Request, *, sees_peers: bool) -> str:
     A client's own word for where it is from (X-Forwarded-For) is not taken; uvicorn takes that of
     a proxy on this machine. Where `sees_peers` is off, all clients without keys are one.
     """
-    key = getattr(http.state, KEY, None)
+    key = http.scope.get("state", {}).get(KEY)
     if key is not None:
         return _digest("key", key)
     if sees_peers and http.client is not None:

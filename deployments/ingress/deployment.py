@@ -1,6 +1,7 @@
 """What the deployments of all protocols share: an application over the fleet, and its metrics."""
 
 import asyncio
+import gc
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
@@ -28,6 +29,8 @@ class ProtocolIngress(ABC):
         probe_s = PROBE_S if behind else None
         self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind)
         self._metrics = Metrics()
+        # A request makes thousands of objects, and hardly a cycle among them.
+        gc.set_threshold(10_000)
         join_serve()
 
     @abstractmethod

@@ -79,6 +79,9 @@ class ProtocolHandler(Generic[RequestT]):
             return await while_there(self.handle(), receive)
         making = asyncio.create_task(self.handle())
         try:
+            await asyncio.sleep(0)  # what has nothing to wait for needs no watch
+            if making.done():
+                return making.result()
             await asyncio.wait({making}, timeout=probe_s)
         except asyncio.CancelledError:
             making.cancel()
@@ -135,7 +138,9 @@ class ProtocolHandler(Generic[RequestT]):
     def _asked_by_caller(self, generation: Generation) -> Generation:
         client, session = self._caller.client, self._caller.session
         request = replace(generation.request, client=client, session=session)
-        return replace(generation, request=request)
+        return Generation(
+            request=request, text=generation.text, counts_prompt=generation.counts_prompt
+        )
 
 
 async def _of(making: asyncio.Task[Answer]) -> Answer:

@@ -4,12 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
-from ray.serve.handle import DeploymentHandle
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from deployments.ingress.detached import in_own_context
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
@@ -36,6 +37,7 @@ class Handles:
     ) -> None:
         self._find = find
         self._found: dict[tuple[str, str], DeploymentHandle] = {}
+        self._aborting: dict[str, list[str]] = {}  # request ids by model, told to none yet
         self._background: set[asyncio.Task[None]] = set()
 
     async def get(self, application: str, deployment: str) -> DeploymentHandle:
@@ -62,16 +64,19 @@ class Handles:
 
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""
-        task = in_own_context(self._abort(model, request_id))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        if model not in self._aborting:
+            task = in_own_context(self._abort(model))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+        self._aborting.setdefault(model, []).append(request_id)
 
-    async def _abort(self, model: str, request_id: str) -> None:
+    async def _abort(self, model: str) -> None:
+        request_ids = self._aborting.pop(model)
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_S):
-                await _answers(await self.model(model), "abort", request_id)
+                await _answers(await self.model(model), "abort", *request_ids)
         except UNREACHABLE as error:
-            log.warning("request %s could not be aborted: %r", request_id, error)
+            log.warning("%s could not be aborted: %r", ", ".join(request_ids), error)
 
     def _find_now(self, application: str, deployment: str) -> DeploymentHandle:
         try:
@@ -88,6 +93,16 @@ async def _answers(handle: DeploymentHandle, method: str, *args: object) -> list
             timeout_s=CONTROL_TIMEOUT_S, return_exceptions=True
         )
     return answers
+
+
+async def answer_of(response: DeploymentResponse) -> Any:
+    """Of a call, which ends when nobody waits for it any more."""
+    try:
+        with cancelled_elsewhere():
+            return await response
+    except asyncio.CancelledError:
+        response.cancel()  # else its replica goes on with it
+        raise
 
 
 def unavailable(message: str) -> Refused:

@@ -25,6 +25,7 @@ from deployments.wire import ErrorKind, Refused, RequestError
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = "x-request-id"
+NAME = REQUEST_ID.encode()
 LONGEST_REQUEST_ID = 128
 PRINTABLE = re.compile(r"[!-~]+")
 
@@ -50,7 +51,8 @@ def protocol_app(
         routes = [*docs_routes(documented, document), *routes]
     app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
     app.router.redirect_slashes = False
-    return Absolute(Boundary(_guarded(app, envelope, settings, public), envelope))
+    direct = Direct(app, routes, envelope)
+    return Absolute(Boundary(_guarded(direct, envelope, settings, public), envelope))
 
 
 def _guarded(
@@ -73,6 +75,39 @@ class Absolute:
         await self.app(scope, receive, send)
 
 
+class Direct:
+    """Takes requests with a body straight to the endpoint of their path, past all that Starlette
+    has for others.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], envelope: Envelope) -> None:
+        self.app = app
+        self.envelope = envelope
+        posts = (one for one in routes if isinstance(one, Route) and "POST" in (one.methods or ()))
+        self._posts = {one.path: one.endpoint for one in posts if not one.param_convertors}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        posted = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._posts.get(scope["path"]) if posted else None
+        if endpoint is None:
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            response = await endpoint(request)
+            await response(scope, receive, send)
+        except ClientDisconnect:
+            raise
+        except Exception as failure:
+            if scope["state"]["progress"].started:
+                raise
+            error = failure.error if isinstance(failure, Refused) else internal(failure)
+            refusal = error_response(error, self.envelope, request_id_of(request))
+            await refusal(scope, receive, send)
+            if not isinstance(failure, Refused):
+                raise  # to be logged
+
+
 class Boundary:
     """Names the request in every response, and lets no failure out as anything but an answer."""
 
@@ -85,8 +120,9 @@ class Boundary:
             await self.app(scope, receive, send)
             return
         request_id = sane_request_id(Headers(scope=scope).get(REQUEST_ID))
-        scope = {**scope, "state": {**scope.get("state", {}), "request_id": request_id}}
         progress = _Progress(send, request_id)
+        state = {**scope.get("state", {}), "request_id": request_id, "progress": progress}
+        scope = {**scope, "state": state}
         try:
             await self.app(scope, receive, progress)
         except ClientDisconnect:
@@ -129,16 +165,16 @@ class OneRequestId:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def once(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                if headers.get(REQUEST_ID) == Headers(scope=scope).get(REQUEST_ID):
-                    del headers[REQUEST_ID]
+                named = [pair for pair in scope["headers"] if pair[0] == NAME][:1]
+                headers = [pair for pair in message["headers"] if pair not in named]
+                message = {**message, "headers": headers}
             await send(message)
 
         await self.app(scope, receive, once)
 
 
 def request_id_of(request: Request) -> str:
-    return str(request.state.request_id)
+    return str(request.scope["state"]["request_id"])
 
 
 def sane_request_id(offered: str | None) -> str:

@@ -49,9 +49,10 @@ class Merge:
         failure: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        if unended := [pump for pump in self._pumps if not pump.done()]:
+            for pump in unended:
+                pump.cancel()
+            await asyncio.gather(*unended, return_exceptions=True)
 
     async def batch(self, timeout_s: float | None = None) -> list[Item]:
         """Everything that is there, waiting for something; empty after `timeout_s` of silence.

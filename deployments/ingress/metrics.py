@@ -33,6 +33,19 @@ class Family(NamedTuple):
     samples: tuple[tuple[str, dict[str, str], float], ...]
 
 
+class OfModel(NamedTuple):
+    """The metrics that have the model alone as a label, of one model."""
+
+    first_token: Histogram
+    between_tokens: Histogram
+    duration: Histogram
+    prompt_size: Histogram
+    output_size: Histogram
+    prompt_tokens: Counter
+    output_tokens: Counter
+    cached_tokens: Counter
+
+
 class Metrics:
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -77,6 +90,7 @@ class Metrics:
             "manta_model_wait_seconds", "What requests waited for a model to come up.", SLOW
         )
         self._models: set[str] = set()
+        self._of_model: dict[str, OfModel] = {}
 
     def failed_over(self, model: str, *, mid_stream: bool) -> None:
         phase = "mid_stream" if mid_stream else "before_first_token"
@@ -90,6 +104,21 @@ class Metrics:
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ("model",), registry=self.registry)
+
+    def of_model(self, label: str) -> OfModel:
+        """Looked up once: finding a metric by its labels costs more than adding to it."""
+        if label not in self._of_model:
+            self._of_model[label] = OfModel(
+                first_token=self.first_token.labels(label),
+                between_tokens=self.between_tokens.labels(label),
+                duration=self.duration.labels(label),
+                prompt_size=self.prompt_size.labels(label),
+                output_size=self.output_size.labels(label),
+                prompt_tokens=self.prompt_tokens.labels(label),
+                output_tokens=self.output_tokens.labels(label),
+                cached_tokens=self.cached_tokens.labels(label),
+            )
+        return self._of_model[label]
 
     def guard(self, endpoint: str) -> "InflightGuard":
         return InflightGuard(self, endpoint)
@@ -137,9 +166,9 @@ class InflightGuard:
     def serving(self, model: str, *, stream: bool) -> None:
         self._model = self._metrics.model_label(model)
         self._request_type = "stream" if stream else "unary"
-        self._metrics.inflight.labels(*self._labels()).inc()
-        self._first_token = self._metrics.first_token.labels(self._model)
-        self._between_tokens = self._metrics.between_tokens.labels(self._model)
+        self._inflight = self._metrics.inflight.labels(*self._labels())
+        self._inflight.inc()
+        self._of_model = self._metrics.of_model(self._model)
 
     def produced(self, choice: int, output_tokens: int) -> None:
         """Called with each delta: `output_tokens` of that choice so far."""
@@ -149,18 +178,18 @@ class InflightGuard:
             return
         self._last[choice] = now, output_tokens
         if len(self._last) == 1 and not before:
-            self._first_token.observe(now - self._start)
+            self._of_model.first_token.observe(now - self._start)
         elif before:
             gap = (now - last) / (output_tokens - before)
-            self._between_tokens.observe(gap)
+            self._of_model.between_tokens.observe(gap)
 
     def used(self, prompt_tokens: int, output_tokens: int, cached_tokens: int) -> None:
-        metrics, model = self._metrics, self._model
-        metrics.prompt_size.labels(model).observe(prompt_tokens)
-        metrics.output_size.labels(model).observe(output_tokens)
-        metrics.prompt_tokens.labels(model).inc(prompt_tokens)
-        metrics.output_tokens.labels(model).inc(output_tokens)
-        metrics.cached_tokens.labels(model).inc(cached_tokens)
+        metrics = self._of_model
+        metrics.prompt_size.observe(prompt_tokens)
+        metrics.output_size.observe(output_tokens)
+        metrics.prompt_tokens.inc(prompt_tokens)
+        metrics.output_tokens.inc(output_tokens)
+        metrics.cached_tokens.inc(cached_tokens)
 
     def mark_ok(self) -> None:
         self._status, self._error = "success", ""
@@ -202,9 +231,8 @@ class InflightGuard:
             self._leave()
         self._metrics.requests.labels(*self._labels(), self._status, self._error).inc()
         if self._model is not None:
-            self._metrics.inflight.labels(*self._labels()).dec()
-            elapsed = time.perf_counter() - self._start
-            self._metrics.duration.labels(self._model).observe(elapsed)
+            self._inflight.dec()
+            self._of_model.duration.observe(time.perf_counter() - self._start)
 
     def _labels(self) -> tuple[str, str, str]:
         return self._model or NO_MODEL, self._endpoint, self._request_type

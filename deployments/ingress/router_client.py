@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from deployments.ingress.detached import in_own_context
@@ -11,10 +11,12 @@ from deployments.ingress.handles import (
     CONTROL_TIMEOUT_S,
     UNREACHABLE,
     Handles,
-    cancelled_elsewhere,
+    answer_of,
     unavailable,
 )
-from deployments.wire import Choice, ModelStatus, Refused, RequestError
+from deployments.model.channels import fitting
+from deployments.spans import traced
+from deployments.wire import Choice, ModelStatus, Question, Refused, RequestError
 
 log = logging.getLogger("ray.serve")
 
@@ -39,6 +41,8 @@ class RouterClient:
         self.heard: list[ModelStatus] = []  # as last told
         self._heard_at = float("-inf")
         self._asking: asyncio.Task[list[ModelStatus]] | None = None
+        self._questions: list[tuple[Question, asyncio.Future[Choice]]] = []  # asked by none yet
+        self._choosing: asyncio.Task[None] | None = None
 
     async def choose(
         self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str
@@ -46,16 +50,15 @@ class RouterClient:
         """Any replica will do when there is no advice: a request never waits for long."""
         if not self.may_ask():
             return ANY_REPLICA
+        question = Question(model, hashes, request_id, session)
+        if traced():  # a call of its own, that shows up among its spans
+            [advice] = await self._advice([question])
+            return advice
         try:
-            advice: Choice = await self._ask(
-                CHOICE_TIMEOUT_S, "choose", model, hashes, request_id, session
-            )
-        except RouterSilentError:
+            async with asyncio.timeout(CHOICE_TIMEOUT_S):
+                return await self._put(question)
+        except TimeoutError:
             return ANY_REPLICA
-        except Exception:  # whatever ails the router, the request can do without it
-            log.exception("the router failed to choose")
-            return ANY_REPLICA
-        return advice
 
     async def want(
         self, model: str | None, who: str, wait_s: float, grace_s: float = CONTROL_TIMEOUT_S
@@ -102,6 +105,37 @@ class RouterClient:
         self._ask_again = self._clock() + SILENCE_S
         return True
 
+    def _put(self, question: Question) -> asyncio.Future[Choice]:
+        """Asked at once, or with all others that came during the last call."""
+        advice = asyncio.get_running_loop().create_future()
+        self._questions.append((question, advice))
+        if self._choosing is None:
+            self._choosing = in_own_context(self._choose_all())
+        return advice
+
+    async def _choose_all(self) -> None:
+        try:
+            while self._questions:
+                n = fitting(1 + len(question.hashes) for question, _ in self._questions)
+                asked, self._questions = self._questions[:n], self._questions[n:]
+                choices = await self._advice([question for question, _ in asked])
+                if self._silent:  # nor will those who came meanwhile be answered
+                    asked, self._questions = asked + self._questions, []
+                    choices = [ANY_REPLICA] * len(asked)
+                _answer(asked, choices)
+        finally:
+            self._choosing = None
+
+    async def _advice(self, questions: list[Question]) -> list[Choice]:
+        try:
+            choices: list[Choice] = await self._ask(CHOICE_TIMEOUT_S, "choose", questions)
+        except RouterSilentError:
+            return [ANY_REPLICA] * len(questions)
+        except Exception:  # whatever ails the router, the requests can do without it
+            log.exception("the router failed to choose")
+            return [ANY_REPLICA] * len(questions)
+        return choices
+
     async def _told(self, timeout_s: float, method: str, *args: object) -> Any:
         try:
             return await self._ask(timeout_s, method, *args)
@@ -121,10 +155,12 @@ class RouterClient:
 
     async def _call(self, method: str, *args: object) -> Any:
         router = await self._handles.get("router", "Router")
-        response = getattr(router, method).remote(*args)
-        try:
-            with cancelled_elsewhere():
-                return await response
-        except asyncio.CancelledError:
-            response.cancel()  # else the router goes on with what nobody waits for
-            raise
+        return await answer_of(getattr(router, method).remote(*args))
+
+
+def _answer(
+    asked: Iterable[tuple[Question, asyncio.Future[Choice]]], choices: list[Choice]
+) -> None:
+    for (_, advice), choice in zip(asked, choices, strict=True):
+        if not advice.done():  # it is when nobody waits for it any more
+            advice.set_result(choice)

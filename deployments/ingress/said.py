@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from deployments.wire import GenerationRequest, TokenEvent
+from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 
 
 class Said:
@@ -52,6 +52,10 @@ class Said:
             self._request,
             request_id=f"{self._request.request_id}-{attempt}",
             produced_ids=tuple(self._ids),
-            sampling=replace(self._request.sampling, mirostat=self._mirostat),
+            sampling=self._sampling(),
             prompt_logprobs=self._prompt_logprobs,
         )
+
+    def _sampling(self) -> SamplingParams:
+        sampling = self._request.sampling
+        return sampling if self._mirostat is None else replace(sampling, mirostat=self._mirostat)

@@ -19,6 +19,7 @@ from deployments import logs
 from deployments.ingress.metrics import Family
 from deployments.ingress.mirror import mirror
 from deployments.model.autoscaling import ReplicaDemand
+from deployments.model.channels import Channels, failed
 from deployments.model.metrics import engine_families, replica_families
 from deployments.model.pin import PinRouter
 from deployments.model.progress import Progress, Say
@@ -31,7 +32,6 @@ from deployments.wire import (
     GenerationRequest,
     LoadProgress,
     Refused,
-    RequestError,
     TokenEvent,
 )
 from kv.journal import Journal
@@ -64,6 +64,7 @@ class Model:
         self._settings = settings
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._channels = Channels(self._replica_id, self._events)
         self._router = RouterLink()
         self._source, core, self._packed_card = await self._load()
         from deployments.model.sleep import Sleeper  # as `load` says of its import
@@ -101,32 +102,32 @@ class Model:
 
         `pin` is for PinRouter alone.
         """
-        self._reporter.received(request.request_id)  # else the router takes it to be on its way
-        if refusal := self._refusal(version, request):
-            yield refusal
-            return
-        try:
-            async with self._sleeper.engine() as core:
-                if refusal := self._refusal(version, request):  # it was aborted meanwhile
-                    yield refusal
-                    return
-                async with aclosing(core.stream(request)) as events:
-                    async for event in events:
-                        if event.finish_reason is not None:
-                            logs.ended(request.request_id, event)
-                        yield event
-        except Refused as refused:
-            yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
+        async with aclosing(self._events(version, request)) as events:
+            async for event in events:
+                yield event
 
-    async def abort(self, request_id: str) -> None:
-        """Ends a request, also one that is still on its way here.
+    async def channel(
+        self, pin: str | None, name: str, words: bytes
+    ) -> AsyncGenerator[bytes, None]:
+        """Events of many sequences, of which `words` has the first ones; see Channels."""
+        async with aclosing(self._channels.open(name, words)) as bursts:
+            async for burst in bursts:
+                yield burst
+
+    async def tell(self, pin: str | None, name: str, words: bytes) -> bool:
+        """Whether the channel is here, and has heard who joins and who leaves it."""
+        return self._channels.tell(name, words)
+
+    async def abort(self, *request_ids: str) -> None:
+        """Ends requests, also those that are still on their way here.
 
         Cancellation says the same and is sometimes lost.
         """
-        self._tombstones[request_id] = None
-        if len(self._tombstones) > MAX_TOMBSTONES:
-            self._tombstones.popitem(last=False)
-        self._sleeper.abort(request_id)
+        for request_id in request_ids:
+            self._tombstones[request_id] = None
+            if len(self._tombstones) > MAX_TOMBSTONES:
+                self._tombstones.popitem(last=False)
+            self._sleeper.abort(request_id)
 
     async def card(self) -> AsyncGenerator[bytes, None]:
         """The model card, pickled and compressed, in pieces."""
@@ -169,6 +170,26 @@ class Model:
         if hasattr(self, "_sleeper"):  # else its constructor failed
             self._sleeper.close()
 
+    async def _events(
+        self, version: str, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        self._reporter.received(request.request_id)  # else the router takes it to be on its way
+        if refusal := self._refusal(version, request):
+            yield refusal
+            return
+        try:
+            async with self._sleeper.engine() as core:
+                if refusal := self._refusal(version, request):  # it was aborted meanwhile
+                    yield refusal
+                    return
+                async with aclosing(core.stream(request)) as events:
+                    async for event in events:
+                        if event.finish_reason is not None:
+                            logs.ended(request.request_id, event)
+                        yield event
+        except Refused as refused:
+            yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
+
     def _refusal(self, version: str, request: GenerationRequest) -> TokenEvent | None:
         """How a request ends that the engine shall not see."""
         if version != self._card.version:
@@ -204,7 +225,3 @@ def load(settings: ModelSettings, say: Say) -> "tuple[ModelSource, EngineCore, b
     source = ModelSource(settings, say)
     core = source.start()
     return source, core, zlib.compress(pickle.dumps(source.card), level=1)
-
-
-def failed(message: str, kind: ErrorKind) -> TokenEvent:
-    return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))

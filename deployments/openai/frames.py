@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 
 from deployments.ingress.builder import Usage
@@ -37,9 +38,13 @@ class Frames:
         }
         if fields.service_tier is not None:
             self._body["service_tier"] = "default"
-        head = encode({**self._body, "object": chunk_kind})
-        self._head = b"data: " + head.removesuffix(b"}") + b',"choices":['
+        self._chunk_kind = chunk_kind
         self._tail = b',"usage":null}\n\n' if self._final else b"}\n\n"
+
+    @cached_property
+    def _head(self) -> bytes:
+        head = encode({**self._body, "object": self._chunk_kind})
+        return b"data: " + head.removesuffix(b"}") + b',"choices":['
 
     def chunk(self, choice: bytes, usage: Usage | None = None, beside: bytes = b"") -> bytes:
         """`beside` has more fields, to stand behind the choices."""

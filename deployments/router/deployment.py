@@ -7,6 +7,7 @@ runs from Serve and from the replicas.
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from ray import serve
 
@@ -25,6 +26,7 @@ from deployments.wire import (
     LoadProgress,
     ModelState,
     ModelStatus,
+    Question,
     ReplicaReport,
     RequestError,
 )
@@ -53,14 +55,10 @@ class Router:
         self._work = asyncio.create_task(self._fleet.watch())
         self._mirror = asyncio.create_task(mirror(self.samples))
 
-    async def choose(
-        self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str = ""
-    ) -> Choice:
-        """The replica for a prompt with these page hashes; the request counts there at once."""
-        entry = self._fleet.registry.get(model)
-        if entry is None:
-            return Choice(None, False)
-        return entry.choose(hashes, request_id, session, time.monotonic())
+    async def choose(self, questions: Sequence[Question]) -> list[Choice]:
+        """A replica for each; the request counts there at once."""
+        now = time.monotonic()
+        return [self._choose(question, now) for question in questions]
 
     async def want(self, model: str | None, who: str, wait_s: float) -> ModelStatus | RequestError:
         """Has a model loaded, and waits so long for it to be up or to have failed.
@@ -127,6 +125,12 @@ class Router:
         self._fleet.check()
         if self._work.done() and (error := self._work.exception()):
             raise error
+
+    def _choose(self, question: Question, now: float) -> Choice:
+        entry = self._fleet.registry.get(question.model)
+        if entry is None:
+            return Choice(None, False)
+        return entry.choose(question.hashes, question.request_id, question.session, now)
 
     async def _wait(self, entry: ModelEntry, who: str, until: float) -> ModelStatus | RequestError:
         unloads = entry.unloads

@@ -2,7 +2,7 @@
 
 import pickle
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
@@ -11,6 +11,7 @@ from ray.serve.deployment import Application
 
 from deployments.ingress.metrics import Family
 from deployments.model.application import Door
+from deployments.model.channels import Channels
 from deployments.model.pin import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.router.routing import ReplicaSet
@@ -21,6 +22,7 @@ from deployments.wire import (
     GenerationRequest,
     ModelState,
     ModelStatus,
+    Question,
     ReplicaReport,
     TokenEvent,
 )
@@ -40,6 +42,13 @@ REPORT = ReplicaReport(
 WORD = (300,)  # some token of the card's vocabulary
 
 
+async def say(version: str, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
+    word = TokenEvent(token_ids=WORD)
+    for _ in range((request.max_tokens or 1) - 1):
+        yield word
+    yield TokenEvent(token_ids=WORD, finish_reason=FinishReason.LENGTH)
+
+
 @serve.deployment(
     name=MODEL_DEPLOYMENT,
     max_ongoing_requests=10_000,
@@ -50,15 +59,26 @@ WORD = (300,)  # some token of the card's vocabulary
 class FreeModel:
     """Says the same token as often as it may, one an event; what `Model` answers, it does."""
 
+    def __init__(self) -> None:
+        replica_id: str = serve.get_replica_context().replica_id.unique_id
+        self._channels = Channels(replica_id, say)
+
     async def generate(
         self, pin: str | None, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        word = TokenEvent(token_ids=WORD)
-        for _ in range((request.max_tokens or 1) - 1):
-            yield word
-        yield TokenEvent(token_ids=WORD, finish_reason=FinishReason.LENGTH)
+        async for event in say(version, request):
+            yield event
 
-    async def abort(self, request_id: str) -> None:
+    async def channel(
+        self, pin: str | None, name: str, words: bytes
+    ) -> AsyncGenerator[bytes, None]:
+        async for burst in self._channels.open(name, words):
+            yield burst
+
+    async def tell(self, pin: str | None, name: str, words: bytes) -> bool:
+        return self._channels.tell(name, words)
+
+    async def abort(self, *request_ids: str) -> None:
         pass
 
     async def card(self) -> AsyncGenerator[bytes, None]:
@@ -85,11 +105,8 @@ class FreeRouter:
         self._replicas = ReplicaSet(SETTINGS.name, RoutingSettings())
         self._replicas.report(REPORT)
 
-    async def choose(
-        self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str = ""
-    ) -> Choice:
-        self._replicas.choose(hashes, request_id, session)
-        return Choice(None, True)
+    async def choose(self, questions: Sequence[Question]) -> list[Choice]:
+        return [Choice(self._replicas.choose(*one[1:]), True) for one in questions]
 
     async def want(self, model: str | None, who: str, wait_s: float) -> ModelStatus:
         return STATUS

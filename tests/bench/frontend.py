@@ -32,15 +32,17 @@ ROLES = (
     ("raylet", r"raylet"),
     ("gcs", r"gcs_server"),
 )
+COLUMNS = (*(role for role, _ in ROLES), "other", "client")
+CLIENTS = 64
 TICKS = os.sysconf("SC_CLK_TCK")
 HEAD = "POST {path} HTTP/1.1\r\nhost: manta\r\ncontent-type: application/json\r\n"
 
 
-def serve_forever(port: int) -> None:
+def serve_forever(port: int, ingresses: int) -> None:
     import ray
     from ray import serve
 
-    from serve_app import openai
+    from deployments.openai.deployment import OpenAIIngress
     from serve_app.settings import IngressArguments
     from tests.bench.free_model import SETTINGS, free_model, free_router
 
@@ -48,14 +50,16 @@ def serve_forever(port: int) -> None:
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(free_model(), name=SETTINGS.application, route_prefix=None)
     serve.run(free_router(), name="router", route_prefix=None)
-    serve.run(openai(IngressArguments()), name="openai", route_prefix="/v1")
+    openai = OpenAIIngress.options(num_replicas=ingresses)  # type: ignore[attr-defined]
+    settings = IngressArguments().ingress_settings()
+    serve.run(openai.bind(settings), name="openai", route_prefix="/v1")
     print("ready", flush=True)
     with suppress(KeyboardInterrupt):
         signal.pause()
 
 
 @contextmanager
-def server(port: int) -> Iterator[int]:
+def server(port: int, ingresses: int = 1) -> Iterator[int]:
     """The id of the session that its processes share."""
     environment = {
         **os.environ,
@@ -64,7 +68,8 @@ def server(port: int) -> Iterator[int]:
         "RAY_ADDRESS": "local",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    command = [sys.executable, "-m", "tests.bench.frontend", "--serve", str(port)]
+    arguments = ["--serve", str(port), "--ingresses", str(ingresses)]
+    command = [sys.executable, "-m", "tests.bench.frontend", *arguments]
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -81,8 +86,8 @@ def server(port: int) -> Iterator[int]:
 
 
 def cpu_seconds(session: int) -> dict[str, float]:
-    """CPU time so far of each role's processes."""
-    spent: defaultdict[str, float] = defaultdict(float)
+    """CPU time so far of each role's processes; the client is this one."""
+    spent = defaultdict(float, client=time.process_time())
     for pid, command in processes_of_session(session).items():
         role = next((role for role, pattern in ROLES if re.search(pattern, command)), "other")
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -130,25 +135,27 @@ async def load(port: int, path: str, body: object, clients: int, requests: int, 
             nonlocal data
             connection = Connection()
             await connection.open(port)
-            for _ in numbers:
+            for number in numbers:
                 came = await connection.post(path, body)
                 data += came
-                progress.advance(bar)
+                if number % clients == 0:  # what it costs is the client's, too
+                    progress.update(bar, completed=number)
             connection.close()
 
         await asyncio.gather(*(work() for _ in range(clients)))
     return data
 
 
-def main(clients: int) -> None:
+def main(ingresses: int = 1, clients: int = CLIENTS) -> None:
     port = free_port()
     message = {"messages": [{"role": "user", "content": "Say it."}]}
     unary = {**message, "max_tokens": 1}
     stream = {**message, "max_tokens": 512, "stream": True}
-    path, table = "/v1/chat/completions", Table(title=f"front end, {clients} clients, HAProxy")
-    for column in ("work", "a second", "CPU us each", *(role for role, _ in ROLES), "other"):
+    title = f"front end, {clients} clients, HAProxy, {ingresses} ingress processes"
+    path, table = "/v1/chat/completions", Table(title=title)
+    for column in ("work", "a second", "CPU us each", *COLUMNS):
         table.add_column(column, justify="right")
-    with server(port) as session:
+    with server(port, ingresses) as session:
         asyncio.run(load(port, path, unary, clients, 200, "warm up"))
         for name, body, requests in (
             ("requests", unary, 3000),
@@ -159,10 +166,7 @@ def main(clients: int) -> None:
             seconds = time.perf_counter() - start
             after = cpu_seconds(session)
             done = data or requests
-            each = [
-                1e6 * (after[role] - before[role]) / done
-                for role in (*(role for role, _ in ROLES), "other")
-            ]
+            each = [1e6 * (after[role] - before[role]) / done for role in COLUMNS]
             figures = (f"{done / seconds:.0f}", f"{sum(each):.0f}", *(f"{one:.0f}" for one in each))
             table.add_row(name, *figures)
     Console(width=120).print(table)
@@ -171,4 +175,6 @@ def main(clients: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--serve", type=int, metavar="PORT", required=True)
-    serve_forever(parser.parse_args().serve)
+    parser.add_argument("--ingresses", type=int, default=1)
+    arguments = parser.parse_args()
+    serve_forever(arguments.serve, arguments.ingresses)

@@ -3,9 +3,11 @@
 import asyncio
 import pickle
 import zlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from ray.exceptions import RayError
 
 from deployments.ingress.fleet import Fleet
 from deployments.ingress.handles import Handles
@@ -19,9 +21,11 @@ from deployments.wire import (
     ModelCard,
     ModelState,
     ModelStatus,
+    Question,
     RequestError,
     TokenEvent,
 )
+from tests.ingress.replicas import Remote, Replica, Response
 from tests.text.cards import card
 
 MODEL = card().name
@@ -47,6 +51,9 @@ class RouterActor:
     gate: asyncio.Event | None = None  # that wants wait for
     wanted: list[tuple[str | None, str]] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)  # request ids and sessions
+    batches: list[int] = field(default_factory=list)  # questions in each call
+    choosing: asyncio.Event | None = None  # that choices wait for
+    chosen: asyncio.Event = field(default_factory=asyncio.Event)
     commands: list[tuple[str, ...]] = field(default_factory=list)
     statuses: list[ModelStatus] = field(default_factory=lambda: [UP])
     told: int = 0  # how often all statuses were
@@ -69,11 +76,13 @@ class RouterActor:
             self.left.set()
         return _next(self.wants)
 
-    async def choose(
-        self, model: str, hashes: Sequence[bytes], request_id: str, session: str
-    ) -> Choice | BaseException:
-        self.asked.append((request_id, session))
-        return _next(self.choices)
+    async def choose(self, questions: Sequence[Question]) -> list[Choice]:
+        self.batches.append(len(questions))
+        self.chosen.set()
+        if self.choosing is not None:
+            await self.choosing.wait()
+        self.asked += [(question.request_id, question.session) for question in questions]
+        return [_given(_next(self.choices)) for _ in questions]
 
     async def models(self) -> list[ModelStatus]:
         self.told += 1
@@ -97,6 +106,7 @@ class ModelActor:
     requests: list[tuple[str | None, GenerationRequest]] = field(default_factory=list)
     cancelled: int = 0
     aborted: list[str] = field(default_factory=list)
+    opened: int = 0  # channels
     cards_sent: int = 0
     card_deaths: list[BaseException] = field(default_factory=list)  # of the attempts to fetch it
     meeting: asyncio.Barrier | None = None  # of all calls to all replicas
@@ -110,6 +120,21 @@ class ModelActor:
         if isinstance(fate, BaseException):
             raise fate
         return fate(request)
+
+    def channel(self, pin: str, name: str, words: bytes) -> AsyncIterator[bytes]:
+        """Of a replica that lives for as long as this channel."""
+        self.opened += 1
+
+        async def run(version: str, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
+            try:
+                async for event in self.generate(pin, version, request):
+                    yield event
+            except RayError as death:
+                replica.die(death)
+                await asyncio.Event().wait()
+
+        replica = Replica(pin, run)
+        return replica.channel(name, words)
 
     async def send_card(self) -> AsyncIterator[bytes]:
         if self.card_deaths:
@@ -173,45 +198,24 @@ class _Stream:
         self._actor.cancelled += 1
 
 
-@dataclass(slots=True)
-class _Remote:
-    remote: Callable[..., Any]
-
-
 class _RouterHandle:
     def __init__(self, router: RouterActor) -> None:
         self._router = router
 
-    def __getattr__(self, name: str) -> _Remote:
+    def __getattr__(self, name: str) -> Remote:
         method: Callable[..., Coroutine[Any, Any, object]] = getattr(self._router, name)
-        return _Remote(lambda *args: _Response(method(*args)))
-
-
-class _Response:
-    """Whoever stops to wait for it does not end the call, as with Serve's."""
-
-    def __init__(self, call: Coroutine[Any, Any, object]) -> None:
-        self._call = asyncio.ensure_future(call)
-
-    def __await__(self) -> Generator[Any, None, object]:
-        value = yield from asyncio.shield(self._call).__await__()
-        if isinstance(value, BaseException):
-            raise value
-        return value
-
-    def cancel(self) -> None:
-        self._call.cancel()
+        return Remote(lambda *args: Response(method(*args)))
 
 
 class _ModelHandle:
     def __init__(self, actor: ModelActor) -> None:
         self._actor = actor
 
-    def options(self, *, stream: bool, method_name: str) -> _Remote:
+    def options(self, *, stream: bool, method_name: str) -> Remote:
         actor = self._actor
         if method_name == "card":
-            return _Remote(actor.send_card)
-        return _Remote(lambda *args: _Stream(actor, actor.generate(*args)))
+            return Remote(actor.send_card)
+        return Remote(lambda *args: _Stream(actor, getattr(actor, method_name)(*args)))
 
     def broadcast(self, method: str, *args: str) -> "_Broadcast":
         self._actor.aborted += args
@@ -226,6 +230,12 @@ class _Broadcast:
         if self._meeting is not None:
             await self._meeting.wait()
         return [0]
+
+
+def _given(answer: Choice | BaseException) -> Choice:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def _next(answers: list[AnswerT]) -> AnswerT:

@@ -146,6 +146,45 @@ def test_a_router_that_is_back_is_asked_by_all() -> None:
     asyncio.run(ask())
 
 
+def test_questions_that_come_during_a_call_go_together_in_the_next_one() -> None:
+    actors = Actors()
+    actors.router.choices = [*(Choice(name, True) for name in "abcdef")]
+
+    async def ask() -> list[Choice]:
+        router = RouterClient(Handles(actors.find))
+        actors.router.choosing = asyncio.Event()
+        asking = [asyncio.create_task(router.choose("m", (), "0", ""))]
+        await actors.router.chosen.wait()
+        asking += [asyncio.create_task(router.choose("m", (), str(n), "")) for n in range(1, 6)]
+        asking[3].cancel()
+        await asyncio.sleep(0)
+        actors.router.choosing.set()
+        await asyncio.wait(asking)
+        return [await one for one in asking if not one.cancelled()]
+
+    assert [choice.replica_id for choice in asyncio.run(ask())] == ["a", "b", "c", "d", "e"]
+    assert actors.router.batches == [1, 4]
+    assert [request_id for request_id, _ in actors.router.asked] == ["0", "1", "2", "4", "5"]
+
+
+def test_who_waits_behind_a_call_that_was_lost_is_told_at_once_that_any_replica_will_do() -> None:
+    actors = Actors()
+    actors.router.choices = [RayError("dead")]
+
+    async def ask() -> None:
+        router = RouterClient(Handles(actors.find))
+        actors.router.choosing = asyncio.Event()
+        asking = [asyncio.create_task(router.choose("m", (), "0", ""))]
+        await actors.router.chosen.wait()
+        asking += [asyncio.create_task(router.choose("m", (), str(n), "")) for n in range(1, 6)]
+        await asyncio.sleep(0)
+        actors.router.choosing.set()
+        assert await asyncio.gather(*asking) == [Choice(None, True)] * 6
+
+    asyncio.run(ask())
+    assert actors.router.batches == [1]
+
+
 def test_the_default_model_is_asked_for_again_after_a_while() -> None:
     actors, clock = Actors(), Clock()
 

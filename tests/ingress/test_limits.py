@@ -12,6 +12,7 @@ from deployments.ingress import deadline
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
+from deployments.wire import Refused
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, ScriptedEngine, forever, never, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, chunks_of, http
@@ -109,7 +110,7 @@ async def broken_off(script: Script, *, stream: bool, reads: int, **settings: An
     socket = Socket(CHAT, {**HELLO, "stream": stream})
     socket.sent = asyncio.Queue(reads)
     short = IngressSettings(request_timeout_s=SOON, **settings)
-    with pytest.raises(RuntimeError, match="already started"):
+    with pytest.raises(Refused, match="longer than the limit"):
         await socket(app(engine, Metrics(), short))
     assert engine.running == 0
     return [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]

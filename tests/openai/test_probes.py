@@ -31,7 +31,7 @@ async def messages(script: Script, probe_s: float) -> list[Message]:
     socket = Socket(CHAT, HELLO)
     try:
         await socket(served(ScriptedEngine(script), probe_s=probe_s))
-    except RuntimeError:
+    except Refused:
         socket.sent.put_nowait({"type": "broken"})
     return [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]
 
@@ -111,7 +111,7 @@ async def waits(engine: Loading, path: str, body: dict[str, Any]) -> list[Messag
     engine.loaded.set()
     try:
         await asking
-    except RuntimeError:
+    except Refused:
         socket.sent.put_nowait({"type": "broken"})
     return sent + [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]
 

@@ -24,6 +24,7 @@ from deployments.wire import (
     GenerationRequest,
     ModelState,
     ModelStatus,
+    Question,
     RequestError,
     SamplingParams,
 )
@@ -111,9 +112,9 @@ class Fleet:
 
     def choose(self, name: str, request_id: str) -> Choice:
         """For a request that is then counted as on its way."""
-        choice: Choice = self.router.choose.remote(name, (), request_id, "").result(
-            timeout_s=CALL_S
-        )
+        asked = [Question(name, (), request_id, "")]
+        choice: Choice
+        [choice] = self.router.choose.remote(asked).result(timeout_s=CALL_S)
         return choice
 
     def kill_router(self) -> None:

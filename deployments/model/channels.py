@@ -1,0 +1,195 @@
+"""A replica's end of its channels: each is one stream that carries what many sequences say.
+
+A sequence is not asked for its next event before the last one was taken, so that whoever reads
+slowly finds more in each. What a channel runs ends with it.
+"""
+
+import asyncio
+import logging
+import pickle
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from typing import NamedTuple
+
+from deployments import logs
+from deployments.ingress.detached import in_own_context
+from deployments.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    RequestError,
+    TokenEvent,
+)
+
+log = logging.getLogger("ray.serve")
+
+IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
+# Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
+MOST_WEIGHT = 60_000
+PROTOCOL = pickle.HIGHEST_PROTOCOL
+
+
+class Join(NamedTuple):
+    """A sequence that is to be said on a channel, by the number that it has there.
+
+    `log_id` is the HTTP request's; the ids of `request` were made by the card of this version.
+    """
+
+    number: int
+    log_id: str
+    version: str
+    request: GenerationRequest
+
+
+Burst = list[tuple[int, TokenEvent]]
+Run = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
+
+
+class Channel:
+    def __init__(self, run: Run, idle_s: float) -> None:
+        self._run = run
+        self._idle_s = idle_s
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._said: Burst = []
+        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()  # set when all that has been said is taken
+
+    def join(self, joins: Sequence[Join]) -> None:
+        for one in joins:
+            assert one.number not in self._running
+            self._running[one.number] = in_own_context(self._pump(one))
+        self._changed.set()
+
+    def leave(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if number in self._running:
+                self._running[number].cancel()
+
+    async def bursts(self) -> AsyncGenerator[bytes, None]:
+        """Everything that was said since the last one; ends `idle_s` after the last sequence."""
+        try:
+            while await self._has_more():
+                if self._said:
+                    yield pickle.dumps(self._take(), PROTOCOL)
+        finally:
+            self.leave([*self._running])
+
+    async def _has_more(self) -> bool:
+        """Waits for something to be said, or for nobody to come."""
+        if not (self._said or self._running):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._idle_s):
+                    await self._changed.wait()
+            if not (self._said or self._running):
+                return False
+        await self._changed.wait()
+        self._changed.clear()
+        return True
+
+    def _take(self) -> Burst:
+        n = fitting(_weight(event) for _, event in self._said)
+        taken, self._said = self._said[:n], self._said[n:]
+        if self._said:
+            self._changed.set()
+        else:
+            self._taken.set()
+            self._taken = asyncio.Event()
+        return taken
+
+    async def _pump(self, one: Join) -> None:
+        logs.about(one.log_id)
+        try:
+            await self._forward(one)
+        except Exception:
+            log.exception("sequence %s", one.request.request_id)
+            self._say(one.number, failed("the replica failed", ErrorKind.INTERNAL))
+        finally:
+            del self._running[one.number]
+            self._changed.set()
+
+    async def _forward(self, one: Join) -> None:
+        async with aclosing(self._run(one.version, one.request)) as events:
+            async for event in events:
+                self._say(one.number, event)
+                if event.finish_reason is not None:
+                    return
+                await self._taken.wait()
+        self._say(one.number, failed("the sequence has no end", ErrorKind.UNAVAILABLE))
+
+    def _say(self, number: int, event: TokenEvent) -> None:
+        self._said.append((number, event))
+        self._changed.set()
+
+
+class Channels:
+    """All that are open to one replica. Belongs to one event loop."""
+
+    def __init__(self, replica_id: str, run: Run, idle_s: float = IDLE_S) -> None:
+        self._replica_id = replica_id
+        self._run = run
+        self._idle_s = idle_s
+        self._open: dict[str, Channel] = {}
+
+    async def open(self, name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+        """The replica's id, and then bursts."""
+        channel = self._open[name] = Channel(self._run, self._idle_s)
+        try:
+            self.tell(name, words)
+            yield self._replica_id.encode()
+            async with aclosing(channel.bursts()) as bursts:
+                async for burst in bursts:
+                    yield burst
+        finally:
+            del self._open[name]
+
+    def tell(self, name: str, words: bytes) -> bool:
+        """Who joins the channel and who leaves it; False when there is none of this name."""
+        channel = self._open.get(name)
+        if channel is None:
+            return False
+        joins, leaves = read(words)
+        channel.join(joins)
+        channel.leave(leaves)
+        return True
+
+
+def written(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:
+    return pickle.dumps((joins, leaves), PROTOCOL)
+
+
+def read(words: bytes) -> tuple[list[Join], list[int]]:
+    joins, leaves = pickle.loads(words)
+    return joins, leaves
+
+
+def heard(burst: bytes) -> Burst:
+    events: Burst = pickle.loads(burst)
+    return events
+
+
+def fitting(weights: Iterable[int]) -> int:
+    """How many of the first ones one message takes; one, however heavy, in any case."""
+    n = total = 0
+    for weight in weights:
+        total += weight
+        if n and total > MOST_WEIGHT:
+            break
+        n += 1
+    return n
+
+
+def weight_of(request: GenerationRequest) -> int:
+    tokens = len(request.prompt_ids) + len(request.produced_ids)
+    sampling = request.sampling
+    biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
+    return tokens + biased + len(request.grammar)
+
+
+def _weight(event: TokenEvent) -> int:
+    if event.logprobs is None:
+        return len(event.token_ids)
+    return sum(2 + len(one.top) for one in event.logprobs)
+
+
+def failed(message: str, kind: ErrorKind) -> TokenEvent:
+    return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))
