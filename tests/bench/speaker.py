@@ -1,0 +1,103 @@
+"""A small OpenAI-compatible server that says one word all the time, to test what measures."""
+
+import json
+import socket
+from asyncio import Condition
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+
+@dataclass
+class Speaker:
+    """`per_chunk` tokens in a chunk; the usage in a chunk of its own, as OpenAI says it, or in the
+    one that finishes, as llama-server does.
+
+    stops_at: it breaks off after so many tokens.
+    waits_at, for_prompts: after so many tokens it says nothing before so many prompts have come.
+    """
+
+    per_chunk: int = 1
+    usage_apart: bool = True
+    stops_at: int | None = None
+    waits_at: int | None = None
+    for_prompts: int = 0
+    prompts: list[str] = field(default_factory=list)
+    came: Condition = field(default_factory=Condition)
+
+    def application(self) -> Starlette:
+        routes = [
+            Route("/v1/models", self.models),
+            Route("/v1/completions", self.completions, methods=["POST"]),
+        ]
+        return Starlette(routes=routes)
+
+    async def models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "speaker", "object": "model"}]})
+
+    async def completions(self, request: Request) -> Response:
+        body = await request.json()
+        if body["model"] != "speaker":
+            return JSONResponse({"error": {"message": "who?"}}, status_code=404)
+        async with self.came:
+            self.prompts.append(body["prompt"])
+            self.came.notify_all()
+        stream = self.stream(len(body["prompt"].split()), body["max_tokens"])
+        return StreamingResponse(stream, media_type="text/event-stream")
+
+    async def stream(self, prompt_tokens: int, max_tokens: int) -> AsyncIterator[str]:
+        for said in range(0, max_tokens, self.per_chunk):
+            if self.stops_at is not None and said >= self.stops_at:
+                return
+            if said == self.waits_at:
+                await self.all_came()
+            text = " so" * min(self.per_chunk, max_tokens - said)
+            yield event({"choices": [{"index": 0, "text": text, "finish_reason": None}]})
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": max_tokens}
+        last = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
+        if self.usage_apart:
+            yield event({**last, "usage": None}) + event({"choices": [], "usage": usage})
+        else:
+            yield event({**last, "usage": usage})
+        yield ": a comment\n\ndata: [DONE]\n\n"
+
+    async def all_came(self) -> None:
+        async with self.came:
+            await self.came.wait_for(lambda: len(self.prompts) >= self.for_prompts)
+
+
+def event(chunk: object) -> str:
+    return f"data: {json.dumps(chunk)}\n\n"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+@contextmanager
+def speaking(speaker: Speaker) -> Iterator[str]:
+    """Its base URL while it listens."""
+    server = _Server(uvicorn.Config(speaker.application(), lifespan="off", log_level="error"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        thread = Thread(target=server.run, args=([listener],))
+        thread.start()
+        assert server.ready.wait(30)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        finally:
+            server.should_exit = True
+            thread.join()
