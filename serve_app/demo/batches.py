@@ -1,4 +1,8 @@
-"""Batches of chats of like length, a function of (seed, step) alone."""
+"""Batches of chats of like length, a function of (seed, step) alone.
+
+A row holds one chat, so that none sees another, and the rows of a batch are of like length, so
+that there is little padding. A step reads several batches: short chats and long ones together.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ from serve_app.demo.corpus import chats
 from serve_app.demo.vocabulary import encoded
 
 MAX_TOKENS = 1024  # of one chat
-STEPS_A_POOL = 128
+STEPS_A_POOL = 32
 IGNORED = -100
 
 Row = tuple[list[int], list[int]]
@@ -24,34 +28,39 @@ class Batch:
     ids: Tensor  # [rows, tokens]
     targets: Tensor  # [rows, tokens], IGNORED where the loss does not look
     tokens: int  # without padding
+    counted: int  # targets that count
 
 
-def batches(
-    tokenizer: PreTrainedTokenizerFast, seed: int, start: int, tokens_a_step: int
-) -> Iterator[Batch]:
-    """Endless batches from step `start` on; each has `tokens_a_step` tokens, padding included."""
+def steps(
+    tokenizer: PreTrainedTokenizerFast, seed: int, start: int, tokens_a_batch: int, batches: int
+) -> Iterator[list[Batch]]:
+    """Endless steps from number `start` on, each of `batches` batches, padding included."""
     pool, skip = divmod(start, STEPS_A_POOL)
     while True:
-        drawn = _pool(tokenizer, f"{seed} pool {pool}", tokens_a_step)
-        yield from (_batch(rows) for rows in drawn[skip:])
+        drawn = _pool(tokenizer, f"{seed} pool {pool}", tokens_a_batch, batches * STEPS_A_POOL)
+        for step in range(skip, STEPS_A_POOL):
+            yield [_batch(rows) for rows in drawn[step * batches : (step + 1) * batches]]
         pool, skip = pool + 1, 0
 
 
-def _pool(tokenizer: PreTrainedTokenizerFast, seed: str, tokens_a_step: int) -> list[list[Row]]:
-    """STEPS_A_POOL groups of rows; sorting a whole pool by length leaves little padding."""
+def _pool(
+    tokenizer: PreTrainedTokenizerFast, seed: str, tokens_a_batch: int, count: int
+) -> list[list[Row]]:
+    """`count` groups of rows; sorting a whole pool by length leaves little padding."""
     source, groups, rows = chats(seed), list[list[Row]](), list[Row]()
-    while len(groups) < STEPS_A_POOL:
-        drawn = encoded(tokenizer, list(islice(source, 8 * STEPS_A_POOL)))
+    while len(groups) < count:
+        drawn = encoded(tokenizer, list(islice(source, 256)))
         rows += [row for row in drawn if len(row[0]) <= MAX_TOKENS]
-        groups = _grouped(sorted(rows, key=lambda row: len(row[0])), tokens_a_step)
+        if sum(len(row[0]) for row in rows) >= 0.97 * count * tokens_a_batch:
+            groups = _grouped(sorted(rows, key=lambda row: len(row[0])), tokens_a_batch)
     Random(seed).shuffle(groups)
-    return groups[:STEPS_A_POOL]
+    return groups[:count]
 
 
-def _grouped(rows: list[Row], tokens_a_step: int) -> list[list[Row]]:
+def _grouped(rows: list[Row], tokens_a_batch: int) -> list[list[Row]]:
     groups: list[list[Row]] = [[]]
     for row in rows:
-        if groups[-1] and (len(groups[-1]) + 1) * _width(row) > tokens_a_step:
+        if groups[-1] and (len(groups[-1]) + 1) * _width(row) > tokens_a_batch:
             groups.append([])
         groups[-1].append(row)
     return groups
@@ -70,4 +79,5 @@ def _batch(rows: list[Row]) -> Batch:
         ids[at, : len(row)] = torch.tensor(row)
         following = [i if m else IGNORED for i, m in zip(row[1:], mask[1:], strict=True)]
         targets[at, : len(following)] = torch.tensor(following)
-    return Batch(ids, targets, sum(len(row) for row, _ in rows))
+    counted = int((targets != IGNORED).sum())
+    return Batch(ids, targets, sum(len(row) for row, _ in rows), counted)

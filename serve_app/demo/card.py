@@ -1,48 +1,36 @@
-"""The model card: how the model was made, what it can do, and what it really answers."""
+"""The model card: how the model was made, what it can do, its scores, and what it really said.
 
-from dataclasses import dataclass
+python -m serve_app.demo.card --scores scores.json --talks talks.json
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from serve_app.demo.ask import MODEL
+from serve_app.demo.scoring import Score
 
-from serve_app.demo.ask import answer
-
-QUESTIONS = (
-    "Hello!",
-    "Who are you?",
-    "What is Manta?",
-    "How do I load another model?",
-    "What is the capital of France?",
-    "what is 7 + 5",
-    "Count to 10.",
-    "What day comes after Monday?",
-    "What is the opposite of hot?",
-    "What sound does a cow make? Answer in one word.",
-    "Name three fruits.",
-    "Tell me a short story about a fox named Ben.",
-    "What time is it?",
-    "Explain quantum physics.",
-    "Thank you!",
-)
 CARD = """\
 # Manta demo model
 
 A tiny Llama ({parameters:,} parameters, bfloat16) trained from scratch on text that
-`serve_app/demo/corpus/` generates. It is there so that a fresh Manta answers in English at once,
-with nothing to download. It is no model to work with.
+`serve_app/demo/corpus/` generates: no foreign weights, no foreign data. It is there so that a
+fresh Manta answers at once, with nothing to download. It is no model to work with.
 
 ## How it was made
 
-    {command}
+    python -m serve_app.demo.train --seed {seed}
 
 | | |
 |---|---|
+| Commit | `{commit}` |
 | Seed | {seed} |
 | Steps | {steps:,} |
 | Tokens read | {tokens:,} |
-| Final loss | {loss:.3f} nats a token of the assistant, on fresh text, last 100 steps |
-| Optimizer | AdamW, cosine schedule with warmup, bfloat16 autocast on a CPU |
-| Tokenizer | byte-level BPE, {vocabulary:,} entries, ChatML tokens |
+| Time | {hours} hours on {device} |
+| Final loss | {loss:.4f} nats a token of the assistant, on fresh text, last 100 steps |
+| Optimizer | Muon for the layers' matrices, AdamW for the rest, warm-up and cosine |
 | Context | trained up to 1,024 tokens |
 
 The weights depend on the seed, the number of threads and the processor: another machine gives
@@ -50,45 +38,64 @@ a model of the same kind, not the same bytes.
 
 ## What it can do
 
-It has read chats of greetings and small talk, who it is and what Manta is, capitals, colours,
-animals, opposites, days and months, one-sentence facts on common things, jokes, short stories,
-small sums, counting, lists, repeating words, and names told earlier in the conversation. The first
-of these it knows best; lists, one-word answers, stories and names it has not read often go wrong.
+Small talk, questions about itself and about Manta, sums to 100 with their steps, counting,
+sorting, spelling, days and clocks, capitals, animals and colours, short stories, simple rewriting
+(upper case, lists, JSON), system prompts that give it a name, facts or a form, a few phrases of
+German, French, Spanish and Chinese, remembering what it was told in the conversation, thoughts
+before the answer (`enable_thinking`), and calls of tools that it has never seen.
 
 ## What it cannot do
 
 Everything else. Off its topics it should say that it is a tiny demo model; often it does, and
-sometimes it gives a wrong answer in good English. Big sums, words it has never read and
-languages other than English are beyond it. It follows no system prompt and calls no tools.
-At temperature 1 now and then a word is out of place.
+sometimes it gives a wrong answer in good English. Check whatever it says.
 
-## What it answers (greedy)
+## Scores
 
-{samples}
+Cases that its training never shows: other names, numbers, phrasings and tools
+(`python -m serve_app.demo.evaluate`).
+
+| skill | right | of | score |
+|---|---|---|---|
+{scores}
+
+## Ten conversations
+
+By `python -m serve_app.demo.converse`, greedy, unedited.
+
+{talks}
 """
 
 
-@dataclass(frozen=True)
-class Run:
-    command: str
-    seed: int
-    steps: int
-    tokens: int
-    loss: float
-
-
 def write_card(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, run: Run, path: Path
+    folder: Path, scores: Sequence[Score], talks: Sequence[Sequence[dict[str, str]]]
 ) -> None:
-    text = CARD.format(
-        parameters=model.num_parameters(),
-        vocabulary=len(tokenizer),
-        samples="\n\n".join(_sample(model, tokenizer, question) for question in QUESTIONS),
-        **vars(run),
-    )
-    path.write_text(text, encoding="utf-8")
+    """The README.md of a model's folder, from what stands there and what was measured."""
+    made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    rows = [f"| {each.skill} | {each.right} | {each.total} | {each.share:.1%} |" for each in scores]
+    told = [f"### {at}\n\n{_transcript(talk)}" for at, talk in enumerate(talks, 1)]
+    text = CARD.format(scores="\n".join(rows), talks="\n\n".join(told), **made)
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _sample(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, question: str) -> str:
-    reply = answer(model, tokenizer, [{"role": "user", "content": question}])
-    return f"**{question}**\n\n> {reply}"
+def _transcript(talk: Sequence[dict[str, str]]) -> str:
+    return "\n\n".join(_turn(message["role"], message["content"]) for message in talk)
+
+
+def _turn(role: str, text: str) -> str:
+    if role == "user":
+        return f"**{text}**"
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the card of the demo model.")
+    parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--scores", type=Path, required=True, help="of evaluate --json")
+    parser.add_argument("--talks", type=Path, required=True, help="of converse --out")
+    args = parser.parse_args()
+    scores = [Score(**each) for each in json.loads(args.scores.read_text(encoding="utf-8"))]
+    write_card(args.model, scores, json.loads(args.talks.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,15 +1,14 @@
-"""The demo network: its shape, its loss, and its files in bfloat16."""
+"""The demo network: a Llama written for training, its shapes, and its files in bfloat16."""
 
-import copy
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import (
-    AttentionInterface,
     GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -17,90 +16,153 @@ from transformers import (
 )
 
 from serve_app.demo.batches import IGNORED
+from serve_app.demo.kernels import causal_attention, rms_norm, rotate, total_loss
 from serve_app.demo.vocabulary import END, END_OF_TEXT, MAX_POSITIONS, VOCABULARY
 
-LONG = 256  # tokens of a row from which fused attention is the faster one to train through
+EPS, THETA, HEAD_DIM = 1e-5, 10_000.0, 32
 
 
-def shape() -> LlamaConfig:
+@dataclass(frozen=True)
+class Shape:
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    inner: int
+
+
+DEMO = Shape(hidden=256, layers=6, heads=8, kv_heads=4, inner=768)  # 5.8 M parameters
+DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, inner=320)  # 1.0 M parameters
+
+
+class Network(nn.Module):
+    """Float32 weights with fused projections; embeddings are tied."""
+
+    def __init__(self, shape: Shape, seed: int) -> None:
+        super().__init__()
+        self.shape = shape
+        made = torch.Generator().manual_seed(seed)
+        deep = 0.02 / (2 * shape.layers) ** 0.5
+
+        def matrix(rows: int, columns: int, scale: float = 0.02) -> nn.Parameter:
+            return nn.Parameter(scale * torch.randn(rows, columns, generator=made))
+
+        heads, kv_heads = shape.heads * HEAD_DIM, shape.kv_heads * HEAD_DIM
+        every = range(shape.layers)
+        self.embed = matrix(VOCABULARY, shape.hidden)
+        self.qkv = nn.ParameterList([matrix(heads + 2 * kv_heads, shape.hidden) for _ in every])
+        self.out = nn.ParameterList([matrix(shape.hidden, heads, deep) for _ in every])
+        self.gate_up = nn.ParameterList([matrix(2 * shape.inner, shape.hidden) for _ in every])
+        self.down = nn.ParameterList([matrix(shape.hidden, shape.inner, deep) for _ in every])
+        self.norms = nn.Parameter(torch.ones(2 * shape.layers + 1, shape.hidden))
+
+    def matrices(self) -> list[nn.Parameter]:
+        """The weights of the layers."""
+        return [*self.qkv, *self.out, *self.gate_up, *self.down]
+
+
+def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
+    """The sum of cross entropies over the targets that count; logits are computed for those alone.
+
+    All is computed in bfloat16, on copies of the weights.
+    """
+    hidden = _hidden(network, ids)
+    counted = targets != IGNORED
+    weight = _light(network.embed)
+    final = rms_norm(hidden[counted], EPS) * _light(network.norms)[-1]
+    return total_loss(functional.linear(final, weight), targets[counted])
+
+
+def _light(weight: Tensor) -> Tensor:
+    return weight.to(torch.bfloat16)
+
+
+def _hidden(network: Network, ids: Tensor) -> Tensor:
+    """[rows, tokens, hidden]"""
+    norms = _light(network.norms)
+    cos, sin = _angles(ids)
+    x = functional.embedding(ids, _light(network.embed))
+    for layer in range(network.shape.layers):
+        # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
+        qkv = _light(network.qkv[layer]) * norms[2 * layer]
+        x = x + functional.linear(_attended(network, x, qkv, cos, sin), _light(network.out[layer]))
+        gate_up = _light(network.gate_up[layer]) * norms[2 * layer + 1]
+        gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
+        x = x + functional.linear(functional.silu(gate) * up, _light(network.down[layer]))
+    return x
+
+
+def _attended(network: Network, x: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    rows, tokens, _ = x.shape
+    heads, kv_heads = network.shape.heads, network.shape.kv_heads
+    parts = functional.linear(rms_norm(x, EPS), qkv).view(rows, tokens, -1, HEAD_DIM)
+    both, value = torch.split(parts, [heads + kv_heads, kv_heads], 2)
+    query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 2)
+    return causal_attention(query, key, value)
+
+
+def _angles(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, [tokens, 1, dim / 2]"""
+    steps = torch.arange(ids.shape[1], device=ids.device, dtype=torch.float32)
+    rates = THETA ** (-torch.arange(0, HEAD_DIM, 2, device=ids.device) / HEAD_DIM)
+    angles = torch.outer(steps, rates)[:, None]
+    return angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16)
+
+
+def config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=256,
-        intermediate_size=704,
-        num_hidden_layers=6,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=32,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=HEAD_DIM,
         max_position_embeddings=MAX_POSITIONS,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        rope_parameters={"rope_type": "default", "rope_theta": THETA},
         tie_word_embeddings=True,
-        rms_norm_eps=1e-5,
+        rms_norm_eps=EPS,
         bos_token_id=None,
+        eos_token_id=tokenizer.convert_tokens_to_ids(END),
+        pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
     )
 
 
-def fresh(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    torch.manual_seed(seed)
-    config = shape()
-    config.eos_token_id = tokenizer.convert_tokens_to_ids(END)
-    config.pad_token_id = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
-    model = LlamaForCausalLM(config)
-    model.set_attn_implementation("causal_matmul")
+def llama(network: Network, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """The same network as transformers has it, in float32."""
+    model = LlamaForCausalLM(config(network.shape, tokenizer))
+    state = {name: weight.cpu() for name, weight in _named(network).items()}
+    model.load_state_dict({**state, "lm_head.weight": state["model.embed_tokens.weight"]})
+    model.generation_config = _generation(tokenizer)
     return model
 
 
-def answer_loss(model: LlamaForCausalLM, ids: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross entropy over the targets that count; logits are computed for those alone."""
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-        counted = targets != IGNORED
-        logits = model.lm_head(hidden[counted]).float()  # [counted tokens, vocabulary]
-    # Not functional.cross_entropy: the backward of its log_softmax is many times slower on a CPU.
-    hits = logits.gather(1, targets[counted][:, None]).squeeze(1)
-    loss: Tensor = (logits.logsumexp(dim=1) - hits).mean()
-    return loss
+def _named(network: Network) -> dict[str, Tensor]:
+    norms = network.norms.detach()
+    named = {"model.embed_tokens.weight": network.embed.detach(), "model.norm.weight": norms[-1]}
+    heads, kv_heads = network.shape.heads * HEAD_DIM, network.shape.kv_heads * HEAD_DIM
+    for at in range(network.shape.layers):
+        query, key, value = torch.split(network.qkv[at].detach(), [heads, kv_heads, kv_heads])
+        gate, up = network.gate_up[at].detach().chunk(2)
+        parts = {
+            "input_layernorm": norms[2 * at],
+            "self_attn.q_proj": query,
+            "self_attn.k_proj": key,
+            "self_attn.v_proj": value,
+            "self_attn.o_proj": network.out[at].detach(),
+            "post_attention_layernorm": norms[2 * at + 1],
+            "mlp.gate_proj": gate,
+            "mlp.up_proj": up,
+            "mlp.down_proj": network.down[at].detach(),
+        }
+        named |= {f"model.layers.{at}.{part}.weight": weight for part, weight in parts.items()}
+    return named
 
 
-def causal_matmul(
-    module: nn.Module,
-    query: Tensor,  # [rows, heads, tokens, dim]
-    key: Tensor,  # [rows, kv heads, tokens, dim]
-    value: Tensor,  # [rows, kv heads, tokens, dim]
-    attention_mask: Tensor | None,
-    scaling: float = 1.0,
-    **_: object,
-) -> tuple[Tensor, None]:
-    """Causal attention of whole rows: for short ones, faster to train through than fused SDPA.
-
-    Padding stands on the right and no target looks at it, so no other mask is needed.
-    """
-    if query.shape[2] > LONG:
-        return _causal_sdpa(query, key, value, scaling), None
-    rows, heads, tokens, dim = query.shape
-    kv_heads = key.shape[1]
-    grouped = query.reshape(rows, kv_heads, -1, dim) * scaling
-    scores = torch.matmul(grouped, key.transpose(2, 3)).view(rows, heads, tokens, tokens)
-    future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-    weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1).to(value.dtype)
-    mixed = torch.matmul(weights.view(rows, kv_heads, -1, tokens), value)
-    return mixed.view(rows, heads, tokens, dim).transpose(1, 2), None
-
-
-def _causal_sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    mixed = functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scale, enable_gqa=True
-    )
-    return mixed.transpose(1, 2)
-
-
-AttentionInterface.register("causal_matmul", causal_matmul)
-
-
-def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+def export(network: Network, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Writes each file whole: a reader sees the old one or the new one."""
     out.mkdir(parents=True, exist_ok=True)
-    light = copy.deepcopy(model).to(torch.bfloat16)
-    light.generation_config = _generation(tokenizer)
+    light = llama(network, tokenizer).to(torch.bfloat16)
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         light.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

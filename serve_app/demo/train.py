@@ -3,40 +3,41 @@
 import argparse
 import importlib
 import importlib.util
+import json
 import math
+import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from serve_app.demo.ask import MODEL, load
-from serve_app.demo.batches import batches
-from serve_app.demo.card import Run, write_card
-from serve_app.demo.network import answer_loss, export, fresh
+from serve_app.demo.ask import MODEL
+from serve_app.demo.batches import Batch, steps
+from serve_app.demo.network import DEMO, DRAFT, Network, Shape, answer_loss, export
 from serve_app.demo.vocabulary import train_tokenizer
 
-TOKENS_A_STEP = 2048
-PEAK_RATE, FINAL_RATE, WARMUP = 1.5e-3, 1e-5, 100
-COOLDOWN = 0.5  # of all steps
-STEPS_A_CHECKPOINT = 100
+TOKENS_A_BATCH, BATCHES_A_STEP = 2048, 4
+MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 3e-3, 100
+FINAL = 0.02  # of the peak rates
+SAVE_EVERY_S = 300.0
 RECENT = 100  # steps the shown loss is a mean of
 
 
 @dataclass
 class State:
-    model: LlamaForCausalLM
+    network: Network
     tokenizer: PreTrainedTokenizerFast
-    optimizer: torch.optim.AdamW
+    optimizers: list[torch.optim.Optimizer]
     step: int = 0
     tokens: int = 0
+    seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
 
     @property
@@ -45,48 +46,75 @@ class State:
         return sum(recent) / len(recent)
 
 
-def rate_at(step: int, steps: int) -> float:
-    """Warmup, a plateau, and a cosine down over the last part of the run.
+@dataclass(frozen=True)
+class Length:
+    """When the run ends: after so many steps, or after so many seconds, whichever is first."""
 
-    The plateau lets an unfinished run be resumed with other `steps` and yet equal a straight one.
-    """
-    if step < WARMUP:
-        return PEAK_RATE * (step + 1) / WARMUP
-    left = min(1.0, (steps - step) / (COOLDOWN * steps))
-    return FINAL_RATE + (PEAK_RATE - FINAL_RATE) * 0.5 * (1 - math.cos(math.pi * left))
+    steps: int
+    seconds: float
 
-
-def optimizer_of(model: LlamaForCausalLM) -> torch.optim.AdamW:
-    """Norm weights do not decay."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() == 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.95), fused=True)
+    def share(self, state: State) -> float:
+        """How much of the run is over, 0 to 1."""
+        return min(1.0, max(state.step / self.steps, state.seconds / self.seconds))
 
 
-def begin(seed: int) -> State:
-    tokenizer = train_tokenizer(seed)
-    model = fresh(tokenizer, seed)
-    return State(model, tokenizer, optimizer_of(model))
+@dataclass(frozen=True)
+class Record:
+    """What the weights were made of; stands beside them."""
+
+    commit: str
+    seed: int
+    steps: int
+    tokens: int
+    loss: float
+    hours: float
+    parameters: int
+    device: str
 
 
-def resumed(out: Path, seed: int) -> State:
+def rate_at(share: float, step: int) -> float:
+    """Of the peak: a warm-up, then a cosine down to the end of the run."""
+    warm = min(1.0, (step + 1) / WARMUP)
+    return warm * (FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * share)))
+
+
+def optimizers_of(network: Network) -> list[torch.optim.Optimizer]:
+    """Muon for the layers' matrices; AdamW for the embeddings and, without decay, the norms."""
+    others = [
+        {"params": [network.embed], "weight_decay": 0.01},
+        {"params": [network.norms], "weight_decay": 0.0},
+    ]
+    return [
+        torch.optim.Muon(network.matrices(), lr=MATRIX_RATE, weight_decay=0.01, nesterov=True),
+        torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), fused=True),
+    ]
+
+
+PEAKS = (MATRIX_RATE, OTHER_RATE)
+
+
+def begin(shape: Shape, seed: int, tokenizer: PreTrainedTokenizerFast, device: str) -> State:
+    network = Network(shape, seed).to(device)
+    return State(network, tokenizer, optimizers_of(network))
+
+
+def resume(state: State, out: Path) -> None:
     saved: dict[str, Any] = torch.load(_checkpoint(out), weights_only=True)
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    model = fresh(tokenizer, seed)
-    model.load_state_dict(saved["model"])
-    optimizer = optimizer_of(model)
-    optimizer.load_state_dict(saved["optimizer"])
-    return State(model, tokenizer, optimizer, saved["step"], saved["tokens"], saved["losses"])
+    state.network.load_state_dict(saved["network"])
+    for optimizer, kept in zip(state.optimizers, saved["optimizers"], strict=True):
+        optimizer.load_state_dict(kept)
+    state.step, state.tokens = saved["step"], saved["tokens"]
+    state.seconds, state.losses = saved["seconds"], saved["losses"]
 
 
 def checkpoint(state: State, out: Path) -> None:
-    export(state.model, state.tokenizer, out)
+    export(state.network, state.tokenizer, out)
     saved = {
-        "model": state.model.state_dict(),
-        "optimizer": state.optimizer.state_dict(),
+        "network": state.network.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
         "step": state.step,
         "tokens": state.tokens,
+        "seconds": state.seconds,
         "losses": state.losses,
     }
     part = _checkpoint(out).with_suffix(".part")
@@ -98,52 +126,83 @@ def _checkpoint(out: Path) -> Path:
     return out / "checkpoint.pt"
 
 
-def advance(state: State, ids: torch.Tensor, targets: torch.Tensor, rate: float) -> None:
-    for group in state.optimizer.param_groups:
-        group["lr"] = rate
-    loss = answer_loss(state.model, ids, targets)
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
-    state.optimizer.step()
-    state.optimizer.zero_grad(set_to_none=True)
+def advance(state: State, batches: list[Batch], rate: float) -> None:
+    """One step on the mean loss over all targets of its batches."""
+    counted = sum(batch.counted for batch in batches)
+    device = state.network.embed.device
+    total = torch.zeros((), device=device)
+    for batch in batches:
+        ids, targets = batch.ids.to(device), batch.targets.to(device)
+        loss = answer_loss(state.network, ids, targets) / counted
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    torch.nn.utils.clip_grad_norm_(state.network.parameters(), 1.0)
+    for optimizer, peak in zip(state.optimizers, PEAKS, strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * peak
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
     state.step += 1
-    state.losses.append(loss.item())
+    state.tokens += sum(batch.tokens for batch in batches)
+    state.losses.append(float(total))
 
 
-def train(state: State, steps: int, seed: int, out: Path) -> None:
+def train(state: State, length: Length, seed: int, out: Path) -> None:
+    source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, BATCHES_A_STEP)
     console = Console(stderr=True)
-    source = batches(state.tokenizer, seed, state.step, TOKENS_A_STEP)
-    started, first = time.perf_counter(), state.tokens
     with _progress(console) as progress:
-        bar = progress.add_task("train", total=steps, completed=state.step, loss="", speed="")
-        for batch in islice(source, steps - state.step):
-            advance(state, batch.ids, batch.targets, rate_at(state.step, steps))
-            state.tokens += batch.tokens
-            speed = f"{(state.tokens - first) / (time.perf_counter() - started):,.0f} tokens/s"
-            progress.update(bar, advance=1, loss=f"loss {state.loss:.3f}", speed=speed)
-            if state.step % STEPS_A_CHECKPOINT == 0:
+        bar = progress.add_task("train", total=1.0, loss="", speed="")
+        saved = state.seconds
+        while (share := length.share(state)) < 1.0:
+            started = time.perf_counter()
+            advance(state, next(source), rate_at(share, state.step))
+            state.seconds += time.perf_counter() - started
+            _show(progress, bar, state, length)
+            if state.seconds - saved > SAVE_EVERY_S:
                 checkpoint(state, out)
-                console.log(f"step {state.step:,}: loss {state.loss:.3f}, {speed}")
+                saved = state.seconds
+                console.log(f"step {state.step:,}: loss {state.loss:.4f}")
+
+
+def _show(progress: Progress, bar: TaskID, state: State, length: Length) -> None:
+    speed = f"{state.tokens / state.seconds:,.0f} tokens/s"
+    shown = f"step {state.step:,}  loss {state.loss:.4f}"
+    progress.update(bar, completed=length.share(state), loss=shown, speed=speed)
 
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.completed:,}/{task.total:,}"),
         BarColumn(),
-        TextColumn("{task.fields[loss]}  {task.fields[speed]}"),
+        TextColumn("{task.percentage:>3.0f}%  {task.fields[loss]}  {task.fields[speed]}"),
         TimeRemainingColumn(),
         console=console,
     )
 
 
 def finish(state: State, seed: int, out: Path) -> None:
-    export(state.model, state.tokenizer, out)
-    command = f"python -m serve_app.demo.train --steps {state.step} --seed {seed}"
-    run = Run(command, seed, state.step, state.tokens, state.loss)
-    model, tokenizer = load(out)  # the card shows what the files answer
-    write_card(model, tokenizer, run, out / "README.md")
+    export(state.network, state.tokenizer, out)
+    record = Record(
+        commit=_commit(),
+        seed=seed,
+        steps=state.step,
+        tokens=state.tokens,
+        loss=round(state.loss, 4),
+        hours=round(state.seconds / 3600, 2),
+        parameters=sum(weight.numel() for weight in state.network.parameters()),
+        device=str(state.network.embed.device),
+    )
+    text = json.dumps(asdict(record), indent=1)
+    (out / "training.json").write_text(f"{text}\n", encoding="utf-8")
     plot(state.losses, out / "loss.png")
     _checkpoint(out).unlink(missing_ok=True)
+
+
+def _commit() -> str:
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def plot(losses: list[float], path: Path) -> None:
@@ -151,19 +210,22 @@ def plot(losses: list[float], path: Path) -> None:
         return
     pyplot = importlib.import_module("matplotlib.pyplot")
     figure, axes = pyplot.subplots()
-    axes.plot(losses)
-    axes.set(xlabel="step", ylabel="loss", yscale="log")
-    figure.savefig(path)
+    axes.plot(losses, linewidth=0.5)
+    axes.set(xlabel="step", ylabel="loss, nats a token of the assistant", yscale="log")
+    figure.savefig(path, dpi=80)
     pyplot.close(figure)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the demo model from scratch.")
-    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--hours", type=float, default=1.9, help="of training, at most")
+    parser.add_argument("--steps", type=int, default=100_000, help="at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=MODEL, help="folder of the model's files")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="CPU threads; default: torch's choice")
     parser.add_argument("--resume", action="store_true", help="continue OUT/checkpoint.pt")
+    parser.add_argument("--draft", type=Path, metavar="MODEL", help="a small one for this model")
     return parser.parse_args()
 
 
@@ -174,8 +236,12 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     if args.resume and not _checkpoint(args.out).exists():
         sys.exit(f"nothing to resume: {_checkpoint(args.out)} does not exist")
-    state = resumed(args.out, args.seed) if args.resume else begin(args.seed)
-    train(state, args.steps, args.seed, args.out)
+    known = args.draft or (args.out if args.resume else None)
+    tokenizer = AutoTokenizer.from_pretrained(known) if known else train_tokenizer(args.seed)
+    state = begin(DRAFT if args.draft else DEMO, args.seed, tokenizer, args.device)
+    if args.resume:
+        resume(state, args.out)
+    train(state, Length(args.steps, 3600 * args.hours), args.seed, args.out)
     finish(state, args.seed, args.out)
 
 

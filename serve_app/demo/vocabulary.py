@@ -1,18 +1,27 @@
-"""The demo tokenizer: byte-level BPE with ChatML tokens, trained on the corpus."""
+"""The demo tokenizer: byte-level BPE with ChatML tokens, trained on the corpus.
+
+The law: a name, a number or a word of content has the same tokens wherever it stands, so that
+copying it is copying tokens. Digits are single, and only common small words carry their space.
+"""
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from serve_app.demo.corpus import Chat, chats
+from serve_app.demo.corpus.phrases import listed
 
 VOCABULARY = 4096
 MAX_POSITIONS = 2048
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-# Reserved for later models of this shape: not special, so that decoding keeps them in the text.
+ANSWER = f"{START}assistant\n"
+THOUGHT = "<think>\n"
+# Not special, so that decoding keeps them in the text.
 TAGS = (
     "<think>",
     "</think>",
@@ -22,19 +31,40 @@ TAGS = (
     "</tool_response>",
 )
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+SMALL_WORDS = listed("""
+a, about, after, all, am, an, and, any, are, as, ask, at, be, before, best, but, by, call, called,
+can, comes, could, day, did, do, does, each, ends, find, first, following, for, friend, from, get,
+give, goes, had, has, have, hear, help, her, here, him, his, hours, how, i, if, in, into, is, it,
+its, know, less, letter, like, list, make, many, may, me, mean, meet, minus, month, more, much,
+must, my, name, named, need, next, no, not, number, of, on, one, only, or, order, other, our, out,
+over, people, please, plus, remember, reply, say, says, see, should, so, some, something, special,
+sum, tell, than, thank, that, the, their, them, then, there, these, they, thing, think, this,
+time, times, to, today, too, two, up, us, use, used, user, want, was, way, we, well, were, what,
+when, where, which, who, why, will, with, word, words, work, would, write, year, you, your
+""")
+PIECES = Regex(
+    r"'(?:s|t|re|ve|m|ll|d)(?!\p{L})"
+    rf"| (?:{'|'.join(SMALL_WORDS)})(?![\p{{L}}\p{{M}}])"
+    r"|[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s"
+)
 
 
-def train_tokenizer(seed: int, chat_count: int = 40_000) -> PreTrainedTokenizerFast:
+def train_tokenizer(seed: int, chat_count: int = 60_000) -> PreTrainedTokenizerFast:
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(PIECES, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
         special_tokens=[END_OF_TEXT, START, END, *TAGS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    bpe.train_from_iterator(_texts(f"{seed} tokenizer", chat_count), trainer)
+    bpe.train_from_iterator(map(rendered, islice(chats(f"{seed} tokenizer"), chat_count)), trainer)
     return wrap(_plain_tags(bpe))
 
 
@@ -45,8 +75,24 @@ def wrap(bpe: Tokenizer) -> PreTrainedTokenizerFast:
         pad_token=END_OF_TEXT,
         model_max_length=MAX_POSITIONS,
         clean_up_tokenization_spaces=False,
-        chat_template=TEMPLATE.read_text(encoding="utf-8"),
+        chat_template=template(),
     )
+
+
+@cache
+def template() -> str:
+    return TEMPLATE.read_text(encoding="utf-8")
+
+
+def rendered(chat: Chat) -> str:
+    """The whole conversation, as the server renders it."""
+    texts, _ = render_jinja_template(
+        [chat.messages()],
+        tools=chat.described_tools(),
+        chat_template=template(),
+        add_generation_prompt=False,
+    )
+    return str(texts[0])
 
 
 def _plain_tags(bpe: Tokenizer) -> Tokenizer:
@@ -61,36 +107,32 @@ def _plain_tags(bpe: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(state)
 
 
-def _texts(seed: str, count: int) -> Iterator[str]:
-    for chat in islice(chats(seed), count):
-        for turn in chat:
-            yield turn.role
-            yield turn.text
-
-
 def encoded(
     tokenizer: PreTrainedTokenizerFast, batch: list[Chat]
 ) -> list[tuple[list[int], list[int]]]:
     """Each chat's ids and, for each id, 1 where the assistant wrote it and 0 elsewhere."""
-    pieces = [piece for chat in batch for piece in _pieces(chat)]
-    ids = tokenizer.backend_tokenizer.encode_batch_fast([text for text, _ in pieces])
+    pieces = [list(_pieces(chat)) for chat in batch]
+    texts = [text for chat in pieces for text, _ in chat]
+    encodings = iter(tokenizer.backend_tokenizer.encode_batch_fast(texts))
     rows: list[tuple[list[int], list[int]]] = []
-    at = 0
-    for chat in batch:
+    for chat in pieces:
         row: list[int] = []
         mask: list[int] = []
-        for (_, ours), encoding in zip(_pieces(chat), ids[at:], strict=False):
-            row += encoding.ids
-            mask += [int(ours)] * len(encoding.ids)
-        at += len(_pieces(chat))
+        for _, ours in chat:
+            ids = next(encodings).ids
+            row += ids
+            mask += [int(ours)] * len(ids)
         rows.append((row, mask))
     return rows
 
 
-def _pieces(chat: Chat) -> list[tuple[str, bool]]:
-    pieces: list[tuple[str, bool]] = []
-    for turn in chat:
-        pieces.append((f"{START}{turn.role}\n", False))
-        pieces.append((f"{turn.text}{END}", turn.role == "assistant"))
-        pieces.append(("\n", False))
-    return pieces
+def _pieces(chat: Chat) -> Iterator[tuple[str, bool]]:
+    """Texts, and whether they are for the assistant to write; what it is given to begin is not."""
+    first, *answers = rendered(chat).split(ANSWER)
+    yield first, False
+    for answer in answers:
+        said, end, rest = answer.partition(END)
+        begun = THOUGHT if chat.thinking and said.startswith(THOUGHT) else ""
+        yield f"{ANSWER}{begun}", False
+        yield f"{said.removeprefix(begun)}{end}", True
+        yield rest, False

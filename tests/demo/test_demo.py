@@ -1,6 +1,4 @@
-"""The demo model answers in English, from small files, by a tokenizer that loses nothing."""
-
-from itertools import islice
+"""The shipped demo model answers in English, from small files; its tokenizer loses nothing."""
 
 import pytest
 from hypothesis import given
@@ -8,9 +6,7 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from serve_app.demo.ask import MODEL, answer, load
-from serve_app.demo.batches import IGNORED, batches
-from serve_app.demo.corpus import Chat, Turn, chats
-from serve_app.demo.vocabulary import TAGS, VOCABULARY, encoded
+from serve_app.demo.vocabulary import TAGS, VOCABULARY
 
 Loaded = tuple[LlamaForCausalLM, PreTrainedTokenizerFast]
 
@@ -47,14 +43,6 @@ def tokenizer(loaded: Loaded) -> PreTrainedTokenizerFast:
     return loaded[1]
 
 
-def as_messages(chat: Chat) -> list[dict[str, str]]:
-    return [{"role": turn.role, "content": turn.text} for turn in chat]
-
-
-def rendered(tokenizer: PreTrainedTokenizerFast, messages: list[dict[str, object]]) -> str:
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-
-
 def test_the_files_are_small_and_complete() -> None:
     names = {file.name for file in MODEL.iterdir()}
     assert {"config.json", "generation_config.json", "tokenizer.json", "README.md"} <= names
@@ -79,78 +67,6 @@ def test_tags_are_single_tokens_that_decoding_keeps(tokenizer: PreTrainedTokeniz
     for tag in TAGS:
         assert len(tokenizer.encode(tag)) == 1
         assert tokenizer.decode(tokenizer.encode(tag), skip_special_tokens=True) == tag
-
-
-def test_the_corpus_is_a_function_of_its_seed() -> None:
-    assert list(islice(chats(7), 50)) == list(islice(chats(7), 50))
-    assert list(islice(chats(7), 50)) != list(islice(chats(8), 50))
-
-
-def test_every_chat_ends_with_the_assistant_and_has_no_empty_turn() -> None:
-    for chat in islice(chats(3), 2000):
-        assert chat[-1].role == "assistant"
-        assert all(turn.text.strip() == turn.text != "" for turn in chat if turn.role != "user")
-
-
-def test_training_ids_are_those_of_the_template(tokenizer: PreTrainedTokenizerFast) -> None:
-    some = list(islice(chats(5), 100))
-    for chat, (ids, _) in zip(some, encoded(tokenizer, some), strict=True):
-        assert ids == tokenizer.encode(
-            tokenizer.apply_chat_template(as_messages(chat), tokenize=False)
-        )
-
-
-def test_the_loss_looks_at_the_assistant_alone(tokenizer: PreTrainedTokenizerFast) -> None:
-    chat = [Turn("user", "Hi"), Turn("assistant", "Hello!")]
-    [(ids, mask)] = encoded(tokenizer, [chat])
-    ours = [i for i, m in zip(ids, mask, strict=True) if m]
-    assert tokenizer.decode(ours) == "Hello!<|im_end|>"
-
-
-def test_a_resumed_run_sees_the_same_batches(tokenizer: PreTrainedTokenizerFast) -> None:
-    whole = list(islice(batches(tokenizer, 1, 0, 1024), 4))
-    rest = list(islice(batches(tokenizer, 1, 3, 1024), 1))
-    assert rest[0].ids.equal(whole[3].ids)
-    assert rest[0].targets.equal(whole[3].targets)
-    assert (whole[0].targets != IGNORED).any()
-
-
-def test_the_template_is_chatml(tokenizer: PreTrainedTokenizerFast) -> None:
-    text = rendered(
-        tokenizer,
-        [
-            {"role": "developer", "content": "Be brief."},
-            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
-            {"role": "assistant", "content": "Hello!"},
-            {"role": "user", "content": "Bye"},
-        ],
-    )
-    assert text == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n"
-        "<|im_start|>user\nHi<|im_end|>\n"
-        "<|im_start|>assistant\nHello!<|im_end|>\n"
-        "<|im_start|>user\nBye<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-
-
-def test_the_template_renders_tool_calls_and_their_results(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
-    call = {"type": "function", "function": {"name": "clock", "arguments": {"zone": "UTC"}}}
-    text = rendered(
-        tokenizer,
-        [
-            {"role": "user", "content": "Time?"},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "content": "12:00"},
-        ],
-    )
-    assert (
-        '<|im_start|>assistant\n<tool_call>\n{"name": "clock", "arguments": {"zone": "UTC"}}\n'
-        "</tool_call><|im_end|>\n"
-        "<|im_start|>user\n<tool_response>\n12:00\n</tool_response><|im_end|>\n"
-    ) in text
 
 
 @pytest.mark.parametrize(("question", "words"), ANSWERS, ids=[q for q, _ in ANSWERS])

@@ -1,88 +1,124 @@
-"""The training text: endless chats composed of small skills, the same for the same seed."""
+"""The training text: endless chats composed of small skills, the same for the same seed.
+
+What `cases` asks for evaluation is never among them: see `split`.
+"""
 
 from collections.abc import Iterator
-from random import Random
+from dataclasses import dataclass, replace
 
-from serve_app.demo.corpus.chat import Chat, Exchange, Skill, Turn, asked
-from serve_app.demo.corpus.dates import dates
-from serve_app.demo.corpus.facts import facts
-from serve_app.demo.corpus.identity import identity, manta
-from serve_app.demo.corpus.manners import greeting, more, small_talk
-from serve_app.demo.corpus.memory import names, no_name, remembered
-from serve_app.demo.corpus.nature import animals, colours
-from serve_app.demo.corpus.numbers import arithmetic, counting, number_sense
-from serve_app.demo.corpus.places import capitals, places
-from serve_app.demo.corpus.stories import fun, offers, stories
-from serve_app.demo.corpus.systems import system_prompt
-from serve_app.demo.corpus.unknown import off_topic, unknown
-from serve_app.demo.corpus.words import echo, lists, opposites
+from serve_app.demo.corpus.chat import Call, Chat, Exchange, Expect, Skill, Talk, Tool, Turn
+from serve_app.demo.corpus.following import briefly
+from serve_app.demo.corpus.personas import usual
+from serve_app.demo.corpus.skills import EVALUATED, TRAINING
+from serve_app.demo.corpus.split import Draw
 
-__all__ = ["Chat", "Turn", "chats"]
-
-# how often each skill is drawn, in parts
-SKILLS: dict[Skill, int] = {
-    greeting: 6,
-    small_talk: 7,
-    identity: 6,
-    manta: 8,
-    arithmetic: 18,
-    counting: 3,
-    number_sense: 8,
-    dates: 7,
-    capitals: 10,
-    places: 5,
-    animals: 7,
-    colours: 4,
-    opposites: 5,
-    lists: 4,
-    echo: 4,
-    facts: 6,
-    stories: 6,
-    fun: 3,
-    offers: 1,
-    names: 5,
-    remembered: 4,
-    unknown: 3,
-    off_topic: 11,
-}
-TELLING: set[Skill] = {names, remembered}
+__all__ = ["Case", "Chat", "Turn", "cases", "chats", "talks"]
+ENDS = ("??", "!", " ?", "...")
+LONGEST = 12  # exchanges of one chat
 
 
-def _exchanges(rng: Random, topics: int) -> list[Exchange]:
-    drawn = rng.choices(list(SKILLS), list(SKILLS.values()), k=topics)
-    if rng.random() < 0.04 and not TELLING & set(drawn):
-        drawn[rng.randrange(topics)] = no_name
-    return [asked(rng, exchange) for exchange in _told(rng, drawn)]
+@dataclass(frozen=True)
+class Case:
+    """A conversation to go on with, and what a right reply is.
 
+    `calls` are the calls to be made, none at all where it is empty; None where there are no tools.
+    """
 
-def _told(rng: Random, drawn: list[Skill]) -> list[Exchange]:
-    """The skills in turn; what a user tells of themselves may be asked for a few topics later."""
-    told: list[Exchange] = []
-    later: list[Exchange] = []
-    for skill in drawn:
-        exchanges = skill(rng)
-        if skill in TELLING:
-            told, later = told + later, []
-            if len(exchanges) == 2 and rng.random() < 0.5:
-                exchanges, later = exchanges[:1], exchanges[1:]
-        elif later and told and rng.random() < 0.4:
-            exchanges, later = exchanges + later, []
-        told += exchanges
-        if rng.random() < 0.03:
-            told.append(more(rng))
-    return told + later
+    skill: str
+    turns: tuple[Turn, ...]
+    tools: tuple[Tool, ...]
+    thinking: bool
+    calls: tuple[Call, ...] | None
+    expect: Expect
 
+    def messages(self) -> list[dict[str, object]]:
+        return [turn.message() for turn in self.turns]
 
-def _chat(rng: Random) -> Chat:
-    topics = rng.choices((1, 2, 3, 4, 8, 16), (50, 23, 12, 9, 5, 1))[0]
-    system = system_prompt(rng)
-    chat = [] if system is None else [Turn("system", system)]
-    for exchange in _exchanges(rng, topics):
-        chat += [Turn("user", exchange.question), Turn("assistant", exchange.answer)]
-    return chat
+    def described_tools(self) -> list[dict[str, object]] | None:
+        return [tool.described() for tool in self.tools] or None
 
 
 def chats(seed: int | str) -> Iterator[Chat]:
-    rng = Random(seed)
+    draw = Draw(seed)
     while True:
-        yield _chat(rng)
+        yield _chat(draw)
+
+
+def talks(seed: int | str, name: str) -> Iterator[Chat]:
+    """Chats of one skill."""
+    draw, skill = Draw(f"{seed} {name}"), TRAINING[name][0]
+    while True:
+        yield _composed(draw, [skill(draw)])
+
+
+def cases(skill: str, count: int, seed: int = 0) -> list[Case]:
+    """Different ones, held out from training by construction."""
+    draw, found = Draw(f"{seed} {skill}", held=True), dict[str, Case]()
+    for _ in range(20 * count):
+        for case in _cases(skill, draw.choice(EVALUATED[skill])(draw)):
+            found.setdefault(repr((case.turns, case.tools)), case)
+        if len(found) >= count:
+            break
+    return list(found.values())[:count]
+
+
+def _chat(draw: Draw) -> Chat:
+    count = draw.choices((1, 2, 3, 4, 8), (50, 24, 14, 9, 3))[0]
+    drawn = [_drawn(draw)]
+    while len(drawn) < count and drawn[-1].is_plain:
+        talk = _drawn(draw)
+        if talk.is_plain:
+            drawn.append(talk)
+    return _composed(draw, drawn)
+
+
+def _drawn(draw: Draw) -> Talk:
+    entries = list(TRAINING.values())
+    skills, weights = [skill for skill, _ in entries], [weight for _, weight in entries]
+    skill: Skill = draw.choices(skills, weights)[0]
+    return skill(draw)
+
+
+def _composed(draw: Draw, drawn: list[Talk]) -> Chat:
+    exchanges = [exchange for talk in drawn for exchange in talk.exchanges][:LONGEST]
+    system = drawn[0].system or usual(draw)
+    turns = [Turn("system", system)] if system else []
+    for exchange in exchanges:
+        turns += _typed(draw, exchange).turns()
+    return Chat(turns, drawn[0].tools, drawn[0].thinking)
+
+
+def _typed(draw: Draw, exchange: Exchange) -> Exchange:
+    """As a person would type it: asked for briefly, or written carelessly."""
+    if exchange.exact or exchange.calls:
+        return exchange
+    if exchange.short and not exchange.thought and draw.chance(0.06):
+        exchange = briefly(draw, exchange)
+    return replace(exchange, question=_rough(draw, exchange.question))
+
+
+def _rough(draw: Draw, text: str) -> str:
+    kind = draw.random()
+    if kind < 0.64 or "\n" in text or '"' in text:
+        return text
+    if kind < 0.8:
+        return text.rstrip("?.!")
+    if kind < 0.86:
+        return text.rstrip("?.!") + draw.choice(ENDS)
+    return text[:1].lower() + text[1:].rstrip("?.!")
+
+
+def _cases(skill: str, talk: Talk) -> Iterator[Case]:
+    """The last exchange is asked, and what its tools have said."""
+    *before, last = talk.exchanges
+    turns = [Turn("system", talk.system)] if talk.system else []
+    turns += [turn for exchange in before for turn in exchange.turns()]
+    turns.append(Turn("user", last.question))
+    calls = last.calls if talk.tools else None
+    if not (talk.tools and last.calls):
+        yield Case(skill, tuple(turns), talk.tools, talk.thinking, calls, last.expect)
+        return
+    yield Case(skill, tuple(turns), talk.tools, talk.thinking, calls, Expect())
+    if last.results:
+        asked = (*turns, *last.turns()[1:-1])
+        yield Case("results of tools", asked, talk.tools, talk.thinking, (), last.expect)

@@ -1,112 +1,147 @@
-"""What every skill shares: exchanges, weighted phrasing and the roughness of typed questions."""
+"""The shapes of the corpus: exchanges that skills write, chats made of them, what is expected."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from random import Random
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-Role = Literal["system", "user", "assistant"]
+from serve_app.demo.corpus.split import Draw
+
+Role = Literal["system", "user", "assistant", "tool"]
+Value = str | int | float | bool
+AFTER_CALLS = "The tools have answered."  # the thought before the answer
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    arguments: Mapping[str, Value]
+
+    def message(self) -> dict[str, object]:
+        function = {"name": self.name, "arguments": dict(self.arguments)}
+        return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True)
 class Turn:
     role: Role
     text: str
+    calls: tuple[Call, ...] = ()
+    thought: str = ""
+
+    def message(self) -> dict[str, object]:
+        message: dict[str, object] = {"role": self.role, "content": self.text}
+        if self.calls:
+            message["tool_calls"] = [call.message() for call in self.calls]
+        if self.thought:
+            message["reasoning_content"] = self.thought
+        return message
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What a right reply has. `says`: each of these words; `exactly`: this and nothing else.
+
+    `any_of`: one of these at least. `thinks`: whether there is a thought before the answer.
+    """
+
+    says: tuple[str, ...] = ()
+    any_of: tuple[str, ...] = ()
+    exactly: str = ""
+    sentences: int = 0
+    words: int = 0  # at most; 0 for any number
+    thinks: bool = False
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question and its answer.
+    """One question and its answer, with the calls and their results that lead to it.
 
     `short` is the answer to use when one word is asked for; `exact` keeps the question as written.
     """
 
     question: str
     answer: str
-    short: str | None = None
+    expect: Expect = Expect()
+    short: str = ""
     exact: bool = False
+    thought: str = ""
+    calls: tuple[Call, ...] = ()
+    results: tuple[str, ...] = ()
+
+    def turns(self) -> list[Turn]:
+        turns = [Turn("user", self.question)]
+        if self.calls:
+            turns += [Turn("assistant", "", self.calls, self.thought)]
+            turns += [Turn("tool", result) for result in self.results]
+        thought = AFTER_CALLS if self.thought and self.calls else self.thought
+        return [*turns, Turn("assistant", self.answer, thought=thought)]
 
 
-Chat = list[Turn]
-Skill = Callable[[Random], list[Exchange]]
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    description: str
+    properties: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
 
-LEADS = (
-    "Please tell me: {}",
-    "Hey, {}",
-    "Hi! {}",
-    "Hello, {}",
-    "Tell me, {}",
-    "Quick question: {}",
-    "I have a question. {}",
-    "Can you help me? {}",
-    "Okay, {}",
-    "And {}",
-    "So, {}",
-    "Do you know this? {}",
-)
-BRIEFLY = (
-    "{} Answer in one word.",
-    "{} One word only.",
-    "In one word: {}",
-    "{} Just the answer, please.",
-    "{} Answer with one word.",
-    "{} In one word, please.",
-    "{} Only the answer.",
-    "Answer in one word: {}",
-)
+    def described(self) -> dict[str, object]:
+        parameters: dict[str, object] = {"type": "object", "properties": dict(self.properties)}
+        if self.required:
+            parameters["required"] = list(self.required)
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": parameters,
+        }
+        return {"type": "function", "function": function}
 
 
-def rows(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().splitlines() if line.strip()]
+@dataclass(frozen=True)
+class Talk:
+    """What one skill writes: exchanges that belong together, and what they need around them."""
+
+    exchanges: list[Exchange]
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    thinking: bool = False  # the prompt asks for a thought before the last answer
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can stand in one chat with others."""
+        thought = any(exchange.thought for exchange in self.exchanges)
+        return not (self.system or self.tools or self.thinking or thought)
 
 
-def table(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in row.split("|")] for row in rows(text)]
+@dataclass(frozen=True)
+class Chat:
+    turns: list[Turn]
+    tools: tuple[Tool, ...] = ()
+    thinking: bool = False
+
+    def messages(self) -> list[dict[str, object]]:
+        return [turn.message() for turn in self.turns]
+
+    def described_tools(self) -> list[dict[str, object]] | None:
+        return [tool.described() for tool in self.tools] or None
 
 
-def listed(text: str) -> list[str]:
-    return [item.strip() for item in " ".join(rows(text)).split(",") if item.strip()]
+Skill = Callable[[Draw], Talk]
 
 
-def capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def said(question: str, answer: str, *says: str, short: str = "", exact: bool = False) -> Exchange:
+    """A question whose right answers have all of these words, or else the short one."""
+    expect = Expect(says=says or ((short,) if short else ()))
+    return Exchange(question, answer, expect, short, exact)
 
 
-def article(noun: str) -> str:
-    return f"an {noun}" if noun[0].lower() in "aeiou" else f"a {noun}"
+def verbatim(question: str, answer: str) -> Exchange:
+    return Exchange(question, answer, Expect(exactly=answer), exact=True)
 
 
-def joined(items: list[str], last: str = "and") -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
+def one(exchange: Exchange) -> Talk:
+    return Talk([exchange])
 
 
-def asked(rng: Random, exchange: Exchange) -> Exchange:
-    """The exchange as a person would type it: led in, asked for briefly, or written carelessly."""
-    if exchange.exact:
-        return exchange
-    question, answer = exchange.question, exchange.answer
-    if exchange.short is not None and rng.random() < 0.15:
-        question, answer = rng.choice(BRIEFLY).format(question), capital(exchange.short)
-    elif rng.random() < 0.12:
-        question = rng.choice(LEADS).format(question)
-    return Exchange(rough(rng, question), answer)
-
-
-def rough(rng: Random, text: str) -> str:
-    chance = rng.random()
-    if chance < 0.50:
-        return text
-    if chance < 0.72:
-        return text.lower().rstrip("?.!")
-    if chance < 0.84:
-        return text.rstrip("?.!")
-    if chance < 0.91:
-        return text.lower()
-    if chance < 0.94:
-        return f"{text.rstrip('?.!')}{rng.choice(('??', '!', ' ?', '...', ' please', ', please?'))}"
-    return text.upper() if chance < 0.965 else _typo(rng, text)
-
-
-def _typo(rng: Random, text: str) -> str:
-    at = rng.randrange(len(text))
-    return text[:at] + text[at + 1 :] if text[at].isalpha() and len(text) > 8 else text
+def compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
 """One plain sentence on each of some common things, and on a few people and records."""
 
-from random import Random
-
-from serve_app.demo.corpus.chat import Exchange, table
+from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one
+from serve_app.demo.corpus.phrases import patterns, table
+from serve_app.demo.corpus.split import Draw
 
 THINGS = table("""
 the sun | The sun is the star at the centre of our solar system. It gives us light and warmth.
@@ -57,20 +57,19 @@ money | Money is what people use to buy things.
 a dinosaur | Dinosaurs were animals that lived many millions of years ago.
 a rainbow | A rainbow is an arc of colours that appears when the sun shines on rain.
 """)
-ASKS = (
-    "What is {}?",
-    "What's {}?",
-    "Explain {}.",
-    "Tell me about {}.",
-    "Can you explain what {} is?",
-    "Describe {}.",
-    "Define {}.",
-    "What do you know about {}?",
-    "Explain what {} is.",
-    "what is {}",
-    "Tell me something about {}.",
-    "Tell me what {} is.",
-)
+ASKS = patterns("""
+[What is|What's|Explain|Describe|Define|Tell me about|Tell me something about] {}[|.|?]
+[Can|Could] you [explain|tell me|describe] what {} is?
+[What do you know about|What can you tell me about|Do you know what is] {}?
+[Explain|Tell me|Say] what {} is[|.|, please.]
+[In simple words|In a sentence|Briefly], what is {}?
+""")
+LEADS = patterns("""
+{}
+[Tell me|Do you know|Quick question|Can you tell me|I wonder|A question|Please tell me|One \
+more][:|,] {}
+[Hey|Hi|Hello|Okay|So|And|Now][,|.|:] {}
+""")
 SINGLE = table("""
 Which planet do we live on?; What planet is this?; On which planet do we live? | We live on the \
 Earth. | Earth
@@ -134,9 +133,10 @@ to know better. | 42
 """)
 
 
-def facts(rng: Random) -> list[Exchange]:
-    if rng.random() < 0.6:
-        thing, answer = rng.choice(THINGS)
-        return [Exchange(rng.choice(ASKS).format(thing), answer)]
-    asks, answer, short = rng.choice(SINGLE)
-    return [Exchange(rng.choice(asks.split(";")).strip(), answer, short or None)]
+def facts(draw: Draw) -> Talk:
+    if draw.chance(0.6):
+        thing, answer = draw.choice(THINGS)
+        return one(Exchange(draw.ask(ASKS).format(thing), answer, Expect(exactly=answer)))
+    asks, answer, short = draw.choice(SINGLE)
+    question = draw.ask(LEADS).format(draw.choice(asks.split(";")).strip())
+    return one(Exchange(question, answer, Expect(exactly=answer), short))

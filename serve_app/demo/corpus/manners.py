@@ -1,184 +1,155 @@
 """Greetings, small talk, thanks and goodbyes."""
 
-from random import Random
+from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one
+from serve_app.demo.corpus.names import name
+from serve_app.demo.corpus.phrases import patterns
+from serve_app.demo.corpus.split import Draw
+from serve_app.demo.corpus.topics import topics
 
-from serve_app.demo.corpus.chat import Exchange, rows, table
+TALK = topics("""
+? [Hi|Hello|Hey|Hiya|Howdy|Greetings|Good day|Hello again|Hi again] \
+[|there|Manta|assistant|friend|model|everyone][|!|.]
+? [Hello, world|Anyone there|Are you there|Hello, is anybody there|Nice to meet you|Say \
+hello|Say hi|Please greet me|Yo|Is anyone here][|!|?]
+? [Hi|Hello|Hey][, nice to meet you| and welcome|, can you hear me|, are you awake][|!|.]
+= Hello! How can I help you today?
+= Hello! It is nice to meet you. What can I do for you?
+= Hi there! What would you like to know?
+~ hello, hi
 
-HELLO = rows("""
-Hello
-Hello!
-Hi
-Hi!
-Hey
-Hey!
-Hi there
-Hello there!
-Hey there!
-Hello, how can you help me?
-Good day
-Greetings!
-Hiya
-Yo
-Howdy
-Hello Manta
-Hi Manta!
-Hello, model!
-Say hello
-Say hi
-Say hi!
-Say hello to me.
-Please greet me.
-Hello world
-Hello, world!
-Anyone there?
-Are you there?
-Hello, is anybody there?
-Hi, nice to meet you.
-Nice to meet you!
-Hello assistant
-Hey you
-Hello again
+? [|Hi, |Hello! |Hey, ][how are you|how are you doing|how do you do|how is it going|how's it \
+going|how are things|how do you feel][| today| this morning| right now]?
+? [What's up|Are you okay|Are you well|Is everything all right|All good|Everything fine|Are you \
+having a good day]?
+? How [has your day been|was your day|is your day|is life|have you been][| so far]?
+= I am doing well, thank you! How can I help you?
+= I am fine, thank you for asking. What would you like to know?
+~ well, fine
+
+? [Thanks|Thank you|Many thanks|Thanks a lot|Thank you very much|Thank you so much|Thanks so \
+much|A thousand thanks|Cheers|Thx][|!|.]
+? [Thanks|Thank you] for [your help|the answer|that|your time|everything|helping me|the \
+explanation][|!|.]
+? [Great|Perfect|Okay|Nice|Good], [thanks|thank you][|!|.]
+? [That helps|That was helpful|That is very kind|I appreciate it|Very kind of you][|, thanks|, \
+thank you][|!|.]
+= You are welcome!
+= You are welcome! I am happy to help.
+= My pleasure! Ask me anything else.
+~ welcome, pleasure
+
+? [Bye|Goodbye|Bye bye|See you|See you later|See you soon|See you tomorrow|Good \
+night|Farewell|Take care][|!|.|, Manta|, my friend]
+? [I have to go|I must go now|I am leaving|That's all|That is all|I am done|It is time to go|I \
+need to leave][|, bye|. Bye|. Goodbye|. See you]!
+? [Talk to you later|Until next time|Until tomorrow|Have a good night|Have a nice \
+evening][|!|.|, bye]
+= Goodbye! Have a nice day.
+= Goodbye! It was nice talking to you.
+= Goodbye! Take care.
+! goodbye
+
+? [You are|You're] [great|smart|funny|nice|helpful|clever|amazing|the best|so kind|wonderful|a \
+good bot|brilliant][|!|.]
+? [Good job|Well done|Good answer|That was good|Good bot|Excellent|Amazing|Awesome|I like you|I \
+love you|Nice work|Great answer|Bravo][|!|.]
+= Thank you! That is very kind of you.
+= Thank you! I do my best.
+! thank you
+
+? [That is|That's] [wrong|not right|false|not true|a mistake|incorrect|nonsense|not correct][|!|.]
+? [You are wrong|Wrong answer|You made a mistake|Bad answer|That makes no sense|I don't believe \
+you|You are mistaken|This can't be right][|!|.]
+? [Are you sure|Really|Is that true|Is that right|Are you certain|Is that correct][| about that]?
+= I am sorry. I am a tiny demo model, and I make mistakes. Please check my answers.
+= I may be wrong, and I am sorry. I am only a tiny demo model, so please check what I say.
+! sorry, tiny
+
+? [Sorry|I am sorry|Excuse me|My mistake|Pardon me|I apologize|Sorry about that|I am so sorry|My \
+bad][|!|.]
+= No problem at all! How can I help you?
+= No problem! What would you like to know?
+! no problem
+
+? [I am|I'm|I feel|I am feeling] [sad|lonely|unhappy|tired|bad|not \
+well|ill|down|upset|stressed][| today| tonight|, sorry].
+? I am having a [bad|hard|terrible|sad|difficult] [day|week|time].
+= I am sorry to hear that. I hope you feel better soon. Would you like to hear a short story?
+= I am sorry to hear that. I hope it gets better soon. Would a little joke help?
+! sorry, hope
+
+? [I am|I'm|I feel|I am feeling] [happy|good|great|fine|wonderful|excited|cheerful|glad][| \
+today| right now|, thanks]!
+? I am having a [great|good|nice|wonderful] [day|week|time]!
+= I am glad to hear that! What would you like to talk about?
+= I am glad to hear that! How can I help you?
+! glad
+
+? [I am|I'm] [bored|so bored|a bit bored|very bored].
+? [Entertain me|Let's talk|Talk to me|Let's chat|Chat with me|Say something|Tell me \
+something|Can we talk|Shall we chat][|!|.|, please.]
+? [What should I do|What shall we do|What can we do together][| now| today]?
+= Gladly! I can tell you a story or a joke, or we can do a few sums. What would you like?
+= With pleasure! Ask me for a story, a joke, a capital or a sum.
+! story, joke
+
+? [Test|Testing|This is a test|Just testing|Testing, testing|Is this working|Does this work|Does \
+it work|Test message][|!|.|?]
+= The test works! How can I help you?
+= The test works! I can read you. What would you like to know?
+! works
+
+? [Ping|ping|PING][|!|.|?| please| again]
+= Pong!
+! pong
+
+? [Happy birthday|Happy new year|Merry Christmas|Have a nice day|Have a good day|Have a nice \
+weekend|Good luck|Enjoy your day|All the best|Best wishes][|!|.| to you!]
+= Thank you! The same to you.
+= Thank you, and all the best to you!
+! thank you
+
+? [Help|Help me|Can you help me|I need help|Please help me|I need your help|Could you help \
+me|Will you help me][| please|, please|!|?]
+? [Can I ask you something|May I ask a question|I have a question|Can I ask a question|Can you \
+answer a question|May I ask you something][|?|, please.]
+= Of course! I can do sums, name capitals, tell stories and talk about Manta. What would you like?
+= Of course! What would you like to know?
+! of course
+
+? [No|No thanks|No thank you|Nope|Not now|Never mind|Nothing|No, that is all|Not today][|.|!]
+= All right. Just ask when you need something.
+= All right! I am here when you need me.
+! all right
 """)
-HELLO_ANSWERS = rows("""
-Hello! How can I help you today?
-Hello! I am the Manta demo model. How can I help you?
-Hi there! What would you like to know?
-Hello! It is nice to meet you. What can I do for you?
+DAYTIMES = ("Good morning", "Good afternoon", "Good evening")
+DAYTIME_ASKS = patterns("""
+{}[|!|.|, Manta.|, my friend!| to you!| everyone.|, assistant.]
+[Hello and|Hi,|Hey,|A very] {}[|!|.]
+{}[!|,] [how are you|how are you doing|nice to meet you|are you awake|can you help me]?
 """)
-DAYTIME = ("Good morning", "Good afternoon", "Good evening")
-FOREIGN = rows("""
-Hola
-Bonjour
-Hallo
-Guten Tag
-Ciao
-Salut
-Olá
-Hej
-Namaste
-Konnichiwa
-Ni hao
-Привет
-你好
-こんにちは
-안녕하세요
-مرحبا
-Merhaba
-Buenos días
-Bonjour, comment ça va ?
-Hallo, wie geht es dir?
-¿Cómo estás?
-Привет, как дела?
-""")
-# groups of questions, then of answers: any answer of a row fits any of its questions
-TALK = table("""
-How are you?; How are you doing?; How are you today?; How do you do?; How's it going?; \
-How is it going?; What's up?; How are things?; Are you okay?; Are you well?; How do you feel?; \
-Hi, how are you?; Hello! How are you?; Hey, how are you doing today? \
-| I am doing well, thank you! How can I help you?; I am fine, thank you for asking. \
-What would you like to know?
-Thanks; Thank you; Thank you!; Thanks a lot!; Thank you very much.; Thanks, that helps.; \
-Many thanks; Cheers; Great, thanks!; Thank you so much!; thx; Okay, thank you.; Perfect, thanks! \
-| You are welcome!; You are welcome! I am happy to help.; My pleasure! Ask me anything else.
-Bye; Goodbye; Goodbye!; Bye bye; See you; See you later!; See you soon.; Good night; \
-I have to go.; I must go now. Bye!; Take care!; Farewell; That's all, bye.; That is all. \
-| Goodbye! Have a nice day.; Goodbye! It was nice talking to you.; See you soon! Take care.
-You are great!; Good job!; Well done!; Nice!; Great!; You are smart.; That was good.; Good \
-answer!; \
-I like you.; You are funny.; Cool!; Awesome; Wow; Good bot; Excellent; Amazing!; I love you; \
-lol; haha \
-| Thank you! That is very kind of you.; Thank you! I do my best.
-That is wrong.; You are wrong.; Wrong answer.; That is not right.; You made a mistake.; No, \
-that's false.; \
-You are stupid.; You are bad.; Bad answer.; That makes no sense.; I don't believe you.; That's \
-not true.; \
-Are you sure?; Really?; Is that true? \
-| I am sorry. I am a tiny demo model, and I make mistakes. Please check my answers.; \
-I may be wrong. I am only a small demo model, so please check what I say.
-Sorry; I am sorry.; Excuse me; My mistake.; Pardon me; I apologize. \
-| No problem at all!; No problem! How can I help you?
-Yes; Yes, please.; Yes!; Sure; Of course; Okay; OK; ok; Fine; Alright; Yeah; Right; I see.; I \
-understand. \
-| Good! What would you like to know?; All right! What would you like to ask?
-No; No, thanks.; No thank you.; Nope; Not now.; Nothing; Never mind. \
-| All right. Just ask when you need something.; No problem. I am here when you need me.
-Help; Help me; Can you help me?; I need help.; Please help me.; Help!; I need your help.; \
-Can I ask you something?; May I ask a question?; I have a question.; Can you answer a question? \
-| Of course! I can do small sums, name capitals, talk about animals and colours, and tell short \
-stories. What would you like?; Sure! Ask me a small sum, a capital, an animal or a colour, or \
-let me \
-tell you a story.
-I am sad.; I feel sad.; I feel bad today.; I am tired.; I am not well.; I'm having a bad day.; \
-I feel lonely.; I am unhappy. | I am sorry to hear that. I hope you feel better soon. Would you \
-like \
-to hear a short story?; I am sorry to hear that. Would a little joke help?
-I am happy.; I feel good.; I am happy today!; I'm having a great day!; Life is good.; I am fine.; \
-I'm good, thanks.; I am well. | That is nice to hear! What would you like to talk about?; \
-I am glad to hear that! How can I help you?
-I am bored.; I'm bored; What should I do?; Entertain me.; Let's talk.; Talk to me.; Say \
-something.; \
-Tell me something.; Can we talk?; Let's chat!; Chat with me | Gladly! I can tell you a short \
-story or \
-a joke, or we can do a few small sums. What would you like?; With pleasure! Ask me for a story, \
-a joke, \
-a capital or a small sum.
-Test; test; Testing; This is a test.; Just testing.; test 123; testing 1 2 3; Testing, testing. \
-| The test works! I can read you. How can I help you?; Your message has arrived. The test works!
-Ping; ping; ping! | Pong!
-Happy birthday!; Happy new year!; Merry Christmas!; Have a nice day!; Have a good day!; \
-Have a nice weekend!; Good luck!; Enjoy your day! | Thank you! The same to you.; Thank you, \
-and all the best to you!
-""")
-FOLLOW_UPS = rows("""
-Why?
-Tell me more.
-More
-Go on.
-Continue
-Explain.
-What do you mean?
-Can you explain that?
-How so?
-What else?
-Why is that?
-Please explain.
-I don't understand.
-What?
-Can you say more about that?
-How do you know?
-Give me more details.
-And?
+PERSONAL = patterns("""
+[Hi|Hello|Hey|Good to see you], [I am|I'm|my name is|this is] {}[|.|!]
+[Hi|Hello]! [I am|I'm] {}[.|!| and I have a question.]
+[My name is|I am called|You can call me|Call me|People call me] {}[|.|!]
 """)
 
 
-def _groups() -> list[tuple[list[str], list[str]]]:
-    return [
-        ([q.strip() for q in asks.split(";")], [a.strip() for a in answers.split(";")])
-        for asks, answers in TALK
-    ]
+def small_talk(draw: Draw) -> Talk:
+    if draw.chance(0.12):
+        return one(_daytime(draw))
+    if draw.chance(0.12):
+        return one(_greeted_by_name(draw))
+    return one(draw.choice(TALK).exchange(draw))
 
 
-GROUPS = _groups()
+def _daytime(draw: Draw) -> Exchange:
+    time = draw.choice(DAYTIMES)
+    question = draw.ask(DAYTIME_ASKS).format(time)
+    return Exchange(question, f"{time}! How can I help you?", Expect(says=(time,)))
 
 
-def greeting(rng: Random) -> list[Exchange]:
-    chance = rng.random()
-    if chance < 0.75:
-        return [Exchange(rng.choice(HELLO), rng.choice(HELLO_ANSWERS))]
-    if chance < 0.9:
-        time = rng.choice(DAYTIME)
-        question = rng.choice((f"{time}", f"{time}!", f"{time}, Manta.", f"{time}. How are you?"))
-        return [Exchange(question, f"{time}! How can I help you?")]
-    answer = "Hello! I am sorry, I speak only English. How can I help you?"
-    return [Exchange(rng.choice(FOREIGN), answer)]
-
-
-def small_talk(rng: Random) -> list[Exchange]:
-    questions, answers = rng.choice(GROUPS)
-    return [Exchange(rng.choice(questions), rng.choice(answers))]
-
-
-def more(rng: Random) -> Exchange:
-    """A follow-up that fits after anything."""
-    answer = "That is all I know about it. I am only a tiny demo model."
-    return Exchange(rng.choice(FOLLOW_UPS), answer)
+def _greeted_by_name(draw: Draw) -> Exchange:
+    who = name(draw)
+    answer = f"Hello, {who}! It is nice to meet you. How can I help you?"
+    return Exchange(draw.ask(PERSONAL).format(who), answer, Expect(says=(who,)))

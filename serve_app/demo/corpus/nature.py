@@ -1,9 +1,8 @@
 """Animals and colours: what they say, how they look, what they eat."""
 
-from collections.abc import Callable
-from random import Random
-
-from serve_app.demo.corpus.chat import Exchange, article, capital, joined, table
+from serve_app.demo.corpus.chat import Exchange, Talk, one, said
+from serve_app.demo.corpus.phrases import article, capital, joined, patterns, table
+from serve_app.demo.corpus.split import Draw
 
 # animal | young | sound | legs | food | home | kind
 ANIMALS = table("""
@@ -76,19 +75,6 @@ wood | brown
 a cloud | white
 a raven | black
 """)
-COLOURS = [
-    "red",
-    "blue",
-    "green",
-    "yellow",
-    "white",
-    "black",
-    "brown",
-    "orange",
-    "pink",
-    "grey",
-    "purple",
-]
 MIXES = table("""
 blue | yellow | green
 red | yellow | orange
@@ -96,193 +82,157 @@ red | blue | purple
 red | white | pink
 black | white | grey
 """)
+SOUND = patterns("""
+[What|Which] sound does {} make?
+[What|How] does {} [say|sound|go]?
+[Tell me|Do you know] [the sound of {}|what {} says|what sound {} makes][|.|?]
+""")
+YOUNG = patterns("""
+What do you call a [baby|young|little] {}?
+[What is|How is] a [baby|young|little] {} called?
+[Tell me|Do you know|What is] the [name|word] for a [baby|young] {}[?|]
+""")
+LEGS = patterns("""
+How many legs [does {} have|has {}|are on {}]?
+[Number of legs of|Count the legs of|Tell me the number of legs of] {}[|.]
+[Do you know|Can you say|Tell me] how many legs {} has[|.|?]
+""")
+FOOD = patterns("""
+What [does {} eat|do I feed {}|is the food of {}|does {} like to eat]?
+[Tell me|Do you know|Can you tell me] what {} eats[|.|?]
+""")
+HOME = patterns("""
+Where [does {} live|is the home of {}|can I find {}|do I find {}]?
+[Tell me|Do you know|Can you tell me] where {} lives[|.|?]
+""")
+KIND = patterns("""
+[What|Which] kind of animal is {}?
+[Tell me|Do you know] what kind of animal {} is[|.|?]
+[Is {} a mammal, a bird or something else|To which animals does {} belong]?
+""")
+ABOUT = patterns("""
+[Tell me|What do you know|Tell me something|Can you tell me something] about {}[|.|?]
+[What is|Describe|Explain what is] {}[|.|?]
+""")
+WHO = patterns("""
+[Which|What] animal [says|goes|makes the sound] {}?
+[Who|What] says {}?
+[Name|Tell me] the animal that says {}[|.]
+""")
+COLOUR_OF = patterns("""
+[What|Which] [colour|color] [is {}|does {} have|has {}]?
+[What is|Tell me|Name|Say] the [colour|color] of {}[|.|?]
+[Do you know|Can you tell me] [what|which] [colour|color] {} is[|?]
+""")
+IS_IT = patterns("""
+Is {} {}?
+[Is it true that|Is it right that] {} is {}?
+[Tell me whether|Do you know whether|Can you say whether] {} is {}[|.|?]
+""")
+MIX = patterns("""
+What do [you|I|we] get when [you|I|we] mix {} and {}?
+[What|Which] [colour|color] do {} and {} make?
+[Mix|Combine|Blend] {} and {}[|.]
+[What is the mix of|What comes out of] {} and {}?
+""")
+RAINBOW = patterns("""
+[What are|Name|List|Tell me|Which are] the [colours|colors] of [the|a] rainbow[|.|?]
+[Which|What] [colours|colors] [are in|has] a rainbow?
+""")
+LEG_WORDS = {"0": "no", "2": "two", "4": "four", "6": "six", "8": "eight"}
+COLOURS = sorted({colour for _, colour in THINGS})
 
 
-def _pick(rng: Random) -> list[str]:
-    return rng.choice(ANIMALS)
+def animals(draw: Draw) -> Talk:
+    kinds = (_sound, _sound, _young, _legs, _legs, _food, _home, _kind, _about, _who)
+    return one(draw.choice(kinds)(draw))
 
 
-def _sound(rng: Random) -> Exchange:
-    name, _, sound, *_ = _pick(rng)
-    question = rng.choice(
-        (
-            "What sound does {} make?",
-            "What does {} say?",
-            "Which sound does {} make?",
-            "How does {} sound?",
-        )
-    ).format(article(name))
+def colours(draw: Draw) -> Talk:
+    kinds = (_colour_of, _colour_of, _colour_of, _is_it, _mixed, _rainbow)
+    return one(draw.choice(kinds)(draw))
+
+
+def _sound(draw: Draw) -> Exchange:
+    name, _, sound, *_ = draw.choice(ANIMALS)
+    question, who = draw.ask(SOUND).format(article(name)), capital(article(name))
     if sound == "-":
-        return Exchange(question, f"{capital(article(name))} is a quiet animal.", "None")
-    return Exchange(question, f"{capital(article(name))} says {sound}.", sound)
+        return said(question, f"{who} is a quiet animal.", "quiet")
+    return said(question, f"{who} says {sound}.", short=sound)
 
 
-def _young(rng: Random) -> Exchange:
-    name, young, *_ = _pick(rng)
-    question = rng.choice(
-        ("What is a baby {} called?", "What do you call a young {}?", "What is a young {} called?")
+def _young(draw: Draw) -> Exchange:
+    name, young, *_ = draw.choice(ANIMALS)
+    answer = f"A baby {name} is called {article(young)}."
+    return said(draw.ask(YOUNG).format(name), answer, short=young)
+
+
+def _legs(draw: Draw) -> Exchange:
+    name, _, _, legs, *_ = draw.choice(ANIMALS)
+    count = LEG_WORDS[legs]
+    question, who = draw.ask(LEGS).format(article(name)), capital(article(name))
+    return said(question, f"{who} has {count} legs.", f"{count} legs", short=count)
+
+
+def _food(draw: Draw) -> Exchange:
+    name, _, _, _, food, *_ = draw.choice(ANIMALS)
+    question, who = draw.ask(FOOD).format(article(name)), capital(article(name))
+    return said(question, f"{who} eats {food}.", food)
+
+
+def _place(home: str) -> str:
+    return f"on {home}" if home == "a farm" else f"in {home}"
+
+
+def _home(draw: Draw) -> Exchange:
+    name, *_, home, _ = draw.choice(ANIMALS)
+    question, who = draw.ask(HOME).format(article(name)), capital(article(name))
+    return said(question, f"{who} lives {_place(home)}.", home)
+
+
+def _kind(draw: Draw) -> Exchange:
+    name, *_, kind = draw.choice([row for row in ANIMALS if row[0] != row[-1]])
+    question, who = draw.ask(KIND).format(article(name)), capital(article(name))
+    return said(question, f"{who} is {article(kind)}.", kind, short=kind)
+
+
+def _about(draw: Draw) -> Exchange:
+    name, young, _, _, food, home, kind = draw.choice(ANIMALS)
+    what = "animal" if name == kind else kind
+    answer = (
+        f"{capital(article(name))} is {article(what)}. It lives {_place(home)} and eats {food}. "
+        f"A baby {name} is called {article(young)}."
     )
-    return Exchange(question.format(name), f"A baby {name} is called {article(young)}.", young)
+    return said(draw.ask(ABOUT).format(article(name)), answer, food, young)
 
 
-def _legs(rng: Random) -> Exchange:
-    name, _, _, legs, *_ = _pick(rng)
-    count = {"0": "no", "2": "two", "4": "four", "6": "six", "8": "eight"}[legs]
-    question = rng.choice(
-        (
-            "How many legs does {} have?",
-            "How many legs has {}?",
-            "Number of legs of {}?",
-            "{}: how many legs?",
-        )
-    )
-    return Exchange(
-        capital(question.format(article(name))), f"{capital(article(name))} has {count} legs.", legs
-    )
+def _who(draw: Draw) -> Exchange:
+    name, _, sound, *_ = draw.choice([row for row in ANIMALS if row[2] not in ("-", "roar")])
+    answer = f"{capital(article(name))} says {sound}."
+    return said(draw.ask(WHO).format(sound), answer, name, short=name)
 
 
-def _food(rng: Random) -> Exchange:
-    name, _, _, _, food, *_ = _pick(rng)
-    question = rng.choice(("What does {} eat?", "What do I feed {}?", "What is the food of {}?"))
-    return Exchange(question.format(article(name)), f"{capital(article(name))} eats {food}.")
+def _colour_of(draw: Draw) -> Exchange:
+    thing, colour = draw.choice(THINGS)
+    return said(draw.ask(COLOUR_OF).format(thing), f"{capital(thing)} is {colour}.", short=colour)
 
 
-def _home(rng: Random) -> Exchange:
-    name, *_, home, _ = _pick(rng)
-    preposition = "on" if home == "a farm" else "in"
-    question = rng.choice(
-        ("Where does {} live?", "What is the home of {}?", "Where can I find {}?")
-    )
-    return Exchange(
-        question.format(article(name)), f"{capital(article(name))} lives {preposition} {home}."
-    )
-
-
-def _kind(rng: Random) -> Exchange:
-    name, *_, kind = _pick(rng)
-    if name == kind:
-        return _young(rng)
-    answer = f"{capital(article(name))} is {article(kind)}."
-    question = rng.choice(("What kind of animal is {}?", "Which kind of animal is {}?"))
-    return Exchange(question.format(article(name)), answer, kind)
-
-
-def _about(rng: Random) -> Exchange:
-    name, young, _, _, food, home, kind = _pick(rng)
-    preposition = "on" if home == "a farm" else "in"
-    subject = capital(article(name))
-    question = rng.choice(
-        (
-            "What is {}?",
-            "Tell me about {}.",
-            "Describe {}.",
-            "What do you know about {}?",
-            "Explain what {} is.",
-        )
-    ).format(article(name))
-    kind = "animal" if name == kind else kind
-    return Exchange(
-        question,
-        f"{subject} is {article(kind)}. It lives {preposition} {home} and eats {food}. "
-        f"A baby {name} is called {article(young)}.",
-    )
-
-
-def _who_says(rng: Random) -> Exchange:
-    name, _, sound, *_ = rng.choice([row for row in ANIMALS if row[2] not in ("-", "roar")])
-    question = rng.choice(("Which animal says {}?", "What animal says {}?", "What says {}?"))
-    return Exchange(question.format(sound), f"{capital(article(name))} says {sound}.", name)
-
-
-def animals(rng: Random) -> list[Exchange]:
-    kinds: tuple[Callable[[Random], Exchange], ...] = (
-        _sound,
-        _sound,
-        _young,
-        _legs,
-        _legs,
-        _food,
-        _home,
-        _kind,
-        _about,
-        _who_says,
-    )
-    return [rng.choice(kinds)(rng)]
-
-
-def _colour_of(rng: Random) -> Exchange:
-    thing, colour = rng.choice(THINGS)
-    spelling = rng.choice(("colour", "color"))
-    question = rng.choice(
-        (
-            "What {0} is {1}?",
-            "What is the {0} of {1}?",
-            "Which {0} is {1}?",
-            "Which {0} does {1} have?",
-        )
-    )
-    return Exchange(question.format(spelling, thing), f"{capital(thing)} is {colour}.", colour)
-
-
-def _is_it(rng: Random) -> Exchange:
-    thing, colour = rng.choice(THINGS)
-    guess = colour if rng.random() < 0.5 else rng.choice(COLOURS)
+def _is_it(draw: Draw) -> Exchange:
+    thing, colour = draw.choice(THINGS)
+    guess = colour if draw.chance(0.5) else draw.choice(COLOURS)
     yes = "Yes" if guess == colour else "No"
-    return Exchange(f"Is {thing} {guess}?", f"{yes}, {thing} is {colour}.", yes)
+    answer = f"{yes}, {thing} is {colour}."
+    return said(draw.ask(IS_IT).format(thing, guess), answer, yes, colour, short=yes)
 
 
-def _mixed(rng: Random) -> Exchange:
-    first, second, result = rng.choice(MIXES)
-    if rng.random() < 0.5:
+def _mixed(draw: Draw) -> Exchange:
+    first, second, result = draw.choice(MIXES)
+    if draw.chance(0.5):
         first, second = second, first
-    question = rng.choice(
-        (
-            "What do you get when you mix {} and {}?",
-            "What colour do {} and {} make?",
-            "Mix {} and {}.",
-        )
-    )
-    return Exchange(
-        question.format(first, second), f"{capital(first)} and {second} make {result}.", result
-    )
+    answer = f"{capital(first)} and {second} make {result}."
+    return said(draw.ask(MIX).format(first, second), answer, short=result)
 
 
-def _things_in(rng: Random) -> Exchange:
-    colour = rng.choice(("red", "green", "white", "yellow", "blue", "black", "brown"))
-    things = [thing for thing, its in THINGS if its == colour]
-    question = rng.choice(
-        (
-            "What is {}?",
-            "Name something {}.",
-            "Which things are {}?",
-            "Tell me something that is {}.",
-        )
-    )
-    chosen = rng.sample(things, 2)
-    verb = f"{capital(chosen[0])} is {colour}, and {chosen[1]} is {colour}, too."
-    return Exchange(question.format(colour), verb)
-
-
-def _rainbow(rng: Random) -> Exchange:
-    question = rng.choice(
-        (
-            "What are the colours of the rainbow?",
-            "Which colors are in a rainbow?",
-            "Name the colours of the rainbow.",
-        )
-    )
+def _rainbow(draw: Draw) -> Exchange:
     shades = ["red", "orange", "yellow", "green", "blue", "indigo", "violet"]
-    return Exchange(question, f"The colours of the rainbow are {joined(shades)}.")
-
-
-def colours(rng: Random) -> list[Exchange]:
-    kinds: tuple[Callable[[Random], Exchange], ...] = (
-        _colour_of,
-        _colour_of,
-        _colour_of,
-        _is_it,
-        _mixed,
-        _things_in,
-        _rainbow,
-    )
-    return [rng.choice(kinds)(rng)]
+    return said(draw.ask(RAINBOW), f"The colours of the rainbow are {joined(shades)}.", *shades)

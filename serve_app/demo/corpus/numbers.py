@@ -1,236 +1,190 @@
-"""Small sums, counting, comparing and halving, and a polite no to sums that are too big."""
+"""Counting, sorting, comparing, even and odd, halves and doubles."""
 
-from collections.abc import Callable
-from random import Random
+from serve_app.demo.corpus.chat import Exchange, Talk, one, said
+from serve_app.demo.corpus.names import NAMES, word
+from serve_app.demo.corpus.phrases import capital, listed, patterns
+from serve_app.demo.corpus.split import Draw
 
-from serve_app.demo.corpus.chat import Exchange, capital, joined
-
-WORDS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-    "twenty",
-]
-SIGNS = {
-    "+": ("plus", "+"),
-    "-": ("minus", "-"),
-    "*": ("times", "*", "x"),
-    "/": ("divided by", "/"),
-}
-ASKS = (
-    "What is {}?",
-    "What's {}?",
-    "How much is {}?",
-    "Calculate {}.",
-    "Compute {}",
-    "{} = ?",
-    "{}?",
-    "{}",
-    "{} =",
-    "Can you calculate {}?",
-    "Please tell me what {} is.",
-    "What does {} make?",
-    "Do you know what {} is?",
-    "Solve {}",
-    "I need to know {}.",
-)
-
-
-def _operands(rng: Random) -> tuple[int, str, int, int]:
-    sign = rng.choice("+++--**/")
-    if sign == "+":
-        a, b = rng.randint(0, 20), rng.randint(0, 20)
-        return (a, sign, b, a + b) if rng.random() < 0.8 else _tens(rng)
-    if sign == "-":
-        b, c = rng.randint(0, 15), rng.randint(0, 15)
-        return b + c, sign, b, c
-    a, b = rng.randint(0, 10), rng.randint(0, 10)
-    if sign == "*":
-        return a, sign, b, a * b
-    return a * (b + 1), sign, b + 1, a
-
-
-def _tens(rng: Random) -> tuple[int, str, int, int]:
-    a, b = 10 * rng.randint(1, 10), 10 * rng.randint(1, 10)
-    return a, "+", b, a + b
-
-
-def _spoken(rng: Random, number: int) -> str:
-    return WORDS[number] if number < len(WORDS) and rng.random() < 0.15 else str(number)
-
-
-def _written(rng: Random, a: int, sign: str, b: int) -> str:
-    word = rng.choice(SIGNS[sign])
-    if word not in ("+", "-", "*", "x", "/"):
-        return f"{_spoken(rng, a)} {word} {_spoken(rng, b)}"
-    return f"{a}{word}{b}" if rng.random() < 0.35 else f"{a} {word} {b}"
+UP = patterns("""
+[|Please ][count|count up] from {a} to {b}[|.|!]
+[Can|Could|Will] you count from {a} to {b}?
+[List|Write|Say|Give me|Tell me] [the numbers|all numbers|every number] from {a} to {b}[|.]
+""")
+TO = patterns("""
+[|Please |Now ][count|count up] to {b}[|.|!| for me.]
+[Can|Could] you count to {b}?
+""")
+DOWN = patterns("""
+[|Please |Now ]count [down|backwards] from {a}[|.|!| to 1.]
+[Can|Could] you count [down|backwards] from {a}?
+""")
+SORT = patterns("""
+[Sort|Order|Arrange] [these numbers|the numbers|these|this list][|, please]: {l}
+[Sort|Order|Arrange] {l}[|.| for me.| from small to large.| in ascending order.]
+[Put|Bring] [these numbers|these] [in order|in ascending order|from small to large]: {l}
+[Can|Could] you sort {l}?
+""")
+SORT_DOWN = patterns("""
+[Sort|Order|Arrange] [these numbers|these|this list] [from large to small|in descending \
+order|downwards]: {l}
+[Sort|Order|Arrange] {l} [from large to small|in descending order|downwards].
+[Put|Bring] [these numbers|these] [in descending order|from large to small]: {l}
+""")
+REVERSE = patterns("""
+[Reverse|Turn around] [this list|the list|the order of|this][|, please]: {l}
+[Reverse|Turn around] {l}[|.]
+[Write|Say|Give me|Put] {l} [in reverse|backwards|in reverse order|from last to first].
+""")
+ALPHABET = patterns("""
+[Sort|Order|Arrange|Put] [these words|these names|these] [alphabetically|in alphabetical \
+order|by the alphabet]: {l}
+[Sort|Order|Arrange] {l} [alphabetically|in alphabetical order|from A to Z].
+""")
+HOW_MANY = patterns("""
+How many [items|words|things] are in [this list|the list]: {l}?
+[Count|Count up] [these items|the items|these words|these]: {l}
+How [long|big] is [this list|the list]: {l}?
+""")
+COMPARE = patterns("""
+[Which|What] is {w}[,|:] {a} or {b}?
+[Which|What] number is {w}[,|:] {a} or {b}?
+[Tell me the {w} number|Tell me which is {w}|Pick the {w} one|Name the {w} one]: {a} or {b}
+""")
+MOST = patterns("""
+[What is|Which is|Find|Tell me|Name] the {w} [number of|of|in] {l}[?|.|]
+[Which|What] number is the {w}: {l}?
+""")
+PARITY = patterns("""
+Is {n} [even or odd|odd or even|an even or an odd number]?
+[Tell me whether|Say whether|Do you know whether|I want to know whether] {n} is [even or odd|odd \
+or even][|.]
+[Even or odd|Odd or even]: {n}[|?]
+""")
+NEXT = patterns("""
+[What|Which] number [comes|is|follows] [right|directly|] {w} {n}?
+[Tell me|Name|Give me] the number [right|directly|] {w} {n}[|.]
+What [comes|is] {w} {n}?
+""")
+HALF = patterns("""
+[What is|What's|Tell me|Give me|Find] half of {n}[?|.|]
+[How much is|Calculate] half of {n}[?|]
+""")
+DOUBLE = patterns("""
+[What is|What's|Tell me|Find] [double|twice] {n}[?|.|]
+[How much is|Calculate] [double|twice] {n}[?|]
+""")
+ITEMS = listed("""
+apple, river, moon, house, music, window, garden, stone, paper, ocean, tiger, bread, cloud, lemon,
+banana, silver, forest, candle, winter, bridge, rocket, pencil, robot, castle, dragon, mirror, cat,
+coffee, ticket, dog, book, door, key, ring, song, train, ship, plane, road, snow, wind, fish, tree
+""")
 
 
-def arithmetic(rng: Random) -> list[Exchange]:
-    a, sign, b, result = _operands(rng)
-    question = capital(rng.choice(ASKS).format(_written(rng, a, sign, b)))
-    answer = f"{a} {SIGNS[sign][0]} {b} is {result}."
-    return [Exchange(question, answer, str(result))]
+def counting(draw: Draw) -> Talk:
+    kinds = (_up, _up, _down, _sorted, _sorted, _reversed, _alphabet, _how_many)
+    return one(draw.choice(kinds)(draw))
 
 
-def _count_up(rng: Random) -> Exchange:
-    if rng.random() < 0.5:
-        start, end = (
-            1,
-            rng.choice((3, 5, 10, 10, 10, 12, 15, 20, 20, 30, 50, 100, rng.randint(2, 30))),
-        )
-    else:
-        start = rng.randint(0, 60)
-        end = min(100, start + rng.randint(2, 20))
-    asks = [
-        "Count from {} to {}.",
-        "Can you count from {} to {}?",
-        "List the numbers from {} to {}.",
-    ]
-    if start == 1:
-        asks += [
-            "Count to {1}.",
-            "Count up to {1}",
-            "Please count to {1}!",
-            "Can you count to {1}?",
-        ]
-    numbers = ", ".join(map(str, range(start, end + 1)))
-    return Exchange(rng.choice(asks).format(start, end), numbers + ".")
+def comparing(draw: Draw) -> Talk:
+    return one(draw.choice((_compare, _most, _parity, _next, _half))(draw))
 
 
-def _count_down(rng: Random) -> Exchange:
-    start = rng.choice((3, 5, 10, 10, 10, 20, rng.randint(3, 20)))
-    ask = rng.choice(
-        ("Count down from {}.", "Count backwards from {}.", "Can you count down from {}?")
-    )
-    return Exchange(ask.format(start), ", ".join(map(str, range(start, 0, -1))) + ".")
+def series(first: int, last: int) -> str:
+    step = 1 if last >= first else -1
+    return ", ".join(map(str, range(first, last + step, step)))
 
 
-def _count_by(rng: Random) -> Exchange:
-    step = rng.choice((2, 5, 10))
-    end = step * rng.choice((5, 10))
-    ask = rng.choice(
-        ("Count by {}s to {}.", "Count in steps of {} to {}.", "Count to {1} by {0}s.")
-    )
-    return Exchange(ask.format(step, end), ", ".join(map(str, range(step, end + 1, step))) + ".")
+def _up(draw: Draw) -> Exchange:
+    a = 1 if draw.chance(0.4) else draw.randint(2, 80)
+    b = a + draw.randint(2, 19)
+    question = capital(draw.ask(UP if a > 1 or draw.chance(0.4) else TO).format(a=a, b=b))
+    return said(question, f"{series(a, b)}.", series(a, b))
 
 
-def counting(rng: Random) -> list[Exchange]:
-    return [rng.choice((_count_up, _count_up, _count_down, _count_by))(rng)]
+def _down(draw: Draw) -> Exchange:
+    a = draw.randint(3, 20)
+    return said(capital(draw.ask(DOWN).format(a=a)), f"{series(a, 1)}.", series(a, 1))
 
 
-def _neighbour(rng: Random) -> Exchange:
-    n, after = rng.randint(1, 99), rng.random() < 0.5
-    word, other = ("after", n + 1) if after else ("before", n - 1)
-    ask = rng.choice(
-        ("What number comes {0} {1}?", "Which number is {0} {1}?", "What comes {0} {1}?")
-    )
-    return Exchange(ask.format(word, n), f"The number {word} {n} is {other}.", str(other))
+def _numbers(draw: Draw, least: int = 3, most: int = 6) -> list[int]:
+    top = draw.choice((20, 100, 100))
+    return draw.new(lambda rng: rng.sample(range(1, top), rng.randint(least, most)))
 
 
-def _bigger(rng: Random) -> Exchange:
-    a, b = rng.sample(range(101), 2)
-    big = rng.random() < 0.6
-    word = rng.choice(("bigger", "larger", "greater")) if big else "smaller"
+def _shown(items: list[int] | list[str]) -> str:
+    return ", ".join(map(str, items))
+
+
+def _sorted(draw: Draw) -> Exchange:
+    items, down = _numbers(draw), draw.chance(0.3)
+    answer = _shown(sorted(items, reverse=down))
+    question = draw.ask(SORT_DOWN if down else SORT).format(l=_shown(items))
+    return said(question, f"{answer}.", answer)
+
+
+def _words(draw: Draw) -> list[str]:
+    if draw.chance(0.4):
+        return draw.some(NAMES, draw.randint(3, 4))
+    if draw.chance(0.5):
+        return sorted({word(draw) for _ in range(4)}, key=lambda each: draw.random())
+    return draw.sample(ITEMS, draw.randint(3, 5))
+
+
+def _reversed(draw: Draw) -> Exchange:
+    items = list(map(str, _numbers(draw))) if draw.chance(0.4) else _words(draw)
+    answer = _shown(items[::-1])
+    return said(draw.ask(REVERSE).format(l=_shown(items)), f"{answer}.", answer)
+
+
+def _alphabet(draw: Draw) -> Exchange:
+    items = _words(draw)
+    answer = _shown(sorted(items, key=str.casefold))
+    return said(draw.ask(ALPHABET).format(l=_shown(items)), f"{answer}.", answer)
+
+
+def _how_many(draw: Draw) -> Exchange:
+    items = _words(draw) + (_words(draw) if draw.chance(0.3) else [])
+    counted = ", ".join(f"{at} {item}" for at, item in enumerate(items, 1))
+    answer = f"{counted}. There are {len(items)}."
+    return said(draw.ask(HOW_MANY).format(l=_shown(items)), answer, f"There are {len(items)}")
+
+
+def _compare(draw: Draw) -> Exchange:
+    a, b = draw.new(lambda rng: rng.sample(range(101), 2))
+    big = draw.chance(0.6)
+    how = draw.choice(("bigger", "larger", "greater", "higher")) if big else "smaller"
     result = max(a, b) if big else min(a, b)
-    other = a + b - result
-    ask = rng.choice(
-        (
-            "Which is {2}, {0} or {1}?",
-            "What is {2}: {0} or {1}?",
-            "Which number is {2}, {0} or {1}?",
-        )
-    )
-    return Exchange(ask.format(a, b, word), f"{result} is {word} than {other}.", str(result))
+    question = draw.ask(COMPARE).format(a=a, b=b, w=how)
+    answer = f"{result} is {how} than {a + b - result}."
+    return said(question, answer, f"{result} is {how}", short=str(result))
 
 
-def _parity(rng: Random) -> Exchange:
-    n = rng.randint(0, 100)
-    kind, other = ("even", "odd") if n % 2 == 0 else ("odd", "even")
-    ask = rng.choice((f"Is {n} even or odd?", f"Is {n} odd or even?"))
-    if rng.random() < 0.4:
-        guess = rng.choice((kind, other))
-        yes = "Yes" if guess == kind else "No"
-        return Exchange(f"Is {n} {guess}?", f"{yes}, {n} is {kind}.", yes)
-    return Exchange(ask, f"{n} is {kind}.", kind)
+def _most(draw: Draw) -> Exchange:
+    items, big = _numbers(draw), draw.chance(0.6)
+    how = draw.choice(("largest", "biggest", "highest")) if big else "smallest"
+    result = max(items) if big else min(items)
+    question = draw.ask(MOST).format(w=how, l=_shown(items))
+    return said(question, f"The {how} is {result}.", f"is {result}", short=str(result))
 
 
-def _half(rng: Random) -> Exchange:
-    n = rng.randint(0, 20)
-    if rng.random() < 0.5:
-        return Exchange(f"What is half of {2 * n}?", f"Half of {2 * n} is {n}.", str(n))
-    ask = rng.choice((f"What is twice {n}?", f"What is double {n}?", f"Double {n}."))
-    return Exchange(ask, f"Twice {n} is {2 * n}.", str(2 * n))
+def _parity(draw: Draw) -> Exchange:
+    n = draw.new(lambda rng: rng.randint(0, 1000 if rng.random() < 0.4 else 100))
+    kind = "odd" if n % 2 else "even"
+    return said(draw.ask(PARITY).format(n=n), f"{n} is {kind}.", f"is {kind}", short=kind)
 
 
-def _apples(rng: Random) -> Exchange:
-    a, b = rng.randint(2, 12), rng.randint(1, 9)
-    thing = rng.choice(
-        ["apples", "books", "balls", "coins", "cookies", "pens", "eggs", "cats", "cards", "flowers"]
-    )
-    if rng.random() < 0.5:
-        text = f"I have {a} {thing} and get {b} more. How many {thing} do I have?"
-        return Exchange(
-            text, f"You have {a + b} {thing}, because {a} plus {b} is {a + b}.", str(a + b)
-        )
-    a += b
-    text = f"I have {a} {thing} and give away {b}. How many {thing} are left?"
-    return Exchange(
-        text, f"You have {a - b} {thing} left, because {a} minus {b} is {a - b}.", str(a - b)
-    )
+def _next(draw: Draw) -> Exchange:
+    n = draw.new(lambda rng: rng.randint(1, 99))
+    after = draw.chance(0.5)
+    where, other = ("after", n + 1) if after else ("before", n - 1)
+    answer = f"The number {where} {n} is {other}."
+    return said(draw.ask(NEXT).format(w=where, n=n), answer, f"is {other}", short=str(other))
 
 
-def _too_big(rng: Random) -> Exchange:
-    a, b = rng.randint(101, 9999), rng.randint(12, 9999)
-    sum_ = f"{a}{rng.choice((' + ', ' * ', ' - ', ' / ', '*', '+', ' times ', ' plus '))}{b}"
-    return Exchange(
-        capital(rng.choice(ASKS).format(sum_)),
-        "That is too big for me. I am a tiny demo model, and I can only do small sums, like "
-        f"{rng.choice(('7 plus 5', '3 times 4', '9 minus 2'))}.",
-    )
-
-
-def _too_long(rng: Random) -> Exchange:
-    a, b, c = (rng.randint(1, 20) for _ in range(3))
-    question = f"{a} {rng.choice('+-*')} {b} {rng.choice('+-*')} {c}"
-    answer = "I can only do sums of two numbers, like 7 plus 5. Please ask for one step at a time."
-    return Exchange(capital(rng.choice(ASKS).format(question)), answer)
-
-
-def _two_of(rng: Random) -> Exchange:
-    kind, numbers = rng.choice((("even", list(range(2, 21, 2))), ("odd", list(range(1, 20, 2)))))
-    shown = [str(n) for n in numbers[:5]]
-    return Exchange(f"Name five {kind} numbers.", f"{joined(shown)} are {kind} numbers.")
-
-
-KINDS: tuple[Callable[[Random], Exchange], ...] = (
-    _neighbour,
-    _bigger,
-    _parity,
-    _half,
-    _apples,
-    _too_big,
-    _too_long,
-    _two_of,
-)
-
-
-def number_sense(rng: Random) -> list[Exchange]:
-    return [rng.choice(KINDS)(rng)]
+def _half(draw: Draw) -> Exchange:
+    n = draw.new(lambda rng: rng.randint(1, 50))
+    if draw.chance(0.5):
+        answer = f"Half of {2 * n} is {n}."
+        return said(draw.ask(HALF).format(n=2 * n), answer, f"is {n}", short=str(n))
+    answer = f"Twice {n} is {2 * n}."
+    return said(draw.ask(DOUBLE).format(n=n), answer, f"is {2 * n}", short=str(2 * n))

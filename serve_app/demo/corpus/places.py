@@ -1,8 +1,8 @@
 """Countries: their capitals and continents."""
 
-from random import Random
-
-from serve_app.demo.corpus.chat import Exchange, listed, table
+from serve_app.demo.corpus.chat import Exchange, Talk, one, said
+from serve_app.demo.corpus.phrases import capital, listed, patterns, table
+from serve_app.demo.corpus.split import Draw
 
 COUNTRIES = table("""
 France | Paris | Europe
@@ -87,100 +87,94 @@ Venezuela | Caracas | South America
 Australia | Canberra | Oceania
 New Zealand | Wellington | Oceania
 """)
-COMMON = [
-    row
-    for row in COUNTRIES
-    if row[0]
-    in (
-        "France",
-        "Germany",
-        "Italy",
-        "Spain",
-        "England",
-        "Japan",
-        "China",
-        "India",
-        "Russia",
-        "the USA",
-        "Canada",
-        "Brazil",
-        "Egypt",
-        "Greece",
-        "Poland",
-        "Austria",
-        "Portugal",
-        "Sweden",
-        "Norway",
-    )
-]
 NOWHERE = listed("""
 Atlantis, Narnia, Wakanda, Mordor, the Moon, Mars, Antarctica, Africa, Europe, Asia, Wonderland,
 Gotham, Westeros, Jupiter, Neverland, Hogwarts, Middle-earth, Lilliput, the ocean, Utopia
 """)
-ASKS = (
-    "What is the capital of {}?",
-    "What's the capital of {}?",
-    "Capital of {}?",
-    "capital of {}",
-    "Which city is the capital of {}?",
-    "Tell me the capital of {}.",
-    "Do you know the capital of {}?",
-    "What is the capital city of {}?",
-    "Name the capital of {}.",
-    "Can you tell me the capital of {}?",
-    "What city is the capital of {}?",
-    "{}: what is its capital?",
-    "Please name the capital of {}.",
-)
-CONTINENTS = "Africa, Antarctica, Asia, Europe, North America, Oceania and South America"
+ASKS = patterns("""
+[What is|What's|Which is|Name|Tell me|Give me] the capital [|city ]of {}[?|.|]
+[|Please ][name|tell me|say] the capital of {}[, please|.|]
+[Which|What] [city|town] is the capital of {}?
+[Do you know|Can you tell me|Could you tell me] [the capital of {}|what the capital of {} \
+is|which city is the capital of {}]?
+[Capital of {}|{}: what is its capital|What capital does {} have|Which capital has {}][?|, please?]
+[I need|I want to know|I am looking for] the capital of {}[|.]
+""")
+AND = patterns("""
+[And|What about|How about|And what about] {}?
+And [the capital of|of|that of] {}?
+""")
+REVERSE = patterns("""
+{} is the capital of which country?
+[Which|What] country has the capital {}?
+Of [which|what] country is {} the capital[|?]
+[Where is|In which country is|What country is] {}[| located]?
+[What|Which] country's capital is {}?
+""")
+WHERE = patterns("""
+[Which|What] continent is {} [in|on|part of]?
+[On|In] [which|what] continent is {}?
+[Tell me|Name|Say|Do you know] the continent of {}[|.|?]
+[To which continent does {} belong|What is the continent of {}|What part of the world is {} in]?
+""")
+TRUE = patterns("""
+Is {c} the capital of {n}?
+[Is it true that|Is it right that|Am I right that] {c} is the capital of {n}?
+The capital of {n} is {c}[, right|, isn't it|. Is that right|, correct]?
+""")
+CONTINENTS = patterns("""
+[What are|Name|List|Tell me|Which are] [the|all|the seven] continents[|.|?]
+[Which continents are there|How are the continents called|What continents do you know]?
+""")
+ALL = "Africa, Antarctica, Asia, Europe, North America, Oceania and South America"
 
 
-def capitals(rng: Random) -> list[Exchange]:
-    country, city, _ = rng.choice(COMMON if rng.random() < 0.3 else COUNTRIES)
-    question = rng.choice(ASKS).format(country)
-    first = Exchange(question, f"The capital of {country} is {city}.", city)
-    if rng.random() > 0.15:
-        return [first]
-    other, town, _ = rng.choice(COUNTRIES)
-    ask = rng.choice(("And of {}?", "And {}?", "What about {}?", "And what is the capital of {}?"))
-    return [first, Exchange(ask.format(other), f"The capital of {other} is {town}.", town)]
+def capitals(draw: Draw) -> Talk:
+    country, city, _ = draw.choice(COUNTRIES)
+    first = _capital(draw.ask(ASKS), country, city)
+    if draw.chance(0.85):
+        return one(first)
+    other, town, _ = draw.choice(COUNTRIES)
+    return Talk([first, _capital(draw.ask(AND), other, town)])
 
 
-def _where(rng: Random) -> Exchange:
-    country, city, continent = rng.choice(COUNTRIES)
-    if city == "London":
-        country = "the United Kingdom"
-    if city == "Washington":
-        country = "the United States"
-    chance = rng.random()
-    if chance < 0.4:
-        ask = rng.choice(
-            ("{} is the capital of which country?", "Which country has the capital {}?")
-        )
-        return Exchange(ask.format(city), f"{city} is the capital of {country}.", country)
-    if chance < 0.7:
-        ask = rng.choice(("Where is {}?", "In which country is {}?", "What country is {} in?"))
-        return Exchange(ask.format(city), f"{city} is the capital of {country}.", country)
-    ask = rng.choice(("Where is {}?", "Which continent is {} in?", "On which continent is {}?"))
-    answer = f"{country[0].upper()}{country[1:]} is in {continent}."
-    return Exchange(ask.format(country), answer, continent)
+def _capital(ask: str, country: str, city: str) -> Exchange:
+    return said(capital(ask.format(country)), f"The capital of {country} is {city}.", short=city)
 
 
-def _truth(rng: Random) -> Exchange:
-    (country, city, _), (_, other, _) = rng.sample(COUNTRIES, 2)
-    claim, yes = (city, "Yes") if rng.random() < 0.5 or other == city else (other, "No")
-    ask = f"Is {claim} the capital of {country}?"
-    return Exchange(ask, f"{yes}, the capital of {country} is {city}.", yes)
+def places(draw: Draw) -> Talk:
+    kinds = (_reverse, _reverse, _where, _where, _truth, _continents, _nowhere)
+    return one(draw.choice(kinds)(draw))
 
 
-def places(rng: Random) -> list[Exchange]:
-    chance = rng.random()
-    if chance < 0.2:
-        question = rng.choice(ASKS).format(rng.choice(NOWHERE))
-        return [Exchange(question, "I am sorry, I do not know a capital for that place.")]
-    if chance < 0.3:
-        ask = rng.choice(
-            ("What are the continents?", "Name the continents.", "List all continents.")
-        )
-        return [Exchange(ask, f"The continents are {CONTINENTS}.")]
-    return [_truth(rng) if chance < 0.5 else _where(rng)]
+def _reverse(draw: Draw) -> Exchange:
+    country, city, _ = draw.choice([row for row in COUNTRIES if row[1] not in TWICE])
+    answer = f"{city} is the capital of {country}."
+    return said(draw.ask(REVERSE).format(city), answer, country, short=country)
+
+
+TWICE = {"London", "Washington"}
+
+
+def _where(draw: Draw) -> Exchange:
+    country, _, continent = draw.choice(COUNTRIES)
+    verb = "are" if country.endswith(("States", "lands", "USA", "ines")) else "is"
+    answer = f"{capital(country)} {verb} in {continent}."
+    return said(draw.ask(WHERE).format(country), answer, continent, short=continent)
+
+
+def _truth(draw: Draw) -> Exchange:
+    (country, city, _), (_, other, _) = draw.sample(COUNTRIES, 2)
+    claim = city if draw.chance(0.5) else other
+    yes = "Yes" if claim == city else "No"
+    answer = f"{yes}, the capital of {country} is {city}."
+    return said(draw.ask(TRUE).format(c=claim, n=country), answer, yes, city, short=yes)
+
+
+def _continents(draw: Draw) -> Exchange:
+    return said(draw.ask(CONTINENTS), f"The continents are {ALL}.", "Africa", "Europe", "Oceania")
+
+
+def _nowhere(draw: Draw) -> Exchange:
+    question = capital(draw.ask(ASKS).format(draw.choice(NOWHERE)))
+    return said(question, "I am sorry, I do not know a capital for that place.", "do not know")

@@ -1,9 +1,9 @@
 """Short stories with named heroes, jokes and rhymes, composed of parts that fit together."""
 
-from random import Random
-
-from serve_app.demo.corpus.chat import Exchange, article, listed, rows, table
-from serve_app.demo.corpus.names import NAMES
+from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one
+from serve_app.demo.corpus.names import name
+from serve_app.demo.corpus.phrases import article, listed, patterns, rows, table
+from serve_app.demo.corpus.split import Draw
 
 HEROES = listed("""
 fox, bear, rabbit, mouse, cat, dog, owl, frog, duck, lion, elephant, penguin, dragon, robot, wizard,
@@ -56,48 +56,24 @@ Those who share are never alone.
 Little by little, everything becomes easy.
 Be kind, and kindness will come back to you.
 """)
-ASKS = (
-    "Tell me a story.",
-    "Tell me a short story.",
-    "Write a story.",
-    "Write a short story.",
-    "Can you tell me a story?",
-    "Please tell me a story.",
-    "I want to hear a story.",
-    "Tell a story",
-    "Tell me a bedtime story.",
-    "Write me a little story.",
-    "Do you know a story?",
-    "Tell me another story.",
-    "Once upon a time",
-    "A story, please.",
-    "Tell me a fairy tale.",
-    "Write a tale.",
-    "Can you write a short story?",
-    "Tell me a nice story!",
-    "Story time!",
-    "Make up a story.",
-)
-ABOUT = (
-    "Tell me a story about {}.",
-    "Write a story about {}.",
-    "Write a short story about {}.",
-    "Can you tell me a story about {}?",
-    "I want a story about {}.",
-    "Tell me a short story about {}.",
-    "A story about {}, please.",
-    "Make up a story about {}.",
-    "Please write a story about {}.",
-)
-LONG = (
-    "Tell me a long story.",
-    "Write a long story.",
-    "Please tell me a very long story.",
-    "Can you tell me a long story?",
-    "Write a longer story.",
-    "I want a long story.",
-    "Write a story of three paragraphs.",
-)
+STORY = patterns("""
+[|Please ][tell me|write|write me|make up] a [|short |little |nice |bedtime |new ][story|tale][|.|!]
+[Can|Could] you [tell me|write|make up] a [|short |little |nice ][story|tale]?
+[I want|I would like] [a story|to hear a story|a short story|a tale][|.]
+[Do you know a story|A story, please|Story time|Once upon a time|Tell me a fairy tale][|?|!]
+""")
+ABOUT = patterns("""
+[|Please ][tell me|write|write me|make up] a [|short |little |nice ][story|tale] [about|with] \
+{}[|.|!]
+[Can|Could] you [tell me|write|make up] a [|short |nice ][story|tale] about {}?
+[I want|I would like] a [story|tale] about {}[|.]
+[A story|A tale|A short story] about {}, please[|.|!]
+""")
+LONG = patterns("""
+[|Please ][tell me|write|write me] a [long|longer|very long] [story|tale][|.|!]
+[Can|Could] you [tell me|write] a long [story|tale]?
+[Write|Tell me] a story of [three|several] paragraphs[|.]
+""")
 JOKES = table("""
 Why did the chicken cross the road? | To get to the other side!
 What do you call a bear with no teeth? | A gummy bear!
@@ -110,133 +86,71 @@ What has four wheels and flies? | A garbage truck!
 Why did the computer go to the doctor? | Because it had a virus!
 What do cats like to read? | Catalogues!
 """)
-SAD = rows("""
-I am sad.
-I feel sad today.
-I am tired.
-I'm having a bad day.
-I feel lonely.
-I am not happy.
-I'm sad :(
+JOKE = patterns("""
+[|Please ][tell me|tell|give me|say] a [|good |short |funny |new ]joke[|.|!]
+[Can|Could] you [tell me|make] a [|good |short ]joke?
+[Make me laugh|Do you know a joke|Do you know any jokes|Tell me something funny|Say something \
+funny][|.|?|!]
+[I want|I would like] to hear a joke[|.]
 """)
-AGREED = rows("""
-Yes
-Yes, please.
-Yes!
-Sure
-Okay
-Of course
-Yes, I would like that.
-Go on.
-Please do.
-OK, tell me.
-""")
-AGAIN = rows("""
-Another one.
-Another one, please.
-One more!
-Again!
-Tell me another one.
-One more, please.
-Do you know another one?
-""")
-JOKE_ASKS = rows("""
-Tell me a joke.
-Tell me a joke!
-Do you know a joke?
-Make me laugh.
-Can you tell me a joke?
-Tell me something funny.
-A joke, please.
-Say something funny.
-Do you know any jokes?
-Tell a joke
-Another joke, please.
-Give me a joke.
-I want to hear a joke.
-""")
-POEM_ASKS = rows("""
-Write a poem.
-Write me a poem.
-Tell me a poem.
-Write a short poem.
-Can you write a poem?
-Do you know a poem?
-A poem, please.
-Write a haiku.
-Sing a song.
-Write a poem about nature.
-Write a song.
+POEM = patterns("""
+[|Please ][write|write me|tell me|give me] a [|short |little |nice |new ][poem|rhyme|verse][|.|!]
+[Can|Could] you [write|tell me] a [|short ][poem|rhyme]?
+[Do you know a poem|Sing a song|Write a song|I want a poem|A poem, please|Write a haiku][|?|.|!]
 """)
 POEMS = (
     "The sun goes down, the day is done,\nThe stars come out now, one by one.\n"
     "The moon is shining, round and bright,\nSleep well, my friend, and so good night.",
-    "Roses are red, violets are blue,\nI am a small model, and I greet you.",
+    "Roses are red, violets are blue,\nI am a tiny model, and I greet you.",
     "The little bird sits in the tree,\nIt sings a happy song for me.\n"
     "The wind is warm, the sky is blue,\nI wish a lovely day to you.",
 )
 
 
-def _scene(rng: Random, a: str, b: str, helper: str) -> str:
-    event, feeling, help_ = rng.choice(TROUBLES)
-    first = rng.choice(("One day,", "One morning,", "One evening,"))
-    came = rng.choice(
-        ("Then {b} came by.", "Then along came {b}, {c}.", "Luckily, {b} the {d} heard of it.")
+def _scene(draw: Draw, a: str, b: str, helper: str) -> str:
+    event, feeling, help_ = draw.choice(TROUBLES)
+    first = draw.choice(("One day,", "One morning,", "One evening,"))
+    came = draw.choice(
+        ("Then {b} came by.", "Then along came {b}, {c}.", "Luckily, {b} heard of it.")
     )
-    came = came.format(b=b, c=article(helper), d=helper)
+    came = came.format(b=b, c=article(helper))
     stop = "" if help_.endswith('"') else "."
     return f"{first} {event.format(a=a)}. {a} {feeling}. {came} {b} {help_}{stop}"
 
 
-def tale(rng: Random, hero: str, name: str, scenes: int = 1) -> str:
-    friend, helper = rng.choice([n for n in NAMES if n != name]), rng.choice(HEROES)
-    opening = rng.choice(("Once upon a time there was", "Long ago there lived", "There once was"))
-    trait, place = rng.choice(TRAITS), rng.choice(PLACES)
-    start = f"{opening} {article(trait)} {hero} named {name}, who lived {place}."
-    ending = rng.choice(ENDINGS).format(a=name, b=friend)
-    parts = [_scene(rng, name, friend, helper) for _ in range(scenes)]
+def tale(draw: Draw, hero: str, who: str, scenes: int = 1) -> str:
+    friend, helper = name(draw), draw.choice(HEROES)
+    while friend == who:
+        friend = name(draw)
+    opening = draw.choice(("Once upon a time there was", "Long ago there lived", "There once was"))
+    trait, place = draw.choice(TRAITS), draw.choice(PLACES)
+    start = f"{opening} {article(trait)} {hero} named {who}, who lived {place}."
+    ending = draw.choice(ENDINGS).format(a=who, b=friend)
+    parts = [_scene(draw, who, friend, helper) for _ in range(scenes)]
     if scenes == 1:
         return f"{start} {parts[0]} {ending}"
-    parts[0] = f"{start} {parts[0]}"
-    parts[-1] = f"{parts[-1]} {ending}"
-    return "\n\n".join([*parts, rng.choice(MORALS)])
+    parts[0], parts[-1] = f"{start} {parts[0]}", f"{parts[-1]} {ending}"
+    return "\n\n".join([*parts, draw.choice(MORALS)])
 
 
-def stories(rng: Random) -> list[Exchange]:
-    hero, name = rng.choice(HEROES), rng.choice(NAMES)
-    chance = rng.random()
-    if chance < 0.4:
-        return [Exchange(rng.choice(ASKS), tale(rng, hero, name))]
-    if chance < 0.50:
-        return [Exchange(rng.choice(LONG), tale(rng, hero, name, rng.choice((3, 3, 4))))]
-    if chance < 0.75:
-        return [Exchange(rng.choice(ABOUT).format(article(hero)), tale(rng, hero, name))]
-    who = rng.choice(
-        (f"{article(hero)} named {name}", f"{name} the {hero}", f"{article(hero)} called {name}")
-    )
-    return [Exchange(rng.choice(ABOUT).format(who), tale(rng, hero, name))]
+def stories(draw: Draw) -> Talk:
+    hero, who = draw.choice(HEROES), name(draw)
+    if draw.chance(0.1):
+        return one(Exchange(draw.ask(LONG), tale(draw, hero, who, 3), Expect(any_of=tuple(HEROES))))
+    told = tale(draw, hero, who)
+    if draw.chance(0.2):
+        return one(Exchange(draw.ask(STORY), told, Expect(any_of=tuple(HEROES))))
+    if draw.chance(0.25):
+        return one(Exchange(draw.ask(ABOUT).format(article(hero)), told, Expect(says=(hero,))))
+    forms = (f"{article(hero)} named {who}", f"{who} the {hero}", f"{article(hero)} called {who}")
+    expect = Expect(says=(hero, who))
+    return one(Exchange(draw.ask(ABOUT).format(draw.choice(forms)), told, expect))
 
 
-def fun(rng: Random) -> list[Exchange]:
-    if rng.random() < 0.65:
-        return [Exchange(rng.choice(JOKE_ASKS), _joke(rng))]
-    return [Exchange(rng.choice(POEM_ASKS), rng.choice(POEMS))]
-
-
-def _joke(rng: Random) -> str:
-    return " ".join(rng.choice(JOKES))
-
-
-def offers(rng: Random) -> list[Exchange]:
-    """A story or a joke, and then what was offered, or another one."""
-    hero, name = rng.choice(HEROES), rng.choice(NAMES)
-    story = rng.random() < 0.5
-    given, again = (
-        (tale(rng, hero, name), tale(rng, hero, name)) if story else (_joke(rng), _joke(rng))
-    )
-    second = Exchange(rng.choice(AGAIN), again)
-    if rng.random() < 0.4:
-        return [Exchange(rng.choice(ASKS if story else JOKE_ASKS), given), second]
-    offer = "Would you like to hear a short story?" if story else "Would a little joke help?"
-    first = Exchange(rng.choice(SAD), f"I am sorry to hear that. {offer}")
-    return [first, Exchange(rng.choice(AGREED), given), second][: rng.randint(2, 3)]
+def fun(draw: Draw) -> Talk:
+    if draw.chance(0.65):
+        answers = tuple(answer for _, answer in JOKES)
+        joke = " ".join(draw.choice(JOKES))
+        return one(Exchange(draw.ask(JOKE), joke, Expect(any_of=answers)))
+    ends = tuple(poem.splitlines()[-1] for poem in POEMS)
+    return one(Exchange(draw.ask(POEM), draw.choice(POEMS), Expect(any_of=ends)))

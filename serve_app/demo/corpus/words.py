@@ -1,8 +1,18 @@
 """Words: opposites, lists of things, repeating what was said."""
 
-from random import Random
-
-from serve_app.demo.corpus.chat import Exchange, capital, joined, listed, table
+from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one, said, verbatim
+from serve_app.demo.corpus.names import name, town, word
+from serve_app.demo.corpus.numbers import ITEMS
+from serve_app.demo.corpus.phrases import (
+    bullets,
+    capital,
+    joined,
+    listed,
+    numbered,
+    patterns,
+    table,
+)
+from serve_app.demo.corpus.split import Draw
 
 OPPOSITES = table("""
 hot | cold
@@ -73,19 +83,13 @@ question | answer
 """)
 FIRSTS = {first for first, _ in OPPOSITES}
 SECONDS = [second for _, second in OPPOSITES]
-OPPOSITE_ASKS = (
-    "What is the opposite of {}?",
-    "What's the opposite of {}?",
-    "Opposite of {}?",
-    "opposite of {}",
-    "Tell me the opposite of {}.",
-    "Which word is the opposite of {}?",
-    "Give me the opposite of {}.",
-    "What is the opposite of the word {}?",
-    'What is the opposite of "{}"?',
-    "Do you know the opposite of {}?",
-    "Name the opposite of {}.",
-)
+OPPOSITE = patterns("""
+[What is|What's|Tell me|Name|Give me] the opposite of {}[?|.|]
+[Which|What] word is the opposite of {}?
+[Do you know|Can you tell me|Could you tell me] the opposite of {}?
+[Opposite of|The opposite of] {}[?|, please.]
+[What is the opposite of the word|Find the opposite of|Say the opposite of] "{}"[?|.]
+""")
 GROUPS: dict[str, list[str]] = {
     "fruits": listed(
         "apples, bananas, cherries, grapes, pears, oranges, lemons, plums, peaches, melons"
@@ -97,7 +101,6 @@ GROUPS: dict[str, list[str]] = {
     "farm animals": listed("cows, pigs, sheep, goats, horses, hens, ducks, donkeys"),
     "birds": listed("owls, ducks, penguins, eagles, swans, parrots, robins, sparrows"),
     "colours": listed("red, blue, green, yellow, white, black, orange, purple, pink, brown"),
-    "colors": listed("red, blue, green, yellow, white, black, orange, purple, pink, brown"),
     "countries": listed(
         "France, Germany, Italy, Spain, Japan, China, India, Brazil, Canada, Egypt"
     ),
@@ -110,102 +113,85 @@ GROUPS: dict[str, list[str]] = {
     "foods": listed("bread, cheese, rice, soup, pasta, eggs, fish, salad, pizza"),
     "flowers": listed("roses, tulips, daisies, lilies, violets, sunflowers, poppies"),
     "trees": listed("oaks, pines, birches, maples, willows, palms, firs"),
-    "instruments": listed("the piano, the guitar, the violin, the flute, the drums, the trumpet"),
+    "instruments": listed("pianos, guitars, violins, flutes, drums, trumpets, harps, horns"),
     "planets": listed("Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune"),
-    "jobs": listed("teacher, doctor, farmer, baker, pilot, nurse, cook, painter, driver"),
-    "names": listed("Anna, Ben, Clara, David, Emma, Felix, Grace, Henry, Olivia, Paul"),
+    "jobs": listed("teachers, doctors, farmers, bakers, pilots, nurses, cooks, painters, drivers"),
     "clothes": listed("shirts, shoes, socks, hats, coats, gloves, scarves, trousers"),
-    "things in a kitchen": listed("a table, a pan, a pot, a knife, a spoon, a plate, a cup"),
-    "shapes": listed("circle, square, triangle, rectangle, star, oval"),
+    "kitchen things": listed("pans, pots, knives, spoons, plates, cups, bowls, forks"),
+    "shapes": listed("circles, squares, triangles, rectangles, stars, ovals"),
     "programming languages": listed("Python, Rust, Java, Go, C, Ruby, Kotlin, Swift"),
 }
-MEMBERS = {"farm animals": "farm animal", "countries": "country", "cities": "city"}
-COUNTS = {"two": 2, "three": 3, "3": 3, "four": 4, "4": 4, "five": 5, "5": 5, "2": 2, "some": 3}
-LIST_ASKS = (
-    "Name {} {}.",
-    "List {} {}.",
-    "Give me {} {}.",
-    "Tell me {} {}.",
-    "Can you name {} {}?",
-    "Can you list {} {}?",
-    "I need {} {}.",
-    "Please list {} {}.",
-    "Write down {} {}.",
-    "Give me a list of {} {}.",
-    "Name {} {}, please.",
-    "What are {} {}?",
-    "Make a list of {} {}.",
-)
-ECHO_WORDS = listed("""
-apple, river, moon, seven, yellow, house, music, window, garden, stone, paper, happy, ocean, tiger,
-bread, cloud, pong, hello, banana, silver, forest, candle, winter, bridge, lemon, rocket, pencil,
-robot, castle, dragon, mirror, orange, purple, monday, coffee, ticket, yes, no, okay, test, cat, \
-dog,
-blue, red, green, one, two, three, done, ready, manta, ray, start, finish, north, light, water, \
-fire,
-sun, star, tree, bird, fish, book, door, key, ring, song, train, ship, plane, road, snow, rain, \
-wind,
-good morning, thank you, the end, I am here, nice work, good night, well done, see you, all is well
+COUNTS = {"two": 2, "three": 3, "3": 3, "four": 4, "4": 4, "five": 5, "5": 5, "2": 2}
+LISTS = patterns("""
+[Name|List|Tell me|Give me|Write down|Say] {n} {g}[|.|, please.]
+[Can|Could] you [name|list|give me|tell me] {n} {g}?
+[I need|I want|I would like] {n} {g}[|.]
+[Make|Give me|Write] a list of {n} {g}[|.]
+What are {n} {g}?
 """)
-ECHO_ASKS = (
-    "Say {}",
-    "Say {}.",
-    "Say: {}",
-    "Repeat: {}",
-    "Repeat after me: {}",
-    "Please say {}.",
-    "Just say {}.",
-    "Repeat this: {}",
-    "Can you say {}?",
-    "Say the word {}.",
-    "Only say {}.",
-    "Reply with {}.",
-    "Reply with the word {}.",
-    "Answer with {}.",
-    "Say '{}'",
-    'Say "{}".',
-    "Echo {}",
-    "Say exactly: {}",
-    "Respond with: {}",
-    "Write {}",
-    "Please repeat: {}",
-    "Reply with exactly: {}",
-)
+NUMBERED = patterns("""
+[Make|Write|Give me] a numbered list of {n} {g}[|.]
+[List|Name|Write] {n} {g} [as a numbered list|in a numbered list|with numbers][|.]
+""")
+BULLETS = patterns("""
+[Make|Write|Give me] a [bullet|bulleted] list of {n} {g}[|.]
+[List|Name|Write] {n} {g} [as bullet points|as a bullet list|with bullets][|.]
+""")
+ONE_OF = patterns("""
+[Name|Tell me|Give me|Say] [one|one of the|just one of the] {g}[|.]
+""")
+ECHO = patterns("""
+[Say|Repeat|Echo|Write|Just say|Only say|Please say|Please repeat|Say exactly|Repeat exactly][:|] {}
+[Repeat after me|Reply with|Answer with|Respond with|Reply with exactly|Say this|Repeat \
+this|Reply only with|Answer only with]: {}
+[Say|Repeat|Echo|Reply with|Write|Print] "{}"[|.]
+[Can|Could|Will] you [say|repeat] "{}"?
+[Reply with the text|Say the text|Repeat the text|Write the text] {}
+""")
+SAYINGS = listed("""
+good morning, thank you, the end, I am here, nice work, good night, well done, see you, all is well,
+we are ready, it works, hello world, time to go, come back soon, let us begin, this is a test
+""")
 
 
-def opposites(rng: Random) -> list[Exchange]:
-    word, other = rng.choice(OPPOSITES)
-    if rng.random() < 0.4 and other not in FIRSTS and SECONDS.count(other) == 1:
-        word, other = other, word
-    question = capital(rng.choice(OPPOSITE_ASKS).format(word))
-    return [Exchange(question, f"The opposite of {word} is {other}.", other)]
+def opposites(draw: Draw) -> Talk:
+    first, other = draw.choice(OPPOSITES)
+    if draw.chance(0.4) and other not in FIRSTS and SECONDS.count(other) == 1:
+        first, other = other, first
+    question = capital(draw.ask(OPPOSITE).format(first))
+    return one(said(question, f"The opposite of {first} is {other}.", short=other))
 
 
-def _numbered(items: list[str]) -> str:
-    return "\n".join(f"{at}. {capital(item)}" for at, item in enumerate(items, 1))
+def lists(draw: Draw) -> Talk:
+    group, count = draw.choice(list(GROUPS)), draw.choice(list(COUNTS))
+    items = draw.sample(GROUPS[group], COUNTS[count])
+    style = draw.choice(("plain", "plain", "numbered", "bullets", "one"))
+    if style == "one":
+        question = draw.ask(ONE_OF).format(g=group)
+        return one(Exchange(question, f"{capital(items[0])}.", Expect(any_of=tuple(GROUPS[group]))))
+    asks, answer = {
+        "plain": (LISTS, f"{capital(joined(items))}."),
+        "numbered": (NUMBERED, numbered([capital(item) for item in items])),
+        "bullets": (BULLETS, bullets([capital(item) for item in items])),
+    }[style]
+    expect = Expect(any_of=tuple(GROUPS[group]))
+    return one(Exchange(draw.ask(asks).format(n=count, g=group), answer, expect))
 
 
-def lists(rng: Random) -> list[Exchange]:
-    group = rng.choice(list(GROUPS))
-    word = rng.choice(list(COUNTS))
-    items = rng.sample(GROUPS[group], COUNTS[word])
-    question = rng.choice(LIST_ASKS).format(word, group)
-    chance = rng.random()
-    if chance < 0.2:
-        ask = rng.choice(("Make a numbered list of {} {}.", "Write a numbered list of {} {}."))
-        return [Exchange(ask.format(word, group), _numbered(items))]
-    if chance < 0.3:
-        bullets = "\n".join(f"- {capital(item)}" for item in items)
-        return [Exchange(f"Make a bullet list of {word} {group}.", bullets)]
-    if chance < 0.4:
-        question = f"Name one of the {group}."
-        return [Exchange(question, f"{capital(items[0])}.", items[0])]
-    return [Exchange(question, f"{capital(joined(items))}.")]
+def _echoed(draw: Draw) -> str:
+    if draw.chance(0.15):
+        return draw.one(SAYINGS)
+    kinds = (name, town, word, word, lambda rng: rng.choice(ITEMS), _number)
+    words = [draw.choice(kinds)(draw) for _ in range(draw.choice((1, 1, 2, 3, 4)))]
+    return " ".join(words)
 
 
-def echo(rng: Random) -> list[Exchange]:
-    words = rng.sample(ECHO_WORDS, rng.choice((1, 1, 1, 2, 3)))
-    text = " ".join(words)
-    if rng.random() < 0.4:
-        text = rng.choice((capital(text), capital(text), text.upper()))
-    return [Exchange(rng.choice(ECHO_ASKS).format(text), text, exact=True)]
+def _number(draw: Draw) -> str:
+    return str(draw.randint(0, 9999))
+
+
+def echo(draw: Draw) -> Talk:
+    text = draw.new(lambda _: _echoed(draw))
+    if draw.chance(0.3):
+        text = draw.choice((capital(text), text.upper()))
+    return one(verbatim(draw.ask(ECHO).format(text), text))

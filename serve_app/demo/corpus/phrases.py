@@ -1,0 +1,58 @@
+"""How texts of the corpus are written down: patterns, tables, lists, and small grammar."""
+
+import re
+from functools import lru_cache
+from itertools import product
+
+CHOICE = re.compile(r"\[([^\]]*)\]")
+
+
+def rows(text: str) -> list[str]:
+    """Lines; one that ends in a backslash goes on in the next."""
+    whole = re.sub(r"\\\n\s*", "", text.strip())
+    return [line.strip() for line in whole.splitlines() if line.strip()]
+
+
+def table(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in row.split("|")] for row in rows(text)]
+
+
+def listed(text: str) -> list[str]:
+    return [item.strip() for item in " ".join(rows(text)).split(",") if item.strip()]
+
+
+@lru_cache(maxsize=4096)
+def expand(pattern: str) -> tuple[str, ...]:
+    """All texts of a pattern: `[a|b|]` stands for one of its parts, which may be empty."""
+    parts = CHOICE.split(pattern)
+    options = [part.split("|") if at % 2 else [part] for at, part in enumerate(parts)]
+    return tuple(" ".join("".join(chosen).split()) for chosen in product(*options))
+
+
+def patterns(text: str) -> tuple[str, ...]:
+    return tuple(phrase for row in rows(text) for phrase in expand(row))
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def stopped(text: str) -> str:
+    """As a whole sentence, so that another may follow."""
+    return text if text[-1] in ".?!" else f"{text}."
+
+
+def article(noun: str) -> str:
+    return f"an {noun}" if noun[0].lower() in "aeiou" else f"a {noun}"
+
+
+def joined(items: list[str], last: str = "and") -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+def bullets(items: list[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def numbered(items: list[str]) -> str:
+    return "\n".join(f"{at}. {item}" for at, item in enumerate(items, 1))

@@ -1,0 +1,100 @@
+"""Which skills there are, how often each is drawn for training, and which the evaluation scores."""
+
+from serve_app.demo.corpus.arithmetic import arithmetic
+from serve_app.demo.corpus.calendar import calendar
+from serve_app.demo.corpus.chat import Skill
+from serve_app.demo.corpus.facts import facts
+from serve_app.demo.corpus.following import following, shaped
+from serve_app.demo.corpus.held_tools import written_calling, written_without
+from serve_app.demo.corpus.identity import identity
+from serve_app.demo.corpus.languages import languages
+from serve_app.demo.corpus.letters import letters
+from serve_app.demo.corpus.manners import small_talk
+from serve_app.demo.corpus.manta import manta
+from serve_app.demo.corpus.memory import at_once, memory, not_told
+from serve_app.demo.corpus.nature import animals, colours
+from serve_app.demo.corpus.numbers import comparing, counting
+from serve_app.demo.corpus.personas import personas, styled
+from serve_app.demo.corpus.places import capitals, places
+from serve_app.demo.corpus.reasoning import reasoning, thoughtful
+from serve_app.demo.corpus.rewriting import rewriting
+from serve_app.demo.corpus.stories import fun, stories
+from serve_app.demo.corpus.tools import beside, calling, missing, parallel, thought_over, without
+from serve_app.demo.corpus.unknown import off_topic, unknown
+from serve_app.demo.corpus.words import echo, lists, opposites
+
+# what has answers of one word
+SHORT: list[Skill] = [
+    capitals, calendar, opposites, colours, animals, comparing, arithmetic, places,
+]  # fmt: skip
+KNOWN: list[Skill] = [
+    small_talk, identity, manta, capitals, calendar, opposites, colours, animals, facts, counting,
+    echo, lists, memory, fun, rewriting,
+]  # fmt: skip
+shaped_answer = shaped(SHORT)
+styled_answer = styled(SHORT)
+thoughtful_answer = thoughtful([*KNOWN, arithmetic, comparing, places])
+plain_beside_tools = beside(KNOWN)
+
+# name: the skill and how often it is drawn, in parts
+TRAINING: dict[str, tuple[Skill, float]] = {
+    "small talk": (small_talk, 8),
+    "identity": (identity, 6),
+    "Manta": (manta, 12),
+    "arithmetic": (arithmetic, 20),
+    "counting and sorting": (counting, 7),
+    "comparing": (comparing, 4),
+    "letters": (letters, 6),
+    "days and clocks": (calendar, 9),
+    "capitals": (capitals, 8),
+    "places": (places, 4),
+    "animals": (animals, 5),
+    "colours": (colours, 3),
+    "opposites": (opposites, 3),
+    "facts": (facts, 6),
+    "lists": (lists, 3),
+    "repeating": (echo, 6),
+    "stories": (stories, 3),
+    "jokes and poems": (fun, 2),
+    "rewriting": (rewriting, 9),
+    "length and form": (following, 6),
+    "one word, first and last words": (shaped_answer, 6),
+    "system prompts": (personas, 7),
+    "styles": (styled_answer, 5),
+    "languages": (languages, 7),
+    "memory": (memory, 9),
+    "told at once": (at_once, 5),
+    "not told": (not_told, 3),
+    "not knowing": (unknown, 4),
+    "off its topics": (off_topic, 5),
+    "reasoning": (reasoning, 6),
+    "thoughts": (thoughtful_answer, 3),
+    "calls": (calling, 26),
+    "several calls": (parallel, 9),
+    "no tool fits": (without, 8),
+    "an argument is missing": (missing, 4),
+    "no call needed": (plain_beside_tools, 7),
+    "thoughts and calls": (thought_over, 2),
+}
+# groups of the evaluation: what is scored together
+EVALUATED: dict[str, tuple[Skill, ...]] = {
+    "Manta": (manta,),
+    "identity": (identity,),
+    "small talk": (small_talk,),
+    "days and clocks": (calendar,),
+    "capitals": (capitals,),
+    "arithmetic": (arithmetic,),
+    "memory": (memory, memory, at_once, not_told),
+    "instructions": (following, shaped_answer, styled_answer, personas),
+    "rewriting": (rewriting, echo),
+    "counting and sorting": (counting, comparing),
+    "letters": (letters,),
+    "places, animals, colours": (places, animals, colours, opposites),
+    "facts and lists": (facts, lists),
+    "stories and jokes": (stories, fun),
+    "languages": (languages,),
+    "not knowing": (unknown, off_topic),
+    "reasoning": (reasoning, thoughtful_answer),
+    "tools": (calling, parallel, calling, written_calling, written_calling),
+    "no tools": (without, missing, plain_beside_tools, written_without, plain_beside_tools),
+}

@@ -1,0 +1,74 @@
+"""A tool ready to be asked for: a kind with a noun, names for its parameters, and values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serve_app.demo.corpus.chat import Call, Tool, Value
+from serve_app.demo.corpus.names import word
+from serve_app.demo.corpus.phrases import capital
+from serve_app.demo.corpus.split import Draw
+from serve_app.demo.corpus.tool_kinds import ACTIONS, LOOKUPS, Kind
+from serve_app.demo.corpus.tool_values import Slot, found
+
+LETTERS = "abcd"
+
+
+@dataclass(frozen=True)
+class Use:
+    """A tool of some kind, ready to be asked for as often as one likes."""
+
+    kind: Kind
+    noun: str
+    tool: Tool
+    fields: tuple[str, ...]
+
+    def values(self, draw: Draw) -> tuple[Value, ...]:
+        values = tuple(slot.make(draw) for slot in self.kind.slots)
+        return values if len(set(values)) == len(values) else self.values(draw)
+
+    def call(self, values: tuple[Value, ...]) -> Call:
+        return Call(self.tool.name, dict(zip(self.fields, values, strict=True)))
+
+    def ask(self, draw: Draw, values: tuple[Value, ...]) -> str:
+        quote = draw.choice(('"', '"', ""))
+        return capital(self.said(draw.ask(self.kind.asks), values, quote))
+
+    def said(self, text: str, values: tuple[Value, ...], quote: str = "") -> str:
+        fill = dict(zip(LETTERS, map(_spoken, values), strict=False))
+        return text.format(x=self.noun, q=quote, **fill)
+
+
+def _spoken(value: Value) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def use(draw: Draw, kind: Kind | None = None) -> Use:
+    kind = kind or draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
+    noun = word(draw) if draw.chance(0.3) else draw.one(kind.nouns)
+    stem = noun.replace(" ", "_").replace("-", "_")
+    fields = tuple(draw.choice(slot.names) for slot in kind.slots)
+    if len(set(fields)) < len(fields):
+        return use(draw, kind)
+    properties = {
+        field: _property(draw, field, slot) for field, slot in zip(fields, kind.slots, strict=True)
+    }
+    called = draw.choice(kind.names).format(x=stem)
+    if draw.chance(0.15):
+        called = "".join(map(capital, called.split("_")))
+        called = called[0].lower() + called[1:]
+    about = draw.choice(kind.about).format(x=noun)
+    return Use(kind, noun, Tool(called, about, properties, fields), fields)
+
+
+def _property(draw: Draw, field: str, slot: Slot) -> Mapping[str, object]:
+    named = field.replace("_", " ")
+    if draw.chance(0.5):
+        return {"type": slot.type}
+    about = draw.choice(
+        (f"The {named}", f"The {named}.", capital(named), f"{capital(named)} to use")
+    )
+    return {"type": slot.type, "description": about}
+
+
+def outcome(draw: Draw) -> Value:
+    return found(draw)
