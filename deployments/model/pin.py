@@ -4,13 +4,31 @@ Ray Serve runs this in every process that calls a model; the choice itself was m
 """
 
 import dataclasses
+import time
 
+from ray.serve._private.common import ReplicaID
 from ray.serve._private.utils import generate_request_id
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+
+# Ray says no more than "unavailable" of a replica whose node is lost, until it gives the node up;
+# each call to one waits for a connection, for 2 s.
+SHUNNED_S = 10.0
 
 
 class PinRouter(RequestRouter):  # type: ignore[misc]  # Ray ships no types
     """Falls back to the least loaded replica when the pin is None or its replica is gone."""
+
+    def initialize_state(self) -> None:
+        self._unavailable: dict[ReplicaID, float] = {}  # since when
+
+    def on_replica_actor_unavailable(self, replica_id: ReplicaID) -> None:
+        # That it is no longer in the cache of queues does not last: a broadcast puts it back.
+        super().on_replica_actor_unavailable(replica_id)
+        self._unavailable = {**self._lately_unavailable(), replica_id: time.monotonic()}
+
+    def _lately_unavailable(self) -> dict[ReplicaID, float]:
+        since = time.monotonic() - SHUNNED_S
+        return {name: at for name, at in self._unavailable.items() if at > since}
 
     async def _choose_replica_for_request(
         self, pending_request: PendingRequest, *, is_retry: bool = False
@@ -33,8 +51,11 @@ class PinRouter(RequestRouter):  # type: ignore[misc]  # Ray ships no types
             # Else the base class spins while every replica is full.
             pending_request.routing_context.should_backoff = True
             pin = pending_request.args[0] if pending_request.args else None
+        shunned = self._lately_unavailable()
+        there = [r for r in candidate_replicas if r.replica_id not in shunned]
         ranked = sorted(
-            candidate_replicas, key=lambda r: self.replica_queue_len_cache.get(r.replica_id) or 0
+            there or candidate_replicas,
+            key=lambda r: self.replica_queue_len_cache.get(r.replica_id) or 0,
         )
         pinned = [r for r in ranked if r.replica_id.unique_id == pin]
         return [pinned, ranked] if pinned else [ranked]

@@ -1,0 +1,94 @@
+"""Two nodes, one of which is lost without warning: what it did is done on the other one."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.e2e.nodes import OPEN, SEEDS, CutError, both_serve, head_node, lose, replicas_on, streams
+from tests.e2e.server import REPOSITORY, Server
+
+SETTINGS = {"name": "tiny", "dtype": "float32", "num_replicas": 2, "num_cpus": 0.9}
+ON_HEAD = {"ray_actor_options": {"num_cpus": 0, "resources": {"head": 0.01}}}
+ON_EACH = {"num_replicas": 2, "max_replicas_per_node": 1}
+N_STREAMS = len(SEEDS)
+
+
+@contextmanager
+def two_nodes(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, folder: Path, openai: dict[str, Any]
+) -> Iterator[tuple[Any, Server]]:
+    """One replica of the model on either node, and all other deployments on the head; `openai`
+    says where the ingress for `/v1` is.
+    """
+    router = {"model": str(checkpoint), **SETTINGS}
+    places = {"Router": ON_HEAD, "openai": openai, "anthropic": ON_HEAD, "llama": ON_HEAD}
+    config = {"applications": applications(router, places)}
+    with head_node(monkeypatch, num_cpus=1, resources={"head": 1}) as cluster:
+        cluster.add_node(num_cpus=1)
+        environment = {**OPEN, "RAY_ADDRESS": cluster.address}
+        with Server(folder, router, environment, config) as running:
+            running.eventually(lambda: both_serve(running), 60)
+            [worker] = cluster.worker_nodes
+            assert replicas_on(worker, "MantaModel")
+            yield cluster, running
+
+
+def applications(router: dict[str, Any], places: dict[str, Any]) -> list[dict[str, Any]]:
+    served = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
+    found: list[dict[str, Any]] = served["applications"]  # in the order of `places`
+    for one, (deployment, place) in zip(found, places.items(), strict=True):
+        one["deployments"] = [{"name": deployment, **place}]
+    found[0]["args"] = router
+    return found
+
+
+def losing_its_worker(cluster: Any, server: Server) -> Callable[[], None]:
+    """Loses it, and asks for more at once."""
+
+    def lose_and_ask() -> None:
+        [worker] = cluster.worker_nodes
+        lose(cluster, worker)
+        body = {"prompt": "abc", "max_tokens": 4}
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            answers = [client.post("/v1/completions", json=body) for _ in range(20)]
+        assert [answer.status_code for answer in answers] == [200] * 20
+
+    return lose_and_ask
+
+
+@pytest.mark.timeout(600)
+def test_no_stream_notices_that_its_replica_and_node_are_lost(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path
+) -> None:
+    with two_nodes(monkeypatch, checkpoint, tmp_path, ON_HEAD) as (cluster, served):
+        undisturbed = asyncio.run(streams(served, lambda: None, N_STREAMS))
+        assert all(isinstance(one, str) for one in undisturbed)
+        lose_and_ask = losing_its_worker(cluster, served)
+        assert asyncio.run(streams(served, lose_and_ask, N_STREAMS)) == undisturbed
+        assert 'phase="mid_stream"' in httpx.get(f"{served.url}/metrics", timeout=30).text
+        assert httpx.get(f"{served.url}/health", timeout=30).status_code == 200
+        cluster.add_node(num_cpus=1)
+        served.eventually(lambda: both_serve(served), 120)
+        assert asyncio.run(streams(served, lambda: None, N_STREAMS)) == undisturbed
+
+
+@pytest.mark.timeout(600)
+def test_an_ingress_that_is_lost_with_its_node_cuts_its_own_connections_alone(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path
+) -> None:
+    # Else the proxy prefers the ingress of its own node.
+    monkeypatch.setenv("RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING", "0")
+    with two_nodes(monkeypatch, checkpoint, tmp_path, ON_EACH) as (cluster, served):
+        undisturbed = asyncio.run(streams(served, lambda: None, N_STREAMS))
+        said = asyncio.run(streams(served, losing_its_worker(cluster, served), N_STREAMS))
+        cut = [isinstance(one, CutError) for one in said]
+        assert 0 < sum(cut) < N_STREAMS
+        for one, was_cut, expected in zip(said, cut, undisturbed, strict=True):
+            assert was_cut or one == expected
+        assert asyncio.run(streams(served, lambda: None, N_STREAMS)) == undisturbed
