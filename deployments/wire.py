@@ -23,6 +23,7 @@ class ErrorKind(StrEnum):
     OVERLOADED = "overloaded"
     MODEL_REPLACED = "model_replaced"
     UNAVAILABLE = "unavailable"
+    OUT_OF_MEMORY = "out_of_memory"  # for this request alone
     INTERNAL = "internal"
 
 

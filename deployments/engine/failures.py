@@ -104,4 +104,6 @@ def failed(message: str, kind: ErrorKind = ErrorKind.INTERNAL) -> TokenEvent:
 ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
 STOPPED = failed("the engine stopped", ErrorKind.UNAVAILABLE)
 FAILED = failed("the model failed on this request")
-OUT_OF_MEMORY = failed("the model ran out of memory on this request alone")
+OUT_OF_MEMORY = failed(
+    "The model ran out of memory on this request alone; try a shorter one", ErrorKind.OUT_OF_MEMORY
+)

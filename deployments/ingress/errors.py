@@ -88,6 +88,9 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         Form(503, "unavailable_error"),
         RETRY_SOON,
     ),
+    ErrorKind.OUT_OF_MEMORY: ErrorRow(
+        Form(500, SERVER, "out_of_memory"), Form(500, "api_error"), Form(500, SERVER)
+    ),
     ErrorKind.INTERNAL: ErrorRow(
         Form(500, SERVER, "internal_error"), Form(500, "api_error"), Form(500, SERVER)
     ),

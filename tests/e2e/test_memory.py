@@ -33,7 +33,6 @@ SETTINGS = {
 # Far less than a step of several prompts takes, and than the longest one's keys and values, with
 # what the allocator keeps of earlier steps; far more than all that is not a step needs.
 MARGIN = 120 << 20
-ALONE = "the model ran out of memory on this request alone"
 SHORT, LARGE = range(4), range(4, 8)
 
 
@@ -190,8 +189,7 @@ def test_only_what_can_not_be_computed_alone_fails(served: Server) -> None:
         assert httpx.get(f"{served.url}/health", timeout=30).status_code == 200
     assert others == undisturbed
     assert answer.status_code == 500
-    assert answer.headers["x-request-id"] in answer.json()["error"]["message"]
-    served.eventually(lambda: ALONE in served.log.read_text())
+    assert answer.json()["error"]["code"] == "out_of_memory"
     disturbed = engine_stats(served)
     assert text(longest(served)) == expected
     assert asyncio.run(all_at_once(served)) == undisturbed
