@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # they import torch, and the router imports this module
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
+SPINS = "100000"  # a few milliseconds
 MAX_TOMBSTONES = 10_000
 
 
@@ -56,10 +57,11 @@ MAX_TOMBSTONES = 10_000
 class Model:
     # Async, which Serve awaits: a load takes long, and nothing may block the loop meanwhile.
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]
-        # With no core left for ingresses and proxies, threads that spin would stall them, and be
-        # stalled, for whole scheduler quanta. OpenMP reads this when torch loads it.
+        # With no core left for ingresses and proxies, threads that spin for long would stall them,
+        # and be stalled, for whole scheduler quanta; those that never spin make a step take half
+        # as long again. OpenMP reads this when torch loads it.
         if int(os.environ.get("OMP_NUM_THREADS", "1")) >= len(os.sched_getaffinity(0)):
-            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
         logs.join_serve(access_log=False)
         self._settings = settings
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
