@@ -22,6 +22,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import default_dtype, load_model
 from deployments.engine.threads import one_thread
 from deployments.wire import GenerationRequest, SamplingParams
+from tests.bench.shapes import SHAPE_135M
 
 SHAPES = {
     "demo": LlamaConfig(
@@ -34,16 +35,7 @@ SHAPES = {
         tie_word_embeddings=True,
         max_position_embeddings=2048,
     ),
-    "135m": LlamaConfig(
-        vocab_size=49152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        tie_word_embeddings=True,
-        max_position_embeddings=2048,
-    ),
+    "135m": SHAPE_135M,
 }
 
 

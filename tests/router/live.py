@@ -31,7 +31,7 @@ from deployments.wire import (
 
 PATIENCE_S = 240  # for anything at all, on a machine that others use too
 CALL_S = 60
-LIMITS = EngineLimits(n_pages=256, max_running=4)
+LIMITS = EngineLimits(n_pages=4096, max_running=4)
 
 
 def settings(path: Path, name: str) -> ModelSettings:

@@ -35,7 +35,7 @@ def alone(path: Path, name: str = "a") -> Sources:
 
 def presets(file: Path, checkpoint: Path, **sections: str) -> Sources:
     """An INI file of models that share one checkpoint; a section may add lines of its own."""
-    common = "num-cpus = 1\nn-pages = 256\ndtype = float32\nstop-timeout = 5\n"
+    common = "num-cpus = 1\nn-pages = 4096\ndtype = float32\nstop-timeout = 5\n"
     text = f"[*]\nmodel = {checkpoint}\n{common}"
     file.write_text(text + "".join(f"[{name}]\n{lines}\n" for name, lines in sections.items()))
     return Sources(presets=str(file))
