@@ -30,7 +30,7 @@ async def streamed(client: openai.AsyncOpenAI, prompt: str, max_tokens: int) -> 
 def test_64_streams_on_pages_for_16_say_what_each_says_alone(server: Server) -> None:
     rng = random.Random(5)
     jobs = [
-        ("".join(rng.choices("abcdefgh ", k=rng.randint(20, 100))), rng.randint(30, 60))
+        ("".join(rng.choices("abcdefgh ", k=rng.randint(20, 100))), rng.randint(90, 150))
         for _ in range(64)
     ]
 
