@@ -6,6 +6,7 @@ sequence whose channel ends before it does is lost, and may be asked for elsewhe
 
 import asyncio
 import itertools
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -18,6 +19,8 @@ from deployments.ingress.detached import in_own_context
 from deployments.ingress.handles import CalledOffError, Handles, answer_of, cancelled_elsewhere
 from deployments.model.channels import IDLE_S, Join, fitting, heard, weight_of, written
 from deployments.wire import GenerationRequest, TokenEvent
+
+log = logging.getLogger("ray.serve")
 
 TELL_TIMEOUT_S = 10.0
 Replica = tuple[str, str]  # a model's name and a pin
@@ -244,6 +247,7 @@ class Channel:
                 model = await self._handles.model(self._model)
                 told = await answer_of(model.tell.remote(self._pin, self._name, words))
         except Exception as failure:
+            log.warning("a channel to %s can't be told: %r", self._model, failure)
             self._not_told(joining, leaving, failure)
             return
         if told:

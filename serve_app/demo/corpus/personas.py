@@ -1,5 +1,7 @@
 """System prompts that are to be followed: who to be, what to know, how to speak."""
 
+from collections.abc import Callable
+
 from serve_app.demo.corpus.chat import Exchange, Expect, Skill, Talk, said
 from serve_app.demo.corpus.memory import JOBS
 from serve_app.demo.corpus.names import code, name, town, word
@@ -128,12 +130,12 @@ def styled(skills: list[Skill]) -> Skill:
     return style
 
 
-def _style(draw: Draw):  # type: ignore[no-untyped-def]
+def _style(draw: Draw) -> tuple[str, Callable[[Exchange], str]]:
     quote = draw.choice(('"', "'", ""))
     mark = capital(word(draw)) if draw.chance(0.6) else name(draw)
     kind = draw.choice(("last", "first", "called", "brief", "upper"))
     asks = {"last": LAST, "first": FIRST, "called": CALLED, "brief": BRIEF, "upper": UPPER}[kind]
-    shapes = {
+    shapes: dict[str, Callable[[Exchange], str]] = {
         "last": lambda asked: f"{asked.answer} {mark}!",
         "first": lambda asked: f"{mark}! {asked.answer}",
         "called": lambda asked: f"{mark}: {asked.answer}",
