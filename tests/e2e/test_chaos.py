@@ -249,20 +249,23 @@ def test_unary_answers_outlive_all_replicas(pair: Server) -> None:
 def test_a_dead_ingress_leaves_nothing_running(pair: Server) -> None:
     """Its clients have to come again; what it had asked for ends, and the pages are free."""
 
-    async def ask(client: httpx.AsyncClient) -> None:
+    [ingress] = pair.replicas("openai")
+
+    async def ask(client: httpx.AsyncClient, began: asyncio.Event) -> None:
         body = {"prompt": "abc", "max_tokens": 900, "ignore_eos": True, "stream": True}
         async with client.stream("POST", f"{pair.url}/v1/completions", json=body) as answer:
             async for _ in answer.aiter_bytes():
-                pass
+                began.set()
 
     async def ask_and_kill() -> list[object]:
+        began = [asyncio.Event() for _ in range(8)]
         async with httpx.AsyncClient(timeout=60) as client:
-            asked = [asyncio.create_task(ask(client)) for _ in range(8)]
-            await asyncio.to_thread(pair.eventually, lambda: pair.pages_used() > 0)
-            pair.kill("openai")
+            asked = [asyncio.create_task(ask(client, one)) for one in began]
+            await asyncio.gather(*(one.wait() for one in began))
+            os.kill(ingress, signal.SIGKILL)
             return await asyncio.gather(*asked, return_exceptions=True)
 
     answers = asyncio.run(ask_and_kill())
-    assert any(isinstance(one, httpx.HTTPError) for one in answers)
+    assert all(isinstance(one, httpx.HTTPError) for one in answers)
     pair.eventually(lambda: pair.pages_used() == 0, 60)
     pair.eventually(pair.is_ready, 60)
