@@ -29,6 +29,8 @@ class Storage:
         self.page_size = page_size
         self.k = torch.zeros(shape, dtype=dtype, device=device)
         self.v = torch.zeros(shape, dtype=dtype, device=device)
+        # Both of each layer, as views that need not be made anew in every step.
+        self.layers = list(zip(self.k.unbind(), self.v.unbind(), strict=True))
 
     def clear(self, pages: Sequence[int]) -> None:
         index = torch.tensor(pages, dtype=torch.int64).to(self.k.device)

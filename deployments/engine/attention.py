@@ -1,7 +1,7 @@
 """Attention over the paged cache, in the place of a Hugging Face model's own.
 
-Rows with the same number of new tokens share a call; there is no other difference between a
-prompt's chunk and a decode.
+Rows with the same number of new tokens share a call. Single new tokens have a kernel of their own
+where it can compute with the cache's type; else they differ in nothing from a prompt's chunk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from deployments.engine import kernels
+from deployments.engine.kernels import DecodeRows
 from kv.storage import Storage
 from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
 
@@ -92,10 +94,12 @@ class StepAttention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionStep:
-    """Attention part by part, in torch's own operations."""
+    """Attention part by part, in torch's own operations, and of single tokens in ours."""
 
     new: NewTokens
     parts: list[Part]
+    decodes: DecodeRows | None
+    has_kernels: bool
 
     def attend(
         self,
@@ -109,12 +113,18 @@ class AttentionStep:
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        self.new.write(layer, k, v)
+        self._store(layer, k, v)
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         plain = softcap is None and sinks is None
-        out = None if len(self.parts) == 1 else torch.empty_like(q).contiguous()
+        whole = self.decodes is None and len(self.parts) == 1
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if not whole else q
+        if self.decodes is not None:
+            q = q if q.stride(2) == 1 else q.contiguous()
+            self.decodes.attend(
+                q, *self.new.storage.layers[layer], out, scale=scale, window=window, softcap=softcap, sinks=sinks
+            )
         for part in self.parts:
-            own = q if out is None else q.index_select(0, part.tokens)
+            own = q if whole else q.index_select(0, part.tokens)
             queries = own.view(-1, part.n, *q.shape[1:])
             turned = [one.transpose(1, 2) for one in (queries, *part.view.gather(layer))]
             if plain:
@@ -123,11 +133,16 @@ class AttentionStep:
             else:
                 o = _attend_plainly(turned, part.mask(window, q.dtype), scale, softcap, sinks)
             o = o.transpose(1, 2).flatten(0, 1)
-            if out is None:
+            if whole:
                 return o
             out.index_copy_(0, part.tokens, o)
-        assert out is not None
         return out
+
+    def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
+        if self.has_kernels and k.stride(2) == v.stride(2) == 1:
+            kernels.store(k, v, self.new.slots, *self.new.storage.layers[layer])
+        else:
+            self.new.write(layer, k, v)
 
 
 def plan_attention(
@@ -135,14 +150,22 @@ def plan_attention(
 ) -> AttentionStep:
     """Cuts a flat batch into parts. `page_table` [rows, pages], the others [rows]."""
     starts = new_len.cumsum() - new_len
+    new = new_tokens(storage, page_table, total_len, new_len)
+    decodes = None
+    has_kernels = kernels.suit(storage.k)
+    lengths = np.unique(new_len).tolist()
+    if has_kernels and lengths[0] == 1:
+        rows = (new_len == 1).nonzero()[0]
+        decodes = DecodeRows(starts[rows], page_table[rows], total_len[rows])
+        del lengths[0]
     parts = []
-    for n in np.unique(new_len).tolist():
+    for n in lengths:
         for rows in _alike((new_len == n).nonzero()[0], total_len, storage):
             tokens = (starts[rows, None] + np.arange(n)).ravel()
             view = view_pages(storage, page_table[rows], total_len[rows], PADDING)
             place = torch.from_numpy(tokens).to(storage.k.device)
             parts.append(Part(view, place, n))
-    return AttentionStep(new_tokens(storage, page_table, total_len, new_len), parts)
+    return AttentionStep(new, parts, decodes, has_kernels)
 
 
 def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:

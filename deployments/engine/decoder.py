@@ -18,6 +18,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from deployments.engine import kernels
 from deployments.engine.attention import StepAttention
 from deployments.engine.linear import gated, is_packable, pack_linears, plus
 
@@ -104,11 +105,14 @@ class Norm:
     """A model's RMSNorm in one operation."""
 
     def __init__(self, norm: Module) -> None:
-        self._norm = norm
+        self.weight: Tensor = norm.weight.detach()
+        self.epsilon: float = norm.variance_epsilon
+        self._has_kernel = kernels.suit(self.weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        weight = self._norm.weight
-        return F.rms_norm(x, weight.shape, weight, self._norm.variance_epsilon)
+        if self._has_kernel:
+            return kernels.rms_norm(x, self.weight, self.epsilon)
+        return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
 class Turn(NamedTuple):
@@ -127,7 +131,7 @@ def rotary_turn(cos: Tensor, sin: Tensor) -> Turn:
     """From what a model's rotary module gives for positions [1, tokens]."""
     half = sin.shape[-1] // 2
     signed = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
-    return Turn(cos[0, :, None], signed[:, None])
+    return Turn(cos[0, :, None].contiguous(), signed[:, None])
 
 
 class FusedLayer:
@@ -139,8 +143,10 @@ class FusedLayer:
         self._scale: float = attention.scaling
         self._window = window
         self._norms = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)
-        named = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
-        self._head_norms = [Norm(norm) for norm in named if norm is not None]
+        self._head_norms: tuple[Norm, Norm] | None = None
+        if hasattr(attention, "q_norm"):
+            self._head_norms = Norm(attention.q_norm), Norm(attention.k_norm)
+        self._has_kernel = kernels.suit(self._norms[0].weight)
         self._qkv, self._o = attention.qkv_proj, attention.o_proj
         self._gated, self._down = gated_by(layer.mlp), layer.mlp.down_proj
 
@@ -154,16 +160,22 @@ class FusedLayer:
         """[tokens, heads * head_dim]"""
         n, n_kv = self._heads
         qkv: Tensor = self._qkv(x).view(len(x), n + 2 * n_kv, self._head_dim)
-        if self._head_norms:
-            norms, parts = self._head_norms, (qkv[:, :n], qkv[:, n : n + n_kv])
-            qk = torch.cat([norm(part) for norm, part in zip(norms, parts, strict=True)], 1)
-        else:
-            qk = qkv[:, : n + n_kv]
-        turned = turn.apply(qk)
-        q, k = turned[:, :n], turned[:, n:]
+        qk = self._turned(qkv[:, : n + n_kv], turn)
+        q, k = qk[:, :n], qk[:, n:]
         v = qkv[:, n + n_kv :]
         out = step.attend(self._index, q, k, v, scale=self._scale, window=self._window)
         return out.flatten(1)
+
+    def _turned(self, qk: Tensor, turn: Turn) -> Tensor:
+        """[tokens, heads + kv_heads, head_dim], which may be changed."""
+        n, norms = self._heads[0], self._head_norms
+        if self._has_kernel:
+            kernels.turn(qk, turn.cos, turn.sin, norms, n)
+            return qk
+        if norms is not None:
+            parts = zip(norms, (qk[:, :n], qk[:, n:]), strict=True)
+            qk = torch.cat([norm(part) for norm, part in parts], 1)
+        return turn.apply(qk)
 
 
 def gated_by(mlp: Module) -> Callable[[Tensor], Tensor]:

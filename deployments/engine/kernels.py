@@ -1,0 +1,420 @@
+"""What stands between the matrix products of a step, for bfloat16 on a CPU, compiled by numba.
+
+torch runs some fifteen operations a layer for it. At few rows they took as long as the products
+(tests/bench/RESULTS.md): each passes through Python and a dispatcher, most on one core.
+
+Every task, a token or a row's heads, is computed in one order whatever else is in the batch, so
+what is beside a token and which thread takes it change no bit.
+"""
+
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import carray, cfunc, njit, types
+from numba.core.typing import Signature
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Sums may be taken in lanes; NaN and infinity stay what they are.
+MATH = {"reassoc", "contract", "arcp", "nsz"}
+SERIAL_WORK = 1 << 15  # multiplications that waking the workers would cost more than they save
+BLOCK_TOKENS = 8
+MANY_ROWS = 8  # of which each is one task: its pages are then read in one piece
+WORDS = 24  # of a block of arguments
+LOG2_E = np.float32(1.4426950408889634)
+# exp2 on [0, 1), a polynomial of least error; see `_exp`.
+C0, C1, C2, C3, C4, C5 = (
+    np.float32(c)
+    for c in (0.99999994, 0.69315308, 0.24015361, 0.055826318, 0.0089893397, 0.0018775767)
+)
+
+Code = Any  # what the code generator of llvmlite takes and gives
+
+
+@intrinsic
+def _take(typing: Code, address: Code) -> tuple[Signature, Code]:
+    """The number at the address, which is one more afterwards, in one piece."""
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        word = ir.IntType(64)
+        pointer = builder.inttoptr(arguments[0], word.as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(word, 1), "monotonic")
+
+    return types.int64(types.int64), generate
+
+
+def _cast(to: Code, of: Code, width: Callable[[], Code]) -> Code:
+    @intrinsic
+    def cast(typing: Code, value: Code) -> tuple[Signature, Code]:
+        def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+            return builder.bitcast(arguments[0], width())
+
+        return to(of), generate
+
+    return cast
+
+
+def _pointer(to: Code) -> Code:
+    @intrinsic
+    def pointer(typing: Code, address: Code) -> tuple[Signature, Code]:
+        def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+            return builder.inttoptr(arguments[0], context.get_value_type(types.CPointer(to)))
+
+        return types.CPointer(to)(types.int64), generate
+
+    return pointer
+
+
+_as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
+_as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
+_as_float64 = _cast(types.float64, types.int64, ir.DoubleType)
+_at_u16, _at_i64 = _pointer(types.uint16), _pointer(types.int64)
+
+
+@njit(inline="always")
+def _up(bits: Code) -> Code:
+    return _as_float32(np.uint32(bits) << np.uint32(16))
+
+
+@njit(inline="always")
+def _down(value: Code) -> Code:
+    """To the nearest bfloat16, to the even one between two; a NaN stays one."""
+    bits = _as_bits(value)
+    if value != value:
+        return np.uint16((bits >> np.uint32(16)) | np.uint32(0x40))
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+
+
+@njit(inline="always")
+def _exp(x: Code) -> Code:
+    """For x <= 0, to some 2e-7 of it."""
+    x = max(x * LOG2_E, np.float32(-126))
+    whole = np.floor(x)
+    part = x - whole
+    power = ((((C5 * part + C4) * part + C3) * part + C2) * part + C1) * part + C0
+    return power * _as_float32(np.uint32(np.int32(whole) + np.int32(127)) << np.uint32(23))
+
+
+class Kernel:
+    """A loop over independent tasks, which the threads of torch's own team take in turns."""
+
+    def __init__(self, body: Callable[[Code], None], layout: str) -> None:
+        self._function = _compile(body)  # kept, or its code would be gone
+        self._address = self._function.address
+        self._alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
+        self._pack = struct.Struct("q" + layout).pack_into
+        self._local = _Blocks()
+
+    def __call__(self, work: int, *arguments: float) -> None:
+        """`work` is about how many multiplications it takes."""
+        block, address = self._local.block, self._local.address
+        self._pack(block, 0, 0, *arguments)
+        if work > SERIAL_WORK and TEAM is not None:
+            TEAM(self._address, address, 0, 0)
+        else:
+            self._alone(address)
+
+
+def _compile(body: Callable[[Code], None]) -> Code:
+    def compiled(cache: bool) -> Code:
+        kind = types.void(types.intp)
+        return cfunc(kind, cache=cache, fastmath=MATH, error_model="numpy")(body)
+
+    try:
+        return compiled(cache=True)
+    except RuntimeError:  # there is no folder that it could write into
+        return compiled(cache=False)
+
+
+class _Blocks(threading.local):
+    """Every thread's own block of arguments; its first word counts the tasks that are taken."""
+
+    def __init__(self) -> None:
+        self.block = (ctypes.c_int64 * WORDS)()
+        self.address = ctypes.addressof(self.block)
+
+
+def _find_team() -> Callable[..., None] | None:
+    """Runs a function on OpenMP's team of the calling thread, as torch's operations do."""
+    try:
+        gomp = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL)
+        team = gomp.GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    team.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    team.restype = None
+    found: Callable[..., None] = team
+    return found
+
+
+TEAM = _find_team()
+
+
+@cache
+def norm_kernel() -> Kernel:
+    """Arguments: x, weight, out, tokens, width, width of a task's block of tokens, epsilon."""
+
+    def body(block: Code) -> None:
+        a = carray(_at_i64(block), (WORDS,))
+        n, width, step = a[4], a[5], a[6]
+        epsilon = np.float32(_as_float64(a[7]))
+        x, out = carray(_at_u16(a[1]), (n, width)), carray(_at_u16(a[3]), (n, width))
+        weight = carray(_at_u16(a[2]), (width,))
+        while True:
+            first = _take(block) * step
+            if first >= n:
+                break
+            for token in range(first, min(n, first + step)):
+                squares = np.float32(0)
+                for i in range(width):
+                    value = _up(x[token, i])
+                    squares += value * value
+                scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
+                for i in range(width):
+                    out[token, i] = _down(_up(x[token, i]) * scale * _up(weight[i]))
+
+    return Kernel(body, "qqqqqqd")
+
+
+@cache
+def turn_kernel() -> Kernel:
+    """Rotary embedding in place, behind an RMSNorm of each head if there are weights for it.
+
+    Arguments: x, its stride of tokens, tokens, heads, dim, cos, sin, weight of the first heads or
+    0, how many these are, weight of the others, epsilon. `sin` is negative in its first half.
+    """
+
+    def body(block: Code) -> None:
+        a = carray(_at_i64(block), (WORDS,))
+        stride, n, heads, dim, n_first = a[2], a[3], a[4], a[5], a[9]
+        epsilon = np.float32(_as_float64(a[11]))
+        half = dim // 2
+        x = carray(_at_u16(a[1]), (n * stride,))
+        cos, sin = carray(_at_u16(a[6]), (n, dim)), carray(_at_u16(a[7]), (n, dim))
+        is_normed = a[8] != 0
+        weights = carray(_at_u16(a[8]), (dim,)), carray(_at_u16(a[10]), (dim,))
+        while True:
+            token = _take(block)
+            if token >= n:
+                break
+            for head in range(heads):
+                start = token * stride + head * dim
+                if is_normed:
+                    weight = weights[0] if head < n_first else weights[1]
+                    squares = np.float32(0)
+                    for i in range(start, start + dim):
+                        squares += _up(x[i]) * _up(x[i])
+                    scale = np.float32(1) / np.sqrt(squares / np.float32(dim) + epsilon)
+                    for i in range(dim):
+                        x[start + i] = _down(_up(x[start + i]) * scale * _up(weight[i]))
+                for i in range(half):
+                    j = half + i
+                    low, high = _up(x[start + i]), _up(x[start + j])
+                    turned = _up(_down(low * _up(cos[token, i]))) + high * _up(sin[token, i])
+                    x[start + j] = _down(
+                        _up(_down(high * _up(cos[token, j]))) + low * _up(sin[token, j])
+                    )
+                    x[start + i] = _down(turned)
+
+    return Kernel(body, "qqqqqqqqqqd")
+
+
+@cache
+def store_kernel() -> Kernel:
+    """Arguments: keys, their strides of tokens and heads, values, theirs, slots, cache of keys and
+    of values, tokens, heads, dim."""
+
+    def body(block: Code) -> None:
+        a = carray(_at_i64(block), (WORDS,))
+        n, heads, dim = a[10], a[11], a[12]
+        slots = carray(_at_i64(a[7]), (n,))
+        while True:
+            token = _take(block)
+            if token >= n:
+                break
+            for of in range(2):
+                new = a[1 + 3 * of] + 2 * token * a[2 + 3 * of]
+                kept = a[8 + of] + 2 * slots[token] * heads * dim
+                for head in range(heads):
+                    source = carray(_at_u16(new + 2 * head * a[3 + 3 * of]), (dim,))
+                    target = carray(_at_u16(kept + 2 * head * dim), (dim,))
+                    for i in range(dim):
+                        target[i] = source[i]
+
+    return Kernel(body, "qqqqqqqqqqqq")
+
+
+@cache
+def decode_kernel(dim: int, group: int) -> Kernel:
+    """Attention of one new token a row to the pages of its row.
+
+    Arguments: q, its strides of tokens and heads, out [tokens, heads, dim], cache of keys and of
+    values [pages, page size, kv heads, dim], rows, their places in the batch, page tables, stride
+    of these, tokens of each row, the most of them, kv heads, page size, window, sinks of the heads
+    or 0, scale, soft cap or 0, kv heads of one task.
+    """
+
+    def body(block: Code) -> None:
+        a = carray(_at_i64(block), (WORDS,))
+        rows, longest, kv_heads, page_size, window = a[7], a[12], a[13], a[14], a[15]
+        scale, cap = np.float32(_as_float64(a[17])), np.float32(_as_float64(a[18]))
+        heads_each = a[19]
+        sinks = carray(_at_u16(a[16]), (kv_heads * group,))
+        places, lengths = carray(_at_i64(a[8]), (rows,)), carray(_at_i64(a[11]), (rows,))
+        scores = np.empty((heads_each * group, longest), np.float32)
+        query = np.empty((heads_each * group, dim), np.float32)
+        sums = np.empty((heads_each * group, dim), np.float32)
+        one = np.empty(dim, np.float32)
+        while True:
+            taken = _take(block) * heads_each
+            if taken >= rows * kv_heads:
+                break
+            row, first = taken // kv_heads, taken % kv_heads
+            n = lengths[row]
+            begin = max(0, n - window)
+            table = carray(_at_i64(a[9] + 8 * row * a[10]), (n,))
+            q = a[1] + 2 * (places[row] * a[2] + first * group * a[3])
+            for i in range(heads_each * group):
+                own = carray(_at_u16(q + 2 * i * a[3]), (dim,))
+                for d in range(dim):
+                    query[i, d] = _up(own[d]) * scale
+                    sums[i, d] = 0
+            for t in range(begin, n):
+                slot = table[t // page_size] * page_size + t % page_size
+                at = a[5] + 2 * (slot * kv_heads + first) * dim
+                for head in range(heads_each):
+                    key = carray(_at_u16(at + 2 * head * dim), (dim,))
+                    for d in range(dim):
+                        one[d] = _up(key[d])
+                    for i in range(head * group, (head + 1) * group):
+                        score = np.float32(0)
+                        for d in range(dim):
+                            score += query[i, d] * one[d]
+                        scores[i, t] = score
+            for i in range(heads_each * group):
+                if cap > 0:
+                    for t in range(begin, n):
+                        scores[i, t] = np.tanh(scores[i, t] / cap) * cap
+                sink = np.float32(-np.inf) if a[16] == 0 else _up(sinks[first * group + i])
+                most = max(sink, scores[i, begin])
+                for t in range(begin, n):
+                    most = max(most, scores[i, t])
+                total = np.float32(0) if a[16] == 0 else _exp(sink - most)
+                for t in range(begin, n):
+                    scores[i, t] = _exp(scores[i, t] - most)
+                    total += scores[i, t]
+                for t in range(begin, n):
+                    scores[i, t] /= total
+            for t in range(begin, n):
+                slot = table[t // page_size] * page_size + t % page_size
+                at = a[6] + 2 * (slot * kv_heads + first) * dim
+                for head in range(heads_each):
+                    value = carray(_at_u16(at + 2 * head * dim), (dim,))
+                    for d in range(dim):
+                        one[d] = _up(value[d])
+                    for i in range(head * group, (head + 1) * group):
+                        weight = scores[i, t]
+                        for d in range(dim):
+                            sums[i, d] += weight * one[d]
+            start = (places[row] * kv_heads + first) * group
+            out = carray(_at_u16(a[4] + 2 * start * dim), (heads_each * group, dim))
+            for i in range(heads_each * group):
+                for d in range(dim):
+                    out[i, d] = _down(sums[i, d])
+
+    return Kernel(body, "qqqqqqqqqqqqqqqqddq")
+
+
+def suit(x: Tensor) -> bool:
+    """Whether these kernels can compute with a tensor of this kind."""
+    return x.device.type == "cpu" and x.dtype is torch.bfloat16
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """[tokens, width]"""
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    places = x.data_ptr(), weight.data_ptr(), out.data_ptr()
+    norm_kernel()(x.numel(), *places, *x.shape, BLOCK_TOKENS, epsilon)
+    return out
+
+
+class HeadNorm(Protocol):
+    weight: Tensor  # [dim]
+    epsilon: float
+
+
+def turn(
+    x: Tensor,  # [tokens, heads, dim], heads one behind the other
+    cos: Tensor,  # [tokens, 1, dim], contiguous
+    sin: Tensor,  # the same, negative in its first half
+    norms: tuple[HeadNorm, HeadNorm] | None = None,  # of the first heads and of the others
+    n_first: int = 0,
+) -> None:
+    """Rotary embedding in place, behind an RMSNorm of each head if there are any."""
+    first, others, epsilon = 0, 0, 0.0
+    if norms is not None:
+        first, others = norms[0].weight.data_ptr(), norms[1].weight.data_ptr()
+        epsilon = norms[0].epsilon
+    turn_kernel()(
+        x.numel(),
+        *(x.data_ptr(), x.stride(0), *x.shape, cos.data_ptr(), sin.data_ptr()),
+        *(first, n_first, others, epsilon),
+    )
+
+
+def store(k: Tensor, v: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+    """Copies new keys and values [tokens, heads, dim] to their slots of one layer's cache."""
+    strides = (k.data_ptr(), *k.stride()[:2]), (v.data_ptr(), *v.stride()[:2])
+    places = slots.data_ptr(), keys.data_ptr(), values.data_ptr()
+    store_kernel()(k.numel(), *strides[0], *strides[1], *places, *k.shape)
+
+
+class DecodeRows:
+    """Rows of a batch with one new token each."""
+
+    def __init__(
+        self,
+        places: NDArray[np.int64],  # [rows], of their tokens in the flat batch
+        page_table: NDArray[np.int64],  # [rows, pages], contiguous
+        total_len: NDArray[np.int64],  # [rows]
+    ) -> None:
+        self._arrays = places, page_table, total_len  # to be kept: the kernel is told where
+        self._n_tokens, self._longest = int(total_len.sum()), int(total_len.max())
+        self._rows = len(places), places.ctypes.data, page_table.ctypes.data, page_table.shape[1]
+        self._lengths = total_len.ctypes.data, self._longest
+        self._each_row = len(places) >= MANY_ROWS
+
+    def attend(
+        self,
+        q: Tensor,  # [tokens, heads, dim]
+        keys: Tensor,  # [pages, page size, kv heads, dim]
+        values: Tensor,
+        out: Tensor,  # [tokens, heads, dim], contiguous
+        *,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        sinks: Tensor | None,  # [heads]
+    ) -> None:
+        _, heads, dim = q.shape
+        _, page_size, kv_heads, _ = keys.shape
+        sinks = None if sinks is None else sinks.to(q.dtype).contiguous()
+        decode_kernel(dim, heads // kv_heads)(
+            self._n_tokens * heads * dim,
+            *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
+            *(keys.data_ptr(), values.data_ptr(), *self._rows, *self._lengths),
+            *(kv_heads, page_size, self._longest if window is None else window),
+            *(0 if sinks is None else sinks.data_ptr(), scale, softcap or 0.0),
+            kv_heads if self._each_row else 1,
+        )
