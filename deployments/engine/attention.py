@@ -121,7 +121,13 @@ class AttentionStep:
         if self.decodes is not None:
             q = q if q.stride(2) == 1 else q.contiguous()
             self.decodes.attend(
-                q, *self.new.storage.layers[layer], out, scale=scale, window=window, softcap=softcap, sinks=sinks
+                q,
+                *self.new.storage.layers[layer],
+                out,
+                scale=scale,
+                window=window,
+                softcap=softcap,
+                sinks=sinks,
             )
         for part in self.parts:
             own = q if whole else q.index_select(0, part.tokens)

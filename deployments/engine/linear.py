@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine import kernels
-from deployments.engine.kernels import ADD, FEW_ROWS, MUL, NONE, PACK, SWISH
+from deployments.engine.kernels import FEW_ROWS, Packed
+from deployments.engine.numba_kernels import ADD, MUL, NONE, PACKS, SWISH
 
 # What the inductor compiler packs weights with; it has no other public name.
 PACKING = ("_reorder_linear_weight", "_linear_pointwise")
@@ -31,43 +32,55 @@ class PackedLinear(nn.Module):
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
         self.bias = None if linear.bias is None else linear.bias.detach()
         self._most = FEW_ROWS * self.in_features
-        self._address = _address(weight, self.weight)
+        self._packed = _find(weight, self.weight)
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a few rows are multiplied by a kernel of ours."""
+        return self._packed is not None
 
     def forward(self, x: Tensor, then: str = "none") -> Tensor:
-        if self._address is not None and x.numel() <= self._most:
+        if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then]
-            return kernels.product(x, self._address, self.out_features, self.bias, following)
+            return kernels.product(x, self._packed, self.out_features, self.bias, following)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
         return out
 
     def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
-        if self._address is not None and x.numel() <= self._most:
+        if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then], other
-            return kernels.product(x, self._address, self.out_features, self.bias, *following)
+            return kernels.product(x, self._packed, self.out_features, self.bias, *following)
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             x, other, self.weight, self.bias, then
         )
         return out
 
 
-def _address(weight: Tensor, packed: Tensor) -> int | None:
-    """Where the packed weight lies, if it lies there as `kernels.product` reads it.
+def _find(weight: Tensor, packed: Tensor) -> Packed | None:
+    """The packed weight, if it lies as `kernels.product` reads it.
 
     oneDNN promises no layout, so the first and the last whole block are looked at.
     """
-    n_blocks, width = weight.shape[0] // PACK, weight.shape[1]
-    if n_blocks == 0 or width % 2 or not all(hasattr(torch.ops.mkldnn, name) for name in LOOKING):
-        return None
-    if torch.ops.mkldnn._nbytes(packed) != -(-weight.shape[0] // PACK) * PACK * width * 2:
+    if not all(hasattr(torch.ops.mkldnn, name) for name in LOOKING):
         return None
     address: int = torch.ops.mkldnn.data_ptr(packed)
-    for block in (0, n_blocks - 1):
-        place = (ctypes.c_int16 * (PACK * width)).from_address(address + block * PACK * width * 2)
-        found = torch.frombuffer(place, dtype=torch.int16).view(width // 2, PACK, 2)
-        expected = weight[block * PACK : (block + 1) * PACK].view(torch.int16)
-        if not torch.equal(found.transpose(0, 1), expected.view(PACK, width // 2, 2)):
-            return None
-    return address
+    n_bytes: int = torch.ops.mkldnn._nbytes(packed)
+    fitting = (Packed(address, width) for width in PACKS if _lies(weight, address, n_bytes, width))
+    return next(fitting, None)
+
+
+def _lies(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
+    out, width = weight.shape
+    block_bytes = pack * width * 2
+    if out < pack or width % 2 or n_bytes != -(-out // pack) * block_bytes:
+        return False
+    for block in (0, out // pack - 1):
+        place = (ctypes.c_int16 * (pack * width)).from_address(address + block * block_bytes)
+        found = torch.frombuffer(place, dtype=torch.int16).view(width // 2, pack, 2)
+        expected = weight[block * pack : (block + 1) * pack].view(torch.int16)
+        if not torch.equal(found.transpose(0, 1), expected.view(pack, width // 2, 2)):
+            return False
+    return True
 
 
 def plus(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # they import torch, and the router imports this module
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
-SPINS = "1000000"
+SPINS = "1000000"  # some 40 milliseconds
 MAX_TOMBSTONES = 10_000
 
 

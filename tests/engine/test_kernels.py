@@ -1,0 +1,180 @@
+"""The CPU's own kernels beside torch's operations, and a token beside others as alone."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deployments.engine import kernels
+from deployments.engine.attention import plan_attention
+from deployments.engine.decoder import Norm, rotary_turn
+from deployments.engine.kernels import FEW_ROWS, MANY_ROWS, Packed
+from deployments.engine.linear import PackedLinear, is_packable
+from deployments.engine.numba_kernels import PACKS
+from kv.storage import Storage
+from kv.view import NewTokens
+
+PACKABLE = is_packable(nn.Linear(64, 64, dtype=torch.bfloat16))
+PAGE, KV_HEADS, DIM = 16, 2, 32
+ULP = 2**-7  # of bfloat16, relative
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(5)
+
+
+def some(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(width).bfloat16(), requires_grad=False)
+        self.variance_epsilon = 1e-5
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 8, 300])
+def test_a_norm_is_torchs(tokens: int) -> None:
+    norm, x = Norm(RMSNorm(96)), some(tokens, 96)
+    torch.testing.assert_close(
+        norm(x), F.rms_norm(x, (96,), norm.weight, norm.epsilon), rtol=ULP, atol=0
+    )
+    assert torch.equal(norm(x)[-1:], norm(x[-1:]))
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_heads_are_turned_as_torch_turns_them(normed: bool) -> None:
+    tokens, heads, n_first = 9, 5, 3
+    x = some(tokens, heads + 2, DIM)
+    angles = torch.rand(1, tokens, DIM // 2).repeat(1, 1, 2) * 7
+    turn = rotary_turn(angles.cos().bfloat16(), angles.sin().bfloat16())
+    norms = (Norm(RMSNorm(DIM)), Norm(RMSNorm(DIM))) if normed else None
+    expected = x[:, :heads].clone()
+    if norms is not None:
+        for norm, part in zip(norms, (expected[:, :n_first], expected[:, n_first:]), strict=True):
+            part.copy_(F.rms_norm(part, (DIM,), norm.weight, norm.epsilon))
+    expected = turn.apply(expected)
+    rest = x[:, heads:].clone()
+    kernels.turn(x[:, :heads], turn.cos, turn.sin, norms, n_first)
+    torch.testing.assert_close(x[:, :heads], expected, rtol=ULP, atol=2e-2)
+    assert torch.equal(x[:, heads:], rest)
+
+
+def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
+    storages = [Storage(1, 6, PAGE, KV_HEADS, DIM, dtype=torch.bfloat16) for _ in range(2)]
+    slots = torch.randperm(6 * PAGE)[:40]
+    both = some(40, 3 + 2 * KV_HEADS, DIM)
+    k, v = both[:, 3 : 3 + KV_HEADS], both[:, 3 + KV_HEADS :]
+    NewTokens(storages[0], slots).write(0, k, v)
+    kernels.store(k, v, slots, *storages[1].layers[0])
+    assert torch.equal(storages[0].k, storages[1].k)
+    assert torch.equal(storages[0].v, storages[1].v)
+
+
+class Batch:
+    """Rows of contexts of several lengths, their pages all over the storage."""
+
+    def __init__(self, lengths: list[int], heads: int) -> None:
+        self.lengths = np.array(lengths)
+        width = -(-max(lengths) // PAGE)
+        self.storage = Storage(1, len(lengths) * width, PAGE, KV_HEADS, DIM, dtype=torch.bfloat16)
+        self.storage.k.normal_()
+        self.storage.v.normal_()
+        rng = np.random.default_rng(3)
+        self.table = rng.permutation(len(lengths) * width).reshape(len(lengths), width)
+        self.q = some(len(lengths), heads, DIM)
+        self.new = [some(len(lengths), KV_HEADS, DIM) for _ in "kv"]
+
+    def attend(self, rows: list[int], **options: object) -> Tensor:
+        ones = np.ones(len(rows), np.int64)
+        step = plan_attention(self.storage, self.table[rows], self.lengths[rows], ones)
+        new = [one[rows] for one in self.new]
+        return step.attend(0, self.q[rows], *new, scale=0.3, **options)  # type: ignore[arg-type]
+
+    def expected(
+        self, row: int, window: int | None, softcap: float | None, sinks: Tensor | None
+    ) -> Tensor:
+        n, heads = int(self.lengths[row]), self.q.shape[1]
+        begin = 0 if window is None else max(0, n - window)
+        k, v = (
+            of[0, self.table[row]].flatten(0, 1)[begin:n].double()
+            for of in (self.storage.k, self.storage.v)
+        )
+        k, v = (one.repeat_interleave(heads // KV_HEADS, 1) for one in (k, v))
+        scores = torch.einsum("hd,thd->ht", self.q[row].double(), k) * 0.3
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap) * softcap
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[:, None].double()], 1)
+        weights = scores.softmax(1)[:, : len(k)]
+        return torch.einsum("ht,thd->hd", weights, v)
+
+
+@pytest.mark.parametrize("heads", [KV_HEADS, 3 * KV_HEADS])
+@pytest.mark.parametrize(
+    ("window", "softcap", "sunk"),
+    [(None, None, False), (20, None, False), (None, 2.0, False), (20, 5.0, True)],
+)
+def test_single_tokens_attend_to_their_own_context(
+    heads: int, window: int | None, softcap: float | None, sunk: bool
+) -> None:
+    lengths = [1, 15, 16, 17, 40, 333, 2, 64, 100]
+    assert len(lengths) >= MANY_ROWS
+    batch = Batch(lengths, heads)
+    options = {"window": window, "softcap": softcap, "sinks": some(heads) if sunk else None}
+    rows = list(range(len(lengths)))
+    together = batch.attend(rows, **options)
+    for row in rows:
+        expected = batch.expected(row, **options)  # type: ignore[arg-type]
+        torch.testing.assert_close(together[row].double(), expected, rtol=2 * ULP, atol=2e-3)
+        assert torch.equal(batch.attend([row], **options)[0], together[row])
+
+
+def test_single_tokens_share_a_step_with_chunks() -> None:
+    batch = Batch([50, 70, 90], 4)
+    alone = batch.attend([0, 2])
+    new_len = np.array([1, 8, 1])
+    step = plan_attention(batch.storage, batch.table, batch.lengths, new_len)
+    q = torch.cat([batch.q[:1], some(8, 4, DIM), batch.q[2:]])
+    k, v = (torch.cat([one[:1], some(8, KV_HEADS, DIM), one[2:]]) for one in batch.new)
+    assert torch.equal(step.attend(0, q, k, v, scale=0.3)[[0, -1]], alone)
+
+
+@pytest.mark.skipif(not PACKABLE, reason="this processor does not multiply bfloat16")
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("out", "width"), [(64, 96), (100, 64), (33, 48)])
+def test_few_rows_times_a_packed_matrix(out: int, width: int, bias: bool) -> None:
+    linear = nn.Linear(width, out, bias=bias, dtype=torch.bfloat16).requires_grad_(False)
+    packed = PackedLinear(linear)
+    x, other = some(FEW_ROWS, width), some(FEW_ROWS, out)
+    exact = F.linear(x.float(), linear.weight.float(), linear.bias.float() if bias else None)
+    expected = {
+        "none": (packed(x), exact),
+        "swish": (packed(x, "swish"), F.silu(exact)),
+        "add": (packed.with_other(x, other, "add"), exact + other.float()),
+        "mul": (packed.with_other(x, other, "mul"), exact * other.float()),
+    }
+    for found, right in expected.values():
+        torch.testing.assert_close(found.float(), right, rtol=ULP, atol=1e-3)
+    assert torch.equal(packed(x)[1:], packed(x[1:]))
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_all_layouts_that_are_known_are_read(pack: int) -> None:
+    out, width = 2 * pack + 5, 40
+    weight, x = some(out, width), some(1, width)
+    filled = F.pad(weight, (0, 0, 0, -out % pack))
+    packed = filled.view(-1, pack, width // 2, 2).transpose(1, 2).contiguous()
+    found = kernels.product(x, Packed(packed.data_ptr(), pack), out, None)
+    torch.testing.assert_close(found.float(), x.float() @ weight.float().T, rtol=ULP, atol=1e-3)
+
+
+@pytest.mark.skipif(not PACKABLE, reason="this processor does not multiply bfloat16")
+def test_a_matrix_that_lies_otherwise_is_left_to_onednn() -> None:
+    linear = nn.Linear(63, 64, dtype=torch.bfloat16).requires_grad_(False)  # has no pairs
+    packed, x = PackedLinear(linear), some(1, 63)
+    assert not packed.has_kernel
+    torch.testing.assert_close(packed(x), linear(x), rtol=ULP, atol=1e-3)
