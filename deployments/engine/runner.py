@@ -84,7 +84,8 @@ class Runner:
         """
         torch.set_num_threads(self._threads)
         try:
-            self.probe(2)  # a prompt's chunk is computed otherwise than a single token
+            for n_tokens in (1, 2):  # a prompt's chunk is computed otherwise than a single token
+                self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
         if self._ranks is None:
