@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from deployments.engine import kernels
-from deployments.engine.kernels import DecodeRows
+from deployments.engine.kernels import DecodeRows, Form
 from kv.storage import Storage
 from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
 
@@ -114,38 +114,19 @@ class AttentionStep:
         sinks: Tensor | None = None,
     ) -> Tensor:
         self._store(layer, k, v)
-        scale = q.shape[-1] ** -0.5 if scale is None else scale
-        plain = softcap is None and sinks is None
-        whole = self.decodes is None and len(self.parts) == 1
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if not whole else q
+        form = Form(q.shape[-1] ** -0.5 if scale is None else scale, window, softcap, sinks)
+        if self.decodes is None and len(self.parts) == 1:
+            return _attend_part(self.parts[0], layer, q, form)
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if self.decodes is not None:
-            q = q if q.stride(2) == 1 else q.contiguous()
-            self.decodes.attend(
-                q,
-                *self.new.storage.layers[layer],
-                out,
-                scale=scale,
-                window=window,
-                softcap=softcap,
-                sinks=sinks,
-            )
+            self.decodes.attend(q, *self.new.storage.layers[layer], out, form)
         for part in self.parts:
-            own = q if whole else q.index_select(0, part.tokens)
-            queries = own.view(-1, part.n, *q.shape[1:])
-            turned = [one.transpose(1, 2) for one in (queries, *part.view.gather(layer))]
-            if plain:
-                mask = None if part.begins(window) else part.mask(window, q.dtype)
-                o = _attend(turned, mask, scale)
-            else:
-                o = _attend_plainly(turned, part.mask(window, q.dtype), scale, softcap, sinks)
-            o = o.transpose(1, 2).flatten(0, 1)
-            if whole:
-                return o
-            out.index_copy_(0, part.tokens, o)
+            own = q.index_select(0, part.tokens)
+            out.index_copy_(0, part.tokens, _attend_part(part, layer, own, form))
         return out
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
-        if self.has_kernels and k.stride(2) == v.stride(2) == 1:
+        if self.has_kernels:
             kernels.store(k, v, self.new.slots, *self.new.storage.layers[layer])
         else:
             self.new.write(layer, k, v)
@@ -217,6 +198,19 @@ def paged_attention(
         sinks=s_aux,
     )
     return out[None], None
+
+
+def _attend_part(part: Part, layer: int, q: Tensor, form: Form) -> Tensor:
+    """[rows * n, heads, head_dim]"""
+    queries = q.view(-1, part.n, *q.shape[1:])
+    turned = [one.transpose(1, 2) for one in (queries, *part.view.gather(layer))]
+    if form.softcap is None and form.sinks is None:
+        mask = None if part.begins(form.window) else part.mask(form.window, q.dtype)
+        out = _attend(turned, mask, form.scale)
+    else:
+        mask = part.mask(form.window, q.dtype)
+        out = _attend_plainly(turned, mask, form.scale, form.softcap, form.sinks)
+    return out.transpose(1, 2).flatten(0, 1)
 
 
 def _attend(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:

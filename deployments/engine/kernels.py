@@ -57,20 +57,18 @@ def product(
     *shape, width = x.shape
     rows = x.numel() // width
     x = x.contiguous()
+    other = None if other is None else other.contiguous()
     out = torch.empty((*shape, out_features), dtype=x.dtype)
-    other_at = 0 if other is None else other.contiguous().data_ptr()
     product_kernel(rows, weight.width)(
         rows * width * out_features,
-        *(
-            x.data_ptr(),
-            weight.address,
-            0 if bias is None else bias.data_ptr(),
-            other_at,
-            out.data_ptr(),
-        ),
+        *(x.data_ptr(), weight.address, _place(bias), _place(other), out.data_ptr()),
         *(width, out_features, then),
     )
     return out
+
+
+def _place(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
 
 
 class HeadNorm(Protocol):
@@ -98,10 +96,26 @@ def turn(
 
 
 def store(k: Tensor, v: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-    """Copies new keys and values [tokens, heads, dim] to their slots of one layer's cache."""
+    """Copies new keys and values [tokens, heads, dim] to their slots of one layer's cache.
+
+    Raises ValueError for what does not fit into it.
+    """
+    fits = k.dtype is v.dtype is keys.dtype
+    if not (fits and k.shape == v.shape == (len(slots), *keys.shape[2:])):
+        raise ValueError(f"{k.dtype} {k.shape}, {v.dtype} {v.shape} for pages of {keys.shape[2:]}")
+    k, v = _in_rows(k), _in_rows(v)
     strides = (k.data_ptr(), *k.stride()[:2]), (v.data_ptr(), *v.stride()[:2])
     places = slots.data_ptr(), keys.data_ptr(), values.data_ptr()
     store_kernel()(k.numel(), *strides[0], *strides[1], *places, *k.shape)
+
+
+class Form(NamedTuple):
+    """How scores are made."""
+
+    scale: float
+    window: int | None  # tokens that one sees, itself included
+    softcap: float | None
+    sinks: Tensor | None  # [heads]
 
 
 class DecodeRows:
@@ -125,20 +139,25 @@ class DecodeRows:
         keys: Tensor,  # [pages, page size, kv heads, dim]
         values: Tensor,
         out: Tensor,  # [tokens, heads, dim], contiguous
-        *,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        sinks: Tensor | None,  # [heads]
+        form: Form,
     ) -> None:
+        """Raises ValueError for what does not fit together."""
         _, heads, dim = q.shape
-        _, page_size, kv_heads, _ = keys.shape
-        sinks = None if sinks is None else sinks.to(q.dtype).contiguous()
+        _, page_size, kv_heads, kept_dim = keys.shape
+        if q.dtype is not keys.dtype or dim != kept_dim or heads % kv_heads:
+            raise ValueError(f"{heads} heads of {dim} {q.dtype} for pages of {keys.shape[2:]}")
+        q = _in_rows(q)
+        sinks = None if form.sinks is None else form.sinks.to(q.dtype).contiguous()
         decode_kernel(dim, heads // kv_heads)(
             self._n_tokens * heads * dim,
             *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
             *(keys.data_ptr(), values.data_ptr(), *self._rows, *self._lengths),
-            *(kv_heads, page_size, self._longest if window is None else window),
-            *(0 if sinks is None else sinks.data_ptr(), scale, softcap or 0.0),
+            *(kv_heads, page_size, self._longest if form.window is None else form.window),
+            *(_place(sinks), form.scale, form.softcap or 0.0),
             kv_heads if self._each_row else 1,
         )
+
+
+def _in_rows(x: Tensor) -> Tensor:
+    """With the last dimension's numbers side by side."""
+    return x if x.stride(-1) == 1 else x.contiguous()

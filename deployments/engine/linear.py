@@ -40,14 +40,14 @@ class PackedLinear(nn.Module):
         return self._packed is not None
 
     def forward(self, x: Tensor, then: str = "none") -> Tensor:
-        if self._packed is not None and x.numel() <= self._most:
+        if self._packed is not None and 0 < x.numel() <= self._most:
             following = FOLLOWING[then]
             return kernels.product(x, self._packed, self.out_features, self.bias, following)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
         return out
 
     def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
-        if self._packed is not None and x.numel() <= self._most:
+        if self._packed is not None and 0 < x.numel() <= self._most:
             following = FOLLOWING[then], other
             return kernels.product(x, self._packed, self.out_features, self.bias, *following)
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
