@@ -19,7 +19,10 @@ from kv.table import TaskTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheShape:
-    """Sizes of a cache; `max_tokens` is the longest sequence, `max_tasks` how many at once."""
+    """Sizes of a cache; `max_tokens` is the longest sequence, `max_tasks` how many at once.
+
+    is_fp8: keys and values are kept in one byte each (e4m3), whatever the model computes with.
+    """
 
     n_layers: int
     n_pages: int
@@ -28,6 +31,15 @@ class CacheShape:
     head_dim: int
     max_tasks: int
     max_tokens: int
+    is_fp8: bool = False
+
+    def kept_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Of keys and values, for a model that computes with `dtype`."""
+        return torch.float8_e4m3fn if self.is_fp8 else dtype
+
+    def storage(self, dtype: torch.dtype, device: torch.device | str) -> Storage:
+        sizes = self.n_layers, self.n_pages, self.page_size, self.n_kv_heads, self.head_dim
+        return Storage(*sizes, dtype=self.kept_dtype(dtype), device=device)
 
     def pages_for(self, n_tokens: int) -> int:
         return -(-n_tokens // self.page_size)
@@ -44,15 +56,7 @@ class KVCache:
         self.shape = shape
         self.pool = PagePool(shape.n_pages)
         self.table = TaskTable(shape.max_tasks, shape.pages_for(shape.max_tokens))
-        self.storage = Storage(
-            shape.n_layers,
-            shape.n_pages,
-            shape.page_size,
-            shape.n_kv_heads,
-            shape.head_dim,
-            dtype=dtype,
-            device=device,
-        )
+        self.storage = shape.storage(dtype, device)
         self._uncleared: list[int] = []  # handed out since the last batch, and to be filled in part
         self._untrusted: list[tuple[int, int]] = []  # pages, and their first tokens that stay
 

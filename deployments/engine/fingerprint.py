@@ -22,9 +22,10 @@ def fingerprint(
     model: PreTrainedModel,
     adapters: Sequence[tuple[str, float]] = (),
     quantization: Quantization = "none",
+    kv_dtype: str = "auto",
 ) -> str:
     """Of a model as its files have it, and of what it will become: folders and scales of what is
-    merged into it, and its quantization.
+    merged into it, its quantization, and what its keys and values are kept in.
 
     Raises OSError where an adapter's files can't be read.
     """
@@ -39,6 +40,8 @@ def fingerprint(
                 digest.update(file_digest(file, "blake2b").digest())
     if quantization != "none":
         digest.update(described(quantization).encode())
+    if kv_dtype != "auto":
+        digest.update(f"keys and values: {kv_dtype}".encode())
     return digest.hexdigest()
 
 

@@ -10,7 +10,6 @@ from deployments.engine.loader import attach
 from deployments.engine.parallel import Ranks
 from deployments.engine.step import Forward, StepInputs
 from kv.cache import CacheShape
-from kv.storage import Storage
 
 
 def lead(ranks: Ranks, shape: CacheShape) -> None:
@@ -25,16 +24,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     names = [field.name for field in fields(CacheShape)]
     shape = CacheShape(**dict(zip(names, ranks.receive().tolist(), strict=True)))
     attach(model, shape.max_tokens)
-    storage = Storage(
-        shape.n_layers,
-        shape.n_pages,
-        shape.page_size,
-        shape.n_kv_heads,
-        shape.head_dim,
-        dtype=model.dtype,
-        device=model.device,
-    )
-    forward = Forward(model, storage)
+    forward = Forward(model, shape.storage(model.dtype, model.device))
     while len(packed := ranks.receive()):
         forward.logits(StepInputs.unpack(packed))
     ranks.stop()

@@ -1,6 +1,7 @@
 """The sizes of an engine that an operator may set. Free of torch: routers read them too."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 CPU_KV_GIB = 1.0
 
@@ -11,6 +12,7 @@ class EngineLimits:
 
     n_pages: KV pages in all; else `kv_gib` of memory, but no more than could ever be used.
     kv_gib: else CPU_KV_GIB on a CPU, and on a GPU what weights and the largest step leave of it.
+    kv_dtype: of keys and values; the weights' own, or on a GPU "fp8": one byte each, e4m3.
     gpu_memory_utilization: the share of its GPU that the engine may take in all, in that case.
     context_length: longest sequence, prompt and output; else what the model was made for.
     max_batch_tokens: tokens computed in one step, at least max_running.
@@ -24,6 +26,7 @@ class EngineLimits:
     page_size: int = 16
     n_pages: int | None = None
     kv_gib: float | None = None
+    kv_dtype: Literal["auto", "fp8"] = "auto"
     gpu_memory_utilization: float = 0.9
     context_length: int | None = None
     max_running: int = 64

@@ -51,8 +51,10 @@ def kv_budget(memory: DeviceMemory, utilization: float) -> int:
 def cache_shape(model: PreTrainedModel, limits: EngineLimits, n_ranks: int = 1) -> CacheShape:
     """The cache of each rank; `kv_gib` is of one."""
     one = _page_shape(model, limits, n_ranks)
+    if one.is_fp8 and model.device.type != "cuda":
+        raise ValueError("kv_dtype: fp8 needs a GPU")
     size = Storage.page_bytes(
-        one.n_layers, one.page_size, one.n_kv_heads, one.head_dim, model.dtype
+        one.n_layers, one.page_size, one.n_kv_heads, one.head_dim, one.kept_dtype(model.dtype)
     )
     context = one.max_tokens
     n_pages = limits.n_pages or _n_pages(model, limits, n_ranks, one, size)
@@ -86,15 +88,7 @@ def _profile(model: PreTrainedModel, limits: EngineLimits, one: CacheShape) -> D
     attach(model, one.max_tokens)
     fuse(model)
     step = largest_step(limits, one)
-    pages = Storage(
-        one.n_layers,
-        step.page_table.size,
-        one.page_size,
-        one.n_kv_heads,
-        one.head_dim,
-        dtype=model.dtype,
-        device=model.device,
-    )
+    pages = replace(one, n_pages=step.page_table.size).storage(model.dtype, model.device)
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
     Forward(model, pages).logits(step).float().sort(-1, descending=True).values.softmax(-1)
@@ -152,6 +146,7 @@ def _page_shape(model: PreTrainedModel, limits: EngineLimits, n_ranks: int) -> C
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         max_tasks=limits.max_running,
         max_tokens=_context_length(config, limits),
+        is_fp8=limits.kv_dtype == "fp8",
     )
 
 

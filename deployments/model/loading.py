@@ -119,7 +119,9 @@ class ModelSource:
 
     def _take_fingerprint(self, model: PreTrainedModel) -> None:
         settings = self._settings
-        self._fingerprint = fingerprint(model, adapters_of(settings), settings.quantization)
+        self._fingerprint = fingerprint(
+            model, adapters_of(settings), settings.quantization, settings.limits.kv_dtype
+        )
 
     def _say_placed(self, share: float) -> None:
         self._say("device", share)
@@ -177,6 +179,8 @@ def check(settings: ModelSettings) -> None:
         raise ValueError("quantization: ranks can't share quantized weights; say one of the two")
     if settings.quantization == "fp8" and not settings.num_gpus:
         raise ValueError("quantization: fp8 needs a GPU")
+    if settings.limits.kv_dtype == "fp8" and not settings.num_gpus:
+        raise ValueError("kv_dtype: fp8 needs a GPU")
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")
 

@@ -187,6 +187,9 @@ class ModelOptions(Options):
     kv_gib: Annotated[float | None, Ini(("kv-gib",), unset="auto")] = Field(
         default=LIMITS.kv_gib, gt=0, description="Memory for pages, where n_pages is not said"
     )
+    kv_dtype: Literal["auto", "fp8"] = Field(
+        default=LIMITS.kv_dtype, description="Of pages: the weights' own, or fp8 on a GPU"
+    )
     gpu_memory_utilization: float = Field(
         default=LIMITS.gpu_memory_utilization,
         gt=0,
@@ -235,6 +238,8 @@ class ModelOptions(Options):
             raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
         if self.quantization == "fp8" and not self.num_gpus:
             raise ValueError("quantization = fp8 needs num_gpus: a CPU does not multiply it")
+        if self.kv_dtype == "fp8" and not self.num_gpus:
+            raise ValueError("kv_dtype = fp8 needs num_gpus: a CPU does not read it")
         return ModelSettings(
             name=name,
             path=self.model,

@@ -111,6 +111,7 @@ def test_a_context_is_the_models_unless_it_is_set_or_the_pages_are_few() -> None
         (roomy(n_pages=512, context_length=10_000), "context_length"),
         (roomy(n_pages=4, page_size=8, context_length=100), "context_length"),
         (roomy(n_pages=None, kv_gib=1e-9), "kv_gib"),
+        (replace(roomy(), kv_dtype="fp8"), "kv_dtype"),
     ],
 )
 def test_a_size_that_can_not_be_had_is_an_error_that_names_it(

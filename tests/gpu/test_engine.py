@@ -1,18 +1,23 @@
 """The engine on a GPU says what it says on a CPU."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.sizing import cache_shape
 from deployments.wire import GenerationRequest, SamplingParams
 from tests.models import CONFIGS, VOCAB, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def generate(architecture: str, device: str) -> list[list[int]]:
-    limits = EngineLimits(page_size=4, n_pages=200, max_running=8, max_batch_tokens=16)
+LIMITS = EngineLimits(page_size=4, n_pages=200, max_running=8, max_batch_tokens=16)
+
+
+def generate(architecture: str, device: str, limits: EngineLimits = LIMITS) -> list[list[int]]:
     core = EngineCore(tiny_model(architecture).to(device), frozenset(), limits)
     generator = torch.Generator().manual_seed(1)
     requests = [
@@ -36,3 +41,14 @@ def generate(architecture: str, device: str) -> list[list[int]]:
 @pytest.mark.parametrize("architecture", CONFIGS)
 def test_tokens_on_a_gpu_are_those_on_a_cpu(architecture: str) -> None:
     assert generate(architecture, "cuda") == generate(architecture, "cpu")
+
+
+def test_keys_and_values_of_one_byte_take_half_the_memory_of_two() -> None:
+    model = tiny_model().to("cuda", torch.bfloat16)
+    one, two = (
+        cache_shape(model, EngineLimits(max_running=10**6, kv_gib=0.01, kv_dtype=kind))
+        for kind in ("fp8", "auto")
+    )
+    assert one.n_pages // 2 == two.n_pages
+    produced = generate("llama", "cuda", replace(LIMITS, kv_dtype="fp8"))
+    assert [len(tokens) for tokens in produced] == [30] * 8

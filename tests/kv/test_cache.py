@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=MAX_TOKENS)
 
 
 def small_cache(n_pages: int, page_size: int, **changes: int) -> KVCache:
-    sizes = {"max_tasks": MAX_TASKS, "max_tokens": MAX_TOKENS, **changes}
+    sizes: dict[str, Any] = {"max_tasks": MAX_TASKS, "max_tokens": MAX_TOKENS, **changes}
     return KVCache(
         CacheShape(
             n_layers=1, n_pages=n_pages, page_size=page_size, n_kv_heads=1, head_dim=1, **sizes

@@ -30,10 +30,11 @@ SAID: dict[str, object] = {
     "quantization": "int8",
     "dialect": "hermes",
 }
-LIMITS: dict[str, int | float] = {
+LIMITS: dict[str, int | float | str] = {
     "page_size": 8,
     "n_pages": 100,
     "kv_gib": 2.5,
+    "kv_dtype": "fp8",
     "gpu_memory_utilization": 0.5,
     "context_length": 512,
     "max_running": 3,
@@ -201,6 +202,7 @@ def test_a_mistake_in_the_file_is_an_error_at_the_start(tmp_path: Path) -> None:
         {"num_replicas": 0},
         {"dtype": "int3"},
         {"quantization": "int3"},
+        {"kv_dtype": "fp16"},
         {"gpu_memory_utilization": 1.5},
         {"page_size": -1},
         {"kv_gib": float("inf")},
@@ -229,8 +231,11 @@ def test_a_setting_that_is_unknown_or_out_of_range_is_an_error(
         {"autoscaling": {"min_replicas": 3, "max_replicas": 2}},
         {"sleep_weights": "host"},
         {"quantization": "fp8"},
+        {"kv_dtype": "fp8"},
     ],
 )
 def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"num_replicas|min_replicas|sleep_weights|quantization"):
+    with pytest.raises(
+        ValueError, match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype"
+    ):
         models(**arguments)
