@@ -5,13 +5,17 @@ torch runs some fifteen operations a layer for it. At few rows they took as long
 
 Every task, a token or a row's heads, is computed in one order whatever else is in the batch, so
 what is beside a token and which thread takes it change no bit.
+
+All code that is compiled stands in this file: numba keeps what it compiled for as long as the file
+of a kernel stays the same.
 """
 
 import ctypes
 import os
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -25,8 +29,6 @@ from numba.extending import intrinsic
 # Sums may be taken in lanes; NaN and infinity stay what they are.
 MATH = {"reassoc", "contract", "arcp", "nsz"}
 SERIAL_WORK = 1 << 15  # multiplications that waking the workers would cost more than they save
-AHEAD = 4096  # bytes
-LANES = 16  # of a vector of float32
 PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a packed matrix
 NONE, SWISH, ADD, MUL = range(4)  # what may follow a product
 WORDS = 24  # of a block of arguments
@@ -36,8 +38,13 @@ C0, C1, C2, C3, C4, C5 = (
     np.float32(c)
     for c in (0.99999994, 0.69315308, 0.24015361, 0.055826318, 0.0089893397, 0.0018775767)
 )
+LANES = 16  # of a vector of float32
+REGISTERS = 16  # that sums may take, of 32
+AHEAD = 4096  # bytes that are fetched before they are read
 
 Code = Any  # what the code generator of llvmlite takes and gives
+WORD, NUMBER, SHORT = ir.IntType(64), ir.FloatType(), ir.IntType(16)
+FUSED = ("contract",)  # a product and a sum in one operation
 
 
 @intrinsic
@@ -45,9 +52,8 @@ def _take(typing: Code, address: Code) -> tuple[Signature, Code]:
     """The number at the address, which is one more afterwards, in one piece."""
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        word = ir.IntType(64)
-        pointer = builder.inttoptr(arguments[0], word.as_pointer())
-        return builder.atomic_rmw("add", pointer, ir.Constant(word, 1), "monotonic")
+        pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(WORD, 1), "monotonic")
 
     return types.int64(types.int64), generate
 
@@ -74,90 +80,221 @@ def _pointer(to: Code) -> Code:
     return pointer
 
 
-def _product(rows: int, pack: int) -> Code:
-    """`sums += x @ block` for one block of a packed matrix, its sums in registers throughout.
-
-    x [rows, in] and sums [rows, pack] are float32. Written out, because what the compiler makes of
-    loops neither keeps the sums nor fetches ahead of where the processor would, and memory is all
-    that it waits for: a large matrix came at 11 GB/s to one core, and at AHEAD at 20.
-    """
-
-    @intrinsic
-    def product(
-        typing: Code, weight: Code, x: Code, sums: Code, width: Code
-    ) -> tuple[Signature, Code]:
-        def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-            weight, x, sums, width = arguments
-            word, byte = ir.IntType(64), ir.IntType(8)
-            parts = range(pack // LANES)
-            number, vector = ir.FloatType(), ir.VectorType(ir.FloatType(), LANES)
-            pairs = ir.VectorType(ir.IntType(32), LANES)
-            prefetch = cgutils.get_or_insert_function(
-                builder.module,
-                ir.FunctionType(ir.VoidType(), [byte.as_pointer()] + [ir.IntType(32)] * 3),
-                "llvm.prefetch.p0",
-            )
-
-            def at(base: Code, offset: Code, kind: Code) -> Code:
-                return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
-
-            def constant(value: int) -> Code:
-                return ir.Constant(word, value)
-
-            def everywhere(kind: Code, value: int) -> Code:
-                return ir.Constant(kind, [value] * LANES)
-
-            def spread(value: Code) -> Code:
-                one = builder.insert_element(
-                    ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
-                )
-                zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-                return builder.shuffle_vector(one, one, zeros)
-
-            places = [
-                constant(4 * (row * pack + part * LANES)) for row in range(rows) for part in parts
-            ]
-            kept = [cgutils.alloca_once(builder, vector) for _ in places]
-            for place, held in zip(places, kept, strict=True):
-                builder.store(builder.load(at(sums, place, vector), align=4), held)
-            row_bytes = builder.mul(width, constant(4))
-            with cgutils.for_range(builder, builder.udiv(width, constant(2))) as loop:
-                start = builder.mul(loop.index, constant(4 * pack))
-                for part in parts:
-                    offset = builder.add(start, constant(4 * part * LANES))
-                    ahead = builder.add(offset, constant(AHEAD))
-                    hints = [ir.Constant(ir.IntType(32), hint) for hint in (0, 3, 1)]
-                    builder.call(prefetch, [at(weight, ahead, byte), *hints])
-                    two = builder.load(at(weight, offset, pairs), align=4)
-                    low = builder.shl(two, everywhere(pairs, 16))
-                    high = builder.and_(two, everywhere(pairs, 0xFFFF0000))
-                    for row in range(rows):
-                        held = kept[row * len(parts) + part]
-                        total = builder.load(held)
-                        for half, place in ((low, 0), (high, 4)):
-                            offset_x = builder.add(
-                                builder.mul(row_bytes, constant(row)),
-                                builder.add(builder.mul(loop.index, constant(8)), constant(place)),
-                            )
-                            value = spread(builder.load(at(x, offset_x, number), align=4))
-                            scaled = builder.fmul(
-                                builder.bitcast(half, vector), value, flags=("contract",)
-                            )
-                            total = builder.fadd(scaled, total, flags=("contract",))
-                        builder.store(total, held)
-            for place, held in zip(places, kept, strict=True):
-                builder.store(builder.load(held), at(sums, place, vector), align=4)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.int64, types.int64), generate
-
-    return product
-
-
 _as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
 _as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
 _as_float64 = _cast(types.float64, types.int64, ir.DoubleType)
 _at_u16, _at_i64 = _pointer(types.uint16), _pointer(types.int64)
+
+
+class _Emitter:
+    """Writes vectors of float32; places are addresses and offsets in bytes.
+
+    Inner loops are written out so, because what the compiler makes of them neither keeps the sums
+    in registers nor fetches memory ahead of where the processor would. Memory is all that they
+    wait for: a large matrix came at 11 GB/s to one core, and so at 20.
+    """
+
+    def __init__(self, builder: Code, lanes: int) -> None:
+        self.builder = builder
+        self.lanes = lanes
+        self.vector = ir.VectorType(NUMBER, lanes)
+        self._ints = ir.VectorType(ir.IntType(32), lanes)
+
+    def place(self, base: Code, *offsets: Code) -> Code:
+        """The sum; whole numbers are constants."""
+        for offset in offsets:
+            by = ir.Constant(WORD, offset) if isinstance(offset, int) else offset
+            base = self.builder.add(base, by)
+        return base
+
+    def times(self, value: Code, factor: int) -> Code:
+        return self.builder.mul(value, ir.Constant(WORD, factor))
+
+    def loop(self, count: Code) -> AbstractContextManager[Code]:
+        loop: AbstractContextManager[Code] = cgutils.for_range(self.builder, count)
+        return loop
+
+    def load(self, place: Code, kind: Code) -> Code:
+        return self.builder.load(self.builder.inttoptr(place, kind.as_pointer()), align=2)
+
+    def store(self, value: Code, place: Code) -> None:
+        pointer = self.builder.inttoptr(place, value.type.as_pointer())
+        self.builder.store(value, pointer, align=4)
+
+    def fetch(self, place: Code) -> None:
+        """Has the memory there brought near."""
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte] + [ir.IntType(32)] * 3)
+        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        hints = [ir.Constant(ir.IntType(32), hint) for hint in (0, 3, 1)]
+        self.builder.call(function, [self.builder.inttoptr(place, byte), *hints])
+
+    def wide(self, place: Code) -> Code:
+        """As many bfloat16 as there are lanes."""
+        narrow = self.load(place, ir.VectorType(SHORT, self.lanes))
+        bits = self.builder.shl(self.builder.zext(narrow, self._ints), self._all(16))
+        return self.builder.bitcast(bits, self.vector)
+
+    def pairs(self, place: Code) -> tuple[Code, Code]:
+        """Of twice as many bfloat16 the even ones and the odd ones."""
+        two = self.load(place, self._ints)
+        even = self.builder.shl(two, self._all(16))
+        odd = self.builder.and_(two, self._all(0xFFFF0000))
+        return self.builder.bitcast(even, self.vector), self.builder.bitcast(odd, self.vector)
+
+    def spread(self, place: Code) -> Code:
+        """One float32 in all lanes."""
+        first = ir.Constant(ir.IntType(32), 0)
+        nothing = ir.Constant(self.vector, ir.Undefined)
+        one = self.builder.insert_element(nothing, self.load(place, NUMBER), first)
+        return self.builder.shuffle_vector(one, one, ir.Constant(self._ints, None))
+
+    def added(self, total: Code, a: Code, b: Code) -> Code:
+        return self.builder.fadd(self.builder.fmul(a, b, flags=FUSED), total, flags=FUSED)
+
+    def sum(self, vector: Code) -> Code:
+        """Of its lanes, in whatever order is quickest, which is always the same."""
+        if self.lanes == 1:
+            return self.builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+        kind = ir.FunctionType(NUMBER, [NUMBER, self.vector])
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, [ir.Constant(NUMBER, 0), vector], fastmath=("reassoc",))
+
+    def held(self, places: Sequence[Code]) -> list[Code]:
+        """Vectors in registers, with what is at their places now."""
+        kept = [cgutils.alloca_once(self.builder, self.vector) for _ in places]
+        for place, one in zip(places, kept, strict=True):
+            self.builder.store(self.load(place, self.vector), one)
+        return kept
+
+    def put_back(self, kept: Sequence[Code], places: Sequence[Code]) -> None:
+        for place, one in zip(places, kept, strict=True):
+            self.store(self.builder.load(one), place)
+
+    def _all(self, value: int) -> Code:
+        return ir.Constant(self._ints, [value] * self.lanes)
+
+
+@intrinsic(prefer_literal=True)
+def _multiply_block(
+    typing: Code, weight: Code, x: Code, sums: Code, width: Code, rows: Code, pack: Code
+) -> tuple[Signature, Code]:
+    """`sums += x @ block`: x [rows, width] and sums [rows, pack] of float32, and a block of a
+    packed matrix, [width / 2, pack, 2] of bfloat16."""
+    n_rows, n_pack = rows.literal_value, pack.literal_value
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        weight, x, sums, width = arguments[:4]
+        emit = _Emitter(builder, LANES)
+        parts = range(n_pack // LANES)
+        places = [
+            emit.place(sums, 4 * (row * n_pack + part * LANES))
+            for row in range(n_rows)
+            for part in parts
+        ]
+        kept = emit.held(places)
+        with emit.loop(builder.udiv(width, ir.Constant(WORD, 2))) as loop:
+            block = emit.place(weight, emit.times(loop.index, 4 * n_pack))
+            pair = emit.times(loop.index, 8)
+            for part in parts:
+                at = emit.place(block, 4 * part * LANES)
+                emit.fetch(emit.place(at, AHEAD))
+                even, odd = emit.pairs(at)
+                for row in range(n_rows):
+                    own = emit.place(x, emit.times(width, 4 * row), pair)
+                    held = kept[row * len(parts) + part]
+                    total = emit.added(builder.load(held), even, emit.spread(own))
+                    total = emit.added(total, odd, emit.spread(emit.place(own, 4)))
+                    builder.store(total, held)
+        emit.put_back(kept, places)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64, rows, pack), generate
+
+
+@intrinsic(prefer_literal=True)
+def _score_tokens(
+    typing: Code,
+    keys: Code,
+    stride: Code,
+    count: Code,
+    queries: Code,
+    scores: Code,
+    scores_stride: Code,
+    group: Code,
+    dim: Code,
+) -> tuple[Signature, Code]:
+    """scores[i, t] = queries[i] @ keys[t] for `count` tokens: queries [group, dim] of float32,
+    keys [dim] of bfloat16 every `stride` bytes."""
+    n_group, n_dim = group.literal_value, dim.literal_value
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        keys, stride, count, queries, scores, scores_stride = arguments[:6]
+        emit = _Emitter(builder, _lanes(n_dim))
+        parts = range(0, n_dim, emit.lanes)
+        with emit.loop(count) as loop:
+            key = emit.place(keys, builder.mul(loop.index, stride))
+            values = [emit.wide(emit.place(key, 2 * part)) for part in parts]
+            for i in range(n_group):
+                total = ir.Constant(emit.vector, None)
+                for part, value in zip(parts, values, strict=True):
+                    own = emit.load(emit.place(queries, 4 * (i * n_dim + part)), emit.vector)
+                    total = emit.added(total, value, own)
+                row = emit.place(scores, emit.times(scores_stride, i))
+                emit.store(emit.sum(total), emit.place(row, emit.times(loop.index, 4)))
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6, group, dim), generate
+
+
+@intrinsic(prefer_literal=True)
+def _mix_tokens(
+    typing: Code,
+    values: Code,
+    stride: Code,
+    count: Code,
+    weights: Code,
+    weights_stride: Code,
+    sums: Code,
+    group: Code,
+    dim: Code,
+) -> tuple[Signature, Code]:
+    """sums[i] += weights[i, t] * values[t] over `count` tokens: sums [group, dim] of float32,
+    values [dim] of bfloat16 every `stride` bytes."""
+    n_group, n_dim = group.literal_value, dim.literal_value
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        values, stride, count, weights, weights_stride, sums = arguments[:6]
+        emit = _Emitter(builder, _lanes(n_dim))
+        parts = range(0, n_dim, emit.lanes)
+        at_once = max(1, REGISTERS // len(parts))
+        for first in range(0, n_group, at_once):
+            heads = range(first, min(n_group, first + at_once))
+            places = [
+                emit.place(sums, 4 * (head * n_dim + part)) for head in heads for part in parts
+            ]
+            kept = emit.held(places)
+            with emit.loop(count) as loop:
+                value = emit.place(values, builder.mul(loop.index, stride))
+                shares = []
+                for head in heads:
+                    row = emit.place(weights, emit.times(weights_stride, head))
+                    shares.append(emit.spread(emit.place(row, emit.times(loop.index, 4))))
+                for number, part in enumerate(parts):
+                    wide = emit.wide(emit.place(value, 2 * part))
+                    for place, share in enumerate(shares):
+                        held = kept[place * len(parts) + number]
+                        builder.store(emit.added(builder.load(held), wide, share), held)
+            emit.put_back(kept, places)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6, group, dim), generate
+
+
+def _lanes(dim: int) -> int:
+    """The widest vector that divides it."""
+    return next(lanes for lanes in (16, 8, 4, 2, 1) if dim % lanes == 0)
 
 
 @njit(inline="always")
@@ -354,7 +491,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
         scores = np.empty((heads_each * group, longest), np.float32)
         query = np.empty((heads_each * group, dim), np.float32)
         sums = np.empty((heads_each * group, dim), np.float32)
-        one = np.empty(dim, np.float32)
+        token_bytes = 2 * kv_heads * dim
         while True:
             taken = _take(block) * heads_each
             if taken >= rows * kv_heads:
@@ -365,22 +502,20 @@ def decode_kernel(dim: int, group: int) -> Kernel:
             table = carray(_at_i64(a[9] + 8 * row * a[10]), (n,))
             q = a[1] + 2 * (places[row] * a[2] + first * group * a[3])
             for i in range(heads_each * group):
-                own = carray(_at_u16(q + 2 * i * a[3]), (dim,))
+                given = carray(_at_u16(q + 2 * i * a[3]), (dim,))
                 for d in range(dim):
-                    query[i, d] = _up(own[d]) * scale
+                    query[i, d] = _up(given[d]) * scale
                     sums[i, d] = 0
-            for t in range(begin, n):
-                slot = table[t // page_size] * page_size + t % page_size
+            for page in range(begin // page_size, (n - 1) // page_size + 1):
+                start = max(begin, page * page_size)
+                slot = table[page] * page_size + start % page_size
                 at = a[5] + 2 * (slot * kv_heads + first) * dim
+                count = min(n, (page + 1) * page_size) - start
                 for head in range(heads_each):
-                    key = carray(_at_u16(at + 2 * head * dim), (dim,))
-                    for d in range(dim):
-                        one[d] = _up(key[d])
-                    for i in range(head * group, (head + 1) * group):
-                        score = np.float32(0)
-                        for d in range(dim):
-                            score += query[i, d] * one[d]
-                        scores[i, t] = score
+                    keys = at + 2 * head * dim
+                    own = query.ctypes.data + 4 * head * group * dim
+                    out = scores.ctypes.data + 4 * (head * group * longest + start)
+                    _score_tokens(keys, token_bytes, count, own, out, 4 * longest, group, dim)
             for i in range(heads_each * group):
                 if cap > 0:
                     for t in range(begin, n):
@@ -395,22 +530,21 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                     total += scores[i, t]
                 for t in range(begin, n):
                     scores[i, t] /= total
-            for t in range(begin, n):
-                slot = table[t // page_size] * page_size + t % page_size
+            for page in range(begin // page_size, (n - 1) // page_size + 1):
+                start = max(begin, page * page_size)
+                slot = table[page] * page_size + start % page_size
                 at = a[6] + 2 * (slot * kv_heads + first) * dim
+                count = min(n, (page + 1) * page_size) - start
                 for head in range(heads_each):
-                    value = carray(_at_u16(at + 2 * head * dim), (dim,))
-                    for d in range(dim):
-                        one[d] = _up(value[d])
-                    for i in range(head * group, (head + 1) * group):
-                        weight = scores[i, t]
-                        for d in range(dim):
-                            sums[i, d] += weight * one[d]
-            start = (places[row] * kv_heads + first) * group
-            out = carray(_at_u16(a[4] + 2 * start * dim), (heads_each * group, dim))
+                    values = at + 2 * head * dim
+                    shares = scores.ctypes.data + 4 * (head * group * longest + start)
+                    into = sums.ctypes.data + 4 * head * group * dim
+                    _mix_tokens(values, token_bytes, count, shares, 4 * longest, into, group, dim)
+            q_head = (places[row] * kv_heads + first) * group
+            result = carray(_at_u16(a[4] + 2 * q_head * dim), (heads_each * group, dim))
             for i in range(heads_each * group):
                 for d in range(dim):
-                    out[i, d] = _down(sums[i, d])
+                    result[i, d] = _down(sums[i, d])
 
     return Kernel(body, "qqqqqqqqqqqqqqqqddq")
 
@@ -424,8 +558,6 @@ def product_kernel(rows: int, pack: int) -> Kernel:
 
     Arguments: x, weight, bias or 0, other or 0, out, in, out features, what follows the product.
     """
-
-    product = _product(rows, pack)
 
     def body(block: Code) -> None:
         a = carray(_at_i64(block), (WORDS,))
@@ -445,7 +577,9 @@ def product_kernel(rows: int, pack: int) -> Kernel:
             for row in range(rows):
                 for i in range(pack):
                     sums[row, i] = 0
-            product(a[2] + 2 * first * width, x.ctypes.data, sums.ctypes.data, width)
+            _multiply_block(
+                a[2] + 2 * first * width, x.ctypes.data, sums.ctypes.data, width, rows, pack
+            )
             for row in range(rows):
                 for i in range(min(pack, n - first)):
                     value = sums[row, i]

@@ -77,16 +77,16 @@ def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
 class Batch:
     """Rows of contexts of several lengths, their pages all over the storage."""
 
-    def __init__(self, lengths: list[int], heads: int) -> None:
+    def __init__(self, lengths: list[int], heads: int, dim: int = DIM) -> None:
         self.lengths = np.array(lengths)
         width = -(-max(lengths) // PAGE)
-        self.storage = Storage(1, len(lengths) * width, PAGE, KV_HEADS, DIM, dtype=torch.bfloat16)
+        self.storage = Storage(1, len(lengths) * width, PAGE, KV_HEADS, dim, dtype=torch.bfloat16)
         self.storage.k.normal_()
         self.storage.v.normal_()
         rng = np.random.default_rng(3)
         self.table = rng.permutation(len(lengths) * width).reshape(len(lengths), width)
-        self.q = some(len(lengths), heads, DIM)
-        self.new = [some(len(lengths), KV_HEADS, DIM) for _ in "kv"]
+        self.q = some(len(lengths), heads, dim)
+        self.new = [some(len(lengths), KV_HEADS, dim) for _ in "kv"]
 
     def attend(self, rows: list[int], **options: object) -> Tensor:
         ones = np.ones(len(rows), np.int64)
@@ -113,17 +113,17 @@ class Batch:
         return torch.einsum("ht,thd->hd", weights, v)
 
 
-@pytest.mark.parametrize("heads", [KV_HEADS, 3 * KV_HEADS])
+@pytest.mark.parametrize(("heads", "dim"), [(2, 32), (6, 32), (10, 24), (4, 80)])
 @pytest.mark.parametrize(
     ("window", "softcap", "sunk"),
     [(None, None, False), (20, None, False), (None, 2.0, False), (20, 5.0, True)],
 )
 def test_single_tokens_attend_to_their_own_context(
-    heads: int, window: int | None, softcap: float | None, sunk: bool
+    heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
 ) -> None:
     lengths = [1, 15, 16, 17, 40, 333, 2, 64, 100]
     assert len(lengths) >= MANY_ROWS
-    batch = Batch(lengths, heads)
+    batch = Batch(lengths, heads, dim)
     options = {"window": window, "softcap": softcap, "sinks": some(heads) if sunk else None}
     rows = list(range(len(lengths)))
     together = batch.attend(rows, **options)
