@@ -1,0 +1,307 @@
+"""What numba's own language can't say: atomic counters, bits of floats, vectors of sums.
+
+Numbers of rows, widths and the like are literals: each of them has code of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.typing import Signature
+from numba.extending import intrinsic
+
+STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
+LANES = 16  # of a vector of float32
+REGISTERS = 16  # that sums may take, of 32
+AHEAD = 4096  # bytes that are fetched before they are read
+LOG2_E = np.float32(1.4426950408889634)
+# exp2 on [0, 1), a polynomial of least error; see `exp`.
+C0, C1, C2, C3, C4, C5 = (
+    np.float32(c)
+    for c in (0.99999994, 0.69315308, 0.24015361, 0.055826318, 0.0089893397, 0.0018775767)
+)
+
+Code = Any  # what the code generator of llvmlite takes and gives
+WORD, NUMBER, SHORT = ir.IntType(64), ir.FloatType(), ir.IntType(16)
+FUSED = ("contract",)  # a product and a sum in one operation
+
+
+@intrinsic
+def take(typing: Code, address: Code) -> tuple[Signature, Code]:
+    """The number at the address, which is one more afterwards, in one piece."""
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(WORD, 1), "monotonic")
+
+    return types.int64(types.int64), generate
+
+
+def _cast(to: Code, of: Code, width: Callable[[], Code]) -> Code:
+    @intrinsic
+    def cast(typing: Code, value: Code) -> tuple[Signature, Code]:
+        def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+            return builder.bitcast(arguments[0], width())
+
+        return to(of), generate
+
+    return cast
+
+
+def _pointer(to: Code) -> Code:
+    @intrinsic
+    def pointer(typing: Code, address: Code) -> tuple[Signature, Code]:
+        def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+            return builder.inttoptr(arguments[0], context.get_value_type(types.CPointer(to)))
+
+        return types.CPointer(to)(types.int64), generate
+
+    return pointer
+
+
+as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
+as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
+as_float64 = _cast(types.float64, types.int64, ir.DoubleType)
+at_u16, at_i64 = _pointer(types.uint16), _pointer(types.int64)
+
+
+class Emitter:
+    """Writes vectors of float32; places are addresses and offsets in bytes.
+
+    Inner loops are written out so, because what the compiler makes of them neither keeps the sums
+    in registers nor fetches memory ahead of where the processor would. Memory is all that they
+    wait for: a large matrix came at 11 GB/s to one core, and so at 20.
+    """
+
+    def __init__(self, builder: Code, lanes: int) -> None:
+        self.builder = builder
+        self.lanes = lanes
+        self.vector = ir.VectorType(NUMBER, lanes)
+        self._ints = ir.VectorType(ir.IntType(32), lanes)
+
+    def place(self, base: Code, *offsets: Code) -> Code:
+        """The sum; whole numbers are constants."""
+        for offset in offsets:
+            by = ir.Constant(WORD, offset) if isinstance(offset, int) else offset
+            base = self.builder.add(base, by)
+        return base
+
+    def times(self, value: Code, factor: int) -> Code:
+        return self.builder.mul(value, ir.Constant(WORD, factor))
+
+    def loop(self, count: Code) -> AbstractContextManager[Code]:
+        loop: AbstractContextManager[Code] = cgutils.for_range(self.builder, count)
+        return loop
+
+    def load(self, place: Code, kind: Code) -> Code:
+        return self.builder.load(self.builder.inttoptr(place, kind.as_pointer()), align=2)
+
+    def store(self, value: Code, place: Code) -> None:
+        pointer = self.builder.inttoptr(place, value.type.as_pointer())
+        self.builder.store(value, pointer, align=4)
+
+    def fetch(self, place: Code) -> None:
+        """Has the memory there brought near."""
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte] + [ir.IntType(32)] * 3)
+        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        hints = [ir.Constant(ir.IntType(32), hint) for hint in (0, 3, 1)]
+        self.builder.call(function, [self.builder.inttoptr(place, byte), *hints])
+
+    def wide(self, place: Code) -> Code:
+        """As many bfloat16 as there are lanes."""
+        narrow = self.load(place, ir.VectorType(SHORT, self.lanes))
+        bits = self.builder.shl(self.builder.zext(narrow, self._ints), self._all(16))
+        return self.builder.bitcast(bits, self.vector)
+
+    def pairs(self, place: Code) -> tuple[Code, Code]:
+        """Of twice as many bfloat16 the even ones and the odd ones."""
+        two = self.load(place, self._ints)
+        even = self.builder.shl(two, self._all(16))
+        odd = self.builder.and_(two, self._all(0xFFFF0000))
+        return self.builder.bitcast(even, self.vector), self.builder.bitcast(odd, self.vector)
+
+    def spread(self, place: Code) -> Code:
+        """One float32 in all lanes."""
+        first = ir.Constant(ir.IntType(32), 0)
+        nothing = ir.Constant(self.vector, ir.Undefined)
+        one = self.builder.insert_element(nothing, self.load(place, NUMBER), first)
+        return self.builder.shuffle_vector(one, one, ir.Constant(self._ints, None))
+
+    def added(self, total: Code, a: Code, b: Code) -> Code:
+        return self.builder.fadd(self.builder.fmul(a, b, flags=FUSED), total, flags=FUSED)
+
+    def sum(self, vector: Code) -> Code:
+        """Of its lanes, in whatever order is quickest, which is always the same."""
+        if self.lanes == 1:
+            return self.builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+        kind = ir.FunctionType(NUMBER, [NUMBER, self.vector])
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, [ir.Constant(NUMBER, 0), vector], fastmath=("reassoc",))
+
+    def held(self, places: Sequence[Code]) -> list[Code]:
+        """Vectors in registers, with what is at their places now."""
+        kept = [cgutils.alloca_once(self.builder, self.vector) for _ in places]
+        for place, one in zip(places, kept, strict=True):
+            self.builder.store(self.load(place, self.vector), one)
+        return kept
+
+    def put_back(self, kept: Sequence[Code], places: Sequence[Code]) -> None:
+        for place, one in zip(places, kept, strict=True):
+            self.store(self.builder.load(one), place)
+
+    def _all(self, value: int) -> Code:
+        return ir.Constant(self._ints, [value] * self.lanes)
+
+
+@intrinsic(prefer_literal=True)
+def multiply_block(
+    typing: Code, weight: Code, x: Code, sums: Code, width: Code, rows: Code, pack: Code
+) -> tuple[Signature, Code]:
+    """`sums += x @ block`: x [rows, width] and sums [rows, pack] of float32, and a block of a
+    packed matrix, [width / 2, pack, 2] of bfloat16."""
+    n_rows, n_pack = rows.literal_value, pack.literal_value
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        weight, x, sums, width = arguments[:4]
+        emit = Emitter(builder, LANES)
+        parts = range(n_pack // LANES)
+        places = [
+            emit.place(sums, 4 * (row * n_pack + part * LANES))
+            for row in range(n_rows)
+            for part in parts
+        ]
+        kept = emit.held(places)
+        with emit.loop(builder.udiv(width, ir.Constant(WORD, 2))) as loop:
+            block = emit.place(weight, emit.times(loop.index, 4 * n_pack))
+            pair = emit.times(loop.index, 8)
+            for part in parts:
+                at = emit.place(block, 4 * part * LANES)
+                emit.fetch(emit.place(at, AHEAD))
+                even, odd = emit.pairs(at)
+                for row in range(n_rows):
+                    own = emit.place(x, emit.times(width, 4 * row), pair)
+                    held = kept[row * len(parts) + part]
+                    total = emit.added(builder.load(held), even, emit.spread(own))
+                    total = emit.added(total, odd, emit.spread(emit.place(own, 4)))
+                    builder.store(total, held)
+        emit.put_back(kept, places)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64, rows, pack), generate
+
+
+@intrinsic(prefer_literal=True)
+def score_tokens(
+    typing: Code,
+    keys: Code,
+    stride: Code,
+    count: Code,
+    queries: Code,
+    scores: Code,
+    scores_stride: Code,
+    group: Code,
+    dim: Code,
+) -> tuple[Signature, Code]:
+    """scores[i, t] = queries[i] @ keys[t] for `count` tokens: queries [group, dim] of float32,
+    keys [dim] of bfloat16 every `stride` bytes."""
+    n_group, n_dim = group.literal_value, dim.literal_value
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        keys, stride, count, queries, scores, scores_stride = arguments[:6]
+        emit = Emitter(builder, _lanes(n_dim))
+        parts = range(0, n_dim, emit.lanes)
+        with emit.loop(count) as loop:
+            key = emit.place(keys, builder.mul(loop.index, stride))
+            values = [emit.wide(emit.place(key, 2 * part)) for part in parts]
+            for i in range(n_group):
+                total = ir.Constant(emit.vector, None)
+                for part, value in zip(parts, values, strict=True):
+                    own = emit.load(emit.place(queries, 4 * (i * n_dim + part)), emit.vector)
+                    total = emit.added(total, value, own)
+                row = emit.place(scores, emit.times(scores_stride, i))
+                emit.store(emit.sum(total), emit.place(row, emit.times(loop.index, 4)))
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6, group, dim), generate
+
+
+@intrinsic(prefer_literal=True)
+def mix_tokens(
+    typing: Code,
+    values: Code,
+    stride: Code,
+    count: Code,
+    weights: Code,
+    weights_stride: Code,
+    sums: Code,
+    group: Code,
+    dim: Code,
+) -> tuple[Signature, Code]:
+    """sums[i] += weights[i, t] * values[t] over `count` tokens: sums [group, dim] of float32,
+    values [dim] of bfloat16 every `stride` bytes."""
+    n_group, n_dim = group.literal_value, dim.literal_value
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        values, stride, count, weights, weights_stride, sums = arguments[:6]
+        emit = Emitter(builder, _lanes(n_dim))
+        parts = range(0, n_dim, emit.lanes)
+        at_once = max(1, REGISTERS // len(parts))
+        for first in range(0, n_group, at_once):
+            heads = range(first, min(n_group, first + at_once))
+            places = [
+                emit.place(sums, 4 * (head * n_dim + part)) for head in heads for part in parts
+            ]
+            kept = emit.held(places)
+            with emit.loop(count) as loop:
+                value = emit.place(values, builder.mul(loop.index, stride))
+                shares = []
+                for head in heads:
+                    row = emit.place(weights, emit.times(weights_stride, head))
+                    shares.append(emit.spread(emit.place(row, emit.times(loop.index, 4))))
+                for number, part in enumerate(parts):
+                    wide = emit.wide(emit.place(value, 2 * part))
+                    for place, share in enumerate(shares):
+                        held = kept[place * len(parts) + number]
+                        builder.store(emit.added(builder.load(held), wide, share), held)
+            emit.put_back(kept, places)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6, group, dim), generate
+
+
+def _lanes(dim: int) -> int:
+    """The widest vector that divides it."""
+    return next(lanes for lanes in (16, 8, 4, 2, 1) if dim % lanes == 0)
+
+
+@njit(inline="always")
+def up(bits: Code) -> Code:
+    return as_float32(np.uint32(bits) << np.uint32(16))
+
+
+@njit(inline="always")
+def down(value: Code) -> Code:
+    """To the nearest bfloat16, to the even one between two; a NaN stays one."""
+    bits = as_bits(value)
+    if value != value:
+        return np.uint16((bits >> np.uint32(16)) | np.uint32(0x40))
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+
+
+@njit(inline="always")
+def exp(x: Code) -> Code:
+    """For x <= 0, to some 2e-7 of it."""
+    x = max(x * LOG2_E, np.float32(-126))
+    whole = np.floor(x)
+    part = x - whole
+    power = ((((C5 * part + C4) * part + C3) * part + C2) * part + C1) * part + C0
+    return power * as_float32(np.uint32(np.int32(whole) + np.int32(127)) << np.uint32(23))
