@@ -232,11 +232,13 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                 slot = table[page] * page_size + start % page_size
                 at = a[5] + 2 * (slot * kv_heads + first) * dim
                 count = min(n, (page + 1) * page_size) - start
+                following = table[min(page + 1, (n - 1) // page_size)] - table[page]
+                ahead = following * page_size * token_bytes
                 for head in range(heads_each):
                     keys = at + 2 * head * dim
                     own = query.ctypes.data + 4 * head * group * dim
                     out = scores.ctypes.data + 4 * (head * group * longest + start)
-                    score_tokens(keys, token_bytes, count, own, out, 4 * longest, group, dim)
+                    score_tokens(keys, token_bytes, count, ahead, own, out, 4 * longest, group, dim)
             for i in range(heads_each * group):
                 if cap > 0:
                     for t in range(begin, n):
@@ -256,11 +258,15 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                 slot = table[page] * page_size + start % page_size
                 at = a[6] + 2 * (slot * kv_heads + first) * dim
                 count = min(n, (page + 1) * page_size) - start
+                following = table[min(page + 1, (n - 1) // page_size)] - table[page]
+                ahead = following * page_size * token_bytes
                 for head in range(heads_each):
                     values = at + 2 * head * dim
                     shares = scores.ctypes.data + 4 * (head * group * longest + start)
                     into = sums.ctypes.data + 4 * head * group * dim
-                    mix_tokens(values, token_bytes, count, shares, 4 * longest, into, group, dim)
+                    mix_tokens(
+                        values, token_bytes, count, ahead, shares, 4 * longest, into, group, dim
+                    )
             q_head = (places[row] * kv_heads + first) * group
             result = carray(at_u16(a[4] + 2 * q_head * dim), (heads_each * group, dim))
             for i in range(heads_each * group):

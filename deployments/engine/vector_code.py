@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
 LANES = 16  # of a vector of float32
 REGISTERS = 16  # that sums may take, of 32
+LINE = 64  # bytes of the caches
 AHEAD = 4096  # bytes that are fetched before they are read
 LOG2_E = np.float32(1.4426950408889634)
 # exp2 on [0, 1), a polynomial of least error; see `exp`.
@@ -114,6 +115,10 @@ class Emitter:
         hints = [ir.Constant(ir.IntType(32), hint) for hint in (0, 3, 1)]
         self.builder.call(function, [self.builder.inttoptr(place, byte), *hints])
 
+    def fetch_all(self, place: Code, n_bytes: int) -> None:
+        for offset in range(0, n_bytes, LINE):
+            self.fetch(self.place(place, offset))
+
     def wide(self, place: Code) -> Code:
         """As many bfloat16 as there are lanes."""
         narrow = self.load(place, ir.VectorType(SHORT, self.lanes))
@@ -204,6 +209,7 @@ def score_tokens(
     keys: Code,
     stride: Code,
     count: Code,
+    ahead: Code,
     queries: Code,
     scores: Code,
     scores_stride: Code,
@@ -211,15 +217,16 @@ def score_tokens(
     dim: Code,
 ) -> tuple[Signature, Code]:
     """scores[i, t] = queries[i] @ keys[t] for `count` tokens: queries [group, dim] of float32,
-    keys [dim] of bfloat16 every `stride` bytes."""
+    keys [dim] of bfloat16 every `stride` bytes. What lies `ahead` of each is fetched."""
     n_group, n_dim = group.literal_value, dim.literal_value
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        keys, stride, count, queries, scores, scores_stride = arguments[:6]
+        keys, stride, count, ahead, queries, scores, scores_stride = arguments[:7]
         emit = Emitter(builder, _lanes(n_dim))
         parts = range(0, n_dim, emit.lanes)
         with emit.loop(count) as loop:
             key = emit.place(keys, builder.mul(loop.index, stride))
+            emit.fetch_all(emit.place(key, ahead), 2 * n_dim)
             values = [emit.wide(emit.place(key, 2 * part)) for part in parts]
             for i in range(n_group):
                 total = ir.Constant(emit.vector, None)
@@ -230,7 +237,7 @@ def score_tokens(
                 emit.store(emit.sum(total), emit.place(row, emit.times(loop.index, 4)))
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6, group, dim), generate
+    return types.void(*[types.int64] * 7, group, dim), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -239,6 +246,7 @@ def mix_tokens(
     values: Code,
     stride: Code,
     count: Code,
+    ahead: Code,
     weights: Code,
     weights_stride: Code,
     sums: Code,
@@ -246,11 +254,11 @@ def mix_tokens(
     dim: Code,
 ) -> tuple[Signature, Code]:
     """sums[i] += weights[i, t] * values[t] over `count` tokens: sums [group, dim] of float32,
-    values [dim] of bfloat16 every `stride` bytes."""
+    values [dim] of bfloat16 every `stride` bytes. What lies `ahead` of each is fetched."""
     n_group, n_dim = group.literal_value, dim.literal_value
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        values, stride, count, weights, weights_stride, sums = arguments[:6]
+        values, stride, count, ahead, weights, weights_stride, sums = arguments[:7]
         emit = Emitter(builder, _lanes(n_dim))
         parts = range(0, n_dim, emit.lanes)
         at_once = max(1, REGISTERS // len(parts))
@@ -262,6 +270,8 @@ def mix_tokens(
             kept = emit.held(places)
             with emit.loop(count) as loop:
                 value = emit.place(values, builder.mul(loop.index, stride))
+                if first == 0:
+                    emit.fetch_all(emit.place(value, ahead), 2 * n_dim)
                 shares = []
                 for head in heads:
                     row = emit.place(weights, emit.times(weights_stride, head))
@@ -274,7 +284,7 @@ def mix_tokens(
             emit.put_back(kept, places)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6, group, dim), generate
+    return types.void(*[types.int64] * 7, group, dim), generate
 
 
 def _lanes(dim: int) -> int:
