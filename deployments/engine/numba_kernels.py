@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numba import carray, cfunc, types
+from numba import carray, cfunc, njit, types
 
 from deployments.engine.vector_code import (
     STAMP,
@@ -192,6 +192,19 @@ def store_kernel() -> Kernel:
     return Kernel(body, "qqqqqqqqqqqq")
 
 
+@njit(inline="always")
+def _page_part(
+    table: Code, page: Code, begin: Code, n: Code, page_size: Code, token_bytes: Code, base: Code
+) -> Code:
+    """What of a row's tokens [begin, n) one of its pages holds: where the first one lies, its
+    position, how many they are, and how far ahead the row's next page lies."""
+    start = max(begin, page * page_size)
+    at = base + (table[page] * page_size + start % page_size) * token_bytes
+    count = min(n, (page + 1) * page_size) - start
+    following = table[min(page + 1, (n - 1) // page_size)] - table[page]
+    return at, start, count, following * page_size * token_bytes
+
+
 @cache
 def decode_kernel(dim: int, group: int) -> Kernel:
     """Attention of one new token a row to the pages of its row.
@@ -228,12 +241,9 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                     query[i, d] = up(given[d]) * scale
                     sums[i, d] = 0
             for page in range(begin // page_size, (n - 1) // page_size + 1):
-                start = max(begin, page * page_size)
-                slot = table[page] * page_size + start % page_size
-                at = a[5] + 2 * (slot * kv_heads + first) * dim
-                count = min(n, (page + 1) * page_size) - start
-                following = table[min(page + 1, (n - 1) // page_size)] - table[page]
-                ahead = following * page_size * token_bytes
+                at, start, count, ahead = _page_part(
+                    table, page, begin, n, page_size, token_bytes, a[5] + 2 * first * dim
+                )
                 for head in range(heads_each):
                     keys = at + 2 * head * dim
                     own = query.ctypes.data + 4 * head * group * dim
@@ -254,12 +264,9 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                 for t in range(begin, n):
                     scores[i, t] /= total
             for page in range(begin // page_size, (n - 1) // page_size + 1):
-                start = max(begin, page * page_size)
-                slot = table[page] * page_size + start % page_size
-                at = a[6] + 2 * (slot * kv_heads + first) * dim
-                count = min(n, (page + 1) * page_size) - start
-                following = table[min(page + 1, (n - 1) // page_size)] - table[page]
-                ahead = following * page_size * token_bytes
+                at, start, count, ahead = _page_part(
+                    table, page, begin, n, page_size, token_bytes, a[6] + 2 * first * dim
+                )
                 for head in range(heads_each):
                     values = at + 2 * head * dim
                     shares = scores.ctypes.data + 4 * (head * group * longest + start)

@@ -57,9 +57,9 @@ MAX_TOMBSTONES = 10_000
 class Model:
     # Async, which Serve awaits: a load takes long, and nothing may block the loop meanwhile.
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]
-        # With no core left for ingresses and proxies, threads that spin for long would stall them,
-        # and be stalled, for whole scheduler quanta; those that never spin make a step take half
-        # as long again. OpenMP reads this when torch loads it.
+        # With no core left for ingresses and proxies, threads that spin without end would stall
+        # them while nothing is computed; those that never spin make a step take half as long
+        # again (tests/bench/RESULTS.md). OpenMP reads this when torch loads it.
         if int(os.environ.get("OMP_NUM_THREADS", "1")) >= len(os.sched_getaffinity(0)):
             os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
         logs.join_serve(access_log=False)
