@@ -25,7 +25,8 @@ OPEN = {"RAY_AUTH_MODE": "disabled"}  # all nodes are the test's own
 @contextmanager
 def head_node(monkeypatch: pytest.MonkeyPatch, **resources: Any) -> Iterator[Any]:
     """A cluster that others may be added to."""
-    for name, value in {**OPEN, "RAY_USAGE_STATS_ENABLED": "0"}.items():
+    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    for name, value in {**OPEN, **own}.items():
         monkeypatch.setenv(name, value)
     head = {**resources, "include_dashboard": False}
     # Ray tries the port all the same, and leaves a socket behind when it is taken.
@@ -37,7 +38,7 @@ def head_node(monkeypatch: pytest.MonkeyPatch, **resources: Any) -> Iterator[Any
 
 
 def both_serve(server: Server) -> bool:
-    return len(httpx.get(f"{server.url}/stats", timeout=30).json()["replicas"]) == 2
+    return len(server.http.get("/stats").json()["replicas"]) == 2
 
 
 def replicas_on(node: Any, deployment: str = "") -> list[str]:

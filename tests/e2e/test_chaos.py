@@ -140,7 +140,7 @@ def generated(server: Server) -> float:
 
 
 def both_serve(server: Server) -> bool:
-    replicas = httpx.get(f"{server.url}/stats", timeout=30).json()["replicas"]
+    replicas = server.http.get("/stats").json()["replicas"]
     return len(replicas) == 2
 
 
@@ -155,7 +155,7 @@ def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
         said = asyncio.run(all_streams(pair, rng.randint(1, MOST_TOKENS), rng))
         exact += sum(map(Said.is_exactly, said, undisturbed))
     assert exact == ROUNDS * len(undisturbed)
-    assert 'phase="mid_stream"' in httpx.get(f"{pair.url}/metrics", timeout=30).text
+    assert 'phase="mid_stream"' in pair.http.get("/metrics").text
 
 
 @pytest.mark.timeout(600)

@@ -44,7 +44,7 @@ def test_requests_find_the_replica_that_holds_their_prefix(own_server: Server) -
     first, second = asyncio.run(ask_twice())
     assert first == [0] * 4
     assert second == [600 // 16 * 16] * 4
-    replicas = httpx.get(f"{own_server.url}/stats").json()["replicas"]
+    replicas = own_server.http.get("/stats").json()["replicas"]
     assert [replica["total_requests"] for replica in replicas] == [4, 4]
 
 
@@ -77,7 +77,7 @@ def test_a_stream_outlives_the_replica_that_began_it(own_server: Server) -> None
 def test_requests_are_answered_while_the_router_is_down(own_server: Server) -> None:
     def ask() -> httpx.Response:
         body = {"prompt": "abc", "max_tokens": 5}
-        return httpx.post(f"{own_server.url}/v1/completions", json=body, timeout=60)
+        return own_server.http.post("/v1/completions", json=body)
 
     assert ask().status_code == 200
     own_server.kill("Router")

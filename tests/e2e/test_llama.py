@@ -12,7 +12,7 @@ PROMPT = {"prompt": "Once upon", "n_predict": 24, "seed": 3, "temperature": 1.0}
 
 
 def post(server: Server, path: str, body: object, **headers: str) -> Any:
-    answer = httpx.post(server.url + path, json=body, headers=headers, timeout=60)
+    answer = server.http.post(path, json=body, headers=headers)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -24,7 +24,7 @@ def events(text: str) -> list[Any]:
 
 def test_a_stream_folds_to_the_unary_completion(server: Server) -> None:
     unary = post(server, "/completion", PROMPT)
-    answer = httpx.post(f"{server.url}/completion", json={**PROMPT, "stream": True}, timeout=60)
+    answer = server.http.post("/completion", json={**PROMPT, "stream": True})
     parts = events(answer.text)
     assert "".join(part["content"] for part in parts) == unary["content"]
     assert [part["stop"] for part in parts] == [False] * (len(parts) - 1) + [True]
@@ -70,10 +70,10 @@ def test_text_becomes_tokens_and_text_again(server: Server) -> None:
 
 
 def test_the_server_tells_of_itself(server: Server) -> None:
-    props = httpx.get(f"{server.url}/props", timeout=30).json()
-    assert props["total_slots"] == len(httpx.get(f"{server.url}/slots", timeout=30).json())
-    assert "llamacpp:tokens_predicted_total" in httpx.get(f"{server.url}/metrics", timeout=30).text
-    assert httpx.get(f"{server.url}/tools", timeout=30).status_code == 403
+    props = server.http.get("/props").json()
+    assert props["total_slots"] == len(server.http.get("/slots").json())
+    assert "llamacpp:tokens_predicted_total" in server.http.get("/metrics").text
+    assert server.http.get("/tools").status_code == 403
 
 
 def test_a_stream_outlives_its_connection(server: Server) -> None:
@@ -84,7 +84,7 @@ def test_a_stream_outlives_its_connection(server: Server) -> None:
     with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
         begun = next(answer.iter_bytes())
     params = {"conv_id": name, "from": "0"}
-    whole = httpx.get(f"{server.url}/v1/stream", params=params, timeout=60).text
+    whole = server.http.get("/v1/stream", params=params).text
     assert whole.encode().startswith(begun)
     assert whole.endswith("data: [DONE]\n\n")
     assert events(whole)[-1]["choices"][0]["finish_reason"] == "length"

@@ -71,8 +71,8 @@ def test_no_stream_notices_that_its_replica_and_node_are_lost(
         assert all(isinstance(one, str) for one in undisturbed)
         lose_and_ask = losing_its_worker(cluster, served)
         assert asyncio.run(streams(served, lose_and_ask, N_STREAMS)) == undisturbed
-        assert 'phase="mid_stream"' in httpx.get(f"{served.url}/metrics", timeout=30).text
-        assert httpx.get(f"{served.url}/health", timeout=30).status_code == 200
+        assert 'phase="mid_stream"' in served.http.get("/metrics").text
+        assert served.http.get("/health").status_code == 200
         cluster.add_node(num_cpus=1)
         served.eventually(lambda: both_serve(served), 120)
         assert asyncio.run(streams(served, lambda: None, N_STREAMS)) == undisturbed

@@ -142,7 +142,7 @@ async def all_at_once(server: Server) -> list[Seen]:
 
 def engine_stats(server: Server) -> dict[str, float]:
     """Of the only replica."""
-    [stats] = httpx.get(f"{server.url}/stats", timeout=30).json()["replicas"]
+    [stats] = server.http.get("/stats").json()["replicas"]
     assert isinstance(stats, dict)
     return stats
 
@@ -150,7 +150,7 @@ def engine_stats(server: Server) -> dict[str, float]:
 def longest(server: Server) -> httpx.Response:
     """Each of its steps needs all of its keys and values, of which most are cached."""
     body = {"prompt": "long " * 220, "max_tokens": 2, "temperature": 0, "ignore_eos": True}
-    return httpx.post(f"{server.url}/v1/completions", json=body, timeout=120)
+    return server.http.post("/v1/completions", json=body)
 
 
 def text(answer: httpx.Response) -> str:
@@ -167,7 +167,7 @@ def test_a_step_that_finds_no_memory_costs_nobody_an_answer(served: Server) -> N
     before = engine_stats(served)
     with little_memory(*replicas):
         assert asyncio.run(all_at_once(served)) == undisturbed
-        assert httpx.get(f"{served.url}/health", timeout=30).status_code == 200
+        assert served.http.get("/health").status_code == 200
     after = engine_stats(served)
     assert after["failed_steps"] > before["failed_steps"]
     assert after["retried_rows"] > before["retried_rows"]
@@ -186,7 +186,7 @@ def test_only_what_can_not_be_computed_alone_fails(served: Server) -> None:
 
     with little_memory(*replicas):
         others, answer = asyncio.run(with_the_longest())
-        assert httpx.get(f"{served.url}/health", timeout=30).status_code == 200
+        assert served.http.get("/health").status_code == 200
     assert others == undisturbed
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "out_of_memory"

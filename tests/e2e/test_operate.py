@@ -36,7 +36,7 @@ def watched(
 def ask(server: Server, request_id: str) -> str:
     """The id that the answer carries."""
     headers = {"X-Request-ID": request_id} if request_id else {}
-    answer = httpx.post(f"{server.url}/v1/completions", json=BODY, headers=headers, timeout=60)
+    answer = server.http.post("/v1/completions", json=BODY, headers=headers)
     answer.raise_for_status()
     return answer.headers["x-request-id"]
 
@@ -119,7 +119,7 @@ def test_rays_exporter_says_what_metrics_says(watched: Server) -> None:
         ask(watched, "")
 
     def agree() -> bool:
-        rays, ours = exported(watched), httpx.get(f"{watched.url}/metrics", timeout=60).text
+        rays, ours = exported(watched), watched.http.get("/metrics").text
         counts = samples(ours, f"{HISTOGRAM}_bucket")
         seen = {le: count for le, count in counts.items() if count}
         pages = samples(rays, "ray_manta_kv_pages", model="tiny")
@@ -149,5 +149,5 @@ def test_two_servers_share_a_host_and_leave_nothing_of_themselves(
 
 
 def names(server: Server) -> list[str]:
-    models = httpx.get(f"{server.url}/v1/models", timeout=60).json()["data"]
+    models = server.http.get("/v1/models").json()["data"]
     return [model["id"] for model in models]

@@ -72,19 +72,19 @@ async def states(client: openai.AsyncOpenAI) -> dict[str, str]:
 
 
 def listed(server: Server) -> list[str]:
-    models = httpx.get(f"{server.url}/v1/models", timeout=30).json()["data"]
+    models = server.http.get("/v1/models").json()["data"]
     return [model["id"] for model in models]
 
 
 def state(server: Server, model: str) -> str:
-    found = httpx.get(f"{server.url}/v1/models/{model}", timeout=30).json()
+    found = server.http.get(f"/v1/models/{model}").json()
     value: str = found["status"]["value"]
     return value
 
 
 def loads(server: Server, model: str) -> float:
     """How often a model was loaded since the start."""
-    for line in httpx.get(f"{server.url}/metrics").text.splitlines():
+    for line in server.http.get("/metrics").text.splitlines():
         if line.startswith("manta_router_loads_total{") and f'model="{model}"' in line:
             return float(line.rpartition(" ")[2])
     return 0.0
@@ -183,23 +183,21 @@ def test_the_states_are_told_as_they_change(fleet: Server) -> None:
 
 
 def test_a_wrong_model_is_refused_and_a_broken_one_says_why(fleet: Server, folder: Path) -> None:
-    missing = httpx.post(f"{fleet.url}/v1/completions", json={"model": "d", "prompt": "x"})
+    missing = fleet.http.post("/v1/completions", json={"model": "d", "prompt": "x"})
     assert missing.status_code == 404
     presets = folder / "models.ini"
     presets.write_text(PRESETS + "[d]\nmodel = d-files\n")
     broken = shutil.copytree(folder / "a-files", folder / "d-files")
     config = (broken / "config.json").read_text()
     (broken / "config.json").write_text(config.replace('"llama"', '"no-such-type"'))
-    assert httpx.get(f"{fleet.url}/models?reload=1", timeout=30).status_code == 200
-    refused = httpx.post(
-        f"{fleet.url}/v1/completions", json={"model": "d", "prompt": "x"}, timeout=120
-    )
+    assert fleet.http.get("/models?reload=1").status_code == 200
+    refused = fleet.http.post("/v1/completions", json={"model": "d", "prompt": "x"})
     assert refused.status_code == 503
     assert "no-such-type" in refused.json()["error"]["message"]
     presets.write_text(PRESETS + "[d]\nmodel = d-files\nno-such-key = 1\n")
-    wrong = httpx.get(f"{fleet.url}/models?reload=1", timeout=30)
+    wrong = fleet.http.get("/models?reload=1")
     assert wrong.status_code == 400
     assert "no-such-key" in wrong.json()["error"]["message"]
     presets.write_text(PRESETS)
-    assert httpx.get(f"{fleet.url}/models?reload=1", timeout=30).status_code == 200
+    assert fleet.http.get("/models?reload=1").status_code == 200
     fleet.eventually(lambda: listed(fleet) == list(NAMES))

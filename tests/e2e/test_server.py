@@ -1,6 +1,5 @@
 """What an operator asks of the server as a whole."""
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.server import Server
@@ -15,7 +14,7 @@ SEED_STATS = {
 
 
 def test_health_says_that_a_model_is_loaded(server: Server) -> None:
-    answer = httpx.get(f"{server.url}/health")
+    answer = server.http.get("/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok", "model_loaded": True})
 
 
@@ -23,7 +22,7 @@ def test_stats_count_what_was_generated(server: Server) -> None:
     before = server.stats()
     assert before.keys() >= SEED_STATS
     body = {"prompt": "abc", "max_tokens": 7, "ignore_eos": True}
-    httpx.post(f"{server.url}/v1/completions", json=body).raise_for_status()
+    server.http.post("/v1/completions", json=body).raise_for_status()
     after = server.stats()
     assert after["total_requests"] - before["total_requests"] == 1
     assert after["tokens_generated"] - before["tokens_generated"] == 7
@@ -31,8 +30,8 @@ def test_stats_count_what_was_generated(server: Server) -> None:
 
 def test_metrics_cover_the_whole_graph(server: Server) -> None:
     body = {"prompt": "abc", "max_tokens": 3}
-    httpx.post(f"{server.url}/v1/completions", json=body).raise_for_status()
-    text = httpx.get(f"{server.url}/metrics").text
+    server.http.post("/v1/completions", json=body).raise_for_status()
+    text = server.http.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
     requests = families["manta_requests"].samples
     assert any(s.labels["model"] == "tiny" and s.value >= 1 for s in requests)
@@ -41,15 +40,15 @@ def test_metrics_cover_the_whole_graph(server: Server) -> None:
 
 
 def test_dynamos_model_list_has_both_kinds(server: Server) -> None:
-    answer = httpx.get(f"{server.url}/dynamo/alpha/list-models").json()
+    answer = server.http.get("/dynamo/alpha/list-models").json()
     assert answer == {"chat_completion_models": ["tiny"], "completion_models": ["tiny"]}
 
 
 def test_unknown_paths_and_methods_are_json_errors(server: Server) -> None:
-    missing = httpx.get(f"{server.url}/nothing")
+    missing = server.http.get("/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, 404)
-    wrong = httpx.post(f"{server.url}/health")
+    wrong = server.http.post("/health")
     assert wrong.status_code == 405
     assert "GET" in wrong.headers["allow"]
-    under = httpx.get(f"{server.url}/v1/nothing")
+    under = server.http.get("/v1/nothing")
     assert (under.status_code, under.json()["error"]["type"]) == (404, "invalid_request_error")

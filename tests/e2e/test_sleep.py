@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -54,14 +53,14 @@ def resident_mb(server: Server) -> float:
 
 
 def state(server: Server) -> str:
-    listed = httpx.get(f"{server.url}/models", timeout=30).json()["data"]
+    listed = server.http.get("/models").json()["data"]
     value: str = listed[0]["status"]["value"]
     return value
 
 
 def ask(server: Server) -> object:
     body = {"prompt": "Once upon", "max_tokens": 24, "temperature": 0.8, "seed": 5}
-    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=120)
+    answer = server.http.post("/v1/completions", json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()["choices"]
 
@@ -74,8 +73,8 @@ def test_it_falls_asleep_looks_do_not_wake_it_and_a_request_does(sleeper: Server
     print(f"resident: {awake:.0f} MB awake, {asleep:.0f} MB asleep")
     assert awake - asleep > 0.8 * WEIGHTS_MB
     for path in ("/health", "/props", "/models", "/metrics", "/stats", "/v1/models"):
-        assert httpx.get(f"{sleeper.url}{path}", timeout=30).status_code == 200, path
-    assert httpx.get(f"{sleeper.url}/props").json()["is_sleeping"] is True
+        assert sleeper.http.get(path).status_code == 200, path
+    assert sleeper.http.get("/props").json()["is_sleeping"] is True
     assert state(sleeper) == "sleeping"
     assert resident_mb(sleeper) < asleep + 0.2 * WEIGHTS_MB
     assert ask(sleeper) == said
