@@ -8,6 +8,8 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
@@ -126,16 +129,23 @@ def _checkpoint(out: Path) -> Path:
     return out / "checkpoint.pt"
 
 
-def advance(state: State, batches: list[Batch], rate: float) -> None:
-    """One step on the mean loss over all targets of its batches."""
+def advance(
+    state: State, batches: list[Batch], rate: float, workers: ThreadPoolExecutor | None = None
+) -> None:
+    """One step on the mean loss over all targets of its batches.
+
+    The workers take a batch each; gradients are added in the batches' order, whoever is first.
+    """
     counted = sum(batch.counted for batch in batches)
-    device = state.network.embed.device
-    total = torch.zeros((), device=device)
-    for batch in batches:
-        ids, targets = batch.ids.to(device), batch.targets.to(device)
-        loss = answer_loss(state.network, ids, targets) / counted
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
+
+    def of(batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
+        return _gradients(state.network, batch, counted)
+
+    losses, gradients = zip(*(workers.map if workers else map)(of, batches), strict=True)
+    for parameter, parts in zip(
+        state.network.parameters(), zip(*gradients, strict=True), strict=True
+    ):
+        parameter.grad = sum(parts[1:], start=parts[0])
     torch.nn.utils.clip_grad_norm_(state.network.parameters(), 1.0)
     for optimizer, peak in zip(state.optimizers, PEAKS, strict=True):
         for group in optimizer.param_groups:
@@ -144,18 +154,28 @@ def advance(state: State, batches: list[Batch], rate: float) -> None:
         optimizer.zero_grad(set_to_none=True)
     state.step += 1
     state.tokens += sum(batch.tokens for batch in batches)
-    state.losses.append(float(total))
+    state.losses.append(float(sum(losses)))
 
 
-def train(state: State, length: Length, seed: int, out: Path) -> None:
+def _gradients(network: Network, batch: Batch, counted: int) -> tuple[Tensor, Sequence[Tensor]]:
+    device = network.embed.device
+    loss = answer_loss(network, batch.ids.to(device), batch.targets.to(device)) / counted
+    return loss.detach(), torch.autograd.grad(loss, list(network.parameters()))
+
+
+def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
     source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, BATCHES_A_STEP)
     console = Console(stderr=True)
-    with _progress(console) as progress:
+    # A batch a thread: most operations are too small to be worth parting among threads.
+    with (
+        _progress(console) as progress,
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers,
+    ):
         bar = progress.add_task("train", total=1.0, loss="", speed="")
         saved = state.seconds
         while (share := length.share(state)) < 1.0:
             started = time.perf_counter()
-            advance(state, next(source), rate_at(share, state.step))
+            advance(state, next(source), rate_at(share, state.step), workers)
             state.seconds += time.perf_counter() - started
             _show(progress, bar, state, length)
             if state.seconds - saved > SAVE_EVERY_S:
@@ -232,8 +252,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     disable_progress_bar()  # of saving; the run has its own
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    threads = args.threads or torch.get_num_threads()
+    torch.set_num_threads(threads)
     if args.resume and not _checkpoint(args.out).exists():
         sys.exit(f"nothing to resume: {_checkpoint(args.out)} does not exist")
     known = args.draft or (args.out if args.resume else None)
@@ -241,7 +261,7 @@ def main() -> None:
     state = begin(DRAFT if args.draft else DEMO, args.seed, tokenizer, args.device)
     if args.resume:
         resume(state, args.out)
-    train(state, Length(args.steps, 3600 * args.hours), args.seed, args.out)
+    train(state, Length(args.steps, 3600 * args.hours), args.seed, args.out, threads)
     finish(state, args.seed, args.out)
 
 
