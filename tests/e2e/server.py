@@ -17,6 +17,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 START_S = 200
 STOP_S = 60
 THROUGHPUT_MODE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+# Pages of 16 tokens for 16 sequences of 160 tokens, as the tests of many streams use them.
+SMALL_POOL = {"dtype": "float32", "num_cpus": 1, "n_pages": 160, "name": "tiny"}
 HAPROXY_PORTS = (
     "RAY_SERVE_HAPROXY_METRICS_PORT",
     "RAY_SERVE_HAPROXY_STATS_PORT",

@@ -10,8 +10,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.conftest import SMALL_POOL
-from tests.e2e.server import THROUGHPUT_MODE, Server
+from tests.e2e.server import SMALL_POOL, THROUGHPUT_MODE, Server
 
 CONFIG = {
     "logging_config": {"encoding": "JSON"},

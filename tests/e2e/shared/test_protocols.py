@@ -10,8 +10,8 @@ import openai.types.shared
 import pytest
 from pydantic import TypeAdapter
 
-from tests.e2e.asked import ASKED, Asked, ask, ask_stream, check
 from tests.e2e.server import Server
+from tests.e2e.shared.asked import ASKED, Asked, ask, ask_stream, check
 
 # What differs from one asking to the next.
 FRESH = {"id", "item_id", "call_id", "created", "created_at", "completed_at", "system_fingerprint"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.asked import ASKED, ask, ask_stream
 from tests.e2e.server import Server
+from tests.e2e.shared.asked import ASKED, ask, ask_stream
 
 SOURCES = Path(__file__).parent / "typescript"
 IMPORTS = """import type Anthropic from "@anthropic-ai/sdk";
