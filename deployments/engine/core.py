@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from contextlib import aclosing, contextmanager
 from queue import SimpleQueue
 
+import torch
 from transformers import PreTrainedModel
 
 from deployments.engine.admission import Admission
@@ -89,6 +90,7 @@ class EngineCore:
             max_running=limits.max_running,
             max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
             target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
+            is_ahead=ranks is None and _is_ahead(limits, model.device),
         )
         log.info("engine with %s, %s", shape, model.dtype)
 
@@ -223,3 +225,9 @@ class EngineCore:
             task.mailbox.put(TokenEvent(finish_reason=reason))
         else:
             self._scheduler.add(task)
+
+
+def _is_ahead(limits: EngineLimits, device: torch.device) -> bool:
+    if limits.async_scheduling is not None:
+        return limits.async_scheduling
+    return device.type == "cuda"  # elsewhere the host computes the step itself

@@ -45,6 +45,11 @@ class Recovery:
         self._n_alone = 0
 
     @property
+    def is_trying(self) -> bool:
+        """Whether steps are chosen by what failed before."""
+        return self._on_trial or bool(self._trials)
+
+    @property
     def is_in_doubt(self) -> bool:
         """Whether it may be the engine that fails, and not the tasks."""
         return self._n_alone >= MAX_FAILED_ALONE
@@ -72,7 +77,7 @@ class Recovery:
 
     def fail(self, rows: Rows, *, out_of_memory: bool) -> bool:
         """Whether the rows will be tried again; only a single one is given up."""
-        if not (self._on_trial or self._trials):
+        if not self.is_trying:
             self._budget_before = self.budget
         n_tokens = sum(rows.n)
         if out_of_memory:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import attention as torch_attention
 
-from deployments.engine.paged import PagedStep, to_device
+from deployments.engine.paged import PagedStep
+from deployments.engine.transfer import to_device
 
 if TYPE_CHECKING:
     from deployments.engine.paged_launch import Attention

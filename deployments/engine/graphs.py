@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.paged import NO_SLOT, PagedStep, to_device
+from deployments.engine.paged import NO_SLOT, PagedStep
+from deployments.engine.transfer import to_device
 from kv.storage import Storage
 from kv.view import token_slots
 
@@ -61,6 +62,8 @@ class StaticInputs:
         rows[:, :n] = step.token_ids, step.positions, step.total_len, slots
         device = self._rows.device
         self._rows.copy_(to_device(rows, device), non_blocking=True)
+        if step.drawn is not None:
+            self._rows[0, :n].copy_(step.drawn)
         table = torch.from_numpy(step.page_table.astype(np.int32))
         if device.type == "cuda":
             table = table.pin_memory()

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.engine.transfer import to_device
 from kv.storage import Storage
 from kv.view import token_slots
 
@@ -132,14 +133,6 @@ def plan_paged(
         longest_decode=int(total_len[new_len == 1].max(initial=0)),
         tiling=tiling,
     )
-
-
-def to_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
-    """From pinned memory the copy does not wait for the work before it."""
-    tensor = torch.from_numpy(array)
-    if device.type != "cuda":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 @cache

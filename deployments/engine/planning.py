@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from deployments.engine.pace import Pace
 from deployments.engine.runner import Rows
 from deployments.engine.shares import divide
+from deployments.engine.strategy import is_blind
 from deployments.engine.task import Task
 from kv.cache import KVCache
 
@@ -29,6 +30,17 @@ class Planner:
         elif len(rows) == len(self._cache.table):
             return self._in_table_order([*rows])
         return Rows([*rows], [*rows.values()])
+
+    def plan_behind(self, tasks: Sequence[Task], n_running: int) -> list[int]:
+        """Places of those tasks of a step in flight, all of which draw, that the next step is for;
+        none if it has to wait for what they draw, or for other tasks."""
+        here = [place for place, task in enumerate(tasks) if not task.has_ended]
+        if len(here) < n_running or not all(is_blind(tasks[place]) for place in here):
+            return []
+        places = [place for place in here if tasks[place].n_tokens + 1 < tasks[place].n_limit]
+        full = [tasks[place] for place in places if tasks[place].n_tokens % self._page_size == 0]
+        has_room = all(self._cache.extend(task.id, task.n_tokens + 1) for task in full)
+        return places if has_room else []
 
     def _in_table_order(self, decodes: Sequence[Task]) -> Rows:
         """Where they are all the tasks, their page tables need not be copied then."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from deployments.engine.loader import UnsupportedModelError
 from deployments.engine.matching import begin_masks
 from deployments.engine.parallel import Ranks
-from deployments.engine.sampling import Sample, SamplingPipeline
+from deployments.engine.sampling import Draw, Sample, SamplingPipeline
 from deployments.engine.scoring import score
 from deployments.engine.step import Forward, Ints, StepInputs
 from deployments.engine.task import Task, make_task
@@ -60,6 +60,30 @@ class Outcome:
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
 
 
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A step that was launched. A GPU may be computing it still."""
+
+    rows: Rows
+    drawing: Sequence[int]  # places
+    draw: Draw | None
+    prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
+
+    @property
+    def all_draw(self) -> bool:
+        return len(self.drawing) == len(self.rows.tasks)
+
+    @torch.inference_mode()
+    def land(self) -> Outcome:
+        """What each row came to; no token for one that ends before its task's last token."""
+        drawn = [] if self.draw is None else self.draw.samples()
+        if self.all_draw:
+            return Outcome(drawn, self.prompt_logprobs)
+        samples = dict(zip(self.drawing, drawn, strict=True))
+        n = len(self.rows.tasks)
+        return Outcome([samples.get(place) for place in range(n)], self.prompt_logprobs)
+
+
 class Runner:
     """Owns the model, or rank 0's share of it. Never decides what runs."""
 
@@ -78,7 +102,7 @@ class Runner:
         self._ranks = ranks
 
     def start(self) -> None:
-        """To be called on the thread that will `run`, which then has the arithmetic's threads.
+        """To be called on the thread that will `launch`, which then has the arithmetic's threads.
 
         Raises UnsupportedModelError for a model that can't be served.
         """
@@ -100,24 +124,47 @@ class Runner:
         self._cache.allocate(task.id, [], task.n_tokens, spare=0)
         self._cache.extend(task.id, task.n_tokens)
         try:
-            self.run(Rows([task], [n_tokens]))
+            self.launch(Rows([task], [n_tokens])).land()
         finally:
             self._cache.free(task.id)
 
     @torch.inference_mode()
-    def run(self, rows: Rows) -> Outcome:
-        """What each row came to; no token for one that ends before its task's last token."""
+    def launch(self, rows: Rows) -> Flight:
+        """Begins a step; what it raises may come when it lands."""
         drawing, scored = rows.drawing(), rows.scored()
         all_draw = len(drawing) == len(rows.tasks)
         tasks = rows.tasks if all_draw else [rows.tasks[place] for place in drawing]
         begin_masks([task.grammar for task in tasks if task.grammar is not None])
         logits = self._compute(self._inputs(rows, drawing, scored))
-        drawn = self._pipeline.sample(logits[: len(drawing)].float(), tasks) if drawing else []
+        draw = self._pipeline.draw(logits[: len(drawing)].float(), tasks) if drawing else None
         scores = self._score(logits[len(drawing) :], rows, scored) if scored else {}
-        if all_draw:
-            return Outcome(drawn, scores)
-        samples = dict(zip(drawing, drawn, strict=True))
-        return Outcome([samples.get(place) for place in range(len(rows.tasks))], scores)
+        return Flight(rows, drawing, draw, scores)
+
+    @torch.inference_mode()
+    def launch_behind(self, flight: Flight, places: Sequence[int]) -> Flight:
+        """Begins the next step of some rows of one in flight, all of which draw, all of whose tasks
+        are blind (`is_blind`). Their pages hold one token more already."""
+        assert flight.draw is not None
+        rows = Rows([flight.rows.tasks[place] for place in places], [1] * len(places))
+        drawn = flight.draw.token_ids
+        if len(places) < len(drawn):
+            drawn = drawn[self._forward.tensor(np.array(places, dtype=np.int64))]
+        logits = self._forward.logits(self._inputs_behind(rows.tasks, drawn))
+        draw = self._pipeline.draw(logits.float(), rows.tasks, n_unknown=1)
+        return Flight(rows, range(len(places)), draw, {})
+
+    def _inputs_behind(self, tasks: Sequence[Task], drawn: Tensor) -> StepInputs:
+        known = np.array([task.n_tokens for task in tasks], dtype=np.int64)
+        return StepInputs(
+            token_ids=np.zeros_like(known),
+            positions=known,
+            total_len=known + 1,
+            new_len=np.ones_like(known),
+            page_table=self._cache.table.rows([task.id for task in tasks]),
+            kept=np.arange(len(tasks)),
+            uncleared=self._cache.take_uncleared(),
+            drawn=drawn,
+        )
 
     def _inputs(self, rows: Rows, drawing: Sequence[int], scored: Mapping[int, int]) -> StepInputs:
         """Kept are the last tokens of the drawing rows, then all that are to be scored."""

@@ -13,13 +13,14 @@ from torch import Tensor
 from deployments.engine import mirostat
 from deployments.engine.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.dry import DryStrategy
-from deployments.engine.logprobs import of_the_draw, of_the_model
+from deployments.engine.logprobs import Logprobs, of_the_draw, of_the_model
 from deployments.engine.mirostat import MirostatStrategy
 from deployments.engine.penalties import PenaltyStrategy
 from deployments.engine.strategy import SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
 from deployments.engine.temperature import TemperatureStrategy
 from deployments.engine.thinking import ThinkingStrategy
+from deployments.engine.transfer import Readback, to_device
 from deployments.engine.truncation import (
     MinPStrategy,
     TopKStrategy,
@@ -56,6 +57,32 @@ class Sample:
     all_banned: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Tokens that are drawn on the device, now or later."""
+
+    rows: SamplingRows
+    logits: Tensor  # [rows, vocab], as the strategies left them
+    own: Logprobs
+    token_ids: Tensor  # [rows], of no meaning where none could be drawn
+    facts: Readback  # [3, rows]: token ids, whether the model's logits were finite, are any left
+
+    def samples(self) -> list[Sample]:
+        """Waits for them."""
+        facts, rows = self.facts.tolist(), self.rows
+        ids = [id_ if a and b else None for id_, a, b in zip(*facts, strict=True)]
+        mirostat.observe(self.logits, rows, ids)
+        logprobs = self.own.of(ids) | of_the_draw(self.logits, rows).of(ids)
+        if None not in ids and not logprobs and not rows.changed("mirostat"):
+            return [Sample(token_id) for token_id in ids]
+        return [
+            Sample(None, all_banned=bool(facts[1][row]))
+            if token_id is None
+            else Sample(token_id, logprobs.get(row), rows.tasks[row].mirostat_mu)
+            for row, token_id in enumerate(ids)
+        ]
+
+
 class OrderedStrategy(SamplingStrategy):
     """The samplers in the order that each row asks for."""
 
@@ -89,24 +116,19 @@ class SamplingPipeline(SamplingStrategy):
 
     def sample(self, logits: Tensor, tasks: Sequence[Task]) -> list[Sample]:
         """One token a task from float32 logits [tasks, vocab], which are overwritten."""
-        rows = SamplingRows(tasks, logits.device, self._before)
+        return self.draw(logits, tasks).samples()
+
+    def draw(self, logits: Tensor, tasks: Sequence[Task], n_unknown: int = 0) -> "Draw":
+        """The same, without waiting for it. So many tokens before it may be unknown to the host
+        if all tasks are blind (`is_blind`)."""
+        rows = SamplingRows(tasks, logits.device, self._before, n_unknown)
         self._before = rows.without_tasks()
         own = of_the_model(logits, rows)
         finite = logits.amax(1).isfinite() if _bans(rows) else None  # before one could hide it
         self.apply(logits, rows)
         drawn, allowed = _draw(logits, rows)
-        facts = torch.stack([drawn, allowed if finite is None else finite, allowed]).tolist()
-        ids = [id_ if a and b else None for id_, a, b in zip(*facts, strict=True)]
-        mirostat.observe(logits, rows, ids)
-        logprobs = own.of(ids) | of_the_draw(logits, rows).of(ids)
-        if None not in ids and not logprobs and not rows.changed("mirostat"):
-            return [Sample(token_id) for token_id in ids]
-        return [
-            Sample(None, all_banned=bool(facts[1][row]))
-            if token_id is None
-            else Sample(token_id, logprobs.get(row), tasks[row].mirostat_mu)
-            for row, token_id in enumerate(ids)
-        ]
+        facts = torch.stack([drawn, allowed if finite is None else finite, allowed])
+        return Draw(rows, logits, own, drawn, Readback(facts))
 
 
 # What leaves every finite logit finite.
@@ -141,12 +163,8 @@ def _draw(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
     greatest, drawn = _greatest(logits)
     asking = rows.asking(_is_random)
     if asking:
-        u = torch.from_numpy(rows.uniform(asking)).to(logits.device)
-        part = logits[asking.rows] if len(asking) < len(logits) else logits
-        inverse = invert(part, u)
-        if len(asking) == len(logits):
-            return inverse, greatest.isfinite()
-        drawn[asking.rows] = inverse
+        u = to_device(rows.uniform(asking), logits.device)
+        asking.put(drawn, invert(asking.take(logits), u))
     return drawn, greatest.isfinite()
 
 

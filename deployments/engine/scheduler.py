@@ -1,6 +1,7 @@
 """Decides what runs: one loop of cleanup, refill, plan -> run -> commit.
 
 A step is rows of (task, n tokens) under one token budget; prompts' chunks and decodes share it.
+Where steps are ahead of the host, one is launched while the one before it is in flight.
 Of waiting tasks the first by `Task.order` runs first. When pages run out the last by that order is
 preempted and later recomputed; none is failed for it.
 """
@@ -32,7 +33,7 @@ from deployments.engine.mailbox import Mailbox, deliver
 from deployments.engine.pace import Pace
 from deployments.engine.parallel import RanksLostError
 from deployments.engine.planning import Planner
-from deployments.engine.runner import Outcome, Rows, Runner
+from deployments.engine.runner import Flight, Outcome, Rows, Runner
 from deployments.engine.sampling import Sample
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.task import Task
@@ -58,11 +59,15 @@ class InferenceScheduler:
         max_running: int,
         max_batch_tokens: int,
         target_itl_s: float | None = None,
+        is_ahead: bool = False,
     ) -> None:
+        """`is_ahead`: a step that is a function of what the last one draws, and of nothing else
+        that came of it, is launched before that is known."""
         assert max_batch_tokens >= max_running, "every running task must fit in a step"
         self._runner = runner
         self._cache = cache
         self._max_running = max_running
+        self._is_ahead = is_ahead
         self._admission = admission
         self._recovery = Recovery(max_batch_tokens)
         self._pace = Pace(target_itl_s, max(cache.shape.page_size, max_batch_tokens // LEAST_PART))
@@ -73,6 +78,7 @@ class InferenceScheduler:
         self._arrivals = itertools.count()
         self._waiting = WaitingQueue()
         self._running: list[Task] = []  # by their order
+        self._flight: Flight | None = None
         self._blocked: Blocked | None = None
         self._events: list[tuple[Mailbox, TokenEvent]] = []
         self._stopping = False
@@ -110,7 +116,7 @@ class InferenceScheduler:
         return self._thread.is_alive() and not self._closed
 
     def stuck_for(self) -> float:
-        """Seconds since the step in progress began; 0 between steps."""
+        """Seconds since the step in progress began, or had its turn; 0 between steps."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -148,15 +154,14 @@ class InferenceScheduler:
     def _turn(self) -> None:
         self._receive()
         self._refill()
-        tasks = self._recovery.choose(self._running)
-        rows = self._planner.plan(tasks, self._recovery.budget)
+        rows = self._plan() if self._flight is None else self._flight.rows
         if rows.tasks:
             self._step(rows)
         self._deliver()
 
     def _receive(self) -> None:
         """Takes in what has come; waits for something when there is nothing to do."""
-        idle = not (self._running or self._waiting)
+        idle = not (self._running or self._waiting or self._flight)
         if idle:
             self._waiting.forget()
         while idle or not self._inbox.empty():
@@ -225,11 +230,17 @@ class InferenceScheduler:
         self._stats.preemptions += 1
         return task
 
+    def _plan(self) -> Rows:
+        tasks = self._recovery.choose(self._running)
+        return self._planner.plan(tasks, self._recovery.budget)
+
     def _step(self, rows: Rows) -> None:
+        """Launches the rows unless they are in flight, and what may follow them; takes in what
+        they came to."""
         failure = None
         with self._busy():
             try:
-                outcome = self._runner.run(rows)
+                outcome = self._fly(rows)
             except RanksLostError:
                 raise
             except Exception as error:
@@ -241,8 +252,20 @@ class InferenceScheduler:
                 self._time(rows)
                 self._commit(rows, outcome)
         if failure is not None:  # the error is gone, and with it the tensors that it held
+            self._flight = None
             self._fail(rows, failure)
         self._stats.steps += 1
+
+    def _fly(self, rows: Rows) -> Outcome:
+        flight, self._flight = self._flight or self._runner.launch(rows), None
+        self._flight = self._launch_behind(flight)
+        return flight.land()
+
+    def _launch_behind(self, flight: Flight) -> Flight | None:
+        if not self._is_ahead or not flight.all_draw or self._recovery.is_trying:
+            return None
+        places = self._planner.plan_behind(flight.rows.tasks, len(self._running))
+        return self._runner.launch_behind(flight, places) if places else None
 
     def _time(self, rows: Rows) -> None:
         assert self._busy_since is not None
@@ -251,15 +274,18 @@ class InferenceScheduler:
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
-        self._busy_since = time.monotonic()
+        self._busy_since = self._busy_since or time.monotonic()
         try:
             yield
         finally:
-            self._busy_since = None
+            self._busy_since = time.monotonic() if self._flight else None
 
     def _fail(self, rows: Rows, failure: TokenEvent) -> None:
         """Its rows are as they were, and will be tried again; or the only one has failed."""
         self._stats.failed_steps += 1
+        rows = self._left(rows)
+        if not rows.tasks:
+            return
         for task in rows.tasks:
             self._cache.retract(task.id, task.n_computed)
             task.rewind()
@@ -274,10 +300,17 @@ class InferenceScheduler:
                 self._runner.probe()  # an engine that can't even do this can't go on
             self._recovery.trust()
 
+    def _left(self, rows: Rows) -> Rows:
+        """Without those that ended in flight."""
+        left = [place for place, task in enumerate(rows.tasks) if not task.has_ended]
+        return Rows([rows.tasks[place] for place in left], [rows.n[place] for place in left])
+
     def _commit(self, rows: Rows, outcome: Outcome) -> None:
         scores = outcome.prompt_logprobs
         for place, sample in enumerate(outcome.samples):
             task, scored = rows.tasks[place], scores.get(place, ())
+            if task.has_ended:  # in flight
+                continue
             if _is_finite(sample, scored):
                 self._advance(task, rows.n[place], scored)
                 if sample is not None or task.n_computed == task.n_tokens:
@@ -333,6 +366,7 @@ class InferenceScheduler:
         return (None, *task.prompt_logprobs)
 
     def _finish(self, task: Task, event: TokenEvent) -> None:
+        task.has_ended = True
         self._running.remove(task)
         self._post(task, event)
         self._cache.free(task.id)

@@ -6,7 +6,6 @@ Equal inputs to equal weights give equal pages and logits, on whatever rank.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -15,6 +14,7 @@ from deployments.engine.attention import StepAttention, plan_attention
 from deployments.engine.decoder import decoder
 from deployments.engine.graphs import DecodeGraphs, record_decodes
 from deployments.engine.paged import plan_paged
+from deployments.engine.transfer import to_device
 from kv.storage import Storage
 
 Ints = NDArray[np.int64]
@@ -31,9 +31,12 @@ class StepInputs:
     page_table: Ints  # [rows, pages]
     kept: Ints  # places in the batch whose logits are wanted
     uncleared: Ints  # [places, 2], pages and how many of their first tokens stay
+    # The token ids where the host does not know them yet: on the device, and on this rank alone.
+    drawn: Tensor | None = None  # [tokens]
 
     def pack(self) -> Ints:
         """All of it in one array, for `unpack`."""
+        assert self.drawn is None, "other ranks can't know these"
         rows, pages = self.page_table.shape
         sizes = [len(self.token_ids), rows, pages, len(self.kept)]
         return np.concatenate(
@@ -80,10 +83,12 @@ class Forward:
         if self._recorded is not None and (found := self._recorded.logits(step)) is not None:
             return found
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
+        if step.drawn is not None:
+            token_ids = step.drawn
         return self._decode(token_ids, positions, self.tensor(step.kept), self._attention(step))
 
     def tensor(self, array: Ints) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return to_device(array, self._device)
 
     def _attention(self, step: StepInputs) -> StepAttention:
         plan = plan_paged if self._has_kernels else plan_attention

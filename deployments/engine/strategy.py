@@ -79,9 +79,17 @@ class SamplingRows:
     """The tasks whose next tokens are drawn together; strategies see the `chosen` ones of them."""
 
     def __init__(
-        self, tasks: Sequence[Task], device: torch.device, before: "SamplingRows | None" = None
+        self,
+        tasks: Sequence[Task],
+        device: torch.device,
+        before: "SamplingRows | None" = None,
+        n_unknown: int = 0,
     ) -> None:
-        """`before` is the last step's: where it asked for the same, nothing is looked up again."""
+        """`before` is the last step's: where it asked for the same, nothing is looked up again.
+
+        So many tokens of each task are `n_unknown`: they were drawn, and only the device has them.
+        """
+        self.n_unknown = n_unknown
         self.tasks = tasks
         self.device = device
         self.params = [task.request.sampling for task in tasks]
@@ -134,8 +142,8 @@ class SamplingRows:
 
     def uniform(self, asking: Asking, use: int = DRAW) -> NDArray[np.float64]:
         """A random number in [0, 1) for the next position of each of some rows."""
-        positions = np.array([self.tasks[row].n_tokens for row in asking.rows], dtype=np.int64)
-        return uniform(asking.seeds, positions, use)
+        known = np.array([self.tasks[row].n_tokens for row in asking.rows], dtype=np.int64)
+        return uniform(asking.seeds, known + self.n_unknown, use)
 
     def _wishes_of(self, chosen: Sequence[int]) -> _Wishes:
         changed = frozenset[str]().union(*[_changed(self.tasks[row]) for row in chosen])
@@ -155,6 +163,27 @@ def _changed(task: Task) -> frozenset[str]:
             if getattr(task.sampling, field.name) != field.default
         )
     return task.changed
+
+
+# Fields of strategies that look at the logits and the position, and at no token before it.
+BLIND = frozenset(
+    {
+        *("temperature", "seed", "top_k", "top_p", "min_p", "min_keep"),
+        *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "samplers"),
+    }
+)
+
+
+def is_blind(task: Task) -> bool:
+    """Whether its next token can be drawn without knowing the one before, but for its logits."""
+    request = task.request
+    return (
+        task.grammar is None
+        and not request.min_tokens
+        and request.thinking is None
+        and request.prompt_logprobs is None
+        and _changed(task) <= BLIND
+    )
 
 
 def truncates(params: SamplingParams) -> bool:

@@ -30,6 +30,7 @@ class Task:
     newest: int  # the last known token
     grammar: Grammar | None = None
     stalled: bool = False
+    has_ended: bool = False
     arrival: int = 0  # a number that grows from task to task
     turn: float = 0.0  # of its client, when it came
     last_step: int = 0  # the number of the last step that it had a part in

@@ -181,6 +181,8 @@ def check(settings: ModelSettings) -> None:
         raise ValueError("quantization: fp8 needs a GPU")
     if settings.limits.kv_dtype == "fp8" and not settings.num_gpus:
         raise ValueError("kv_dtype: fp8 needs a GPU")
+    if settings.limits.async_scheduling and settings.tensor_parallel > 1:
+        raise ValueError("async_scheduling: ranks have to know every token; say one of the two")
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")
 

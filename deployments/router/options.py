@@ -196,6 +196,12 @@ class ModelOptions(Options):
         le=1,
         description="Share of a GPU that may be taken in all, where neither is said",
     )
+    async_scheduling: Annotated[
+        bool | None, Ini(("async-scheduling",), read=boolean, unset="auto")
+    ] = Field(
+        default=LIMITS.async_scheduling,
+        description="Launch a step before the last one's tokens are known; auto: on a GPU",
+    )
     max_waiting: int = Field(
         default=LIMITS.max_waiting, ge=1, description="Requests without pages; more get a 429"
     )
@@ -240,6 +246,8 @@ class ModelOptions(Options):
             raise ValueError("quantization = fp8 needs num_gpus: a CPU does not multiply it")
         if self.kv_dtype == "fp8" and not self.num_gpus:
             raise ValueError("kv_dtype = fp8 needs num_gpus: a CPU does not read it")
+        if self.async_scheduling and self.tensor_parallel > 1:
+            raise ValueError("async_scheduling: with tensor_parallel all ranks know all tokens")
         return ModelSettings(
             name=name,
             path=self.model,

@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 from deployments.engine.decoder import decoder, join
 from deployments.engine.graphs import Decode, DecodeGraphs, Record, StaticInputs
 from deployments.engine.loader import attach
-from deployments.engine.paged import plan_paged, to_device
+from deployments.engine.paged import plan_paged
 from deployments.engine.step import StepInputs
+from deployments.engine.transfer import to_device
 from kv.storage import Storage
 from tests.models import VOCAB, tiny_model
 

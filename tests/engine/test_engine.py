@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from deployments.engine.card import default_sampling
@@ -27,7 +28,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(checkpoint: Path) -> Iterator[InferenceEngine]:
-    with InferenceEngine(str(checkpoint), limits=LIMITS) as running:
+    with InferenceEngine(str(checkpoint), dtype=torch.float32, limits=LIMITS) as running:
         yield running
     running.core.cache.check()
     assert running.get_stats()["pages_used"] == 0
@@ -148,7 +149,7 @@ def test_an_async_prompt_that_can_not_be_served_raises(engine: InferenceEngine) 
 
 
 def test_an_engine_that_was_left_serves_no_more(checkpoint: Path) -> None:
-    with InferenceEngine(str(checkpoint), limits=LIMITS) as engine:
+    with InferenceEngine(str(checkpoint), dtype=torch.float32, limits=LIMITS) as engine:
         engine.core.check_health()
         assert len(engine.generate("Once", max_tokens=3, ignore_eos=True)) > 0
     with pytest.raises(Refused) as refusal:
@@ -158,7 +159,7 @@ def test_an_engine_that_was_left_serves_no_more(checkpoint: Path) -> None:
 
 
 def test_stats_count_what_was_done(checkpoint: Path) -> None:
-    with InferenceEngine(str(checkpoint), limits=LIMITS) as engine:
+    with InferenceEngine(str(checkpoint), dtype=torch.float32, limits=LIMITS) as engine:
         engine.generate("Once upon", max_tokens=7, ignore_eos=True)
         stats = engine.get_stats()
     assert (stats["total_requests"], stats["tokens_generated"]) == (1, 7)

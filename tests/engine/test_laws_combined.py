@@ -158,6 +158,7 @@ N = len(REQUESTS)
     n_pages=st.integers(16, 40),
     max_running=st.integers(1, N),
     max_batch_tokens=st.integers(N, 40),
+    is_ahead=st.booleans(),
 )
 def test_whatever_happens_at_once_each_is_undisturbed(
     names: list[str],
@@ -166,13 +167,19 @@ def test_whatever_happens_at_once_each_is_undisturbed(
     n_pages: int,
     max_running: int,
     max_batch_tokens: int,
+    is_ahead: bool,
 ) -> None:
     skipped = [min(cut, len(undisturbed(n)) - 1) for n, cut in zip(names, cuts, strict=True)]
     requests = [
         replace(continued(name, n), priority=priority)
         for name, n, priority in zip(names, skipped, priorities, strict=True)
     ]
-    limits = roomy(n_pages=n_pages, max_running=max_running, max_batch_tokens=max_batch_tokens)
+    limits = roomy(
+        n_pages=n_pages,
+        max_running=max_running,
+        max_batch_tokens=max_batch_tokens,
+        async_scheduling=is_ahead,
+    )
     for name, n, events in zip(names, skipped, disturbed(limits, requests)[0], strict=True):
         check(name, n, events)
 

@@ -54,9 +54,15 @@ class EngineMachine(RuleBasedStateMachine):
         page_size=st.sampled_from([2, 4]),
         max_running=st.integers(2, 5),
         max_batch_tokens=st.sampled_from([4, 9, 64]),
+        is_ahead=st.booleans(),
     )
     def start(
-        self, spare_pages: int, page_size: int, max_running: int, max_batch_tokens: int
+        self,
+        spare_pages: int,
+        page_size: int,
+        max_running: int,
+        max_batch_tokens: int,
+        is_ahead: bool,
     ) -> None:
         self.loop = asyncio.new_event_loop()
         self.block = engine(
@@ -65,6 +71,7 @@ class EngineMachine(RuleBasedStateMachine):
                 page_size=page_size,
                 max_running=max_running,
                 max_batch_tokens=max_batch_tokens,
+                async_scheduling=is_ahead,
             )
         )
         self.engine = self.block.__enter__()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
+from deployments.engine.limits import EngineLimits
 from deployments.engine.mailbox import ThreadMailbox
 from deployments.engine.sampling import Sample, default_pipeline
 from deployments.engine.task import make_task
@@ -262,7 +263,7 @@ class ScarceMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs or {})
 
 
-def run_with_faults(gaps: Sequence[int], n_pages: int, n_tokens: int) -> tuple[int, list[Record]]:
+def run_with_faults(gaps: Sequence[int], limits: EngineLimits) -> tuple[int, list[Record]]:
     def until_all_wait() -> Iterator[GenerationRequest]:
         running.gate.close()
         yield from REQUESTS.values()
@@ -271,7 +272,6 @@ def run_with_faults(gaps: Sequence[int], n_pages: int, n_tokens: int) -> tuple[i
     model = tiny_model()
     memory = ScarceMemory(model.get_input_embeddings(), gaps)
     records = [Record() for _ in REQUESTS]
-    limits = roomy(n_pages=n_pages, max_batch_tokens=n_tokens)
     with engine(eos=frozenset({END}), model=model, limits=limits) as running:
         for index, event in running.core.run(until_all_wait()):
             records[index].put(event)
@@ -283,11 +283,13 @@ def run_with_faults(gaps: Sequence[int], n_pages: int, n_tokens: int) -> tuple[i
     gaps=st.lists(st.integers(1500, 5000), min_size=4, max_size=8),
     n_pages=st.integers(16, 60),
     n_tokens=st.integers(16, 60),
+    is_ahead=st.booleans(),
 )
 def test_memory_that_runs_out_at_any_operation_changes_nothing(
-    gaps: list[int], n_pages: int, n_tokens: int
+    gaps: list[int], n_pages: int, n_tokens: int, is_ahead: bool
 ) -> None:
-    n_faults, records = run_with_faults(gaps, n_pages, n_tokens)
+    limits = roomy(n_pages=n_pages, max_batch_tokens=n_tokens, async_scheduling=is_ahead)
+    n_faults, records = run_with_faults(gaps, limits)
     assert n_faults
     for name, record in zip(REQUESTS, records, strict=True):
         check(name, 0, record.events)

@@ -42,6 +42,7 @@ LIMITS: dict[str, int | float | str] = {
     "target_itl_ms": 75.0,
     "max_waiting": 5,
     "max_stuck_s": 9.0,
+    "async_scheduling": False,
 }
 
 
@@ -232,10 +233,11 @@ def test_a_setting_that_is_unknown_or_out_of_range_is_an_error(
         {"sleep_weights": "host"},
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
+        {"async_scheduling": True, "tensor_parallel": 2},
     ],
 )
 def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, object]) -> None:
     with pytest.raises(
-        ValueError, match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype"
+        ValueError, match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype|async"
     ):
         models(**arguments)

@@ -1,0 +1,95 @@
+"""A step that is launched before the last one's tokens are known changes none of them."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from deployments.wire import FinishReason, GenerationRequest, SamplingParams
+from tests.engine.drive import Outcome, Record, engine, random_ids, request, roomy
+from tests.engine.test_laws import check, every_sampling, requests
+
+AHEAD = roomy(async_scheduling=True)
+HOT = SamplingParams(temperature=2.5, top_k=50, top_p=0.95, min_p=0.001, seed=11)
+IDS = random_ids(9, seed=6)
+
+
+@every_sampling
+def test_batched_is_alone(name: str) -> None:
+    with engine(limits=AHEAD) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+@every_sampling
+def test_preempted_is_undisturbed(name: str) -> None:
+    limits = replace(AHEAD, n_pages=12, max_batch_tokens=32)
+    with engine(limits=limits) as running:
+        check(running.run_together(*requests(name)), name)
+        assert running.core.stats().preemptions > 0
+
+
+@every_sampling
+def test_a_prefix_hit_is_no_hit(name: str) -> None:
+    with engine(limits=AHEAD) as running:
+        running.run(*requests(name))
+        check(running.run(*requests(name)), name)
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_the_next_step_begins_before_the_last_ones_token_is_told(is_ahead: bool) -> None:
+    async def told(one: GenerationRequest) -> int:
+        """How many tokens are, when the second step begins."""
+        record = Record()
+
+        async def follow() -> None:
+            async for event in running.core.stream(one):
+                record.put(event)
+
+        task = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        await asyncio.to_thread(running.gate.step)
+        n = len(record.events)
+        running.gate.open()
+        await task
+        assert len(record.outcome.token_ids) == 5
+        return n
+
+    with engine(limits=roomy(async_scheduling=is_ahead)) as running:
+        running.gate.close()
+        assert asyncio.run(told(request("r", IDS, HOT, max_tokens=5))) == (0 if is_ahead else 1)
+
+
+def undisturbed(one: GenerationRequest) -> Outcome:
+    with engine() as running:
+        return running.run(one)[0]
+
+
+def test_what_ends_while_its_next_step_is_computed_leaves_nothing_and_disturbs_nobody() -> None:
+    long = [request(f"{i}", random_ids(5 + i, seed=i), HOT, max_tokens=40) for i in range(3)]
+    expected = [undisturbed(one) for one in long]
+    stop = expected[0].token_ids[7]
+    ended = replace(long[0], stop_token_ids=(stop,))
+    with engine(limits=AHEAD) as running:
+        first, *others = running.run_together(ended, *long[1:])
+    assert first.finish_reason is FinishReason.STOP
+    assert first.token_ids == expected[0].token_ids[: expected[0].token_ids.index(stop) + 1]
+    assert [one.token_ids for one in others] == [one.token_ids for one in expected[1:]]
+
+
+def test_what_is_left_while_its_next_step_is_computed_disturbs_nobody() -> None:
+    kept, left = (request(name, random_ids(7, seed=8), HOT, max_tokens=40) for name in "kl")
+    left = replace(left, sampling=replace(HOT, seed=12))
+
+    async def scenario() -> Record:
+        async def leave() -> None:
+            async for event in running.core.stream(left):
+                if event.token_ids:
+                    return
+
+        following = asyncio.create_task(running.follow(kept))
+        await leave()
+        return await following
+
+    with engine(limits=AHEAD) as running:
+        record = asyncio.run(scenario())
+    assert record.outcome.token_ids == undisturbed(kept).token_ids
