@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention import StepAttention, plan_attention
 from deployments.engine.decoder import decoder
+from deployments.engine.flash import FlashStep, flash_version
 from deployments.engine.graphs import DecodeGraphs, record_decodes
 from deployments.engine.paged import plan_paged
 from deployments.engine.transfer import to_device
@@ -91,5 +92,8 @@ class Forward:
         return to_device(array, self._device)
 
     def _attention(self, step: StepInputs) -> StepAttention:
-        plan = plan_paged if self._has_kernels else plan_attention
-        return plan(self._storage, step.page_table, step.total_len, step.new_len)
+        parts = self._storage, step.page_table, step.total_len, step.new_len
+        if not self._has_kernels:
+            return plan_attention(*parts)
+        planned = plan_paged(*parts)
+        return planned if flash_version() is None else FlashStep.of(planned)

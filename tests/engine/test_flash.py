@@ -1,5 +1,9 @@
 """FlashAttention is asked for by what is there, and only for what it can do."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +11,9 @@ import torch
 from deployments.engine.flash import FlashStep, flash_version
 from deployments.engine.paged import plan_paged
 from kv.storage import Storage
+from tests.engine.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.paged import Case
+from tests.engine.tried_flash import tried
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
@@ -19,3 +26,39 @@ def test_decodes_have_no_keys_for_it() -> None:
     step = FlashStep.of(plan_paged(Storage(1, 12, 4, 1, 8), table, total, new))
     assert step._seen().tolist() == [0, 5, 16]
     assert step.longest_decode == 9
+
+
+CHUNK = Case(((0, 64), (40, 9)), dtype="bfloat16", head_dim=32)
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[Interpreter]:
+    with interpreter() as running:
+        yield running
+
+
+@needs_triton
+def test_it_is_used_when_a_step_that_tells_went_both_ways(interpreted: Interpreter) -> None:
+    assert interpreted(tried, CHUNK, 0.0) == ([False, True, True], 3)
+    short = replace(CHUNK, rows=((0, 63), (40, 9)))
+    assert interpreted(tried, short, 0.0) == ([False] * 3, 0)
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("wrong_by", "error"), [(0.05, None), (float("nan"), None), (0.0, RuntimeError("no kernel"))]
+)
+def test_it_is_not_used_where_it_is_wrong_or_fails(
+    interpreted: Interpreter, wrong_by: float, error: RuntimeError | None
+) -> None:
+    assert interpreted(tried, CHUNK, wrong_by, error) == ([False] * 3, 1)
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "lacking", [{"dtype": "float32"}, {"softcap": 3.0}, {"sinks": True}, {"fp8_pages": True}]
+)
+def test_what_it_lacks_is_not_asked_of_it(
+    interpreted: Interpreter, lacking: dict[str, Any]
+) -> None:
+    assert interpreted(tried, replace(CHUNK, **lacking), 0.0) == ([False] * 3, 0)
