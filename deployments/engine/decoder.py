@@ -21,6 +21,7 @@ from transformers import (
 from deployments.engine import kernels
 from deployments.engine.attention import StepAttention
 from deployments.engine.linear import gated, is_packable, pack_linears, plus
+from deployments.engine.paged import PagedStep
 
 # token_ids [tokens], positions [tokens], kept [kept], step -> logits [kept, vocab]
 Decoder = Callable[[Tensor, Tensor, Tensor, StepAttention], Tensor]
@@ -160,6 +161,12 @@ class FusedLayer:
         """[tokens, heads * head_dim]"""
         n, n_kv = self._heads
         qkv: Tensor = self._qkv(x).view(len(x), n + 2 * n_kv, self._head_dim)
+        if isinstance(step, PagedStep):
+            norms = self._head_norms
+            out = step.attend_joined(
+                self._index, qkv, turn, norms, scale=self._scale, window=self._window
+            )
+            return out.flatten(1)
         qk = self._turned(qkv[:, : n + n_kv], turn)
         q, k = qk[:, :n], qk[:, n:]
         v = qkv[:, n + n_kv :]
@@ -184,7 +191,12 @@ def gated_by(mlp: Module) -> Callable[[Tensor], Tensor]:
         return partial(gated, mlp.gate_proj, mlp.up_proj)
 
     def joined(x: Tensor) -> Tensor:
-        gate, up = mlp.gate_up_proj(x).chunk(2, -1)
+        both: Tensor = mlp.gate_up_proj(x)
+        if both.is_cuda:
+            from deployments.engine.layer_launch import swiglu
+
+            return swiglu(both)
+        gate, up = both.chunk(2, -1)
         return F.silu(gate).mul_(up)
 
     return joined

@@ -5,7 +5,7 @@ to take 1.5 to 2 times as long (tests/bench/RESULTS.md). What follows a product 
 """
 
 import ctypes
-from typing import cast
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +87,8 @@ def plus(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
     """`linear(x) + other`, which may be the same memory as `other` afterwards."""
     if isinstance(linear, PackedLinear):
         return linear.with_other(x, other, "add")
+    if x.is_cuda and _is_plain(linear) and linear.bias is None:
+        return other.addmm_(x, linear.weight.t())  # added by the product itself
     return other.add_(linear(x))
 
 
@@ -101,17 +103,23 @@ def pack_linears(module: nn.Module) -> None:
     """Replaces the linear layers in a module that gain by it."""
     for name, child in module.named_children():
         if is_packable(child):
-            setattr(module, name, PackedLinear(cast(nn.Linear, child)))
+            setattr(module, name, PackedLinear(child))
         else:
             pack_linears(child)
 
 
-def is_packable(module: nn.Module) -> bool:
+def is_packable(module: nn.Module) -> TypeGuard[nn.Linear]:
+    if not _is_plain(module):
+        return False
+    kind = module.weight.device.type, module.weight.dtype
+    return kind == ("cpu", torch.bfloat16) and _can_pack()
+
+
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     # Others of its kind, quantized ones say, compute something else, and so may hooks.
     if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
         return False
-    kind = type(module.weight.data), module.weight.device.type, module.weight.dtype
-    return kind == (Tensor, "cpu", torch.bfloat16) and _can_pack()
+    return type(module.weight.data) is Tensor
 
 
 def _can_pack() -> bool:

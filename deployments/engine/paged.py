@@ -18,9 +18,12 @@ from kv.storage import Storage
 from kv.view import token_slots
 
 if TYPE_CHECKING:
+    from deployments.engine.decoder import Turn
+    from deployments.engine.kernels import HeadNorm
     from deployments.engine.paged_launch import Attention, Tiling
 
 Ints = NDArray[np.int64]
+SCALES = 1.0, 1.0  # what keys and values are divided by in fp8
 NO_SLOT = -1  # of a token that is written nowhere
 SHARED_BYTES = 227 << 10  # of a multiprocessor that does not say
 
@@ -57,20 +60,52 @@ class PagedStep:
         sinks: Tensor | None = None,
     ) -> Tensor:
         """Stores the new keys and values, then attends to all. [tokens, heads, head_dim]"""
-        from deployments.engine.paged_launch import Attention, store
+        from deployments.engine.paged_launch import store
+
+        store(k, v, *self._pages(layer), self.slots, SCALES)
+        return self._attend(layer, q, scale, window, softcap, sinks)
+
+    def attend_joined(
+        self,
+        layer: int,
+        qkv: Tensor,  # [tokens, heads + 2 * kv_heads, head_dim], contiguous
+        turn: "Turn",
+        norms: "tuple[HeadNorm, HeadNorm] | None",  # of queries and keys
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """The same of what comes out of one matrix: norms, rotary embedding and storing are one
+        launch. [tokens, heads, head_dim]"""
+        from deployments.engine.layer_launch import turn_and_store
+
+        q = turn_and_store(qkv, turn.cos, turn.sin, norms, *self._pages(layer), self.slots, SCALES)
+        return self._attend(layer, q, scale, window, None, None)
+
+    def _pages(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self.storage.k[layer], self.storage.v[layer]
+
+    def _attend(
+        self,
+        layer: int,
+        q: Tensor,
+        scale: float | None,
+        window: int | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
+        from deployments.engine.paged_launch import Attention
 
         dim = q.shape[-1]
-        pages = self.storage.k[layer], self.storage.v[layer]
         attention = Attention(
-            *pages,
+            *self._pages(layer),
             scale=dim**-0.5 if scale is None else scale,
             window=window,
             softcap=softcap,
             sinks=sinks,
-            scales=(1.0, 1.0),
+            scales=SCALES,
             tiling=self.tiling or _tiling(q.dtype, dim, q.device),
         )
-        store(k, v, *pages, self.slots, attention.scales)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
             out = self._attend_chunks(attention, out, q)

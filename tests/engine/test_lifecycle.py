@@ -54,24 +54,15 @@ class EngineMachine(RuleBasedStateMachine):
         page_size=st.sampled_from([2, 4]),
         max_running=st.integers(2, 5),
         max_batch_tokens=st.sampled_from([4, 9, 64]),
-        is_ahead=st.booleans(),
+        async_scheduling=st.booleans(),
     )
-    def start(
-        self,
-        spare_pages: int,
-        page_size: int,
-        max_running: int,
-        max_batch_tokens: int,
-        is_ahead: bool,
-    ) -> None:
+    def start(self, spare_pages: int, page_size: int, **others: int) -> None:
         self.loop = asyncio.new_event_loop()
         self.block = engine(
             limits=roomy(
                 n_pages=LONGEST // page_size + spare_pages,
                 page_size=page_size,
-                max_running=max_running,
-                max_batch_tokens=max_batch_tokens,
-                async_scheduling=is_ahead,
+                **others,
             )
         )
         self.engine = self.block.__enter__()

@@ -7,6 +7,7 @@ import torch
 
 from deployments.engine.flash import FlashStep, flash_version
 from deployments.engine.graphs import CudaRecord
+from tests.engine.layers import gated, turned_and_stored
 from tests.engine.paged import (
     DTYPES,
     Case,
@@ -17,6 +18,7 @@ from tests.engine.paged import (
     whole_and_chunked,
 )
 from tests.engine.paged_models import difference, padded_and_not
+from tests.engine.test_layer_kernel import JOINED
 from tests.engine.test_paged_kernel import MIXED, VARIANTS
 from tests.models import CONFIGS
 
@@ -104,3 +106,20 @@ def test_flash_attention_says_the_same_as_our_chunks(window: int | None) -> None
     out = layer.attend(through=FlashStep.of).float()
     assert not torch.equal(out, ours.float()), "FlashAttention was not used"
     assert (out - expected).norm() / expected.norm() < DTYPES["bfloat16"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", JOINED)
+def test_queries_are_turned_and_keys_and_values_stored(kind: str, dtype: str) -> None:
+    case = replace(JOINED[kind], dtype=dtype)
+    found = turned_and_stored(case, "cuda")
+    assert found.pop("others") == 0
+    allowed = 0.03 if case.fp8_pages else DTYPES[dtype]  # rounded after other roundings
+    assert found.pop("queries") < DTYPES[dtype]
+    assert all(error < allowed for error in found.values()), found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "width"), [(1, 64), (300, 14336)])
+def test_a_gate_is_applied(tokens: int, width: int, dtype: str) -> None:
+    assert gated(tokens, width, dtype, "cuda") < DTYPES[dtype]

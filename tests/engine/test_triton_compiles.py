@@ -1,7 +1,8 @@
-"""The attention kernels compile for Hopper and keep their sums in registers; no GPU is needed."""
+"""The kernels compile for Hopper and keep their sums in registers; no GPU is needed."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from types import ModuleType
 
 import pytest
 import torch
@@ -11,23 +12,24 @@ POINTERS = {
     "out": "*bf16", "q": "*bf16", "k_pages": "*bf16", "v_pages": "*bf16", "sinks": "*bf16",
     "table": "*i32", "total_len": "*i64", "starts": "*i64", "tiles": "*i64",
     "parts": "*fp32", "peaks": "*fp32", "weights": "*fp32",
+    "qkv": "*bf16", "cos": "*bf16", "sin": "*bf16", "q_norm": "*bf16", "k_norm": "*bf16",
+    "slots": "*i64", "both": "*bf16",
 }  # fmt: skip
 NUMBERS = {
     "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
     "q_token": "i32", "q_head": "i32", "table_row": "i32", "n_splits": "i32",
+    "epsilon": "fp32", "k_scale": "fp32", "qkv_token": "i32",
 }  # fmt: skip
 SHAPE = {"HEADS": 32, "KV_HEADS": 8, "SHARE": 4, "DIM": 128, "DIM_PAD": 128, "PAGE": 16}
 
 
-def compiled(name: str, warps: int, constants: Mapping[str, object]) -> str:
+def compiled(module: ModuleType, name: str, warps: int, constants: Mapping[str, object]) -> str:
     """The PTX of a kernel for an H100 or H200."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from deployments.engine import paged_kernel
-
-    function = getattr(paged_kernel, name)
+    function = getattr(module, name)
     types = POINTERS | NUMBERS | dict.fromkeys(constants, "constexpr")
     source = ASTSource(
         function,
@@ -43,16 +45,32 @@ def compiled(name: str, warps: int, constants: Mapping[str, object]) -> str:
 def test_kernels_compile_for_hopper_and_use_its_matrix_units() -> None:
     import triton.language as tl
 
+    from deployments.engine import paged_kernel
     from deployments.engine.paged_launch import MAX_SPLITS, tiling_for
 
     tiling = tiling_for(torch.bfloat16, 128, 227 << 10)
     scores = {"WINDOW": 0, "SOFTCAP": False, "SINKS": False, "FACTOR": tl.bfloat16}
     splits = {"SPLIT": tiling.split, "SPLITS": MAX_SPLITS, "KEYS": tiling.keys}
     chunks = {"SHARE_PAD": 4, "QUERIES": tiling.queries, "KEYS": tiling.keys}
-    ptx = compiled("chunks", tiling.chunk_warps, {**SHAPE, **chunks, **scores})
+    ptx = compiled(paged_kernel, "chunks", tiling.chunk_warps, {**SHAPE, **chunks, **scores})
     assert "wgmma" in ptx
     assert ".local" not in ptx
     decodes = {**SHAPE, **splits, "QUERIES": 16, **scores}
-    assert "mma.sync" in compiled("decodes", tiling.decode_warps, decodes)
+    assert "mma.sync" in compiled(paged_kernel, "decodes", tiling.decode_warps, decodes)
     merge = {"HEADS": 32, "DIM": 128, "DIM_PAD": 128, "WINDOW": 0, **splits}
-    assert "ex2.approx" in compiled("merge", 1, merge)
+    assert "ex2.approx" in compiled(paged_kernel, "merge", 1, merge)
+
+
+@pytest.mark.parametrize("pages", ["*bf16", "*fp8e4nv"])
+@pytest.mark.parametrize("normed", [False, True])
+def test_what_stands_between_products_compiles(
+    monkeypatch: pytest.MonkeyPatch, pages: str, normed: bool
+) -> None:
+    from deployments.engine import layer_kernel
+
+    monkeypatch.setitem(POINTERS, "k_pages", pages)
+    monkeypatch.setitem(POINTERS, "v_pages", pages)
+    heads = {"HEADS": 32, "KV_HEADS": 8, "DIM": 128, "DIM_PAD": 128, "BLOCK": 8}
+    kinds = {"NORMED": normed, "FP8": pages != "*bf16", "LIMIT": 448.0}
+    assert ".local" not in compiled(layer_kernel, "turn_and_store", 4, {**heads, **kinds})
+    assert ".local" not in compiled(layer_kernel, "swiglu", 4, {"WIDTH": 14336, "BLOCK": 1024})
