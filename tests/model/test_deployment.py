@@ -187,9 +187,17 @@ def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     assert ids(generate(handle, version, 40, "again")) == before
     assert [event.finish_reason for event in aborted] == [FinishReason.ABORT]
     eventually(lambda: "again" in received(heard()[1]))
+
+    def is_told_of_a_load() -> bool:
+        """Wakes it once more where loads were over before a word of them was on its way."""
+        if not heard()[0]:
+            eventually(sleeps)
+            ids(generate(handle, version, 4, "once more"))
+        return bool(heard()[0])
+
+    eventually(is_told_of_a_load)
     progress, reports = heard()
     serve.delete("router")
-    assert progress
     assert {told.stage for told in progress} <= {"weights", "engine"}
     assert {"r", "refused"} <= received(reports)
     assert len({report.epoch for report in reports}) >= 3  # before, while and after it slept
