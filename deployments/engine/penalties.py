@@ -1,12 +1,18 @@
-"""Penalties on tokens that were said before, wherever they stood."""
+"""Penalties on tokens that were said before, wherever they stood.
+
+A row's logits are touched where it said something, and nowhere else; all rows at once.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.strategy import STRONG, SamplingRows, SamplingStrategy
+from deployments.engine.said import Said
+from deployments.engine.strategy import STRONG, Asking, SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
+from deployments.engine.transfer import to_device
 from deployments.wire import SamplingParams
 
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -17,8 +23,9 @@ class PenaltyStrategy(SamplingStrategy):
     `penalty_last_n` all three over the last tokens of both."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.where(_asks_for_penalties, *PENALTIES):
-            _penalise(logits[row], rows.tasks[row])
+        asking = rows.asking(_asks_for_penalties, *PENALTIES)
+        if asking:
+            _penalise(logits, asking, [_said(rows.tasks[row]) for row in asking.rows])
 
 
 def _asks_for_penalties(params: SamplingParams) -> bool:
@@ -26,55 +33,33 @@ def _asks_for_penalties(params: SamplingParams) -> bool:
     return params.penalty_last_n != 0 and penalties != (0, 0, 1)
 
 
-def _penalise(logits: Tensor, task: Task) -> None:
-    params = task.sampling
-    counts = _count(task, logits)
-    said = counts > 0
-    if params.repetition_penalty != 1:
-        seen = said | _in_prompt(task, said) if params.penalty_last_n is None else said
-        factor = min(max(params.repetition_penalty, 1 / STRONG), STRONG)
-        scaled = torch.where(logits > 0, logits / factor, logits * factor)
-        logits.copy_(torch.where(seen, scaled, logits))
-    presence, frequency = _bounded(params.presence_penalty), _bounded(params.frequency_penalty)
-    logits -= presence * said + frequency * counts
-
-
-def _in_prompt(task: Task, like: Tensor) -> Tensor:
-    """Which tokens are in the prompt: looked up once, for prompts are long. [vocab] of bool"""
-    if task.in_prompt is None:
-        task.in_prompt = torch.zeros_like(like)
-        task.in_prompt[_on(like, task.tokens[: task.n_prompt])] = True
-    return task.in_prompt
-
-
-def _bounded(penalty: float) -> float:
-    return min(max(penalty, -STRONG), STRONG)
-
-
-def _count(task: Task, logits: Tensor) -> Tensor:
-    """Occurrences of each token in what the penalties see [vocab], brought up to date."""
-    first = _first_seen(task)
-    if task.token_counts is None:
-        task.token_counts = torch.zeros_like(logits)
-        task.first_counted = task.n_counted = first
-    _add(task.token_counts, task.tokens[task.n_counted : task.n_tokens], 1)
-    _add(task.token_counts, task.tokens[task.first_counted : first], -1)
-    task.first_counted, task.n_counted = first, task.n_tokens
-    return task.token_counts
-
-
-def _first_seen(task: Task) -> int:
+def _said(task: Task) -> Said:
     last_n = task.sampling.penalty_last_n
+    if task.said is None:
+        noted = task.n_prompt if last_n is None and task.sampling.repetition_penalty != 1 else 0
+        task.said = Said(task.tokens, noted)
     if last_n is None:
-        return task.n_prompt
-    return 0 if last_n < 0 else max(task.n_tokens - last_n, 0)
+        task.said.see(task.n_prompt, task.n_tokens)
+    else:
+        task.said.see(0 if last_n < 0 else max(task.n_tokens - last_n, 0), task.n_tokens)
+    return task.said
 
 
-def _add(counts: Tensor, token_ids: NDArray[np.int64], amount: int) -> None:
-    if len(token_ids):
-        ids = _on(counts, token_ids)
-        counts.index_add_(0, ids, torch.full_like(ids, amount, dtype=counts.dtype))
-
-
-def _on(like: Tensor, token_ids: NDArray[np.int64]) -> Tensor:
-    return torch.from_numpy(token_ids).to(like.device)
+def _penalise(logits: Tensor, asking: Asking, said: Sequence[Said]) -> None:
+    n = [len(one) for one in said]
+    which = np.repeat(np.arange(len(said)), n)
+    places = np.stack(
+        [which, np.array(asking.rows)[which], np.concatenate([one.ids for one in said])]
+    )
+    which_of, row, token_id = to_device(places, logits.device)
+    counts = to_device(np.concatenate([one.counts for one in said]), logits.device)
+    noted = to_device(np.concatenate([one.noted for one in said]), logits.device)
+    repetition, presence, frequency = (
+        asking.column(name)[which_of, 0].clamp(least, STRONG)
+        for name, least in zip(PENALTIES, (1 / STRONG, -STRONG, -STRONG), strict=True)
+    )
+    were_said = counts > 0
+    x = logits[row, token_id]
+    scaled = torch.where(x > 0, x / repetition, x * repetition)
+    x = torch.where(were_said | noted, scaled, x)
+    logits[row, token_id] = x - (presence * were_said + frequency * counts)

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from deployments.engine.mailbox import Mailbox
 from deployments.engine.matching import Grammar
 from deployments.engine.repeats import Repeats
+from deployments.engine.said import Said
 from deployments.engine.thought import Thought
 from deployments.wire import FinishReason, GenerationRequest, SamplingParams, TokenLogprob
 from kv.hashing import page_hash, root_hash
@@ -39,10 +39,7 @@ class Task:
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     changed: frozenset[str] | None = None  # fields in which its sampling is not neutral
-    token_counts: Tensor | None = None  # [vocab] occurrences in what the penalties see
-    in_prompt: Tensor | None = None  # [vocab] whether the prompt has it, where a penalty asks
-    first_counted: int = 0
-    n_counted: int = 0
+    said: Said | None = None  # for the penalties
     repeats: Repeats | None = None  # for DRY
     mirostat_mu: float | None = None
     trusted_mu: float | None = None  # what it was after the last token
@@ -108,7 +105,7 @@ class Task:
     def rewind(self) -> None:
         """As if the step in progress had never been. What follows from the tokens is found anew."""
         self.mirostat_mu = self.trusted_mu
-        self.token_counts = self.in_prompt = self.repeats = self.thought = None
+        self.said = self.repeats = self.thought = None
 
     def stall(self) -> None:
         """Takes note that no token was left to draw."""

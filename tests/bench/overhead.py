@@ -57,6 +57,9 @@ class FreeForward:
         self._logits = 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(0))
         self._clock = clock
 
+    def record(self, max_rows: int, max_tokens: int) -> None:
+        pass
+
     def logits(self, step: StepInputs) -> Tensor:
         begun = time.thread_time()
         logits = self._logits[: len(step.kept)].clone()
@@ -147,7 +150,7 @@ def build(shape: CacheShape, clock: Clock, vocab: int) -> tuple[InferenceSchedul
         clock.around(scheduler, f"_{part}", part)
     clock.around(scheduler._planner, "plan", "plan")
     clock.around(runner, "_inputs", "inputs")
-    clock.around(pipeline, "sample", "sampling")
+    clock.around(pipeline, "draw", "sampling")
     clock.turn(scheduler, "_turn")
     return scheduler, admission
 
