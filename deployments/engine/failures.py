@@ -43,11 +43,21 @@ class Recovery:
         self._trials: list[list[Task]] = []  # the last one is next
         self._on_trial = False
         self._n_alone = 0
+        self._n_distrusted = 0  # steps that no other one is launched behind
 
     @property
     def is_trying(self) -> bool:
         """Whether steps are chosen by what failed before."""
         return self._on_trial or bool(self._trials)
+
+    @property
+    def trusts(self) -> bool:
+        """Whether a step may be launched before the last one is known to have succeeded."""
+        return not self.is_trying and self._n_distrusted == 0
+
+    def distrust(self) -> None:
+        """A step that was launched so has failed where by itself it may not."""
+        self._n_distrusted = STEPS_TO_DOUBLE
 
     @property
     def is_in_doubt(self) -> bool:
@@ -67,6 +77,7 @@ class Recovery:
 
     def succeed(self) -> None:
         self._n_alone = 0
+        self._n_distrusted = max(0, self._n_distrusted - 1)
         self._n_succeeded += 1
         if self.budget < self._max_tokens and self._n_succeeded >= STEPS_TO_DOUBLE:
             self._set_budget(min(2 * self.budget, self._max_tokens))

@@ -8,15 +8,16 @@ import inspect
 import logging
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import attention as torch_attention
 
-from deployments.engine.paged import PagedStep
+from deployments.engine.paged import PagedStep, plan_paged, tiling_of
 from deployments.engine.transfer import to_device
+from kv.storage import Storage
 
 if TYPE_CHECKING:
     from deployments.engine.paged_launch import Attention
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 VERSIONS = ("FA3", "FA4")
 WIDEST = 256  # head_dim
 DTYPES = (torch.float16, torch.bfloat16)
-TELLING = 64  # new tokens of a row in a step that is tried both ways
+# Whole blocks of larger pages it reads as they are, and then NaN behind a row's end is not hidden.
+LONGEST_PAGE = 32
 CLOSE = 0.02  # error of the two, relative, in bfloat16
 
 
@@ -40,7 +42,7 @@ def flash_version() -> str | None:
     for version in VERSIONS:
         try:
             torch_attention.activate_flash_attention_impl(version)
-        except (ImportError, RuntimeError, ValueError) as error:
+        except Exception as error:  # a broken installation may raise anything
             log.info("%s is not there: %s", version, error)
         else:
             return version
@@ -57,48 +59,63 @@ def _takes_pages() -> bool:
     return can_choose and "block_table" in inspect.signature(varlen_attn).parameters
 
 
+class Kind(NamedTuple):
+    """What decides which of the library's kernels runs."""
+
+    device: torch.device
+    dtype: torch.dtype
+    heads: int
+    kv_heads: int
+    head_dim: int
+    page_size: int
+    window: int | None
+
+
+_TRUST: dict[Kind, bool] = {}  # those that were tried, and whether they agreed with our kernel
+
+
 @dataclass(frozen=True, slots=True)
 class FlashStep(PagedStep):
     """A step whose chunks go through FlashAttention, but for what that lacks.
 
-    The first ones of each kind go both ways: where the two do not agree, or it fails, it is not
-    asked again.
+    Before a kind's first one both kernels compute a made-up batch: where they do not agree, or the
+    library fails, then or later, it is not asked again.
     """
 
-    @staticmethod
-    def of(step: PagedStep) -> "FlashStep":
-        return FlashStep(**{field.name: getattr(step, field.name) for field in fields(step)})
+    @classmethod
+    def of(cls, step: PagedStep) -> Self:
+        return cls(**{field.name: getattr(step, field.name) for field in fields(step)})
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
-        kind = self._kind(attention, q)
-        if kind is not None and _TRUST.get(kind, False):
-            return self._attend_with_flash(attention, q)
+        kind = _kind(attention, q)
+        if kind is not None and kind not in _TRUST:
+            _TRUST[kind] = self._agrees(kind)
+        if kind is not None and _TRUST[kind]:
+            try:
+                return self._attend_with_flash(attention, q)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                log.warning("FlashAttention is not used any more: %s", error)
+                _TRUST[kind] = False
         # Two arguments: without them `super` is of the class that slots have replaced.
-        ours = super(FlashStep, self)._attend_chunks(attention, out, q)
-        if kind is not None and kind not in _TRUST and self.chunk_len.max() >= TELLING:
-            _TRUST[kind] = self._agrees(attention, q, ours)
-        return ours
+        return super(FlashStep, self)._attend_chunks(attention, out, q)
 
-    def _kind(self, attention: "Attention", q: Tensor) -> "Kind | None":
-        """None of what it lacks."""
-        pages = attention.k_pages
-        plain = attention.softcap is None and attention.sinks is None
-        if not plain or q.dtype not in DTYPES or pages.dtype != q.dtype or q.shape[-1] > WIDEST:
-            return None
-        return q.device, q.dtype, q.shape[1], pages.shape[-2], q.shape[2], attention.window
-
-    def _agrees(self, attention: "Attention", q: Tensor, ours: Tensor) -> bool:
-        ends = self.starts[torch.from_numpy(self.chunk_rows + 1).to(q.device)] - 1
+    def _agrees(self, kind: Kind) -> bool:
+        attention, step, q = trial(kind)
+        out = torch.zeros_like(q)
+        ours = step._attend_chunks(attention, out.clone(), q)
         try:
-            found = self._attend_with_flash(attention, q)[ends].float()
-            expected = ours[ends].float()
-            error = float((found - expected).norm() / expected.norm())
-        except Exception as failure:  # whatever a library that nobody has tried here may raise
-            log.warning("FlashAttention is not used: %s", failure)
+            found = self.of(step)._attend_with_flash(attention, q)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a library that nobody has tried here may raise
+            log.warning("FlashAttention is not used: %s", error)
             return False
-        if not error < CLOSE:
-            log.warning("FlashAttention is not used: it is %.3g from our own kernel", error)
-        return error < CLOSE
+        away = float((found - ours).float().norm() / ours.float().norm())
+        if not away < CLOSE:
+            log.warning("FlashAttention is not used: it is %.3g from our own kernel", away)
+        return away < CLOSE
 
     def _attend_with_flash(self, attention: "Attention", q: Tensor) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
@@ -132,5 +149,35 @@ class FlashStep(PagedStep):
         return self._tiles[0]
 
 
-Kind = tuple[torch.device, torch.dtype, int, int, int, int | None]
-_TRUST: dict[Kind, bool] = {}  # kinds of chunks that went both ways, and whether they agreed
+def _kind(attention: "Attention", q: Tensor) -> Kind | None:
+    """None of what it lacks."""
+    pages = attention.k_pages
+    if attention.softcap is not None or attention.sinks is not None:
+        return None
+    if q.dtype not in DTYPES or pages.dtype != q.dtype or q.shape[-1] > WIDEST:
+        return None
+    _, page_size, kv_heads, head_dim = pages.shape
+    if page_size > LONGEST_PAGE:
+        return None
+    return Kind(q.device, q.dtype, q.shape[1], kv_heads, head_dim, page_size, attention.window)
+
+
+def trial(kind: Kind) -> tuple["Attention", PagedStep, Tensor]:
+    """A batch with beginnings of prompts, what follows on other tokens, and decodes; its q."""
+    from deployments.engine.paged_launch import Attention
+
+    before, new = np.array([(200, 100), (0, 130), (77, 1), (150, 17)], dtype=np.int64).T
+    width = -(-300 // kind.page_size)
+    table = np.random.default_rng(0).permutation(len(new) * width).reshape(-1, width)
+    sizes = (1, table.size, kind.page_size, kind.kv_heads, kind.head_dim)
+    storage = Storage(*sizes, dtype=kind.dtype, device=kind.device)
+    made = torch.Generator(kind.device).manual_seed(0)
+    shape = int(new.sum()), kind.heads, kind.head_dim
+    q = torch.empty(shape, dtype=kind.dtype, device=kind.device)
+    for tensor in (storage.k, storage.v, q):
+        tensor.normal_(generator=made)
+    step = plan_paged(storage, table, before + new, new)
+    tiling = tiling_of(kind.dtype, kind.head_dim, kind.device)
+    scale = kind.head_dim**-0.5
+    pages = storage.k[0], storage.v[0]
+    return Attention(*pages, scale, kind.window, None, None, (1.0, 1.0), tiling), step, q

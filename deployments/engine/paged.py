@@ -104,7 +104,7 @@ class PagedStep:
             softcap=softcap,
             sinks=sinks,
             scales=SCALES,
-            tiling=self.tiling or _tiling(q.dtype, dim, q.device),
+            tiling=self.tiling or tiling_of(q.dtype, dim, q.device),
         )
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
@@ -171,7 +171,7 @@ def plan_paged(
 
 
 @cache
-def _tiling(dtype: torch.dtype, head_dim: int, device: torch.device) -> "Tiling":
+def tiling_of(dtype: torch.dtype, head_dim: int, device: torch.device) -> "Tiling":
     from deployments.engine.paged_launch import tiling_for
 
     shared = SHARED_BYTES

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 import torch
@@ -58,6 +59,12 @@ class Outcome:
 
     samples: Sequence[Sample | None]
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
+
+    def is_finite(self, place: int) -> bool:
+        """Whether the model's output was, as far as anything was made of it."""
+        sample = self.samples[place]
+        drawn = sample is None or sample.token_id is not None or sample.all_banned
+        return drawn and not any(isnan(one.logprob) for one in self.prompt_logprobs.get(place, ()))
 
 
 @dataclass(frozen=True, slots=True)

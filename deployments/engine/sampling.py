@@ -62,7 +62,7 @@ class Draw:
     """Tokens that are drawn on the device, now or later."""
 
     rows: SamplingRows
-    logits: Tensor  # [rows, vocab], as the strategies left them
+    logits: Tensor | None  # [rows, vocab], as the strategies left them, where they are looked at
     own: Logprobs
     token_ids: Tensor  # [rows], of no meaning where none could be drawn
     facts: Readback  # [3, rows]: token ids, whether the model's logits were finite, are any left
@@ -71,10 +71,12 @@ class Draw:
         """Waits for them."""
         facts, rows = self.facts.tolist(), self.rows
         ids = [id_ if a and b else None for id_, a, b in zip(*facts, strict=True)]
-        mirostat.observe(self.logits, rows, ids)
-        logprobs = self.own.of(ids) | of_the_draw(self.logits, rows).of(ids)
-        if None not in ids and not logprobs and not rows.changed("mirostat"):
+        if self.logits is None and None not in ids:
             return [Sample(token_id) for token_id in ids]
+        logprobs: dict[int, TokenLogprob] = {}
+        if self.logits is not None:
+            mirostat.observe(self.logits, rows, ids)
+            logprobs = self.own.of(ids) | of_the_draw(self.logits, rows).of(ids)
         return [
             Sample(None, all_banned=bool(facts[1][row]))
             if token_id is None
@@ -128,7 +130,8 @@ class SamplingPipeline(SamplingStrategy):
         self.apply(logits, rows)
         drawn, allowed = _draw(logits, rows)
         facts = torch.stack([drawn, allowed if finite is None else finite, allowed])
-        return Draw(rows, logits, own, drawn, Readback(facts))
+        kept = logits if rows.changed("mirostat", "logprobs") else None
+        return Draw(rows, kept, own, drawn, Readback(facts))
 
 
 # What leaves every finite logit finite.

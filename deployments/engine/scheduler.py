@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from math import isnan
 
 from deployments.engine.admission import Admission
 from deployments.engine.failures import (
@@ -247,12 +246,12 @@ class InferenceScheduler:
                 named = ", ".join(task.request.request_id for task in rows.tasks)
                 log.error("a step failed, of %s", named, exc_info=error)
                 failure = OUT_OF_MEMORY if is_out_of_memory(error) else FAILED
+                self._flight = None
             else:
                 self._recovery.succeed()
                 self._time(rows)
                 self._commit(rows, outcome)
         if failure is not None:  # the error is gone, and with it the tensors that it held
-            self._flight = None
             self._fail(rows, failure)
         self._stats.steps += 1
 
@@ -262,10 +261,19 @@ class InferenceScheduler:
         return flight.land()
 
     def _launch_behind(self, flight: Flight) -> Flight | None:
-        if not self._is_ahead or not flight.all_draw or self._recovery.is_trying:
+        if not (self._is_ahead and flight.all_draw and self._recovery.trusts):
             return None
         places = self._planner.plan_behind(flight.rows.tasks, len(self._running))
-        return self._runner.launch_behind(flight, places) if places else None
+        if not places:
+            return None
+        try:
+            return self._runner.launch_behind(flight, places)
+        except Exception as error:  # it will fail or not on its own account when its turn comes
+            log.warning("steps are not launched ahead for a while: %s", error)
+            self._recovery.distrust()
+            for task in [flight.rows.tasks[place] for place in places]:
+                self._cache.retract(task.id, task.n_tokens)
+            return None
 
     def _time(self, rows: Rows) -> None:
         assert self._busy_since is not None
@@ -306,12 +314,11 @@ class InferenceScheduler:
         return Rows([rows.tasks[place] for place in left], [rows.n[place] for place in left])
 
     def _commit(self, rows: Rows, outcome: Outcome) -> None:
-        scores = outcome.prompt_logprobs
         for place, sample in enumerate(outcome.samples):
-            task, scored = rows.tasks[place], scores.get(place, ())
+            task, scored = rows.tasks[place], outcome.prompt_logprobs.get(place, ())
             if task.has_ended:  # in flight
                 continue
-            if _is_finite(sample, scored):
+            if outcome.is_finite(place):
                 self._advance(task, rows.n[place], scored)
                 if sample is not None or task.n_computed == task.n_tokens:
                     self._emit(task, sample)
@@ -390,8 +397,3 @@ class InferenceScheduler:
         self._running.clear()
         self._waiting = WaitingQueue()
         self._deliver()
-
-
-def _is_finite(sample: Sample | None, scored: Sequence[TokenLogprob]) -> bool:
-    drawn = sample is None or sample.token_id is not None or sample.all_banned
-    return drawn and not any(isnan(entry.logprob) for entry in scored)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from deployments.engine.chance import DRAW, uniform
 from deployments.engine.task import Task
+from deployments.engine.transfer import to_device
 from deployments.wire import SamplingParams
 
 NEVER = float("-inf")
@@ -36,7 +37,7 @@ class Asking:
         self.params = [params[row] for row in rows]
         self._device = device
         self._is_all = len(rows) == len(params)
-        self._index = torch.tensor(rows, dtype=torch.int64, device=device)
+        self._index = to_device(np.array(rows, dtype=np.int64), device)
         self._columns: dict[str, Tensor] = {}
         self.seeds = np.array([one.seed & _64_BITS for one in self.params], dtype=np.uint64)
 
@@ -47,7 +48,7 @@ class Asking:
         """One parameter of theirs, to be broadcast over the vocabulary. [rows, 1] float32"""
         if name not in self._columns:
             values = [getattr(one, name) for one in self.params]
-            column = torch.tensor(values, dtype=torch.float32, device=self._device)
+            column = to_device(np.array(values, dtype=np.float32), self._device)
             self._columns[name] = column[:, None]
         return self._columns[name]
 

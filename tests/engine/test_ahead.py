@@ -1,10 +1,13 @@
 """A step that is launched before the last one's tokens are known changes none of them."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 
+from deployments.engine.runner import Flight
 from deployments.wire import FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import Outcome, Record, engine, random_ids, request, roomy
 from tests.engine.test_laws import check, every_sampling, requests
@@ -93,3 +96,28 @@ def test_what_is_left_while_its_next_step_is_computed_disturbs_nobody() -> None:
     with engine(limits=AHEAD) as running:
         record = asyncio.run(scenario())
     assert record.outcome.token_ids == undisturbed(kept).token_ids
+
+
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_a_step_that_fails_ahead_of_its_turn_costs_nobody_anything(n_rows: int) -> None:
+    """Each fails for the first time, and not when it is launched by itself."""
+    asked = [
+        request(f"{i}", random_ids(5 + i, seed=i), HOT, max_tokens=20 + i) for i in range(n_rows)
+    ]
+    expected = [undisturbed(one).token_ids for one in asked]
+    with engine(limits=AHEAD) as running:
+        runner = running.core._scheduler._runner
+        launch_behind, n_failed = runner.launch_behind, 0
+
+        def fail(flight: Flight, places: Sequence[int]) -> Flight:
+            nonlocal n_failed
+            launch_behind(flight, places)
+            n_failed += 1
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        runner.launch_behind = fail  # type: ignore[method-assign]
+        outcomes = running.run_together(*asked)
+        stats = running.core.stats()
+    assert [one.token_ids for one in outcomes] == expected
+    assert n_failed == 1  # none is tried for a while
+    assert stats.failed_steps == 0

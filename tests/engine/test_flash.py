@@ -12,7 +12,7 @@ from deployments.engine.flash import FlashStep, flash_version
 from deployments.engine.paged import plan_paged
 from kv.storage import Storage
 from tests.engine.interpreter import Interpreter, interpreter, needs_triton
-from tests.engine.paged import Case
+from tests.engine.paged import DTYPES, Case
 from tests.engine.tried_flash import tried
 
 
@@ -38,27 +38,40 @@ def interpreted() -> Iterator[Interpreter]:
 
 
 @needs_triton
-def test_it_is_used_when_a_step_that_tells_went_both_ways(interpreted: Interpreter) -> None:
-    assert interpreted(tried, CHUNK, 0.0) == ([False, True, True], 3)
-    short = replace(CHUNK, rows=((0, 63), (40, 9)))
-    assert interpreted(tried, short, 0.0) == ([False] * 3, 0)
+def test_it_is_used_when_it_was_tried(interpreted: Interpreter) -> None:
+    asked, error = interpreted(tried, CHUNK)
+    assert asked == 1 + 3
+    assert error < DTYPES["bfloat16"]
+
+
+@needs_triton
+@pytest.mark.parametrize("wrong_by", [0.05, float("nan")])
+def test_it_is_not_used_where_it_is_wrong(interpreted: Interpreter, wrong_by: float) -> None:
+    asked, error = interpreted(tried, CHUNK, wrong_by)
+    assert asked == 1
+    assert error < DTYPES["bfloat16"]
+
+
+@needs_triton
+@pytest.mark.parametrize("n_calls", [0, 1, 2])
+def test_it_is_not_used_any_more_where_it_failed(interpreted: Interpreter, n_calls: int) -> None:
+    asked, error = interpreted(tried, CHUNK, 0.0, [None] * n_calls + [RuntimeError("no kernel")])
+    assert asked == n_calls + 1
+    assert error < DTYPES["bfloat16"]
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("wrong_by", "error"), [(0.05, None), (float("nan"), None), (0.0, RuntimeError("no kernel"))]
-)
-def test_it_is_not_used_where_it_is_wrong_or_fails(
-    interpreted: Interpreter, wrong_by: float, error: RuntimeError | None
-) -> None:
-    assert interpreted(tried, CHUNK, wrong_by, error) == ([False] * 3, 1)
-
-
-@needs_triton
-@pytest.mark.parametrize(
-    "lacking", [{"dtype": "float32"}, {"softcap": 3.0}, {"sinks": True}, {"fp8_pages": True}]
+    "lacking",
+    [
+        {"dtype": "float32"},
+        {"softcap": 3.0},
+        {"sinks": True},
+        {"fp8_pages": True},
+        {"page_size": 64},
+    ],
 )
 def test_what_it_lacks_is_not_asked_of_it(
     interpreted: Interpreter, lacking: dict[str, Any]
 ) -> None:
-    assert interpreted(tried, replace(CHUNK, **lacking), 0.0) == ([False] * 3, 0)
+    assert interpreted(tried, replace(CHUNK, **lacking))[0] == 0
