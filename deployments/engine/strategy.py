@@ -48,7 +48,8 @@ class Asking:
         """One parameter of theirs, to be broadcast over the vocabulary. [rows, 1] float32"""
         if name not in self._columns:
             values = [getattr(one, name) for one in self.params]
-            column = to_device(np.array(values, dtype=np.float32), self._device)
+            column = torch.tensor(values, dtype=torch.float32)  # infinite where numpy would warn
+            column = to_device(column.numpy(), self._device)
             self._columns[name] = column[:, None]
         return self._columns[name]
 
