@@ -189,6 +189,27 @@ class Engine:
             record.put(event)
         return record
 
+    async def steps_to_first_token(self, one: GenerationRequest, limit: int) -> int:
+        """How many pass before it, while the next one stands at the closed gate."""
+        record = Record()
+
+        async def read() -> None:
+            async for event in self.core.stream(one):
+                record.put(event)
+
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        n = 0
+        while not record.events:
+            self.gate.step()
+            for _ in range(3):  # what was delivered is read
+                await asyncio.sleep(0)
+            n += 1
+            assert n <= limit
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return n
+
     def check_idle(self) -> None:
         """Asserts that no page is held and the accounts agree, when nothing runs any more."""
         self.core.cache.check()

@@ -40,26 +40,11 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
 
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_the_next_step_begins_before_the_last_ones_token_is_told(is_ahead: bool) -> None:
-    async def told(one: GenerationRequest) -> int:
-        """How many tokens are, when the second step begins."""
-        record = Record()
-
-        async def follow() -> None:
-            async for event in running.core.stream(one):
-                record.put(event)
-
-        task = asyncio.create_task(follow())
-        await asyncio.sleep(0)
-        await asyncio.to_thread(running.gate.step)
-        n = len(record.events)
-        running.gate.open()
-        await task
-        assert len(record.outcome.token_ids) == 5
-        return n
-
+    one = request("r", IDS, HOT, max_tokens=5)
     with engine(limits=roomy(async_scheduling=is_ahead)) as running:
         running.gate.close()
-        assert asyncio.run(told(request("r", IDS, HOT, max_tokens=5))) == (0 if is_ahead else 1)
+        n = asyncio.run(running.steps_to_first_token(one, limit=3))
+    assert n == (2 if is_ahead else 1)
 
 
 def undisturbed(one: GenerationRequest) -> Outcome:

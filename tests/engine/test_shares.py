@@ -11,8 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from deployments.engine.shares import divide
 from deployments.engine.task import Task
-from deployments.wire import GenerationRequest
-from tests.engine.drive import Engine, Record, engine, random_ids, request, roomy
+from tests.engine.drive import engine, random_ids, request, roomy
 from tests.engine.rows import task_of
 from tests.models import CONFIGS
 
@@ -79,37 +78,14 @@ def test_a_short_prompt_that_is_less_urgent_waits() -> None:
     assert served(urgent + later, 50) == [50, 0]
 
 
-async def steps_to_first_token(running: Engine, one: GenerationRequest, limit: int) -> int:
-    """While a step stands at the closed gate."""
-    record = Record()
-
-    async def follow() -> None:
-        async for event in running.core.stream(one):
-            record.put(event)
-
-    task = asyncio.create_task(follow())
-    await asyncio.sleep(0)
-    n = 0
-    while not record.events:
-        running.gate.step()
-        for _ in range(3):  # what was delivered is read
-            await asyncio.sleep(0)
-        n += 1
-        assert n <= limit
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    return n
-
-
 def test_a_prompt_of_3000_tokens_does_not_delay_one_of_20_that_came_after() -> None:
     async def scenario() -> int:
         running.gate.close()
         long = asyncio.create_task(running.follow(request("long", random_ids(3000), max_tokens=1)))
         await asyncio.sleep(0)
         running.gate.step()
-        n = await steps_to_first_token(
-            running, request("short", random_ids(20, seed=1), max_tokens=1), limit=9
-        )
+        short = request("short", random_ids(20, seed=1), max_tokens=1)
+        n = await running.steps_to_first_token(short, limit=9)
         assert not long.done()
         running.gate.open()
         (outcome,) = await asyncio.gather(long)
