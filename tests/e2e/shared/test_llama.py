@@ -78,7 +78,12 @@ def test_the_server_tells_of_itself(server: Server) -> None:
 
 def test_a_stream_outlives_its_connection(server: Server) -> None:
     name = uuid.uuid4().hex
-    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 40, "stream": True}
+    body = {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "max_tokens": 40,
+        "stream": True,
+        "ignore_eos": True,
+    }
     url = f"{server.url}/v1/chat/completions"
     headers = {"x-conversation-id": name}
     with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
