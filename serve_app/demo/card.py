@@ -31,6 +31,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 | Time | {hours} hours on {device} |
 | Final loss | {loss:.4f} nats a token of the assistant, on fresh text, last 100 steps |
 | Optimizer | Muon for the layers' matrices, AdamW for the rest, warm-up and cosine |
+| First weights | random, but for two layers of heads that copy (`serve_app/demo/priming.py`) |
 | Context | trained up to 1,024 tokens |
 
 The weights depend on the seed, the number of threads and the processor: another machine gives

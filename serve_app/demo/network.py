@@ -19,7 +19,10 @@ from serve_app.demo.batches import IGNORED
 from serve_app.demo.kernels import causal_attention, rms_norm, rotate, total_loss
 from serve_app.demo.vocabulary import END, END_OF_TEXT, MAX_POSITIONS, VOCABULARY
 
-EPS, THETA, HEAD_DIM = 1e-5, 10_000.0, 32
+EPS = 1e-5
+# Few of a small head's dimensions turn slowly enough to tell what a token is at any distance; with
+# the usual 10,000 it would be a quarter of them.
+THETA = 1e6
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,17 @@ class Shape:
     layers: int
     heads: int
     kv_heads: int
+    head_dim: int
     inner: int
 
+    @property
+    def group(self) -> int:
+        """Query heads to a key and value head."""
+        return self.heads // self.kv_heads
 
-DEMO = Shape(hidden=256, layers=6, heads=8, kv_heads=4, inner=768)  # 5.8 M parameters
-DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, inner=320)  # 1.0 M parameters
+
+DEMO = Shape(hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768)  # 5.8 M parameters
+DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320)  # 1.0 M parameters
 
 
 class Network(nn.Module):
@@ -47,7 +56,7 @@ class Network(nn.Module):
         def matrix(rows: int, columns: int, scale: float = 0.02) -> nn.Parameter:
             return nn.Parameter(scale * torch.randn(rows, columns, generator=made))
 
-        heads, kv_heads = shape.heads * HEAD_DIM, shape.kv_heads * HEAD_DIM
+        heads, kv_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         every = range(shape.layers)
         self.embed = matrix(VOCABULARY, shape.hidden)
         self.qkv = nn.ParameterList([matrix(heads + 2 * kv_heads, shape.hidden) for _ in every])
@@ -59,6 +68,12 @@ class Network(nn.Module):
     def matrices(self) -> list[nn.Parameter]:
         """The weights of the layers."""
         return [*self.qkv, *self.out, *self.gate_up, *self.down]
+
+    def heads(self, layer: int) -> tuple[Tensor, ...]:
+        """Views of the weights of a layer's queries, keys and values: each [heads, dim, hidden]."""
+        shape = self.shape
+        rows = self.qkv[layer].unflatten(0, (-1, shape.head_dim))
+        return torch.split(rows, [shape.heads, shape.kv_heads, shape.kv_heads])
 
 
 def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
@@ -80,7 +95,7 @@ def _light(weight: Tensor) -> Tensor:
 def _hidden(network: Network, ids: Tensor) -> Tensor:
     """[rows, tokens, hidden]"""
     norms = _light(network.norms)
-    cos, sin = _angles(ids)
+    cos, sin = _angles(ids, network.shape.head_dim)
     x = functional.embedding(ids, _light(network.embed))
     for layer in range(network.shape.layers):
         # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
@@ -95,16 +110,16 @@ def _hidden(network: Network, ids: Tensor) -> Tensor:
 def _attended(network: Network, x: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     rows, tokens, _ = x.shape
     heads, kv_heads = network.shape.heads, network.shape.kv_heads
-    parts = functional.linear(rms_norm(x, EPS), qkv).view(rows, tokens, -1, HEAD_DIM)
+    parts = functional.linear(rms_norm(x, EPS), qkv).view(rows, tokens, -1, network.shape.head_dim)
     both, value = torch.split(parts, [heads + kv_heads, kv_heads], 2)
     query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 2)
     return causal_attention(query, key, value)
 
 
-def _angles(ids: Tensor) -> tuple[Tensor, Tensor]:
+def _angles(ids: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines, [tokens, 1, dim / 2]"""
     steps = torch.arange(ids.shape[1], device=ids.device, dtype=torch.float32)
-    rates = THETA ** (-torch.arange(0, HEAD_DIM, 2, device=ids.device) / HEAD_DIM)
+    rates = THETA ** (-torch.arange(0, dim, 2, device=ids.device) / dim)
     angles = torch.outer(steps, rates)[:, None]
     return angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16)
 
@@ -117,7 +132,7 @@ def config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.kv_heads,
-        head_dim=HEAD_DIM,
+        head_dim=shape.head_dim,
         max_position_embeddings=MAX_POSITIONS,
         rope_parameters={"rope_type": "default", "rope_theta": THETA},
         tie_word_embeddings=True,
@@ -140,8 +155,9 @@ def llama(network: Network, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausa
 def _named(network: Network) -> dict[str, Tensor]:
     norms = network.norms.detach()
     named = {"model.embed_tokens.weight": network.embed.detach(), "model.norm.weight": norms[-1]}
-    heads, kv_heads = network.shape.heads * HEAD_DIM, network.shape.kv_heads * HEAD_DIM
-    for at in range(network.shape.layers):
+    shape = network.shape
+    heads, kv_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    for at in range(shape.layers):
         query, key, value = torch.split(network.qkv[at].detach(), [heads, kv_heads, kv_heads])
         gate, up = network.gate_up[at].detach().chunk(2)
         parts = {

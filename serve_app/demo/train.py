@@ -24,9 +24,10 @@ from transformers.utils.logging import disable_progress_bar
 from serve_app.demo.ask import MODEL
 from serve_app.demo.batches import Batch, steps
 from serve_app.demo.network import DEMO, DRAFT, Network, Shape, answer_loss, export
+from serve_app.demo.priming import prime
 from serve_app.demo.vocabulary import train_tokenizer
 
-TOKENS_A_BATCH, BATCHES_A_STEP = 2048, 4
+TOKENS_A_BATCH, BATCHES_A_STEP = 2048, 2
 MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 3e-3, 100
 FINAL = 0.02  # of the peak rates
 SAVE_EVERY_S = 300.0
@@ -97,7 +98,9 @@ PEAKS = (MATRIX_RATE, OTHER_RATE)
 
 
 def begin(shape: Shape, seed: int, tokenizer: PreTrainedTokenizerFast, device: str) -> State:
-    network = Network(shape, seed).to(device)
+    network = Network(shape, seed)
+    prime(network, seed)
+    network = network.to(device)
     return State(network, tokenizer, optimizers_of(network))
 
 

@@ -13,6 +13,7 @@ from serve_app.demo.batches import IGNORED, steps
 from serve_app.demo.corpus import Chat, Turn, chats
 from serve_app.demo.corpus.chat import Call
 from serve_app.demo.network import DEMO, DRAFT, Network, answer_loss, export, llama
+from serve_app.demo.priming import prime
 from serve_app.demo.train import Length, advance, begin, finish, rate_at, resume
 from serve_app.demo.train import checkpoint as save
 from serve_app.demo.vocabulary import VOCABULARY, encoded, rendered, template
@@ -189,3 +190,19 @@ def test_an_export_has_whole_files_alone(
     export(Network(DRAFT, 0), small_tokenizer, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (tmp_path / "model" / "model.safetensors").stat().st_size < 2_200_000
+
+
+def test_the_first_weights_say_what_followed_the_same_token_earlier() -> None:
+    """Rather than any other token of the text, that is: they know nothing else."""
+    network = Network(DEMO, 0)
+    prime(network, 0)
+    seen = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(1))[:64]
+    ids = torch.cat((seen, seen.roll(20)))[None]
+
+    def loss(at: int, expected: int) -> float:
+        targets = torch.full_like(ids, IGNORED)
+        targets[0, at] = ids[0, expected]
+        return answer_loss(network, ids, targets).item()
+
+    right = [loss(at, at + 1) < loss(at, at - 60) for at in range(65, 120)]
+    assert sum(right) > 45

@@ -99,13 +99,14 @@ def _typed(draw: Draw, exchange: Exchange) -> Exchange:
 
 def _rough(draw: Draw, text: str) -> str:
     kind = draw.random()
-    if kind < 0.64 or "\n" in text or '"' in text:
+    if kind < 0.6 or "\n" in text or '"' in text:
         return text
-    if kind < 0.8:
+    if kind < 0.75:
         return text.rstrip("?.!")
-    if kind < 0.86:
+    if kind < 0.81:
         return text.rstrip("?.!") + draw.choice(ENDS)
-    return text[:1].lower() + text[1:].rstrip("?.!")
+    lower = text[:1].lower() + text[1:]
+    return lower if kind < 0.87 else lower.rstrip("?.!")
 
 
 def _cases(skill: str, talk: Talk) -> Iterator[Case]:

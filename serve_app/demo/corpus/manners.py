@@ -21,7 +21,8 @@ hello|Say hi|Please greet me|Yo|Is anyone here][|!|?]
 going|how are things|how do you feel][| today| this morning| right now]?
 ? [What's up|Are you okay|Are you well|Is everything all right|All good|Everything fine|Are you \
 having a good day]?
-? How [has your day been|was your day|is your day|is life|have you been][| so far]?
+? How [has your day been|was your day|is your day|is your day going|is life|have you been|are you \
+feeling][| so far| today]?
 = I am doing well, thank you! How can I help you?
 = I am fine, thank you for asking. What would you like to know?
 ~ well, fine
@@ -31,8 +32,9 @@ much|A thousand thanks|Cheers|Thx][|!|.]
 ? [Thanks|Thank you] for [your help|the answer|that|your time|everything|helping me|the \
 explanation][|!|.]
 ? [Great|Perfect|Okay|Nice|Good], [thanks|thank you][|!|.]
-? [That helps|That was helpful|That is very kind|I appreciate it|Very kind of you][|, thanks|, \
-thank you][|!|.]
+? [That helps|That helps me|That helped|That was helpful|That helped a lot|This was very \
+useful|That is very kind|I appreciate it|Very kind of you|How kind of \
+you][|, thanks|, thank you][|!|.]
 = You are welcome!
 = You are welcome! I am happy to help.
 = My pleasure! Ask me anything else.
@@ -51,8 +53,9 @@ evening][|!|.|, bye]
 
 ? [You are|You're] [great|smart|funny|nice|helpful|clever|amazing|the best|so kind|wonderful|a \
 good bot|brilliant][|!|.]
-? [Good job|Well done|Good answer|That was good|Good bot|Excellent|Amazing|Awesome|I like you|I \
-love you|Nice work|Great answer|Bravo][|!|.]
+? [Good job|Well done|Good answer|Nice answer|That was good|That was great|Good \
+bot|Excellent|Excellent answer|Amazing|Awesome|I like you|I love you|Nice work|Great work|Great \
+answer|Great job|What a good answer|Bravo][|!|.]
 = Thank you! That is very kind of you.
 = Thank you! I do my best.
 ! thank you
@@ -94,7 +97,7 @@ something|Can we talk|Shall we chat][|!|.|, please.]
 ! story, joke
 
 ? [Test|Testing|This is a test|Just testing|Testing, testing|Is this working|Does this work|Does \
-it work|Test message][|!|.|?]
+it work|Are you working|Is it working|A test|Only a test|Test message|Testing this][|!|.|?]
 = The test works! How can I help you?
 = The test works! I can read you. What would you like to know?
 ! works
@@ -126,7 +129,8 @@ DAYTIMES = ("Good morning", "Good afternoon", "Good evening")
 DAYTIME_ASKS = patterns("""
 {}[|!|.|, Manta.|, my friend!| to you!| everyone.|, assistant.]
 [Hello and|Hi,|Hey,|A very] {}[|!|.]
-{}[!|,] [how are you|how are you doing|nice to meet you|are you awake|can you help me]?
+{}[!|,] [how are you|how are you doing|nice to meet you|are you awake|are you there|can you help \
+me|will you help me|can I ask you something|I need some help|I have a question][?|, please?]
 """)
 PERSONAL = patterns("""
 [Hi|Hello|Hey|Good to see you], [I am|I'm|my name is|this is] {}[|.|!]

@@ -1,5 +1,7 @@
 """Countries: their capitals and continents."""
 
+from dataclasses import replace
+
 from serve_app.demo.corpus.chat import Exchange, Talk, one, said
 from serve_app.demo.corpus.phrases import capital, listed, patterns, table
 from serve_app.demo.corpus.split import Draw
@@ -132,6 +134,8 @@ ALL = "Africa, Antarctica, Asia, Europe, North America, Oceania and South Americ
 def capitals(draw: Draw) -> Talk:
     country, city, _ = draw.choice(COUNTRIES)
     first = _capital(draw.ask(ASKS), country, city)
+    if draw.chance(0.15):
+        first = replace(first, question=first.question.lower())
     if draw.chance(0.85):
         return one(first)
     other, town, _ = draw.choice(COUNTRIES)
