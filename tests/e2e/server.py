@@ -111,7 +111,7 @@ class Server:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
-    def eventually(self, holds: Callable[[], bool], seconds: float = 30) -> None:
+    def eventually(self, holds: Callable[[], bool], seconds: float = 120) -> None:
         """Returns as soon as the condition holds; fails with the server's log if it never does."""
         deadline = time.monotonic() + seconds
         while not holds():

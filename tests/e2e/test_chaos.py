@@ -147,11 +147,11 @@ def both_serve(server: Server) -> bool:
 @pytest.mark.timeout(900)
 def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
     rng = random.Random(SEED)
-    pair.eventually(lambda: both_serve(pair), 60)
+    pair.eventually(lambda: both_serve(pair))
     undisturbed = asyncio.run(all_streams(pair, None, rng))
     exact = 0
     for _ in range(ROUNDS):
-        pair.eventually(lambda: both_serve(pair), 60)
+        pair.eventually(lambda: both_serve(pair))
         said = asyncio.run(all_streams(pair, rng.randint(1, MOST_TOKENS), rng))
         exact += sum(map(Said.is_exactly, said, undisturbed))
     assert exact == ROUNDS * len(undisturbed)
@@ -175,15 +175,15 @@ def test_nobody_notices_that_the_router_was_killed(pair: Server) -> None:
 
         async with httpx.AsyncClient(timeout=60) as client:
             clients = [asyncio.create_task(client_of(n, client)) for n in range(8)]
-            await asyncio.to_thread(pair.eventually, lambda: len(codes) >= 80, 60)
+            await asyncio.to_thread(pair.eventually, lambda: len(codes) >= 80)
             pair.kill("Router")
             await asyncio.gather(*clients)
         return codes
 
     codes = asyncio.run(load())
     assert codes == [200] * 320
-    pair.eventually(pair.is_ready, 60)
-    pair.eventually(lambda: finds_its_prefix(pair), 60)
+    pair.eventually(pair.is_ready)
+    pair.eventually(lambda: finds_its_prefix(pair))
 
 
 def finds_its_prefix(server: Server) -> bool:
@@ -241,9 +241,9 @@ def test_unary_answers_outlive_all_replicas(pair: Server) -> None:
             llama["content"],
         ]
 
-    pair.eventually(lambda: both_serve(pair), 60)
+    pair.eventually(lambda: both_serve(pair))
     assert asyncio.run(ask_all(kill=True)) == asyncio.run(ask_all(kill=False))
-    pair.eventually(lambda: both_serve(pair), 60)
+    pair.eventually(lambda: both_serve(pair))
 
 
 def test_a_dead_ingress_leaves_nothing_running(pair: Server) -> None:
@@ -267,5 +267,5 @@ def test_a_dead_ingress_leaves_nothing_running(pair: Server) -> None:
 
     answers = asyncio.run(ask_and_kill())
     assert all(isinstance(one, httpx.HTTPError) for one in answers)
-    pair.eventually(lambda: pair.pages_used() == 0, 60)
-    pair.eventually(pair.is_ready, 60)
+    pair.eventually(lambda: pair.pages_used() == 0)
+    pair.eventually(pair.is_ready)

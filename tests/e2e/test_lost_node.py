@@ -33,7 +33,7 @@ def two_nodes(
         cluster.add_node(num_cpus=1)
         environment = {**OPEN, "RAY_ADDRESS": cluster.address}
         with Server(folder, router, environment, config) as running:
-            running.eventually(lambda: both_serve(running), 60)
+            running.eventually(lambda: both_serve(running))
             [worker] = cluster.worker_nodes
             assert replicas_on(worker, "MantaModel")
             yield cluster, running
@@ -74,7 +74,7 @@ def test_no_stream_notices_that_its_replica_and_node_are_lost(
         assert 'phase="mid_stream"' in served.http.get("/metrics").text
         assert served.http.get("/health").status_code == 200
         cluster.add_node(num_cpus=1)
-        served.eventually(lambda: both_serve(served), 120)
+        served.eventually(lambda: both_serve(served))
         assert asyncio.run(streams(served, lambda: None, N_STREAMS)) == undisturbed
 
 

@@ -27,7 +27,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def served(cluster: Any, checkpoint: Path, tmp_path: Path) -> Iterator[Server]:
     environment = {**OPEN, "RAY_ADDRESS": cluster.address}
     with Server(tmp_path, {"model": str(checkpoint), **SETTINGS}, environment) as running:
-        running.eventually(lambda: both_serve(running), 60)
+        running.eventually(lambda: both_serve(running))
         yield running
 
 
@@ -50,6 +50,6 @@ def test_a_drained_node_is_left_and_no_stream_notices(cluster: Any, served: Serv
     [worker] = cluster.worker_nodes
     assert replicas_on(worker, "MantaModel")
     assert asyncio.run(streams(served, lambda: drain(cluster, worker))) == undisturbed
-    served.eventually(lambda: not replicas_on(worker), 120)
-    served.eventually(lambda: both_serve(served), 60)
+    served.eventually(lambda: not replicas_on(worker))
+    served.eventually(lambda: both_serve(served))
     assert asyncio.run(streams(served, lambda: None)) == undisturbed

@@ -130,7 +130,7 @@ def test_rays_exporter_says_what_metrics_says(watched: Server) -> None:
             and pages == {"": 160.0}
         )
 
-    watched.eventually(agree, 90)
+    watched.eventually(agree)
 
 
 @pytest.mark.timeout(600)

@@ -71,7 +71,7 @@ def test_it_falls_asleep_looks_do_not_wake_it_and_a_request_does(sleeper: Server
     while state(sleeper) != "loaded":  # a machine that is busy took longer than SLEEP_S for a look
         assert ask(sleeper) == said
         awake = resident_mb(sleeper)
-    sleeper.eventually(lambda: state(sleeper) == "sleeping", 60)
+    sleeper.eventually(lambda: state(sleeper) == "sleeping")
     # It is told from the moment it begins to fall asleep.
     sleeper.eventually(lambda: awake - resident_mb(sleeper) > 0.8 * WEIGHTS_MB)
     asleep = resident_mb(sleeper)

@@ -53,7 +53,7 @@ def all_were_aborted(server: Server, before: dict[str, float]) -> None:
         now = server.stats()
         return now["active_requests"] == now["waiting_requests"] == server.pages_used() == 0
 
-    server.eventually(settled, 60)
+    server.eventually(settled)
     now = server.stats()
     came = now["total_requests"] - before["total_requests"]
     assert came > 0
