@@ -24,12 +24,14 @@ def answer(
     prompt = tokenizer.apply_chat_template(
         chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0}
+    # What the model's files suggest for those who don't say is not meant here.
+    greedy = {"do_sample": False, "temperature": None, "top_p": None}
+    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     with torch.inference_mode():
         ids = model.generate(
             **prompt,
             max_new_tokens=max_tokens,
-            **(sampling if temperature else {"do_sample": False}),
+            **(sampling if temperature else greedy),
         )
     new = ids[0, prompt["input_ids"].shape[1] :]
     return str(tokenizer.decode(new, skip_special_tokens=True))

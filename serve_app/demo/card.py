@@ -33,6 +33,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 | Optimizer | Muon for the layers' matrices, AdamW for the rest, warm-up and cosine |
 | First weights | random, but for two layers of heads that copy (`serve_app/demo/priming.py`) |
 | Context | trained up to 1,024 tokens |
+| Sampling | temperature 0.3, top-p 0.9, where a request does not say |
 
 The weights depend on the seed, the number of threads and the processor: another machine gives
 a model of the same kind, not the same bytes.
