@@ -26,7 +26,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 |---|---|
 | Commit | `{commit}` |
 | Seed | {seed} |
-| Steps | {steps:,} |
+| Steps | {steps:,}{resumed} |
 | Tokens read | {tokens:,} |
 | Time | {hours} hours on {device} |
 | Final loss | {loss:.4f} nats a token of the assistant, on fresh text, last 100 steps |
@@ -73,6 +73,8 @@ def write_card(
 ) -> None:
     """The README.md of a model's folder, from what stands there and what was measured."""
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    at = ", ".join(f"{step:,}" for step in made["resumed"])
+    made["resumed"] = f", resumed at {at}" if at else ""
     rows = [f"| {each.skill} | {each.right} | {each.total} | {each.share:.1%} |" for each in scores]
     told = [f"### {at}\n\n{_transcript(talk)}" for at, talk in enumerate(talks, 1)]
     text = CARD.format(scores="\n".join(rows), talks="\n\n".join(told), **made)

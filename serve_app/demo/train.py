@@ -27,7 +27,9 @@ from serve_app.demo.network import DEMO, DRAFT, Network, Shape, answer_loss, exp
 from serve_app.demo.priming import prime
 from serve_app.demo.vocabulary import train_tokenizer
 
-TOKENS_A_BATCH, BATCHES_A_STEP = 2048, 2
+TOKENS_A_BATCH = 2048
+# Small steps learn most at first; later they disturb more than they teach.
+FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.4  # of a step; from which share of the run on
 MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 3e-3, 100
 FINAL = 0.02  # of the peak rates
 SAVE_EVERY_S = 300.0
@@ -43,6 +45,7 @@ class State:
     tokens: int = 0
     seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)  # at which steps
 
     @property
     def loss(self) -> float:
@@ -74,12 +77,18 @@ class Record:
     hours: float
     parameters: int
     device: str
+    resumed: list[int]
 
 
 def rate_at(share: float, step: int) -> float:
     """Of the peak: a warm-up, then a cosine down to the end of the run."""
     warm = min(1.0, (step + 1) / WARMUP)
     return warm * (FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * share)))
+
+
+def batches_at(share: float) -> int:
+    """Of a step; each is of TOKENS_A_BATCH."""
+    return FIRST_BATCHES if share < LATER else LATER_BATCHES
 
 
 def optimizers_of(network: Network) -> list[torch.optim.Optimizer]:
@@ -111,6 +120,7 @@ def resume(state: State, out: Path) -> None:
         optimizer.load_state_dict(kept)
     state.step, state.tokens = saved["step"], saved["tokens"]
     state.seconds, state.losses = saved["seconds"], saved["losses"]
+    state.resumed = [*saved["resumed"], state.step]
 
 
 def checkpoint(state: State, out: Path) -> None:
@@ -122,6 +132,7 @@ def checkpoint(state: State, out: Path) -> None:
         "tokens": state.tokens,
         "seconds": state.seconds,
         "losses": state.losses,
+        "resumed": state.resumed,
     }
     part = _checkpoint(out).with_suffix(".part")
     torch.save(saved, part)
@@ -167,7 +178,7 @@ def _gradients(network: Network, batch: Batch, counted: int) -> tuple[Tensor, Se
 
 
 def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
-    source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, BATCHES_A_STEP)
+    batches = 0
     console = Console(stderr=True)
     # A batch a thread: most operations are too small to be worth parting among threads.
     with (
@@ -177,6 +188,9 @@ def train(state: State, length: Length, seed: int, out: Path, threads: int) -> N
         bar = progress.add_task("train", total=1.0, loss="", speed="")
         saved = state.seconds
         while (share := length.share(state)) < 1.0:
+            if batches != batches_at(share):
+                batches = batches_at(share)
+                source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, batches)
             started = time.perf_counter()
             advance(state, next(source), rate_at(share, state.step), workers)
             state.seconds += time.perf_counter() - started
@@ -213,6 +227,7 @@ def finish(state: State, seed: int, out: Path) -> None:
         hours=round(state.seconds / 3600, 2),
         parameters=sum(weight.numel() for weight in state.network.parameters()),
         device=str(state.network.embed.device),
+        resumed=state.resumed,
     )
     text = json.dumps(asdict(record), indent=1)
     (out / "training.json").write_text(f"{text}\n", encoding="utf-8")

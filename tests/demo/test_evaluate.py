@@ -103,10 +103,12 @@ def test_the_card_has_scores_and_transcripts(tmp_path: Path) -> None:
         "hours": 1.5,
         "parameters": 5_770_496,
         "device": "cpu",
+        "resumed": [7],
     }
     (tmp_path / "training.json").write_text(json.dumps(made))
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!\nYes?"}]
     write_card(tmp_path, [Score("Manta", 9, 10)], [talk])
     card = (tmp_path / "README.md").read_text()
     assert "| Manta | 9 | 10 | 90.0% |" in card
+    assert "| Steps | 10, resumed at 7 |" in card
     assert "**Hi**\n\n> Hello!\n> Yes?" in card
