@@ -38,7 +38,7 @@ class IngressArguments(Options):
         default=LOAD_TIMEOUT_S, gt=0, description="That a request waits for its model to load"
     )
     max_inflight: int = Field(
-        default=MAX_INFLIGHT, ge=1, description="Requests of one ingress at once; more get a 429"
+        default=MAX_INFLIGHT, ge=1, description="Requests of one ingress at once; more are refused"
     )
     api_keys: tuple[SecretStr, ...] = Field(
         default=(), description="Any of them opens; without keys everybody may enter"

@@ -157,7 +157,7 @@ def torchao() -> ModuleType:
     try:
         return import_module("torchao.quantization")
     except ImportError as error:
-        message = "quantization: int8 and int4 need torchao: pip install 'manta[quantization]'"
+        message = "quantization: int8 and int4 need torchao: pip install -e '.[quantization]'"
         raise QuantizationError(message) from error
 
 

@@ -1,7 +1,9 @@
 """The metrics of `/metrics` once more through Ray's exporter, for Ray's Prometheus and Grafana.
 
 They are copied every few seconds and cost a token nothing. A histogram goes as what `/metrics` says
-of it, counters `_bucket` (by `le`), `_sum` and `_count`: Ray's own guess the sum from the buckets.
+of it, `_bucket` (by `le`), `_sum` and `_count`: Ray's own would guess the sum from the buckets. All
+of them go as gauges, because a counter of Ray's that is nothing yet is not there, and a quantile
+needs the empty buckets too.
 """
 
 import asyncio
@@ -31,7 +33,7 @@ class Mirror:
         for family in families:
             for sample, own, value in family.samples:
                 tags = {**own, **labels}
-                if family.kind == "gauge":
+                if family.kind != "counter":
                     self._gauge(sample, family.documentation, tags).set(value, tags)
                 else:
                     self._advance(counter_name(sample), family.documentation, tags, value)
@@ -59,7 +61,7 @@ def counter_name(sample: str) -> str:
 def exported_names(family: Family) -> set[str]:
     """What Ray's Prometheus calls the samples of a family."""
     samples = (sample for sample, _, _ in family.samples)
-    if family.kind == "gauge":
+    if family.kind != "counter":
         return {RAY_PREFIX + sample for sample in samples}
     return {f"{RAY_PREFIX}{counter_name(sample)}_total" for sample in samples}
 

@@ -47,8 +47,15 @@ def stream_routes(streams: Streams, body_limit: int, prefix: str = "/v1") -> lis
         return JSONResponse([_described(kept) for kept in found if kept is not None])
 
     return [
-        _route(f"{prefix}/stream", follow, "GET", "follow_stream", media_types=(EVENTS,)),
-        _route(f"{prefix}/stream", stop, "DELETE", "stop_stream"),
+        _route(
+            f"{prefix}/stream",
+            follow,
+            "GET",
+            "follow_stream",
+            media_types=(EVENTS,),
+            query=("conv_id", "from"),
+        ),
+        _route(f"{prefix}/stream", stop, "DELETE", "stop_stream", query=("conv_id",)),
         _route(f"{prefix}/streams/lookup", look_up, "POST", "look_up_streams", body=StreamLookup),
     ]
 
@@ -60,9 +67,17 @@ def _route(
     name: str,
     body: type[BaseModel] | None = None,
     media_types: tuple[str, ...] = ("application/json",),
+    query: tuple[str, ...] = (),
 ) -> Route:
     return DocumentedRoute(
-        path, endpoint, methods=[method], name=name, tag=TAG, body=body, media_types=media_types
+        path,
+        endpoint,
+        methods=[method],
+        name=name,
+        tag=TAG,
+        body=body,
+        media_types=media_types,
+        query=query,
     )
 
 

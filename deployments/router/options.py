@@ -203,7 +203,7 @@ class ModelOptions(Options):
         description="Launch a step before the last one's tokens are known; auto: on a GPU",
     )
     max_waiting: int = Field(
-        default=LIMITS.max_waiting, ge=1, description="Requests without pages; more get a 429"
+        default=LIMITS.max_waiting, ge=1, description="Requests without pages; more are refused"
     )
     max_stuck_s: float = Field(
         default=LIMITS.max_stuck_s, gt=0, description="A longer step fails the health check"

@@ -38,7 +38,7 @@ REFUSED = (
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
     (r"(model-)?draft.*|md|spec-.*", "there are no draft models"),
     (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
-    (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype"),
+    (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
     (r"(hf-file|hff|model-url|mu)", "a model is a directory or a repository of the hub"),
 )
 

@@ -1,6 +1,6 @@
 """The panels of the dashboard: each a title, a unit of Grafana's, and queries with their legends.
 
-Names are those of Ray's Prometheus: ours behind `ray_`, with histograms as counters.
+Names are those of Ray's Prometheus: ours behind `ray_`.
 """
 
 from typing import NamedTuple
@@ -38,8 +38,8 @@ def _requests() -> list[Panel]:
             "Tokens a second",
             "short",
             (
-                Query(f"sum by (model) ({_rate('generation_tokens_total')})", "{{model}} drawn"),
-                Query(f"sum by (model) ({_rate('prompt_tokens_total')})", "{{model}} of prompts"),
+                Query(f"sum by (model) ({_rate('engine_generation_tokens_total')})", DRAWN),
+                Query(f"sum by (model) ({_rate('prefix_cache_queries_total')})", OF_PROMPTS),
             ),
         ),
     ]
@@ -80,12 +80,18 @@ def _fleet() -> list[Panel]:
             "Attempts that lost their replica, and went on with another one.",
         ),
         Panel("Models by state", "short", (Query(f"{state} > 0", "{{model}} {{state}}"),)),
-        Panel("GPU memory of replicas", "bytes", (_sum("gpu_memory_bytes", "model, replica"),)),
+        Panel(
+            "GPU memory of replicas",
+            "bytes",
+            (_sum("gpu_memory_bytes", "model, replica"),),
+            "Of a replica's first rank, where it has several.",
+        ),
         Panel("GPU memory of nodes", "percentunit", (Query(f"{used} / ({used} + {free})", GPU),)),
     ]
 
 
 GPU = "{{instance}} {{GpuIndex}}"
+DRAWN, OF_PROMPTS = "{{model}} drawn", "{{model}} of prompts"
 
 
 def _metric(name: str) -> str:
@@ -102,7 +108,7 @@ def _sum(name: str, by: str) -> Query:
 
 
 def _quantiles(histogram: str) -> tuple[Query, ...]:
-    counted = f"sum by (le, model) ({_rate(histogram + '_bucket_total')})"
+    counted = f"sum by (le, model) ({_rate(histogram + '_bucket')})"
     return tuple(
         Query(f"histogram_quantile({quantile}, {counted})", f"{{{{model}}}} p{quantile * 100:.0f}")
         for quantile in QUANTILES

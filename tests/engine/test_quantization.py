@@ -158,7 +158,7 @@ def test_without_torchao_the_error_names_the_extra() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 1
-    assert "pip install 'manta[quantization]'" in ended.stderr
+    assert "pip install -e '.[quantization]'" in ended.stderr
 
 
 def test_float8_rows_come_back_within_their_step() -> None:

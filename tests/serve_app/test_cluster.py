@@ -16,7 +16,12 @@ from serve_app.settings import IngressArguments, LlamaArguments
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = yaml.safe_load((ROOT / "cluster.yaml").read_text())
-MODES = {"RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"}
+MODES = {
+    "RAY_SERVE_ENABLE_HA_PROXY",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED",
+    # What `ray_actor_options` of these files take the place of sets it, elsewhere.
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S",
+}
 ARGUMENTS: dict[str, type[BaseModel]] = {
     "router": RouterArguments,
     "openai": IngressArguments,
@@ -49,6 +54,7 @@ def test_every_ray_process_of_the_launcher_file_starts_in_the_fast_modes() -> No
         start = CLUSTER[f"{role}_start_ray_commands"][-1]
         before = start.partition("ray start")[0]
         assert all(f"{mode}=1" in before for mode in MODES)
+        assert "MANTA_API_KEY=EDIT" in before
 
 
 def test_nodes_without_gpus_grow_for_ingresses_and_nodes_with_gpus_for_models() -> None:
@@ -100,10 +106,14 @@ def test_the_services_applications_are_those_of_serve_yaml_and_take_their_argume
 
 
 def test_ingresses_of_the_service_ask_for_what_only_their_nodes_have() -> None:
-    deployments = [one for app in fleet().applications for one in app.deployments]
-    assert {one.name for one in deployments} == {"openai", "anthropic", "llama"}
-    for deployment in deployments:
-        assert deployment.ray_actor_options.resources == {"ingress": 1}
+    asked = {
+        one.name: one.ray_actor_options.resources
+        for app in fleet().applications
+        for one in app.deployments
+    }
+    head = {"node:__internal_head__": 0.001}
+    ingress = {name: {"ingress": 1} for name in ("openai", "anthropic", "llama")}
+    assert asked == {"Router": head, **ingress}
     groups = ray_service()["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     offers = {g["groupName"]: g["rayStartParams"].get("resources", "") for g in groups}
     assert "ingress" in offers["ingress"]

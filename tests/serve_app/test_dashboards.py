@@ -21,8 +21,8 @@ from tests.checkpoints import save_checkpoint
 
 DASHBOARD = json.loads(FILE.read_text())
 WATCHED = (
-    "ray_manta_time_to_first_token_seconds_bucket_total",
-    "ray_manta_inter_token_latency_seconds_bucket_total",
+    "ray_manta_time_to_first_token_seconds_bucket",
+    "ray_manta_inter_token_latency_seconds_bucket",
     "ray_manta_running_requests",
     "ray_manta_waiting_requests",
     "ray_manta_kv_pages_used",
