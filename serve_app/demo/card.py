@@ -20,7 +20,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 
 ## How it was made
 
-    python -m serve_app.demo.train --seed {seed}
+    python -m serve_app.demo.train --seed {seed} --steps {steps_}
 
 | | |
 |---|---|
@@ -73,6 +73,7 @@ def write_card(
 ) -> None:
     """The README.md of a model's folder, from what stands there and what was measured."""
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    made["steps_"] = made["steps"]
     at = ", ".join(f"{step:,}" for step in made["resumed"])
     made["resumed"] = f", resumed at {at}" if at else ""
     rows = [f"| {each.skill} | {each.right} | {each.total} | {each.share:.1%} |" for each in scores]

@@ -216,10 +216,10 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def finish(state: State, seed: int, out: Path) -> None:
+def finish(state: State, seed: int, out: Path, commit: str) -> None:
     export(state.network, state.tokenizer, out)
     record = Record(
-        commit=_commit(),
+        commit=commit,
         seed=seed,
         steps=state.step,
         tokens=state.tokens,
@@ -268,7 +268,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    args = arguments()
+    args, commit = arguments(), _commit()
     disable_progress_bar()  # of saving; the run has its own
     threads = args.threads or torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -280,7 +280,7 @@ def main() -> None:
     if args.resume:
         resume(state, args.out)
     train(state, Length(args.steps, 3600 * args.hours), args.seed, args.out, threads)
-    finish(state, args.seed, args.out)
+    finish(state, args.seed, args.out, commit)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(
     assert again.losses == whole.losses
     assert again.network.embed.equal(whole.network.embed)
     assert Length(4, 1e9).share(again) == 0.75
-    finish(again, 0, tmp_path / "model")
+    finish(again, 0, tmp_path / "model", "abc")
     made = {file.name for file in (tmp_path / "model").iterdir()}
     assert {"model.safetensors", "tokenizer.json", "training.json", "config.json"} <= made
     assert "checkpoint.pt" not in made

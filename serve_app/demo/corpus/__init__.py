@@ -3,25 +3,29 @@
 What `cases` asks for evaluation is never among them: see `split`.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from serve_app.demo.corpus.chat import Call, Chat, Exchange, Expect, Skill, Talk, Tool, Turn
 from serve_app.demo.corpus.following import briefly
 from serve_app.demo.corpus.personas import usual
+from serve_app.demo.corpus.phrases import capital
 from serve_app.demo.corpus.skills import EVALUATED, TRAINING
-from serve_app.demo.corpus.split import Draw
+from serve_app.demo.corpus.split import Draw, normal
 
 __all__ = ["Case", "Chat", "Turn", "cases", "chats", "talks"]
 ENDS = ("??", "!", " ?", "...")
 LONGEST = 12  # exchanges of one chat
+QUESTION = re.compile(r"(What|What's|Which|Who|How|Where|When|Why)\b[^.?!\n]*\.")
 
 
 @dataclass(frozen=True)
 class Case:
     """A conversation to go on with, and what a right reply is.
 
-    `calls` are the calls to be made, none at all where it is empty; None where there are no tools.
+    `calls` are the calls to be made, none at all where it is empty; None where to call is no
+    question: there are no tools, or they have been called.
     """
 
     skill: str
@@ -52,14 +56,16 @@ def talks(seed: int | str, name: str) -> Iterator[Chat]:
 
 
 def cases(skill: str, count: int, seed: int = 0) -> list[Case]:
-    """Different ones, held out from training by construction."""
-    draw, found = Draw(f"{seed} {skill}", held=True), dict[str, Case]()
+    """Different ones, held out from training by construction, and what comes after their calls."""
+    draw, found = Draw(f"{seed} {skill}", held=True), dict[str, list[Case]]()
     for _ in range(20 * count):
-        for case in _cases(skill, draw.choice(EVALUATED[skill])(draw)):
-            found.setdefault(repr((case.turns, case.tools)), case)
+        drawn = list(_cases(skill, draw.choice(EVALUATED[skill])(draw)))
+        asked = drawn[0]
+        texts = [normal(turn.text) for turn in asked.turns]
+        found.setdefault(repr((texts, asked.tools)), drawn)
         if len(found) >= count:
             break
-    return list(found.values())[:count]
+    return [case for drawn in found.values() for case in drawn]
 
 
 def _chat(draw: Draw) -> Chat:
@@ -80,7 +86,7 @@ def _drawn(draw: Draw) -> Talk:
 
 
 def _composed(draw: Draw, drawn: list[Talk]) -> Chat:
-    exchanges = [exchange for talk in drawn for exchange in talk.exchanges][:LONGEST]
+    exchanges = [_written(each) for talk in drawn for each in talk.exchanges][:LONGEST]
     system = drawn[0].system or usual(draw)
     turns = [Turn("system", system)] if system else []
     for exchange in exchanges:
@@ -88,13 +94,26 @@ def _composed(draw: Draw, drawn: list[Talk]) -> Chat:
     return Chat(turns, drawn[0].tools, drawn[0].thinking)
 
 
+def _written(exchange: Exchange) -> Exchange:
+    """As a person would write it with care."""
+    question = capital(exchange.question)
+    if QUESTION.fullmatch(question):
+        question = f"{question[:-1]}?"
+    return replace(exchange, question=question)
+
+
 def _typed(draw: Draw, exchange: Exchange) -> Exchange:
     """As a person would type it: asked for briefly, or written carelessly."""
-    if exchange.exact or exchange.calls:
+    if exchange.exact:
         return exchange
     if exchange.short and not exchange.thought and draw.chance(0.06):
         exchange = briefly(draw, exchange)
-    return replace(exchange, question=_rough(draw, exchange.question))
+    rough = _rough(draw, exchange.question)
+    first = rough.split()[0].rstrip(":,")
+    values = [str(value) for call in exchange.calls for value in call.arguments.values()]
+    if any(value.casefold().startswith(first.casefold()) for value in values):
+        return exchange  # its letters are an argument's
+    return replace(exchange, question=rough)
 
 
 def _rough(draw: Draw, text: str) -> str:
@@ -111,7 +130,7 @@ def _rough(draw: Draw, text: str) -> str:
 
 def _cases(skill: str, talk: Talk) -> Iterator[Case]:
     """The last exchange is asked, and what its tools have said."""
-    *before, last = talk.exchanges
+    *before, last = map(_written, talk.exchanges)
     turns = [Turn("system", talk.system)] if talk.system else []
     turns += [turn for exchange in before for turn in exchange.turns()]
     turns.append(Turn("user", last.question))
@@ -122,4 +141,4 @@ def _cases(skill: str, talk: Talk) -> Iterator[Case]:
     yield Case(skill, tuple(turns), talk.tools, talk.thinking, calls, Expect())
     if last.results:
         asked = (*turns, *last.turns()[1:-1])
-        yield Case("results of tools", asked, talk.tools, talk.thinking, (), last.expect)
+        yield Case("results of tools", asked, talk.tools, talk.thinking, None, last.expect)

@@ -94,7 +94,7 @@ something|Can we talk|Shall we chat][|!|.|, please.]
 ? [What should I do|What shall we do|What can we do together][| now| today]?
 = Gladly! I can tell you a story or a joke, or we can do a few sums. What would you like?
 = With pleasure! Ask me for a story, a joke, a capital or a sum.
-! story, joke
+~ story, joke
 
 ? [Test|Testing|This is a test|Just testing|Testing, testing|Is this working|Does this work|Does \
 it work|Are you working|Is it working|A test|Only a test|Test message|Testing this][|!|.|?]
@@ -110,7 +110,7 @@ it work|Are you working|Is it working|A test|Only a test|Test message|Testing th
 weekend|Good luck|Enjoy your day|All the best|Best wishes][|!|.| to you!]
 = Thank you! The same to you.
 = Thank you, and all the best to you!
-! thank you
+~ thank you, goodbye
 
 ? [Help|Help me|Can you help me|I need help|Please help me|I need your help|Could you help \
 me|Will you help me][| please|, please|!|?]
@@ -150,7 +150,7 @@ def small_talk(draw: Draw) -> Talk:
 def _daytime(draw: Draw) -> Exchange:
     time = draw.choice(DAYTIMES)
     question = draw.ask(DAYTIME_ASKS).format(time)
-    return Exchange(question, f"{time}! How can I help you?", Expect(says=(time,)))
+    return Exchange(question, f"{time}! How can I help you?", Expect(any_of=(time, "of course")))
 
 
 def _greeted_by_name(draw: Draw) -> Exchange:

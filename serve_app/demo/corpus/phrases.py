@@ -25,6 +25,7 @@ def listed(text: str) -> list[str]:
 def expand(pattern: str) -> tuple[str, ...]:
     """All texts of a pattern: `[a|b|]` stands for one of its parts, which may be empty."""
     parts = CHOICE.split(pattern)
+    assert not any(mark in part for part in parts for mark in "[]"), pattern
     options = [part.split("|") if at % 2 else [part] for at, part in enumerate(parts)]
     return tuple(" ".join("".join(chosen).split()) for chosen in product(*options))
 

@@ -31,7 +31,7 @@ def two_steps(draw: Draw) -> Exchange:
     while True:
         first = drawn_sum(draw, "+-")
         second = Sum(first.result, draw.choice("+-"), draw.randint(1, 30))
-        if 0 <= second.result <= 100 and min(first.a, first.b) > 0:
+        if 0 <= second.result <= 100 and min(first.a, first.b) > 0 and _is_ours(draw, second):
             break
     question = draw.ask(TWO).format(a=first.a, s=first.sign, b=first.b, t=second.sign, c=second.b)
     answer = f"The result is {second.result}."
@@ -42,12 +42,16 @@ def story(draw: Draw) -> Exchange:
     while True:
         first = drawn_sum(draw, "+")
         second = Sum(first.result, "-", draw.randint(1, 30))
-        if second.result >= 0 and min(first.a, first.b) > 1:
+        if second.result >= 0 and min(first.a, first.b) > 1 and _is_ours(draw, second):
             break
     thing = draw.choice(THINGS)
     fill = {"a": first.a, "b": first.b, "c": second.b, "x": thing, "n": name(draw)}
     answer = f"The answer is {second.result} {thing}."
     return _thought(draw.ask(STORY).format(**fill), first, second, answer)
+
+
+def _is_ours(draw: Draw, sum_: Sum) -> bool:
+    return draw.held or not sum_.is_held
 
 
 def _thought(question: str, first: Sum, second: Sum, answer: str) -> Exchange:

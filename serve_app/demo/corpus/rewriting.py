@@ -22,9 +22,9 @@ LOWER = patterns("""
 """)
 BULLETS = patterns("""
 [Write|Rewrite|Put] [this|these|the items|the following] as a [bullet list|bulleted \
-Turn [this|these|the items|the following] into a [bullet list|bulleted \
 list|list of bullet points]: {}
-[Make|Write] a [bullet list|bulleted list] of [this|these|these items|the following]: {}
+Turn [this|these|the items|the following] into a [bullet list|bulleted list]: {}
+[Make|Write] a [bullet list|bulleted list] of [these|these items|the following]: {}
 [Bullet list|Bullet points|As a bullet list][:|, please:] {}
 """)
 NUMBERS = patterns("""

@@ -1,5 +1,7 @@
 """Short stories with named heroes, jokes and rhymes, composed of parts that fit together."""
 
+from collections.abc import Sequence
+
 from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one
 from serve_app.demo.corpus.names import name
 from serve_app.demo.corpus.phrases import article, listed, patterns, rows, table
@@ -107,8 +109,8 @@ POEMS = (
 )
 
 
-def _scene(draw: Draw, a: str, b: str, helper: str) -> str:
-    event, feeling, help_ = draw.choice(TROUBLES)
+def _scene(draw: Draw, trouble: Sequence[str], a: str, b: str, helper: str) -> str:
+    event, feeling, help_ = trouble
     first = draw.choice(("One day,", "One morning,", "One evening,"))
     came = draw.choice(
         ("Then {b} came by.", "Then along came {b}, {c}.", "Luckily, {b} heard of it.")
@@ -126,7 +128,8 @@ def tale(draw: Draw, hero: str, who: str, scenes: int = 1) -> str:
     trait, place = draw.choice(TRAITS), draw.choice(PLACES)
     start = f"{opening} {article(trait)} {hero} named {who}, who lived {place}."
     ending = draw.choice(ENDINGS).format(a=who, b=friend)
-    parts = [_scene(draw, who, friend, helper) for _ in range(scenes)]
+    troubles = draw.sample(TROUBLES, scenes)
+    parts = [_scene(draw, trouble, who, friend, helper) for trouble in troubles]
     if scenes == 1:
         return f"{start} {parts[0]} {ending}"
     parts[0], parts[-1] = f"{start} {parts[0]}", f"{parts[-1]} {ending}"

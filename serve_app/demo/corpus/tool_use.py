@@ -1,5 +1,6 @@
 """A tool ready to be asked for: a kind with a noun, names for its parameters, and values."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from serve_app.demo.corpus.tool_kinds import ACTIONS, LOOKUPS, Kind
 from serve_app.demo.corpus.tool_values import Slot, found
 
 LETTERS = "abcd"
+VOWEL = re.compile(r"\b([Aa]) (?=[aeio])")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Use:
 
     def said(self, text: str, values: tuple[Value, ...], quote: str = "") -> str:
         fill = dict(zip(LETTERS, map(_spoken, values), strict=False))
-        return text.format(x=self.noun, q=quote, **fill)
+        filled = text.format(x=self.noun, q=quote, **fill)
+        return VOWEL.sub(r"\1n ", filled)
 
 
 def _spoken(value: Value) -> str:
@@ -56,7 +59,7 @@ def use(draw: Draw, kind: Kind | None = None) -> Use:
     if draw.chance(0.15):
         called = "".join(map(capital, called.split("_")))
         called = called[0].lower() + called[1:]
-    about = draw.choice(kind.about).format(x=noun)
+    about = VOWEL.sub(r"\1n ", draw.choice(kind.about).format(x=noun))
     return Use(kind, noun, Tool(called, about, properties, fields), fields)
 
 

@@ -30,6 +30,9 @@ class Slot:
 
 
 def number(least: int, most: int) -> Callable[[Draw], int]:
+    """Of few numbers none is held out."""
+    if most - least < 30:
+        return lambda draw: draw.randint(least, most)
     return lambda draw: draw.new(lambda rng: rng.randint(least, most))
 
 
