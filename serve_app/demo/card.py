@@ -36,7 +36,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 | Sampling | temperature 0.3, top-p 0.9, where a request does not say |
 
 The weights depend on the seed, the number of threads and the processor: another machine gives
-a model of the same kind, not the same bytes.
+a model of the same kind, not the same bytes.{note}
 
 ## What it can do
 
@@ -54,7 +54,8 @@ sometimes it gives a wrong answer in good English. Check whatever it says.
 ## Scores
 
 Cases that its training never shows: other names, numbers, phrasings and tools
-(`python -m serve_app.demo.evaluate`).
+(`python -m serve_app.demo.evaluate`). A phrasing that is held out from one skill may be known from
+another.
 
 | skill | right | of | score |
 |---|---|---|---|
@@ -69,11 +70,14 @@ By `python -m serve_app.demo.converse`, greedy, unedited.
 
 
 def write_card(
-    folder: Path, scores: Sequence[Score], talks: Sequence[Sequence[dict[str, str]]]
+    folder: Path,
+    scores: Sequence[Score],
+    talks: Sequence[Sequence[dict[str, str]]],
+    note: str = "",
 ) -> None:
     """The README.md of a model's folder, from what stands there and what was measured."""
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    made["steps_"] = made["steps"]
+    made |= {"steps_": made["steps"], "note": f" {note}" if note else ""}
     at = ", ".join(f"{step:,}" for step in made["resumed"])
     made["resumed"] = f", resumed at {at}" if at else ""
     rows = [f"| {each.skill} | {each.right} | {each.total} | {each.share:.1%} |" for each in scores]
@@ -97,9 +101,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--scores", type=Path, required=True, help="of evaluate --json")
     parser.add_argument("--talks", type=Path, required=True, help="of converse --out")
+    parser.add_argument("--note", default="", help="what else there is to say of the training")
     args = parser.parse_args()
     scores = [Score(**each) for each in json.loads(args.scores.read_text(encoding="utf-8"))]
-    write_card(args.model, scores, json.loads(args.talks.read_text(encoding="utf-8")))
+    write_card(args.model, scores, json.loads(args.talks.read_text(encoding="utf-8")), args.note)
 
 
 if __name__ == "__main__":

@@ -107,8 +107,9 @@ def test_the_card_has_scores_and_transcripts(tmp_path: Path) -> None:
     }
     (tmp_path / "training.json").write_text(json.dumps(made))
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!\nYes?"}]
-    write_card(tmp_path, [Score("Manta", 9, 10)], [talk])
+    write_card(tmp_path, [Score("Manta", 9, 10)], [talk], "Twice.")
     card = (tmp_path / "README.md").read_text()
     assert "| Manta | 9 | 10 | 90.0% |" in card
     assert "| Steps | 10, resumed at 7 |" in card
+    assert "not the same bytes. Twice.\n" in card
     assert "**Hi**\n\n> Hello!\n> Yes?" in card
