@@ -44,7 +44,8 @@ Small talk, questions about itself and about Manta, sums to 100 with their steps
 sorting, spelling, days and clocks, capitals, animals and colours, short stories, simple rewriting
 (upper case, lists, JSON), system prompts that give it a name, facts or a form, a few phrases of
 German, French, Spanish and Chinese, remembering what it was told in the conversation, thoughts
-before the answer (`enable_thinking`), and calls of tools that it has never seen.
+before the answer (`enable_thinking`), and calls of tools that it has never seen. How well it does
+each of these the scores say; where they are low, it is wrong more often than right.
 
 ## What it cannot do
 
