@@ -28,6 +28,7 @@ TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(N
 
 Schema = Mapping[str, object]
 TEXT: Schema = {"type": "string"}
+SOME_TEXT: Schema = {**TEXT, "minLength": 1}
 PARAMS = (None, "field")
 
 
@@ -48,7 +49,10 @@ class Documentation:
 
 
 class DocumentedRoute(Route):
-    """A route that says what it takes and gives; of a plain one it is assumed to be JSON."""
+    """A route that says what it takes and gives; of a plain one it is assumed to be JSON.
+
+    Without media types it gives a 204.
+    """
 
     def __init__(
         self,
@@ -61,12 +65,14 @@ class DocumentedRoute(Route):
         body: type[BaseModel] | None = None,
         media_types: Sequence[str] = (JSON,),
         query: Sequence[str] = (),
+        needed: Sequence[str] = (),
     ) -> None:
         super().__init__(path, endpoint, methods=methods, name=name)
         self.tag = tag
         self.body = body
         self.media_types = media_types
         self.query = query
+        self.needed = needed  # in the query too
 
 
 def openapi(
@@ -143,11 +149,19 @@ def _operation(
 
 
 def _parameters(route: DocumentedRoute) -> list[object]:
-    places = dict.fromkeys(route.param_convertors, "path") | dict.fromkeys(route.query, "query")
-    return [
-        {"name": name, "in": place, "required": place == "path", "schema": TEXT}
-        for name, place in places.items()
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": TEXT}
+        for name in route.param_convertors
     ]
+    in_query = [
+        {"name": name, "in": "query", "required": is_needed, "schema": schema}
+        for names, is_needed, schema in (
+            (route.needed, True, SOME_TEXT),
+            (route.query, False, TEXT),
+        )
+        for name in names
+    ]
+    return [*in_path, *in_query]
 
 
 def _responses(
@@ -161,6 +175,8 @@ def _responses(
         kinds.discard(ErrorKind.AUTHENTICATION)
     statuses = sorted({_sample(envelope, kind)[0] for kind in kinds})
     refusals = {str(status): {"$ref": f"{RESPONSES}{status}"} for status in statuses}
+    if not content:
+        return {"204": {"description": "Done"}, **refusals}
     return {"200": {"description": "The answer", "content": content}, **refusals}
 
 

@@ -53,9 +53,9 @@ def stream_routes(streams: Streams, body_limit: int, prefix: str = "/v1") -> lis
             "GET",
             "follow_stream",
             media_types=(EVENTS,),
-            query=("conv_id", "from"),
+            query=("from",),
         ),
-        _route(f"{prefix}/stream", stop, "DELETE", "stop_stream", query=("conv_id",)),
+        _route(f"{prefix}/stream", stop, "DELETE", "stop_stream", media_types=()),
         _route(f"{prefix}/streams/lookup", look_up, "POST", "look_up_streams", body=StreamLookup),
     ]
 
@@ -69,6 +69,7 @@ def _route(
     media_types: tuple[str, ...] = ("application/json",),
     query: tuple[str, ...] = (),
 ) -> Route:
+    needed = () if body else ("conv_id",)
     return DocumentedRoute(
         path,
         endpoint,
@@ -78,6 +79,7 @@ def _route(
         body=body,
         media_types=media_types,
         query=query,
+        needed=needed,
     )
 
 
