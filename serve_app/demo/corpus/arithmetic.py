@@ -25,15 +25,18 @@ apples, books, balls, coins, cookies, pens, eggs, cards, flowers, stamps, shells
 candles, cups, keys, pears, plums, buttons, beads
 """)
 MORE = patterns("""
-[I have|{n} has|There are|We have] {a} {t} and [get|buy|find|receive] {b} more. How many {t} [is \
-that|are there now|are that]?
+[I have|We have] {a} {t} and [get|buy|find|receive] {b} more. How many {t} [is that|are there now]?
+{n} has {a} {t} and [gets|buys|finds|receives] {b} more. How many {t} [is that|are there now]?
+There are {a} {t}, and [we add|Tom brings|I find] {b} more. How many {t} [is that|are there now]?
 [I have|{n} has] {a} {t}, and [a friend|my sister|my brother|Tom] gives {b} more. How many {t} \
 [is that|are there]?
 """)
 LESS = patterns("""
-[I have|{n} has|There are|We have] {a} {t} and [lose|give away|sell|break] {b}. How many {t} are \
+[I have|We have] {a} {t} and [lose|give away|sell|throw away] {b}. How many {t} are left?
+{n} has {a} {t} and [loses|gives away|sells|throws away] {b}. How many {t} are left?
+There are {a} {t}, and [we sell|Tom takes|I give away] {b}. How many {t} are left?
+[I had|{n} had] {a} {t}, and {b} [went missing|were lost|were sold|were broken]. How many {t} were \
 left?
-[I had|{n} had] {a} {t}, and {b} [are gone|were lost|were sold|are broken]. How many {t} are left?
 """)
 GROUPS = patterns("""
 There are {a} [boxes|bags|baskets|shelves] with {b} {t} each. How many {t} are there[| in all]?
@@ -135,10 +138,13 @@ def _multiplying(a: int, b: int) -> str:
     return f"{parts}, {tens * small} plus {big % 10 * small} is {big * small}"
 
 
+def stated(sum_: Sum) -> str:
+    return f"{sum_.a} {SIGNS[sum_.sign][1]} {sum_.b} is {sum_.result}"
+
+
 def worked(sum_: Sum) -> str:
-    plain = f"{sum_.a} {SIGNS[sum_.sign][1]} {sum_.b} is {sum_.result}"
     how = steps(sum_)
-    return f"{how}. So {plain}." if how else f"{plain}."
+    return f"{how}. So {stated(sum_)}." if how else f"{stated(sum_)}."
 
 
 def _written(draw: Draw, sum_: Sum) -> str:
@@ -152,13 +158,13 @@ def arithmetic(draw: Draw) -> Talk:
         return one(_told(draw))
     sum_ = drawn_sum(draw)
     question = draw.ask(ASKS).format(_written(draw, sum_))
-    return one(said(question, worked(sum_), f"is {sum_.result}", short=str(sum_.result)))
+    return one(said(question, worked(sum_), stated(sum_), short=str(sum_.result)))
 
 
 def _told(draw: Draw) -> Exchange:
     sign, asks = draw.choice((("+", MORE), ("-", LESS), ("*", GROUPS)))
     sum_ = drawn_sum(draw, sign)
-    while min(sum_.a, sum_.b) < 2:
+    while min(sum_.a, sum_.b, sum_.result) < 2:
         sum_ = drawn_sum(draw, sign)
     thing = draw.choice(THINGS)
     question = draw.ask(asks).format(a=sum_.a, b=sum_.b, t=thing, n=name(draw))

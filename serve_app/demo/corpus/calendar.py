@@ -15,9 +15,8 @@ ORDER = listed("""
 first, second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth
 """)
 FIXED = topics("""
-? [How many|What number of] [days|weekdays] [are in a week|does a week have|are there in a \
-week|make a week]?
-? [How long is a week|Number of days in a week|How many days has a week][?|, please?]
+? How many days [are in a week|does a week have|are there in a week|make a week|has a week]?
+? [How long is a week|Number of days in a week|Tell me how many days a week has]?
 = A week has seven days.
 ! seven
 
@@ -120,7 +119,8 @@ AWAY = {
 }
 LONG = patterns("""
 How many days [does {m} have|are in {m}|has {m}|are there in {m}|do we have in {m}]?
-[How long is|What is the length of|Number of days of|Days in] {m}[| in days]?
+[How long is|What is the length of] {m}[| in days]?
+[Number of days of|Days in] {m}[?|, please?]
 [Tell me|Say|Do you know] how many days {m} has[|.|?]
 """)
 NTH = patterns("""
@@ -139,7 +139,7 @@ When is {s}?
 """)
 CLOCK = patterns("""
 [It is|The clock says|It's|Now it is] {t}. What time [is it|will it be] in {h}?
-[If it is|Suppose it is|When it is] {t}[,|, and I wait,] what time is it in {h}?
+[If|When] it is {t}, what time [is it|will it be] in {h}?
 [What time is|What is] {h} after {t}?
 """)
 

@@ -21,7 +21,7 @@ SENTENCES = patterns("""
 [Tell me about|Describe|Write about|Tell me something about] {x} in {n} sentence{s}[|.]
 [Write|Give me|Tell me] {n} sentence{s} [about|on] {x}[|.|, please.]
 [In|Using|With] {n} sentence{s}, [describe|tell me about] {x}[|.]
-What [is|do you know about] {x}? [Answer in|Use|Write] {n} sentence{s}[|.]
+What do you know about {x}? [Answer in|Use|Write] {n} sentence{s}[|.]
 """)
 TIMES = patterns("""
 [Say|Repeat|Write|Print] {q}{w}{q} {n} times[|.|, please.]
@@ -44,7 +44,7 @@ BEGIN = patterns("""
 PEOPLE = (
     "{n} is a {j}.",
     "{n} lives in {t}.",
-    "{n} has a {a}.",
+    "{n} has {a}.",
     "In the evening {n} likes to read.",
 )
 PLACES = ("first", "second", "third", "last")
@@ -54,7 +54,8 @@ def briefly(draw: Draw, asked: Exchange) -> Exchange:
     """The same, asked for in one word."""
     question = draw.ask(BRIEFLY).format(stopped(asked.question))
     answer = capital(asked.short)
-    return Exchange(question, answer, Expect(says=(asked.short,), words=len(answer.split())))
+    right = asked.expect.any_of or (asked.short,)
+    return Exchange(question, answer, Expect(any_of=right, words=len(answer.split())))
 
 
 def shaped(skills: list[Skill]) -> Skill:
@@ -79,7 +80,8 @@ def _framed(draw: Draw, asked: Exchange) -> Exchange:
         q=stopped(asked.question), q2=quote, w=mark
     )
     answer = f"{asked.answer} {mark}!" if last else f"{mark}! {asked.answer}"
-    return replace(asked, question=question, answer=answer, expect=Expect(exactly=answer), short="")
+    says = (f"{asked.answer} {mark}",) if last else (mark, asked.answer)
+    return replace(asked, question=question, answer=answer, expect=Expect(says=says), short="")
 
 
 MARKS = listed(
@@ -115,7 +117,7 @@ def _sentences(draw: Draw) -> Exchange:
 
 def _people(draw: Draw) -> Exchange:
     who, job = name(draw), draw.choice(JOBS)
-    fill = {"n": who, "j": job, "t": town(draw), "a": draw.choice(ANIMALS)[0]}
+    fill = {"n": who, "j": job, "t": town(draw), "a": article(draw.choice(ANIMALS)[0])}
     count = draw.randint(1, 4)
     rest = sorted(draw.sample(PEOPLE[1:], count - 1), key=PEOPLE.index)
     answer = " ".join(each.format(**fill) for each in (PEOPLE[0], *rest))

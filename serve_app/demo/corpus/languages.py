@@ -2,8 +2,10 @@
 """Simple German, French, Spanish and Chinese: phrases, their translations, and small talk."""
 
 from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one, said
+from serve_app.demo.corpus.identity import ABOUT_ITSELF
+from serve_app.demo.corpus.manners import TALK
 from serve_app.demo.corpus.names import name
-from serve_app.demo.corpus.phrases import patterns, rows, table
+from serve_app.demo.corpus.phrases import patterns, table
 from serve_app.demo.corpus.split import Draw
 
 LANGUAGES = ("English", "German", "French", "Spanish", "Chinese")
@@ -48,14 +50,17 @@ how are you | wie geht es dir | comment ça va | cómo estás | 你好吗
 """)
 INTO = patterns("""
 [How do you say|How do I say|What is|What's|Translate|Say] {q}{w}{q} in {l}[?|.|]
-[Translate|Put|Turn] {q}{w}{q} [to|into] {l}[|.|, please.]
+[Translate|Put|Turn] {q}{w}{q} into {l}[|.|, please.]
+Translate {q}{w}{q} to {l}[|.|, please.]
 [What is the {l} word for|What is {l} for|Tell me the {l} for] {q}{w}{q}[?|.|]
-[Do you know|Can you tell me] [how to say|what is] {q}{w}{q} in {l}?
+[Do you know|Can you tell me] how to say {q}{w}{q} in {l}?
+[Do you know|Can you tell me] what {q}{w}{q} is in {l}?
 """)
 FROM = patterns("""
 What does {q}{w}{q} mean[| in English]?
 [What is|Translate|Say] {q}{w}{q} in English[?|.|]
-[Translate|Put|Turn] {q}{w}{q} [to|into] English[|.|, please.]
+[Translate|Put|Turn] {q}{w}{q} into English[|.|, please.]
+Translate {q}{w}{q} to English[|.|, please.]
 [Do you know|Can you tell me] what {q}{w}{q} means[|?| in English?]
 """)
 # language | what the user says | what is answered
@@ -80,7 +85,7 @@ French | Au revoir;Au revoir!;Bonne nuit!;À bientôt!;Bonne soirée | Au revoir
 French | Qui es-tu ?;Comment tu t'appelles ?;Qui êtes-vous ?;Quel est ton nom ?;Tu es qui ? | Je \
 suis le \
 modèle de démonstration de Manta.
-Spanish | Hola;Hola!;¡Hola!;Buenos días;Buenas tardes;Hola Manta | ¡Hola! ¿Cómo puedo ayudarle?
+Spanish | Hola;Hola!;¡Hola!;Muy buenas;Hola de nuevo;Hola Manta | ¡Hola! ¿Cómo puedo ayudarle?
 Spanish | ¿Cómo estás?;¿Qué tal?;¿Cómo está usted?;Hola, ¿cómo estás?;¿Todo bien? | Estoy bien, \
 ¡gracias!
 Spanish | Gracias;¡Gracias!;Muchas gracias;¡Muchas gracias!;Mil gracias | ¡De nada!
@@ -88,6 +93,16 @@ Spanish | Adiós;¡Adiós!;Hasta luego;Buenas noches;¡Hasta mañana! | ¡Adiós
 Spanish | ¿Quién eres?;¿Cómo te llamas?;¿Qué eres?;¿Cuál es tu nombre?;¿Quién es usted? | Soy el \
 modelo \
 de demostración de Manta.
+German | Guten Morgen;Guten Morgen!;Hallo, guten Morgen;Guten Morgen, Manta;Schönen guten Morgen | \
+Guten Morgen! Wie kann ich helfen?
+German | Guten Abend;Guten Abend!;Hallo, guten Abend;Guten Abend, Manta;Schönen guten Abend | \
+Guten Abend! Wie kann ich helfen?
+French | Bonsoir;Bonsoir!;Bonsoir Manta;Salut, bonsoir;Bonsoir à tous | Bonsoir ! Comment puis-je \
+vous aider ?
+Spanish | Buenos días;¡Buenos días!;Hola, buenos días;Buenos días, Manta;Muy buenos días | \
+¡Buenos días! ¿Cómo puedo ayudarle?
+Spanish | Buenas tardes;¡Buenas tardes!;Hola, buenas tardes;Buenas tardes, Manta;Muy buenas tardes \
+| ¡Buenas tardes! ¿Cómo puedo ayudarle?
 Chinese | 你好;你好！;您好;嗨;你好，Manta;早上好 | 你好！我能帮你什么？
 Chinese | 你好吗？;你怎么样？;最近好吗？;你今天好吗？;一切都好吗？ | 我很好，谢谢！
 Chinese | 谢谢;谢谢！;谢谢你;多谢;非常感谢 | 不客气！
@@ -96,28 +111,13 @@ Chinese | 你是谁？;你叫什么名字？;你是什么？;您是谁？;请介
 """)
 ]
 ORDERS = patterns("""
-[Answer|Reply|Respond|Speak|Write|Talk] [only in|in] {l}[|.| only.| please.]
+[Answer|Reply|Respond|Speak|Write|Talk] only in {l}[|.|, please.]
+[Answer|Reply|Respond|Speak|Write|Talk] in {l}[|.| only.|, please.]
 [Always|You always] [answer|speak|write] in {l}[|.]
 [You speak|You are an assistant who speaks|The user speaks] {l}[|.|. Answer in {l}.]
 """)
-ENGLISH = rows("""
-Hello!
-How are you?
-Thank you!
-Goodbye!
-Who are you?
-""")
-ENGLISH_ASKS = {
-    "Hello!": patterns("[Hello|Hi|Hey|Hi there|Hello there|Good day][|!|.]"),
-    "How are you?": patterns(
-        "[How are you|How do you do|How is it going|How are things][|, friend| today]?"
-    ),
-    "Thank you!": patterns("[Thank you|Thanks|Many thanks|Thanks a lot|Thank you very much][|!|.]"),
-    "Goodbye!": patterns("[Goodbye|Bye|See you|Good night|See you soon][|!|.]"),
-    "Who are you?": patterns(
-        "[Who are you|What is your name|What are you|What's your name][|, please]?"
-    ),
-}
+# in the order of the small talk above
+ENGLISH = [topic.asks for topic in (*TALK[:4], ABOUT_ITSELF[0])]
 INTRODUCED = {
     "German": ("Ich heiße {}.;Ich bin {}.;Mein Name ist {}.;Hallo, ich bin {}.", "Freut mich, {}!"),
     "French": (
@@ -163,7 +163,7 @@ def _ordered(draw: Draw) -> Talk:
     for at in draw.sample(range(len(ENGLISH)), draw.choice((1, 1, 2))):
         asks, answer = ours[at]
         english = draw.chance(0.7)
-        question = draw.ask(ENGLISH_ASKS[ENGLISH[at]] if english else asks)
+        question = draw.ask(ENGLISH[at] if english else asks)
         exchanges.append(Exchange(question, answer, Expect(exactly=answer), exact=True))
     return Talk(exchanges, draw.ask(ORDERS).format(l=language))
 

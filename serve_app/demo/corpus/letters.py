@@ -9,8 +9,9 @@ from serve_app.demo.corpus.phrases import listed, patterns
 from serve_app.demo.corpus.split import Draw
 
 SPELL = patterns("""
-[|Please ]spell [the word |the name |]{q}{w}{q}[|.|, please.| for me.| letter by letter.]
-How [do you|do I|would you|is] [spell|write] {q}{w}{q}[| letter by letter]?
+[|Please ]spell [the word |]{q}{w}{q}[|.|, please.| for me.| letter by letter.]
+How [do you|do I|would you] [spell|write] {q}{w}{q}[| letter by letter]?
+How is {q}{w}{q} [spelled|written]?
 [Can|Could] you spell {q}{w}{q}[| for me]?
 [Write|Say|Give me|Tell me] the letters of {q}{w}{q}[|.]
 [What are the letters of|Which letters are in] {q}{w}{q}?
@@ -22,14 +23,16 @@ BACK = patterns("""
 [What is|What's] {q}{w}{q} [backwards|in reverse|spelled backwards]?
 """)
 COUNT = patterns("""
-How many letters [are in|has|are there in|does it take for] [the word |]{q}{w}{q}?
+How many letters [are|are there] in [the word |]{q}{w}{q}?
+How many letters does [the word |]{q}{w}{q} have?
 [Count|Count up|Tell me the number of] the letters [of|in] {q}{w}{q}[|.]
 How long is the word {q}{w}{q}?
 """)
 FIRST = patterns("""
 [What|Which] is the {p} letter of {q}{w}{q}?
 [Tell me|Give me|Name|Say] the {p} letter [of|in] {q}{w}{q}[|.]
-[With which letter does|What letter does] {q}{w}{q} {v}?
+With [which|what] letter does {q}{w}{q} {v}?
+[Which|What] letter does {q}{w}{q} {v} with?
 """)
 WORDS = listed("""
 apple, river, garden, stone, paper, ocean, tiger, bread, cloud, lemon, silver, forest, candle, \
@@ -92,7 +95,7 @@ def _count(draw: Draw) -> Exchange:
 
 def _first(draw: Draw) -> Exchange:
     text, first = _word(draw), draw.chance(0.6)
-    place, verb = ("first", "begin with") if first else ("last", "end with")
+    place, verb = ("first", "begin") if first else ("last", "end")
     letter = text[0 if first else -1].lower()
     question = _asked(draw, FIRST, text, p=place, v=verb)
     return said(question, f"{spelled(text)}. The {place} letter is {letter}.", f"is {letter}")

@@ -50,7 +50,8 @@ the prefix is not computed again.
 
 ? [What is|What's|Explain|Describe|Tell me about] [the KV cache|a KV cache|the paged KV cache|a \
 paged KV cache|paged attention|Manta's cache][|, please].
-? [How does|Why does] [the KV cache|the paged KV cache|the cache] [work|have pages|use pages]?
+? How does [the KV cache|the paged KV cache|the cache] work?
+? Why does [the KV cache|the cache] [have|use] pages?
 ? [Why is the cache paged|What does paged mean|What is a page of the cache|How does Manta store \
 keys and values|What is in a page|How does Manta save memory]?
 = The KV cache keeps the keys and values of tokens that were read. It is cut into pages of equal \
@@ -83,8 +84,8 @@ SDK|the Anthropic API]?
 under /.
 ! OpenAI, Anthropic, llama-server
 
-? [What are the parts of|What is the architecture of|How is|Describe the parts of|Describe the \
-architecture of] Manta[| built]?
+? [What are the parts of|What is the architecture of|Describe the parts of|Describe the \
+architecture of|Of what parts is] Manta[| made]?
 ? [How does Manta work|Which applications does Manta have|What does the graph look like|What is \
 the graph|Explain the graph|What is Manta's graph|How does Manta work inside]?
 ? [Explain|Describe|Show me] [the graph of Manta|how Manta works|the design of Manta|Manta's \
@@ -94,14 +95,14 @@ replicas \
 that run the engine.
 ! ingress, router, replicas
 
-? [What is|What's|Explain|Describe] [a replica|a model replica|replicas|the replicas][|, please].
+? [What is|What's|Explain|Describe] [a replica|a model replica|a replica of a model][|, please].
+? [What are|Explain|Describe] [replicas|the replicas][|, please].
 ? [What does a replica do|What is in a replica|How many engines has a replica|What does each \
 replica have]?
 = A replica is one running copy of a model, with an engine and a KV cache of its own.
 ! copy, engine
 
-? [What is|What's|Explain|Describe] [an ingress|the ingress|the ingresses|an ingress in \
-Manta][|, please].
+? [What is|What's|Explain|Describe] [an ingress|the ingress|an ingress in Manta][|, please].
 ? [What does the ingress do|What is the ingress for|What does an ingress do|Where is text turned \
 into tokens|Who speaks the protocols]?
 = An ingress speaks one protocol with the clients. It works with text and tokens, never with \
@@ -132,8 +133,10 @@ attention.
 ! decoder-only, transformers
 
 ? [Can Manta serve|Can I serve|How do I serve|How can I serve|Does Manta serve|How do I load] \
-[many|several|two|more than one|three] models[| at once| at the same time]?
-? [What is|What's|Explain] [a presets file|presets|models_dir|models_max].
+[many models|several models|two models|more than one model|three \
+models][| at once| at the same time]?
+? [What is|What's|Explain] [a presets file|models_dir|models_max].
+? [What are|Explain] presets?
 ? [How do I list models|Where do I list several models|What do I do for many models]?
 = Name a presets file or a folder of models in the args of the router; a request loads the model \
 that \
@@ -171,15 +174,16 @@ to a \
 JSON schema.
 ! tool calls, schema
 
-? [Is there|Where is|Where can I find] [documentation|a web page|an API page|the \
-documentation|the docs][| of Manta| for the API]?
+? Is there [documentation|a web page|an API page][| of Manta| for the API]?
+? [Where are the docs|Where is the documentation|Where can I find the docs|Where can I find the \
+documentation][| of Manta| for the API]?
 ? [How do I try the API|Where can I see all endpoints|Which endpoints are there|Where are the \
 endpoints described]?
 = Open http://127.0.0.1:8000/v1/docs: a page to read and try the API.
-! /v1/docs
+! v1/docs
 
-? [Where are|How do I see|How can I see|Where do I find|Does Manta have] [metrics|the \
-metrics|statistics|numbers of the server|Prometheus metrics]?
+? [Where are|How do I see|How can I see|Where do I find|Does Manta have] [metrics|\
+statistics|numbers of the server|Prometheus metrics]?
 ? [How do I|How can I] [watch|monitor|observe] [Manta|the server|the fleet]?
 = /metrics has the numbers of the whole graph in Prometheus form, and there is a Grafana dashboard.
 ! /metrics, Prometheus

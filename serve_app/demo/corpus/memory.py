@@ -10,9 +10,11 @@ from serve_app.demo.corpus.split import Draw
 
 COLOURS = listed("red, blue, green, yellow, white, black, orange, pink, purple, brown, grey, gold")
 FOODS = listed("""
-pizza, soup, cheese, bread, rice, pasta, salad, cake, apples, chocolate, curry, beans, fish, eggs
+pizza, soup, cheese, bread, rice, pasta, salad, cake, honey, chocolate, curry, stew, fish, tofu
 """)
-ANIMALS = listed("dogs, cats, rabbits, horses, owls, foxes, bears, turtles, bees, penguins, goats")
+ANIMALS = listed("""
+the dog, the cat, the rabbit, the horse, the owl, the fox, the bear, the turtle, the bee, the goat
+""")
 JOBS = listed("""
 teacher, doctor, farmer, baker, pilot, nurse, cook, painter, driver, writer, lawyer, gardener,
 plumber, dentist, singer, judge, tailor, miner, sailor, clerk
@@ -86,16 +88,30 @@ FOOD = replace(FAVOURITE, value=_word_of(FOODS), kinds=("food", "meal", "dish"))
 ANIMAL = replace(FAVOURITE, value=_word_of(ANIMALS), kinds=("animal",))
 HOME = Thing(
     patterns("""
-    I [live|work|am] in {v}[|.|!| now.]
-    [I am from|My home is in|I come from|I moved to|My home town is] {v}[|.|!]
+    I [live|am living|have my home] in {v}[|.|!| now.]
+    [My home is in|I moved to|My home town is] {v}[|.|!]
     """),
     patterns("""
-    Where [do I live|am I from|is my home|do I come from]?
+    Where [do I live|is my home]?
     [Which|What] [city|town|place] do I live in?
-    [Do you know|Do you remember|Can you tell me] where [I live|my home is|I am from]?
+    [Do you know|Do you remember|Can you tell me] where [I live|my home is]?
     """),
     "You live in {v}.",
     "I do not know where you live. You have not told me.",
+    town,
+)
+ORIGIN = Thing(
+    patterns("""
+    I [am|come] from {v}[|.|!]
+    [|Please ]remember that I [am|come] from {v}[|.]
+    """),
+    patterns("""
+    Where [am I|do I come] from?
+    [Which|What] [city|town|place] [am I|do I come] from?
+    [Do you know|Do you remember|Can you tell me] where I [am|come] from?
+    """),
+    "You are from {v}.",
+    "I do not know where you are from. You have not told me.",
     town,
 )
 JOB = Thing(
@@ -172,7 +188,22 @@ CODE = Thing(
         listed("code, password, room number, ticket number, secret word, order number, key word")
     ),
 )
-THINGS = (NAME, NAME, NAME, FAVOURITE, COLOUR, FOOD, ANIMAL, HOME, JOB, AGE, PET, RELATIVE, CODE)
+THINGS = (
+    NAME,
+    NAME,
+    NAME,
+    FAVOURITE,
+    COLOUR,
+    FOOD,
+    ANIMAL,
+    HOME,
+    ORIGIN,
+    JOB,
+    AGE,
+    PET,
+    RELATIVE,
+    CODE,
+)
 OKS = (
     "I will remember it.",
     "Thank you for telling me. I will remember it.",
@@ -220,11 +251,12 @@ def told(draw: Draw, thing: Thing) -> Told:
 
 
 def several(draw: Draw, count: int) -> list[Told]:
-    """Of different things."""
+    """Of different things; a color is a colour."""
     found: list[Told] = []
     while len(found) < count:
         one = told(draw, draw.choice(THINGS))
-        if all((one.thing, one.kind) != (each.thing, each.kind) for each in found):
+        kinds = [each.kind for each in found if each.thing is one.thing]
+        if one.kind not in kinds and not (kinds and one.thing is COLOUR):
             found.append(one)
     return found
 

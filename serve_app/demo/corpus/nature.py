@@ -66,8 +66,8 @@ a mouse | grey
 a polar bear | white
 a fire engine | red
 coffee | brown
-gold | golden
-silver | silver
+gold | yellow
+silver | grey
 a plum | purple
 an eggplant | purple
 a sunflower | yellow
@@ -89,7 +89,7 @@ SOUND = patterns("""
 """)
 YOUNG = patterns("""
 What do you call a [baby|young|little] {}?
-[What is|How is] a [baby|young|little] {} called?
+What is a [baby|young|little] {} called?
 [Tell me|Do you know|What is] the [name|word] for a [baby|young] {}[?|]
 """)
 LEGS = patterns("""

@@ -61,7 +61,7 @@ or even][|.]
 [Even or odd|Odd or even]: {n}[|?]
 """)
 NEXT = patterns("""
-[What|Which] number [comes|is|follows] [right|directly|] {w} {n}?
+[What|Which] number [comes|is] [right|directly|] {w} {n}?
 [Tell me|Name|Give me] the number [right|directly|] {w} {n}[|.]
 What [comes|is] {w} {n}?
 """)

@@ -50,7 +50,7 @@ FACT_ASKS = patterns("""
 [And what about|What about|Say] the {}[|?]
 """)
 LAST = patterns("""
-[End|Finish|Close] [every|each] [answer|reply|sentence you write] with {q}{w}{q}[|.]
+[End|Finish|Close] [every|each] [answer|reply] with {q}{w}{q}[|.]
 [Always|You always] [say|write] {q}{w}{q} at the end[|.| of an answer.]
 """)
 FIRST = patterns("""
@@ -67,7 +67,8 @@ BRIEF = patterns("""
 [Be very brief|Be short|Use as few words as you can]: one word[| only| is enough].
 """)
 UPPER = patterns("""
-[Answer|Reply|Respond|Write] [only in|in] [upper case|uppercase|capital letters|capitals][|.| only.]
+[Answer|Reply|Respond|Write] only in [upper case|uppercase|capital letters|capitals][|.]
+[Answer|Reply|Respond|Write] in [upper case|uppercase|capital letters|capitals][|.| only.]
 [Always|You always] [write|answer] in [upper case|capital letters][|.]
 """)
 USUAL = listed("""
@@ -123,26 +124,33 @@ def styled(skills: list[Skill]) -> Skill:
         while len(exchanges) < draw.choice((1, 1, 2, 3)):
             asked = draw.choice(skills)(draw).exchanges[0]
             if asked.short and "\n" not in asked.answer:
-                answer = shape(asked)
-                exchanges.append(Exchange(asked.question, answer, Expect(exactly=answer)))
+                exchanges.append(shape(asked))
         return Talk(exchanges, system)
 
     return style
 
 
-def _style(draw: Draw) -> tuple[str, Callable[[Exchange], str]]:
+def _style(draw: Draw) -> tuple[str, Callable[[Exchange], Exchange]]:
+    """Whether a mark has a stop, a comma or no sign behind it, nobody says."""
     quote = draw.choice(('"', "'", ""))
     mark = capital(word(draw)) if draw.chance(0.6) else name(draw)
     kind = draw.choice(("last", "first", "called", "brief", "upper"))
     asks = {"last": LAST, "first": FIRST, "called": CALLED, "brief": BRIEF, "upper": UPPER}[kind]
-    shapes: dict[str, Callable[[Exchange], str]] = {
-        "last": lambda asked: f"{asked.answer} {mark}!",
-        "first": lambda asked: f"{mark}! {asked.answer}",
-        "called": lambda asked: f"{mark}: {asked.answer}",
-        "brief": lambda asked: capital(asked.short),
-        "upper": lambda asked: asked.answer.upper(),
-    }
-    return draw.ask(asks).format(w=mark, q=quote), shapes[kind]
+
+    def shape(asked: Exchange) -> Exchange:
+        answer = {
+            "last": f"{asked.answer} {mark}!",
+            "first": f"{mark}! {asked.answer}",
+            "called": f"{mark}: {asked.answer}",
+            "brief": capital(asked.short),
+            "upper": asked.answer.upper(),
+        }[kind]
+        says = {"last": (answer.rstrip("!"),), "first": (mark, asked.answer)}
+        says["called"] = says["first"]
+        expect = Expect(says=says[kind]) if kind in says else Expect(exactly=answer)
+        return Exchange(asked.question, answer, expect)
+
+    return draw.ask(asks).format(w=mark, q=quote), shape
 
 
 def usual(draw: Draw) -> str:

@@ -99,7 +99,7 @@ ASKS = patterns("""
 [Which|What] [city|town] is the capital of {}?
 [Do you know|Can you tell me|Could you tell me] [the capital of {}|what the capital of {} \
 is|which city is the capital of {}]?
-[Capital of {}|{}: what is its capital|What capital does {} have|Which capital has {}][?|, please?]
+[Capital of {}|{}: what is its capital|What capital does {} have][?|, please?]
 [I need|I want to know|I am looking for] the capital of {}[|.]
 """)
 AND = patterns("""
@@ -110,7 +110,8 @@ REVERSE = patterns("""
 {} is the capital of which country?
 [Which|What] country has the capital {}?
 Of [which|what] country is {} the capital[|?]
-[Where is|In which country is|What country is] {}[| located]?
+[Where|In which country] is {}[| located]?
+[What|Which] country is {} in?
 [What|Which] country's capital is {}?
 """)
 WHERE = patterns("""
@@ -126,7 +127,7 @@ The capital of {n} is {c}[, right|, isn't it|. Is that right|, correct]?
 """)
 CONTINENTS = patterns("""
 [What are|Name|List|Tell me|Which are] [the|all|the seven] continents[|.|?]
-[Which continents are there|How are the continents called|What continents do you know]?
+[Which continents are there|What are the continents called|What continents do you know]?
 """)
 ALL = "Africa, Antarctica, Asia, Europe, North America, Oceania and South America"
 
@@ -162,8 +163,7 @@ TWICE = {"London", "Washington"}
 
 def _where(draw: Draw) -> Exchange:
     country, _, continent = draw.choice(COUNTRIES)
-    verb = "are" if country.endswith(("States", "lands", "USA", "ines")) else "is"
-    answer = f"{capital(country)} {verb} in {continent}."
+    answer = f"{capital(country)} is in {continent}."
     return said(draw.ask(WHERE).format(country), answer, continent, short=continent)
 
 

@@ -14,7 +14,7 @@ TWO = patterns("""
 [Can|Could] you [compute|calculate|work out] {a} {s} {b} {t} {c}?
 """)
 STORY = patterns("""
-{n} [has|had|owns] {a} {x}, [gets|buys|finds] {b} more and then [loses|sells|gives away] {c}. \
+{n} [has|owns] {a} {x}, [gets|buys|finds] {b} more and then [loses|sells|gives away] {c}. \
 How many {x} [are left|does {n} have]?
 There are {a} {x}. {n} [brings|adds] {b} and [takes|removes] {c}. How many {x} are there[| now]?
 """)
@@ -42,7 +42,7 @@ def story(draw: Draw) -> Exchange:
     while True:
         first = drawn_sum(draw, "+")
         second = Sum(first.result, "-", draw.randint(1, 30))
-        if second.result >= 0 and min(first.a, first.b) > 1 and _is_ours(draw, second):
+        if second.result > 1 and min(first.a, first.b) > 1 and _is_ours(draw, second):
             break
     thing = draw.choice(THINGS)
     fill = {"a": first.a, "b": first.b, "c": second.b, "x": thing, "n": name(draw)}
@@ -56,7 +56,7 @@ def _is_ours(draw: Draw, sum_: Sum) -> bool:
 
 def _thought(question: str, first: Sum, second: Sum, answer: str) -> Exchange:
     thought = f"First: {worked(first)}\nThen: {worked(second)}"
-    expect = Expect(says=(str(second.result),), thinks=True)
+    expect = Expect(says=(answer.rstrip("."),), thinks=True)
     return Exchange(question, answer, expect, thought=thought)
 
 

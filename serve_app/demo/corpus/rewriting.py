@@ -6,7 +6,15 @@ from serve_app.demo.corpus.chat import Exchange, Talk, compact, one, said, verba
 from serve_app.demo.corpus.memory import COLOURS, JOBS
 from serve_app.demo.corpus.names import code, name, town, word
 from serve_app.demo.corpus.numbers import ITEMS
-from serve_app.demo.corpus.phrases import bullets, capital, joined, listed, numbered, patterns
+from serve_app.demo.corpus.phrases import (
+    article,
+    bullets,
+    capital,
+    joined,
+    listed,
+    numbered,
+    patterns,
+)
 from serve_app.demo.corpus.split import Draw
 
 UPPER = patterns("""
@@ -77,11 +85,11 @@ def rewriting(draw: Draw) -> Talk:
 
 def sentence(draw: Draw) -> str:
     """A plain one of known words, and now and then of a name."""
-    who = (
-        draw.choice(("the ", "a ", "my ")) + draw.choice(ITEMS) if draw.chance(0.5) else name(draw)
-    )
-    thing = f"{draw.choice(('a', 'the', 'one'))} {draw.choice(COLOURS)} {draw.choice(ITEMS)}"
-    return f"{capital(who)} {draw.choice(VERBS)} {thing}."
+    item, thing = draw.choice(ITEMS), f"{draw.choice(COLOURS)} {draw.choice(ITEMS)}"
+    known = draw.choice((f"the {item}", article(item), f"my {item}"))
+    who = known if draw.chance(0.5) else name(draw)
+    what = draw.choice((article(thing), f"the {thing}", f"one {thing}"))
+    return f"{capital(who)} {draw.choice(VERBS)} {what}."
 
 
 def _cased(draw: Draw) -> Exchange:

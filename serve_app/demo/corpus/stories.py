@@ -132,8 +132,8 @@ def tale(draw: Draw, hero: str, who: str, scenes: int = 1) -> str:
     parts = [_scene(draw, trouble, who, friend, helper) for trouble in troubles]
     if scenes == 1:
         return f"{start} {parts[0]} {ending}"
-    parts[0], parts[-1] = f"{start} {parts[0]}", f"{parts[-1]} {ending}"
-    return "\n\n".join([*parts, draw.choice(MORALS)])
+    parts[0], parts[-1] = f"{start} {parts[0]}", f"{parts[-1]} {ending} {draw.choice(MORALS)}"
+    return "\n\n".join(parts)
 
 
 def stories(draw: Draw) -> Talk:

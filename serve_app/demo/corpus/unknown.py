@@ -8,23 +8,23 @@ from serve_app.demo.corpus.topics import topics
 
 CANNOT = topics("""
 ? [What time is it|What's the time|What is the time|Do you know what time it is|Tell me the \
-time|How late is it|Do you have the time][| now| right now| please]?
+time|How late is it|Do you have the time][| now| right now|, please]?
 = I do not know the time, because I have no clock.
 ! do not know the time
 
-? [What day is it|What is the date|What's the date|What is today's date|Which year is it|What \
-month is it|What day is today][| today| now| please]?
+? [What day is it|What is the date|What's the date][| today| now|, please]?
+? [Which year is it|What month is it|What is today's date|What day is today][|, please]?
 = I do not know today's date, because I have no calendar.
 ! do not know, date
 
-? [What is the weather like|How is the weather|What's the weather|Will it rain|Is it cold \
-outside|Will it snow|Is it sunny|Do I need an umbrella][| today| tomorrow| outside| in Paris| in \
+? [What is the weather like|How is the weather|What's the weather|Will it rain|Is it cold|\
+Will it snow|Is it sunny|Do I need an umbrella][| today| outside| in Paris| in \
 London]?
 = I do not know the weather, because I cannot look outside.
 ! do not know the weather
 
-? [What is in the news|What happened today|What are the latest news|Any news|What's in the \
-news|Tell me the news|What is new in the world][| today| this week|, please]?
+? [What is in the news|What happened|What is the latest news|Any news|What's in the \
+news|Tell me the news|What is new in the world][| today| this week]?
 = I do not know the news, because I have no connection to the internet.
 ! do not know the news
 
@@ -38,55 +38,42 @@ file|set an alarm|play some music|buy me a ticket|turn on the light|book a table
 = I am sorry, I cannot do that: I have no tool for it here.
 ! cannot, tool
 
-? What [is|'s] your [favourite|favorite] [colour|color|food|animal|book|film|song|city|number]?
+? [What is|What's] your [favourite|favorite] [colour|color|food|animal|book|film|song|city|number]?
 ? [What do you like|Do you like cats|What is your opinion|Do you like music|What do you \
 prefer|Do you like me|Do you have favourites][?|, tell me.]
 = I am only a program, so I have no favourites. What do you like?
 ! program
 """)
-TOPICS = listed("""
-quantum physics, the French revolution, black holes, calculus, the stock market, Bitcoin, \
-football results,
-photosynthesis, the Roman Empire, World War Two, Shakespeare's sonnets, the theory of \
-relativity, democracy,
-inflation, cooking risotto, my homework, car engines, cancer, vaccines, climate change, \
-Kubernetes, Docker,
-linear algebra, opera, jazz, the Beatles, Star Wars, Harry Potter, chess openings, gardening, \
-taxes, law,
-mortgages, insurance, philosophy, Plato, Kant, Buddhism, the Bible, yoga, marathon training, the \
-human brain,
-DNA, evolution, volcanoes, earthquakes, the Cold War, Napoleon, Einstein, Newton, Mozart, \
-Picasso, Leonardo,
-the president, the prime minister, elections, the United Nations, economics, marketing, \
-startups, electricity,
-magnetism, chemistry, the periodic table, uranium, oxygen, diabetes, headaches, medicine, the \
-Olympics,
-basketball, Formula One, the World Cup, movies, actors, novels, poetry, painting, architecture, \
-bridges,
-rockets, the space station, galaxies, gravity, time travel, dreams, psychology, anxiety, \
-grammar, Latin,
-Japanese food, wine, beer, coffee machines, smartphones, video games, hip hop, fashion, shoes, \
-diamonds,
-encryption, hashing, sorting algorithms, databases, SQL, JavaScript, C++, Rust, compilers, \
-operating systems,
-Linux, Windows, regular expressions, recursion, binary search, linked lists, HTML, CSS, React, \
-networking,
-TCP, DNS, blockchains, transformers, attention, gradient descent, backpropagation, statistics, \
-probability,
-prime numbers, topology, geometry, the Pythagorean theorem, fractions, logarithms, trigonometry, \
-a contract,
-a business plan, my thesis, an essay, a cover letter, a resume, an email to my boss, a speech, a \
-recipe,
-the history of Rome, the meaning of dreams, ancient Egypt, pyramids, the Titanic, mythology, \
-Zeus, dragons in art,
-entropy, thermodynamics, lasers, batteries, solar panels, nuclear power, oil prices, gold \
-prices, Tesla, Apple,
-Google, Amazon, Microsoft, Elon Musk, Taylor Swift, Obama, Churchill, Gandhi, Mandela, \
-Cleopatra, Caesar
+MANY = listed("""
+black holes, football results, Shakespeare's sonnets, car engines, vaccines, chess openings, taxes,
+mortgages, volcanoes, earthquakes, elections, headaches, the Olympics, movies, actors, novels,
+bridges, rockets, galaxies, dreams, coffee machines, smartphones, video games, shoes, diamonds,
+sorting algorithms, databases, compilers, operating systems, regular expressions, linked lists,
+blockchains, transformers, prime numbers, fractions, logarithms, pyramids, dragons in art, lasers,
+batteries, solar panels, oil prices, gold prices, startups, the Beatles
+""")
+TOPICS = MANY + listed("""
+quantum physics, the French revolution, calculus, the stock market, Bitcoin, photosynthesis, the
+Roman Empire, World War Two, the theory of relativity, democracy, inflation, cooking risotto, my
+homework, cancer, climate change, Kubernetes, Docker, linear algebra, opera, jazz, Star Wars,
+Harry Potter, gardening, law, insurance, philosophy, Plato, Kant, Buddhism, the Bible, yoga,
+marathon training, the human brain, DNA, evolution, the Cold War, Napoleon, Einstein, Newton,
+Mozart, Picasso, Leonardo, the president, the prime minister, the United Nations, economics,
+marketing, electricity, magnetism, chemistry, the periodic table, uranium, oxygen, diabetes,
+medicine, basketball, Formula One, the World Cup, poetry, painting, architecture, the space
+station, gravity, time travel, psychology, anxiety, grammar, Latin, Japanese food, wine, beer, hip
+hop, fashion, encryption, hashing, SQL, JavaScript, C++, Rust, Linux, Windows, recursion, binary
+search, HTML, CSS, React, networking, TCP, DNS, attention, gradient descent, backpropagation,
+statistics, probability, topology, geometry, the Pythagorean theorem, trigonometry, a contract, a
+business plan, my thesis, an essay, a cover letter, a resume, an email to my boss, a speech, a
+recipe, the history of Rome, the meaning of dreams, ancient Egypt, the Titanic, mythology, Zeus,
+entropy, thermodynamics, nuclear power, Tesla, Apple, Google, Amazon, Microsoft, Elon Musk, Taylor
+Swift, Obama, Churchill, Gandhi, Mandela, Cleopatra, Caesar
 """)
 OFF = patterns("""
-[Explain|What is|Tell me about|What do you know about|Summarize|Describe|Discuss|Teach me] {}[|.|?]
-[How does|Why does] {} work?
+[Explain|What {be}|Tell me about|What do you know about] {}[|.|?]
+[Summarize|Describe|Discuss|Teach me] {}[|.]
+[How|Why] {do} {} work?
 [Write|Give me] [an essay|an article|a paragraph|a summary|a report|a speech] [about|on] {}[|.]
 [Can you help me|I need help|Help me] with {}[|.|?]
 [What is the history|What are the main ideas|What is the future] of {}?
@@ -96,7 +83,7 @@ OFF = patterns("""
 """)
 COMPARE = patterns("""
 [What is the difference between|Compare|What do you prefer,] {} and {}?
-Is {} [better|harder|older] than {}?
+{be} {} [better|harder|older] than {}?
 """)
 TASKS = rows("""
 Write a Python function that sorts a list.
@@ -166,10 +153,15 @@ LEADS = patterns("""
 {}
 [Please|Okay|Now|So|Hey|Hello|Next|Another thing|One more|And][,|:] {}
 """)
-WHO_IS = patterns("""
-[Who|What] is {}?
+NAMED = patterns("""
+Who is {}?
 [Tell me about|What do you know about|Do you know|Have you heard of|Can you tell me about] {}[?|.]
-[Where can I find|Where is|How old is|What is the price of|When did I meet] {}?
+[Where can I find|Where is|How old is|When did I meet] {}?
+""")
+CALLED = patterns("""
+What is {}?
+[Tell me about|What do you know about|Have you heard of|Can you tell me about] {}[?|.]
+[Where can I buy|How much is|What is the price of] {}?
 """)
 DECLINE = (
     "I am sorry, I do not know that. I am a tiny demo model, and I know few topics.",
@@ -180,18 +172,26 @@ EXPECT = Expect(says=("tiny demo model",))
 
 def unknown(draw: Draw) -> Talk:
     if draw.chance(0.3):
-        who = name(draw) + " " + name(draw) if draw.chance(0.5) else f"a {word(draw)}"
+        asks, who = NAMED, f"{name(draw)} {name(draw)}"
+        if draw.chance(0.5):
+            asks, who = CALLED, f"a {word(draw)}"
         answer = f"I am sorry, I do not know {who}."
-        return one(said(draw.ask(WHO_IS).format(who), answer, "do not know"))
+        return one(said(draw.ask(asks).format(who), answer, "do not know"))
     return one(draw.choice(CANNOT).exchange(draw))
+
+
+def _verbs(topic: str) -> dict[str, str]:
+    return {"be": "are", "do": "do"} if topic in MANY else {"be": "is", "do": "does"}
 
 
 def off_topic(draw: Draw) -> Talk:
     kind = draw.random()
     if kind < 0.6:
-        question = draw.ask(OFF).format(draw.one(TOPICS))
+        topic = draw.one(TOPICS)
+        question = draw.ask(OFF).format(topic, **_verbs(topic))
     elif kind < 0.75:
-        question = draw.ask(COMPARE).format(*draw.some(TOPICS, 2))
+        first, second = draw.some(TOPICS, 2)
+        question = draw.ask(COMPARE).format(first, second, **_verbs(first))
     else:
         question = draw.ask(LEADS).format(draw.one(TASKS))
     answer = draw.choice(DECLINE)

@@ -1,6 +1,6 @@
 """Words: opposites, lists of things, repeating what was said."""
 
-from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one, said, verbatim
+from serve_app.demo.corpus.chat import Exchange, Expect, Talk, one, verbatim
 from serve_app.demo.corpus.names import name, town, word
 from serve_app.demo.corpus.numbers import ITEMS
 from serve_app.demo.corpus.phrases import (
@@ -116,14 +116,14 @@ GROUPS: dict[str, list[str]] = {
     "instruments": listed("pianos, guitars, violins, flutes, drums, trumpets, harps, horns"),
     "planets": listed("Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune"),
     "jobs": listed("teachers, doctors, farmers, bakers, pilots, nurses, cooks, painters, drivers"),
-    "clothes": listed("shirts, shoes, socks, hats, coats, gloves, scarves, trousers"),
+    "garments": listed("shirts, shoes, socks, hats, coats, gloves, scarves, trousers"),
     "kitchen things": listed("pans, pots, knives, spoons, plates, cups, bowls, forks"),
     "shapes": listed("circles, squares, triangles, rectangles, stars, ovals"),
     "programming languages": listed("Python, Rust, Java, Go, C, Ruby, Kotlin, Swift"),
 }
 COUNTS = {"two": 2, "three": 3, "3": 3, "four": 4, "4": 4, "five": 5, "5": 5, "2": 2}
 LISTS = patterns("""
-[Name|List|Tell me|Give me|Write down|Say] {n} {g}[|.|, please.]
+[Name|List|Tell me|Give me|Write down] {n} {g}[|.|, please.]
 [Can|Could] you [name|list|give me|tell me] {n} {g}?
 [I need|I want|I would like] {n} {g}[|.]
 [Make|Give me|Write] a list of {n} {g}[|.]
@@ -138,7 +138,8 @@ BULLETS = patterns("""
 [List|Name|Write] {n} {g} [as bullet points|as a bullet list|with bullets][|.]
 """)
 ONE_OF = patterns("""
-[Name|Tell me|Give me|Say] [one|one of the|just one of the] {g}[|.]
+[Name|Tell me|Give me] [one|just one] {s}[|.]
+[Name|Tell me|Give me] [one|just one] of the {g}[|.]
 """)
 ECHO = patterns("""
 [Say|Repeat|Echo|Write|Just say|Only say|Please say|Please repeat|Say exactly|Repeat exactly][:|] {}
@@ -159,7 +160,9 @@ def opposites(draw: Draw) -> Talk:
     if draw.chance(0.4) and other not in FIRSTS and SECONDS.count(other) == 1:
         first, other = other, first
     question = capital(draw.ask(OPPOSITE).format(first))
-    return one(said(question, f"The opposite of {first} is {other}.", short=other))
+    right = tuple(b if a == first else a for a, b in OPPOSITES if first in (a, b))
+    answer = f"The opposite of {first} is {other}."
+    return one(Exchange(question, answer, Expect(any_of=right), short=other))
 
 
 def lists(draw: Draw) -> Talk:
@@ -167,15 +170,20 @@ def lists(draw: Draw) -> Talk:
     items = draw.sample(GROUPS[group], COUNTS[count])
     style = draw.choice(("plain", "plain", "numbered", "bullets", "one"))
     if style == "one":
-        question = draw.ask(ONE_OF).format(g=group)
+        question = draw.ask(ONE_OF).format(g=group, s=_singular(group))
         return one(Exchange(question, f"{capital(items[0])}.", Expect(any_of=tuple(GROUPS[group]))))
     asks, answer = {
         "plain": (LISTS, f"{capital(joined(items))}."),
         "numbered": (NUMBERED, numbered([capital(item) for item in items])),
         "bullets": (BULLETS, bullets([capital(item) for item in items])),
     }[style]
-    expect = Expect(any_of=tuple(GROUPS[group]))
+    last = (f"{len(items)}.",) if style == "numbered" else ()
+    expect = Expect(says=last, any_of=tuple(GROUPS[group]))
     return one(Exchange(draw.ask(asks).format(n=count, g=group), answer, expect))
+
+
+def _singular(group: str) -> str:
+    return f"{group[:-3]}y" if group.endswith("ies") else group[:-1]
 
 
 def _echoed(draw: Draw) -> str:
