@@ -65,9 +65,9 @@ class Network(nn.Module):
         self.down = nn.ParameterList([matrix(shape.hidden, shape.inner, deep) for _ in every])
         self.norms = nn.Parameter(torch.ones(2 * shape.layers + 1, shape.hidden))
 
-    def matrices(self) -> list[nn.Parameter]:
-        """The weights of the layers."""
-        return [*self.qkv, *self.out, *self.gate_up, *self.down]
+    def matrices(self) -> list[nn.ParameterList]:
+        """The weights of the layers, by their shapes."""
+        return [self.qkv, self.out, self.gate_up, self.down]
 
     def heads(self, layer: int) -> tuple[Tensor, ...]:
         """Views of the weights of a layer's queries, keys and values: each [heads, dim, hidden]."""
@@ -77,34 +77,38 @@ class Network(nn.Module):
 
 
 def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
-    """The sum of cross entropies over the targets that count; logits are computed for those alone.
-
-    All is computed in bfloat16, on copies of the weights.
-    """
-    hidden = _hidden(network, ids)
+    """The sum of cross entropies over the targets that count, whose logits alone are computed."""
     counted = targets != IGNORED
-    weight = _light(network.embed)
-    final = rms_norm(hidden[counted], EPS) * _light(network.norms)[-1]
-    return total_loss(functional.linear(final, weight), targets[counted])
+    final = _hidden(network, ids, counted) * _light(network.norms)[-1]
+    return total_loss(functional.linear(final, _light(network.embed)), targets[counted])
+
+
+def precision(device: torch.device) -> torch.dtype:
+    """What to compute in; bfloat16 without matrix units is slower than float32."""
+    fast = device.type != "cpu" or torch.cpu.get_capabilities().get("amx_bf16", False)
+    return torch.bfloat16 if fast else torch.float32
 
 
 def _light(weight: Tensor) -> Tensor:
-    return weight.to(torch.bfloat16)
+    return weight.to(precision(weight.device))
 
 
-def _hidden(network: Network, ids: Tensor) -> Tensor:
-    """[rows, tokens, hidden]"""
+def _hidden(network: Network, ids: Tensor, counted: Tensor) -> Tensor:
+    """[counted, hidden], normalized"""
     norms = _light(network.norms)
     cos, sin = _angles(ids, network.shape.head_dim)
     x = functional.embedding(ids, _light(network.embed))
     for layer in range(network.shape.layers):
         # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
         qkv = _light(network.qkv[layer]) * norms[2 * layer]
-        x = x + functional.linear(_attended(network, x, qkv, cos, sin), _light(network.out[layer]))
+        mixed = _attended(network, x, qkv, cos, sin)
+        if layer == network.shape.layers - 1:  # from here on no token looks at another
+            x, mixed = x[counted], mixed[counted]
+        x = x + functional.linear(mixed, _light(network.out[layer]))
         gate_up = _light(network.gate_up[layer]) * norms[2 * layer + 1]
         gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
         x = x + functional.linear(functional.silu(gate) * up, _light(network.down[layer]))
-    return x
+    return rms_norm(x, EPS)
 
 
 def _attended(network: Network, x: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -121,7 +125,7 @@ def _angles(ids: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     steps = torch.arange(ids.shape[1], device=ids.device, dtype=torch.float32)
     rates = THETA ** (-torch.arange(0, dim, 2, device=ids.device) / dim)
     angles = torch.outer(steps, rates)[:, None]
-    return angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16)
+    return _light(angles.cos()), _light(angles.sin())
 
 
 def config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:

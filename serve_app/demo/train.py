@@ -23,7 +23,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from serve_app.demo.ask import MODEL
 from serve_app.demo.batches import Batch, steps
-from serve_app.demo.network import DEMO, DRAFT, Network, Shape, answer_loss, export
+from serve_app.demo.muon import Muon
+from serve_app.demo.network import DEMO, DRAFT, Network, Shape, answer_loss, export, precision
 from serve_app.demo.priming import prime
 from serve_app.demo.vocabulary import train_tokenizer
 
@@ -97,8 +98,10 @@ def optimizers_of(network: Network) -> list[torch.optim.Optimizer]:
         {"params": [network.embed], "weight_decay": 0.01},
         {"params": [network.norms], "weight_decay": 0.0},
     ]
+    matrices = [{"params": list(alike)} for alike in network.matrices()]
+    dtype = precision(network.embed.device)
     return [
-        torch.optim.Muon(network.matrices(), lr=MATRIX_RATE, weight_decay=0.01, nesterov=True),
+        Muon(matrices, lr=MATRIX_RATE, weight_decay=0.01, dtype=dtype),
         torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), fused=True),
     ]
 

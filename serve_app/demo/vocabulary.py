@@ -1,9 +1,11 @@
 """The demo tokenizer: byte-level BPE with ChatML tokens, trained on the corpus.
 
 The law: a name, a number or a word of content has the same tokens wherever it stands, so that
-copying it is copying tokens. Digits are single, and only common small words carry their space.
+copying it is copying tokens. Digits are single; spaces go to marks and to
+small common words, on either side.
 """
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
@@ -30,22 +32,51 @@ TAGS = (
     "<tool_response>",
     "</tool_response>",
 )
+# What is around every definition and every call: a token each, or tools would be mostly that.
+SKELETON = (
+    "# Tools\n\nYou may call one or more of these functions, "
+    "each within <tool_call></tool_call>:\n<tools>",
+    '\n{"type": "function", "function": ',
+    '{"name": "',
+    '", "description": "',
+    '", "parameters": {"type": "object", "properties": {',
+    '", "parameters": {"type": "object", "properties": {"',
+    '": {"type": "string',
+    '": {"type": "integer',
+    '": {"type": "number',
+    '": {"type": "boolean',
+    '"}}, "required": ["',
+    "\n</tools>",
+    '", "arguments": {',
+    '", "arguments": {"',
+)
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SMALL_WORDS = listed("""
-a, about, after, all, am, an, and, any, are, as, ask, at, be, before, best, but, by, call, called,
-can, comes, could, day, did, do, does, each, ends, find, first, following, for, friend, from, get,
-give, goes, had, has, have, hear, help, her, here, him, his, hours, how, i, if, in, into, is, it,
-its, know, less, letter, like, list, make, many, may, me, mean, meet, minus, month, more, much,
-must, my, name, named, need, next, no, not, number, of, on, one, only, or, order, other, our, out,
-over, people, please, plus, remember, reply, say, says, see, should, so, some, something, special,
-sum, tell, than, thank, that, the, their, them, then, there, these, they, thing, think, this,
-time, times, to, today, too, two, up, us, use, used, user, want, was, way, we, well, were, what,
-when, where, which, who, why, will, with, word, words, work, would, write, year, you, your
+a, about, after, all, also, am, an, and, any, are, as, ask, at, be, because, been, before, being,
+but, by, called, can, could, did, do, does, each, for, from, give, goes, had, has, have, help, her,
+here, him, his, how, i, if, in, into, is, it, its, just, know, less, like, many, may, me, minus,
+more, much, must, my, named, need, next, no, not, of, on, one, only, or, other, our, out, over,
+please, plus, see, should, show, so, some, something, such, tell, than, thank, that, the, their,
+them, then, there, these, they, think, this, those, to, too, two, up, us, very, want, was, way, we,
+well, went, were, what, when, where, which, while, who, why, will, with, would, you, your
 """)
+STARTS = listed("""
+A, An, And, Are, Can, Could, Do, Does, Find, Give, Hello, Here, Hi, How, I, In, Is, It, My, No, Of,
+On, Please, So, Tell, That, The, There, They, This, To, We, What, When, Where, Which, Who, Yes, You,
+Your
+""")
+SMALL = rf"(?:{'|'.join(SMALL_WORDS)})(?![\p{{L}}\p{{M}}])"
+# A space before a word of content goes to the mark or the small word that stands before it.
+SPACE = rf"(?: (?=[\p{{L}}\p{{N}}])(?!{SMALL}))?"
+MARKS = r"[^\s\p{L}\p{M}\p{N}]+"
 PIECES = Regex(
-    r"'(?:s|t|re|ve|m|ll|d)(?!\p{L})"
-    rf"| (?:{'|'.join(SMALL_WORDS)})(?![\p{{L}}\p{{M}}])"
-    r"|[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s"
+    rf"'(?:s|t|re|ve|m|ll|d)(?!\p{{L}}){SPACE}"
+    r"|(?:user|assistant|system)\n"
+    rf"| {SMALL}{SPACE}"
+    rf"|(?:{'|'.join(STARTS)})(?![\p{{L}}\p{{M}}]){SPACE}"
+    r"|[\p{L}\p{M}]+|\p{N}"
+    rf"| ?{MARKS}(?: {MARKS})*{SPACE}"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s"
 )
 
 
@@ -60,12 +91,12 @@ def train_tokenizer(seed: int, chat_count: int = 60_000) -> PreTrainedTokenizerF
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=[END_OF_TEXT, START, END, *TAGS],
+        special_tokens=[END_OF_TEXT, START, END, *TAGS, *SKELETON],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     bpe.train_from_iterator(map(rendered, islice(chats(f"{seed} tokenizer"), chat_count)), trainer)
-    return wrap(_plain_tags(bpe))
+    return wrap(_plain(bpe))
 
 
 def wrap(bpe: Tokenizer) -> PreTrainedTokenizerFast:
@@ -95,16 +126,12 @@ def rendered(chat: Chat) -> str:
     return str(texts[0])
 
 
-def _plain_tags(bpe: Tokenizer) -> Tokenizer:
-    state = bpe.to_str()
-    for tag in TAGS:
-        state = state.replace(
-            f'"content":"{tag}","single_word":false,"lstrip":false,"rstrip":false,'
-            '"normalized":false,"special":true',
-            f'"content":"{tag}","single_word":false,"lstrip":false,"rstrip":false,'
-            '"normalized":false,"special":false',
-        )
-    return Tokenizer.from_str(state)
+def _plain(bpe: Tokenizer) -> Tokenizer:
+    """As a trainer makes no added tokens but special ones."""
+    state = json.loads(bpe.to_str())
+    for token in state["added_tokens"]:
+        token["special"] = token["content"] not in (*TAGS, *SKELETON)
+    return Tokenizer.from_str(json.dumps(state))
 
 
 def encoded(

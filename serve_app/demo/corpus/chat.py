@@ -84,11 +84,14 @@ class Tool:
     description: str
     properties: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     required: tuple[str, ...] = ()
+    closed: bool = False
 
     def described(self) -> dict[str, object]:
         parameters: dict[str, object] = {"type": "object", "properties": dict(self.properties)}
         if self.required:
             parameters["required"] = list(self.required)
+        if self.closed:
+            parameters["additionalProperties"] = False
         function = {
             "name": self.name,
             "description": self.description,

@@ -8,6 +8,19 @@ from random import Random
 from serve_app.demo.corpus.phrases import capital, listed
 from serve_app.demo.corpus.split import Draw
 
+THINGS = listed("""
+hammer, window, garden, market, silver, yellow, thunder, basket, corner, engine, forest, ginger,
+island, jacket, kitchen, ladder, mirror, number, orange, pepper, quarter, ribbon, shadow, tunnel,
+umbrella, village, winter, anchor, button, candle, dragon, eagle, feather, glacier, harbour, iron,
+jungle, kettle, lemon, magnet, needle, onion, planet, queen, rocket, saddle, tiger, velvet, whistle,
+bottle, carpet, desert, elbow, finger, guitar, helmet, insect, jewel, knight, lantern, monkey,
+napkin, ocean, pillow, rabbit, spider, teapot, urchin, violin, walnut, zebra, blossom, cottage,
+diamond, factory, gallery, history, journey, library, machine, nothing, officer, picture, railway,
+station, teacher, uniform, weather, morning, evening, company, project, message, account,
+payment, service, product, article, student, doctor, driver, farmer, lawyer, nurse, pilot, sailor,
+board, stamp, plant, chair, table, house, mouse, bread, cheese, fruit, juice, water, stone, glass,
+paper, metal, cloud, storm, light, night, sound, voice, dream, heart, brain, blood, skin, hand
+""")
 NAMES = listed("""
 Anna, Ben, Clara, David, Emma, Felix, Grace, Henry, Ida, Jack, Kate, Leo, Mia, Noah, Olivia, Paul,
 Rosa, Sam, Tina, Victor, Wendy, Yara, Zoe, Adam, Bella, Carl, Daisy, Eric, Fiona, George, Hannah,
@@ -32,6 +45,7 @@ Mumbai, Seoul, Osaka, Kyoto, Beijing, Shanghai, Sydney, Perth, Nairobi, Lagos, A
 Helsinki, Stockholm, Bergen, Riga, Vilnius, Krakow, Gdansk, Sofia, Bucharest, Budapest, Leeds,
 Glasgow, Bristol, Cardiff, Ghent, Bruges, Utrecht, Leiden, Turin, Bologna, Verona, Granada, Malaga
 """)
+PARTS = [word.lower() for word in (*NAMES, *TOWNS, *THINGS)]
 STARTS = listed("""
 b, br, c, ch, d, dr, f, fl, g, gl, gr, h, j, k, kr, l, m, n, p, pl, pr, qu, r, s, sh, sk, sl, sn,
 st, t, th, tr, v, w, y, z
@@ -43,8 +57,15 @@ BETWEEN = listed("b, d, g, l, ll, m, n, nd, p, r, rr, s, st, t, tt, v, z")
 
 def _invented(rng: Random) -> str:
     while True:
-        if len(word := _syllables(rng)) > 3:
-            return word
+        made = _glued(rng) if rng.random() < 0.5 else _syllables(rng)
+        if 3 < len(made) < 13:
+            return made
+
+
+def _glued(rng: Random) -> str:
+    """Of parts of what there is, so that whatever tokens words have, all of them get copied."""
+    first, last = rng.choice(PARTS), rng.choice(PARTS)
+    return first[: rng.randint(2, len(first))] + last[rng.randint(0, len(last) - 2) :]
 
 
 def _syllables(rng: Random) -> str:

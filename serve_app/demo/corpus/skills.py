@@ -19,7 +19,15 @@ from serve_app.demo.corpus.places import capitals, places
 from serve_app.demo.corpus.reasoning import reasoning, thoughtful
 from serve_app.demo.corpus.rewriting import rewriting
 from serve_app.demo.corpus.stories import fun, stories
-from serve_app.demo.corpus.tools import beside, calling, missing, parallel, thought_over, without
+from serve_app.demo.corpus.tools import (
+    beside,
+    calling,
+    missing,
+    parallel,
+    session,
+    thought_over,
+    without,
+)
 from serve_app.demo.corpus.unknown import off_topic, unknown
 from serve_app.demo.corpus.words import echo, lists, opposites
 
@@ -35,32 +43,33 @@ shaped_answer = shaped(SHORT)
 styled_answer = styled(SHORT)
 thoughtful_answer = thoughtful([*KNOWN, arithmetic, comparing, places])
 plain_beside_tools = beside(KNOWN)
+tool_session = session([*KNOWN, arithmetic, comparing])
 
 # name: the skill and how often it is drawn, in parts
 TRAINING: dict[str, tuple[Skill, float]] = {
     "small talk": (small_talk, 12),
-    "identity": (identity, 8),
-    "Manta": (manta, 12),
-    "arithmetic": (arithmetic, 20),
+    "identity": (identity, 7),
+    "Manta": (manta, 10),
+    "arithmetic": (arithmetic, 26),
     "counting and sorting": (counting, 7),
     "comparing": (comparing, 4),
     "letters": (letters, 6),
-    "days and clocks": (calendar, 10),
-    "capitals": (capitals, 8),
+    "days and clocks": (calendar, 13),
+    "capitals": (capitals, 6),
     "places": (places, 4),
     "animals": (animals, 5),
     "colours": (colours, 3),
     "opposites": (opposites, 3),
-    "facts": (facts, 6),
+    "facts": (facts, 4),
     "lists": (lists, 3),
     "repeating": (echo, 6),
-    "stories": (stories, 3),
+    "stories": (stories, 2),
     "jokes and poems": (fun, 2),
     "rewriting": (rewriting, 9),
-    "length and form": (following, 8),
-    "one word, first and last words": (shaped_answer, 8),
-    "system prompts": (personas, 7),
-    "styles": (styled_answer, 8),
+    "length and form": (following, 11),
+    "one word, first and last words": (shaped_answer, 12),
+    "system prompts": (personas, 9),
+    "styles": (styled_answer, 12),
     "languages": (languages, 7),
     "memory": (memory, 9),
     "told at once": (at_once, 5),
@@ -69,11 +78,12 @@ TRAINING: dict[str, tuple[Skill, float]] = {
     "off its topics": (off_topic, 5),
     "reasoning": (reasoning, 6),
     "thoughts": (thoughtful_answer, 3),
-    "calls": (calling, 26),
-    "several calls": (parallel, 8),
-    "no tool fits": (without, 8),
-    "an argument is missing": (missing, 4),
-    "no call needed": (plain_beside_tools, 7),
+    "conversations with tools": (tool_session, 24),
+    "calls": (calling, 8),
+    "several calls": (parallel, 4),
+    "no tool fits": (without, 5),
+    "an argument is missing": (missing, 2),
+    "no call needed": (plain_beside_tools, 5),
     "thoughts and calls": (thought_over, 2),
 }
 # groups of the evaluation: what is scored together

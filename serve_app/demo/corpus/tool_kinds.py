@@ -211,12 +211,12 @@ SEAT = _kind(
 )
 SEARCH = _kind(
     SEARCHED,
-    "[search|find|look_up]_{x}s\n{x}_[search|finder|lookup]",
-    "[Search|Find|Look for|Searches] {x}s by [words|a query|keywords][|.]",
+    "[search|find|look_up]_{xs}\n{x}_[search|finder|lookup]",
+    "[Search|Find|Look for|Searches] {xs} by [words|a query|keywords][|.]",
     """
-    [Search for|Find|Look for|Show me|Get me] {x}s [about|on] {q}{a}{q}[|.|, please.]
-    [Can|Could] you [search for|find|look for] {x}s [about|on] {q}{a}{q}?
-    [I need|I want|I am looking for] {x}s [about|on] {q}{a}{q}[|.]
+    [Search for|Find|Look for|Show me|Get me] {xs} [about|on] {q}{a}{q}[|.|, please.]
+    [Can|Could] you [search for|find|look for] {xs} [about|on] {q}{a}{q}?
+    [I need|I want|I am looking for] {xs} [about|on] {q}{a}{q}[|.]
     """,
     Slot(("query", "words", "keywords", "q", "search", "topic"), phrase),
 )

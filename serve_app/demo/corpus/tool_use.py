@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 from serve_app.demo.corpus.chat import Call, Tool, Value
 from serve_app.demo.corpus.names import word
-from serve_app.demo.corpus.phrases import capital
+from serve_app.demo.corpus.numbers import ITEMS
+from serve_app.demo.corpus.phrases import capital, plural
 from serve_app.demo.corpus.split import Draw
 from serve_app.demo.corpus.tool_kinds import ACTIONS, LOOKUPS, Kind
+from serve_app.demo.corpus.tool_nouns import IDIOMS
 from serve_app.demo.corpus.tool_values import Slot, found
 
 LETTERS = "abcd"
 VOWEL = re.compile(r"\b([Aa]) (?=[aeio])")
+WITHOUT_ON = re.compile(r"\b(?:on|for) (?=today|tomorrow)", re.IGNORECASE)
+OPTIONAL = ("language", "format", "limit", "unit", "verbose", "page", "timeout", "currency")
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,14 @@ class Use:
 
     def ask(self, draw: Draw, values: tuple[Value, ...]) -> str:
         quote = draw.choice(('"', '"', ""))
-        return capital(self.said(draw.ask(self.kind.asks), values, quote))
+        plain = IDIOMS.get(self.noun, ()) if self.kind in LOOKUPS and not draw.held else ()
+        text = draw.choice(plain) if plain and draw.chance(0.3) else draw.ask(self.kind.asks)
+        return capital(self.said(text, values, quote))
 
     def said(self, text: str, values: tuple[Value, ...], quote: str = "") -> str:
         fill = dict(zip(LETTERS, map(_spoken, values), strict=False))
-        filled = text.format(x=self.noun, q=quote, **fill)
-        return VOWEL.sub(r"\1n ", filled)
+        filled = text.format(x=self.noun, xs=plural(self.noun), q=quote, **fill)
+        return VOWEL.sub(r"\1n ", WITHOUT_ON.sub("", filled))
 
 
 def _spoken(value: Value) -> str:
@@ -49,18 +55,29 @@ def use(draw: Draw, kind: Kind | None = None) -> Use:
     kind = kind or draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
     noun = word(draw) if draw.chance(0.3) else draw.one(kind.nouns)
     stem = noun.replace(" ", "_").replace("-", "_")
-    fields = tuple(draw.choice(slot.names) for slot in kind.slots)
+    fields = tuple(_field(draw, slot) for slot in kind.slots)
     if len(set(fields)) < len(fields):
         return use(draw, kind)
     properties = {
         field: _property(draw, field, slot) for field, slot in zip(fields, kind.slots, strict=True)
     }
-    called = draw.choice(kind.names).format(x=stem)
+    if draw.chance(0.1) and (more := draw.choice(OPTIONAL)) not in fields:
+        properties[more] = {"type": "string"}
+    called = draw.choice(kind.names).format(x=stem, xs=plural(stem))
     if draw.chance(0.15):
         called = "".join(map(capital, called.split("_")))
         called = called[0].lower() + called[1:]
-    about = VOWEL.sub(r"\1n ", draw.choice(kind.about).format(x=noun))
-    return Use(kind, noun, Tool(called, about, properties, fields), fields)
+    about = VOWEL.sub(r"\1n ", draw.choice(kind.about).format(x=noun, xs=plural(noun)))
+    tool = Tool(called, about, properties, fields, closed=draw.chance(0.15))
+    return Use(kind, noun, tool, fields)
+
+
+def _field(draw: Draw, slot: Slot) -> str:
+    """Often one that can't be guessed from what is asked."""
+    if draw.chance(0.6):
+        return draw.choice(slot.names)
+    made = draw.choice(ITEMS) if draw.chance(0.5) else word(draw)
+    return f"{made}_{draw.choice(slot.names)}" if draw.chance(0.3) else made
 
 
 def _property(draw: Draw, field: str, slot: Slot) -> Mapping[str, object]:

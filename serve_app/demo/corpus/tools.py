@@ -1,5 +1,6 @@
 """Conversations with tools: whether to call, what with, several at once, and what came of it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from serve_app.demo.corpus.chat import (
@@ -45,13 +46,19 @@ NO_TOOL = "I am sorry, I have no tool for that."
 
 def offered(draw: Draw, ours: list[Use], more: int) -> tuple[Tool, ...]:
     """Their tools among others, in any order, no two of which could be taken for one another."""
-    known = list(ours)
-    while len(known) < len(ours) + more:
-        other = use(draw)
-        if all(differ(other, each) for each in known):
-            known.append(other)
+    known = different(draw, len(ours) + more, ours)
     draw.shuffle(known)
     return tuple(each.tool for each in known)
+
+
+def different(draw: Draw, count: int, known: Sequence[Use] = ()) -> list[Use]:
+    """The known ones and more, up to so many."""
+    found = list(known)
+    while len(found) < count:
+        other = use(draw)
+        if all(differ(other, each) for each in found):
+            found.append(other)
+    return found
 
 
 def differ(one: Use, other: Use) -> bool:
@@ -106,16 +113,10 @@ def _answer(tool: Use, values: tuple[Value, ...], found: Value) -> str:
 
 def calling(draw: Draw) -> Talk:
     """One or two requests that tools can answer, one after the other."""
-    first = use(draw)
-    tools = [first]
-    exchanges = [asked(draw, first)]
-    if draw.chance(0.35) and len(first.fields) == 1:
-        exchanges.append(_again(draw, first))
-    elif draw.chance(0.5):
-        second = use(draw)
-        if differ(second, first):
-            tools.append(second)
-            exchanges.append(asked(draw, second))
+    tools = different(draw, draw.choice((1, 1, 2)))
+    exchanges = [asked(draw, tool) for tool in tools]
+    if len(tools) == 1 and len(tools[0].fields) == 1 and draw.chance(0.4):
+        exchanges.append(_again(draw, tools[0]))
     more = draw.choice((0, 1, 1, 2, 3) if len(tools) == 1 else (0, 1))
     return Talk(exchanges, tools=offered(draw, tools, more))
 
@@ -128,25 +129,25 @@ def _again(draw: Draw, tool: Use) -> Exchange:
 def parallel(draw: Draw) -> Talk:
     """Two calls in one reply."""
     if draw.chance(0.5):
-        return _both(draw)
-    first, second = use(draw), use(draw)
-    while not differ(first, second):
-        second = use(draw)
+        tool = use(draw, draw.choice(LOOKUPS))
+        tools = offered(draw, [tool], draw.choice((0, 1, 1, 2)))
+        return Talk([_both(draw, tool)], tools=tools)
+    two = different(draw, 2)
+    return Talk([_two(draw, *two)], tools=offered(draw, two, draw.choice((0, 1))))
+
+
+def _two(draw: Draw, first: Use, second: Use) -> Exchange:
     parts = [asked(draw, first), asked(draw, second)]
     question = draw.ask(AND_ALSO).format(*(stopped(part.question) for part in parts))
-    return Talk(
-        [_joined(question, parts)], tools=offered(draw, [first, second], draw.choice((0, 1)))
-    )
+    return _joined(question, parts)
 
 
-def _both(draw: Draw) -> Talk:
-    tool = use(draw, draw.choice(LOOKUPS))
+def _both(draw: Draw, tool: Use) -> Exchange:
     one, two = tool.values(draw), tool.values(draw)
     while one == two:
         two = tool.values(draw)
     parts = [asked(draw, tool, "-", one), asked(draw, tool, "-", two)]
-    question = draw.ask(BOTH).format(x=tool.noun, a=one[0], b=two[0])
-    return Talk([_joined(question, parts)], tools=offered(draw, [tool], draw.choice((0, 1, 1, 2))))
+    return _joined(draw.ask(BOTH).format(x=tool.noun, a=one[0], b=two[0]), parts)
 
 
 def _joined(question: str, parts: list[Exchange]) -> Exchange:
@@ -159,35 +160,69 @@ def _joined(question: str, parts: list[Exchange]) -> Exchange:
 
 def without(draw: Draw) -> Talk:
     """What none of the tools can do."""
-    wanted = use(draw)
-    tools = offered(draw, [wanted], draw.choice((1, 1, 2, 3)))
-    tools = tuple(tool for tool in tools if tool is not wanted.tool)
-    question = wanted.ask(draw, wanted.values(draw))
-    return Talk([said(question, NO_TOOL, "no tool")], tools=tools)
+    wanted, *others = different(draw, draw.choice((2, 2, 3, 4)))
+    return Talk([_refused(draw, wanted)], tools=tuple(each.tool for each in others))
+
+
+def _refused(draw: Draw, wanted: Use) -> Exchange:
+    return said(wanted.ask(draw, wanted.values(draw)), NO_TOOL, "no tool")
 
 
 def missing(draw: Draw) -> Talk:
     """A request that does not say what the tool needs to know."""
-    kind = draw.choice(LOOKUPS)
-    tool = use(draw, kind)
-    values = tool.values(draw)
-    question = capital(draw.ask(MISSING).format(x=tool.noun))
-    which = said(question, f"Which {kind.entity} do you mean?", "which", kind.entity)
-    answer = asked(
-        draw, tool, draw.choice(("{}", "{}.", "For {}.", "Of {}, please.")).format(*values), values
-    )
-    exchanges = [which, answer] if draw.chance(0.6) else [which]
+    tool = use(draw, draw.choice(LOOKUPS))
+    exchanges = _incomplete(draw, tool)
+    exchanges = exchanges if draw.chance(0.6) else exchanges[:1]
     return Talk(exchanges, tools=offered(draw, [tool], draw.choice((0, 1, 2))))
+
+
+def _incomplete(draw: Draw, tool: Use) -> list[Exchange]:
+    """It and what is said when asked for what was missing."""
+    entity, values = tool.kind.entity, tool.values(draw)
+    question = capital(draw.ask(MISSING).format(x=tool.noun))
+    told = draw.choice(("{}", "{}.", "For {}.", "Of {}, please.")).format(*values)
+    which = said(question, f"Which {entity} do you mean?", "which", entity)
+    return [which, asked(draw, tool, told, values)]
+
+
+def session(skills: list[Skill]) -> Skill:
+    """The skill of a long conversation with the same tools, in which anything may be asked: one
+    reading of the definitions teaches more than one call.
+    """
+
+    def talk(draw: Draw) -> Talk:
+        known = different(draw, draw.choice((1, 2, 3, 3, 4)))
+        exchanges: list[Exchange] = []
+        for _ in range(draw.randint(3, 7)):
+            exchanges += _of_session(draw, known, skills)
+        return Talk(exchanges, tools=tuple(each.tool for each in known))
+
+    return talk
+
+
+def _of_session(draw: Draw, known: list[Use], skills: list[Skill]) -> list[Exchange]:
+    kind, tool = draw.random(), draw.choice(known)
+    if kind < 0.1:
+        return _plain(draw, skills).exchanges
+    if kind < 0.2:
+        return [_refused(draw, different(draw, len(known) + 1, known)[-1])]
+    if kind < 0.27 and len(known) > 1:
+        return [_two(draw, *draw.sample(known, 2))]
+    if tool.kind in LOOKUPS:
+        if kind < 0.36:
+            return [_both(draw, tool)]
+        if kind < 0.45:
+            return _incomplete(draw, tool)
+        if kind < 0.52:
+            return [asked(draw, tool), _again(draw, tool)]
+    return [asked(draw, tool)]
 
 
 def beside(skills: list[Skill]) -> Skill:
     """The skill of answering without a call what needs none."""
 
     def plain(draw: Draw) -> Talk:
-        talk = draw.choice(skills)(draw)
-        while not talk.is_plain:
-            talk = draw.choice(skills)(draw)
-        exchanges = talk.exchanges
+        exchanges = _plain(draw, skills).exchanges
         first = use(draw)
         if draw.chance(0.5) and not draw.held:
             called = asked(draw, first)
@@ -195,6 +230,12 @@ def beside(skills: list[Skill]) -> Skill:
         return Talk(exchanges, tools=offered(draw, [first], draw.choice((0, 0, 1, 2))))
 
     return plain
+
+
+def _plain(draw: Draw, skills: list[Skill]) -> Talk:
+    while not (talk := draw.choice(skills)(draw)).is_plain:
+        pass
+    return talk
 
 
 def thought_over(draw: Draw) -> Talk:
