@@ -38,6 +38,7 @@ def _request(at: int, prompt: Prompt) -> GenerationRequest:
         request_id=str(at),
         prompt_ids=tuple(prompt.ids),
         sampling=SamplingParams(temperature=0.0),
+        grammar=prompt.grammar,
         max_tokens=MAX_TOKENS,
     )
 
@@ -45,15 +46,15 @@ def _request(at: int, prompt: Prompt) -> GenerationRequest:
 def _prompt(case: Case, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
     conversation = Conversation(
         messages=case.messages(),
-        tools=tuple(_tool(described) for described in case.described_tools() or ()),
+        tools=tuple(_tool(each, case.strict) for each in case.described_tools() or ()),
         thinking=Thinking(wanted=True if case.thinking else None),
     )
     return prepare_prompt(conversation, card, tokenizer)
 
 
-def _tool(described: dict[str, Any]) -> Tool:
+def _tool(described: dict[str, Any], strict: bool) -> Tool:
     function = described["function"]
-    return Tool(function["name"], function["description"], function["parameters"])
+    return Tool(function["name"], function["description"], function["parameters"], strict)
 
 
 def _read(prompt: Prompt, text: str) -> Reply:
@@ -77,7 +78,7 @@ def over_http(url: str, model: str, key: str, cases: Sequence[Case]) -> Iterator
 def _asked(client: Any, model: str, case: Case) -> Reply:
     more: dict[str, object] = {}
     if case.tools:
-        more["tools"] = case.described_tools()
+        more["tools"] = [_held(each, case.strict) for each in case.described_tools() or ()]
     if case.thinking:
         more["extra_body"] = {"chat_template_kwargs": {"enable_thinking": True}}
     answer = client.chat.completions.create(
@@ -94,6 +95,10 @@ def _asked(client: Any, model: str, case: Case) -> Reply:
     ]
     thought = getattr(message, "reasoning_content", None) or ""
     return Reply(message.content or "", thought, tuple(calls))
+
+
+def _held(described: dict[str, Any], strict: bool) -> dict[str, object]:
+    return {**described, "function": {**described["function"], "strict": strict}}
 
 
 def _sent(message: dict[str, Any]) -> dict[str, object]:

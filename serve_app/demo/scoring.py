@@ -87,7 +87,7 @@ def scores(answered: Iterable[Answered]) -> list[Score]:
     total: Counter[str] = Counter()
     for each in answered:
         asked = [(each.case.skill, each.is_right)]
-        if each.case.calls is not None:
+        if each.case.calls is not None and each.case.strict:
             asked.append(("decisions whether to call", each.calls_rightly))
         for skill, good in asked:
             total[skill] += 1

@@ -25,7 +25,7 @@ def reply(text: str = "", thought: str = "", **arguments: object) -> Reply:
 
 
 def case(calls: tuple[Call, ...] | None = None, expect: Expect = Expect()) -> Case:  # noqa: B008
-    return Case("skill", (Turn("user", "?"),), (TOOL,), False, calls, expect)
+    return Case("skill", (Turn("user", "?"),), (TOOL,), False, calls, expect, strict=True)
 
 
 @pytest.mark.parametrize(

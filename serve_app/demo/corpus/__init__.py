@@ -25,7 +25,8 @@ class Case:
     """A conversation to go on with, and what a right reply is.
 
     `calls` are the calls to be made, none at all where it is empty; None where to call is no
-    question: there are no tools, or they have been called.
+    question: there are no tools, or they have been called. With `strict` the server is asked to
+    hold calls to the definitions, as OpenAI's clients do.
     """
 
     skill: str
@@ -34,12 +35,14 @@ class Case:
     thinking: bool
     calls: tuple[Call, ...] | None
     expect: Expect
+    strict: bool = False
 
     def messages(self) -> list[dict[str, object]]:
         return [turn.message() for turn in self.turns]
 
     def described_tools(self) -> list[dict[str, object]] | None:
-        return [tool.described() for tool in self.tools] or None
+        tools = [replace(tool, closed=tool.closed or self.strict) for tool in self.tools]
+        return [tool.described() for tool in tools] or None
 
 
 def chats(seed: int | str) -> Iterator[Chat]:
