@@ -56,7 +56,8 @@ sometimes it gives a wrong answer in good English. Check whatever it says.
 
 Cases that its training never shows: other names, numbers, phrasings and tools
 (`python -m serve_app.demo.evaluate`). A phrasing that is held out from one skill may be known from
-another.
+another. Tools are defined with `strict: true`, as OpenAI advises, so that the server holds calls to
+the definitions; "tools, not strict" are the same cases without.
 
 | skill | right | of | score |
 |---|---|---|---|

@@ -67,7 +67,7 @@ def fits(expect: Expect, reply: Reply) -> bool:
             bool(reply.thought.strip()) == expect.thinks,
             not expect.exactly or text == expect.exactly,
             all(has(text, word) for word in expect.says),
-            not expect.any_of or any(has(text, word) for word in expect.any_of),
+            not expect.any_of or sum(has(text, word) for word in expect.any_of) >= expect.least,
             not expect.sentences or len(SENTENCE_END.findall(text)) == expect.sentences,
             not expect.words or len(text.split()) <= expect.words,
         )

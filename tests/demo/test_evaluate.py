@@ -48,6 +48,7 @@ def test_words_are_found_whole(text: str, words: str, found: bool) -> None:
         (Expect(exactly="- a\n- b"), "- a\n- b", "- a, b"),
         (Expect(says=("a", "b")), "b, a", "a"),
         (Expect(any_of=("a", "b")), "only b", "c"),
+        (Expect(any_of=("a", "b", "c"), least=2), "a, c", "b"),
         (Expect(sentences=2), "One is 1.5. Two!", "One. Two. Three."),
         (Expect(words=1), "Paris", "It is Paris"),
     ],

@@ -11,7 +11,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from deployments.text.dialects.registry import dialect_of
 from serve_app.demo.batches import IGNORED, steps
 from serve_app.demo.corpus import Chat, Turn, chats
-from serve_app.demo.corpus.chat import Call
+from serve_app.demo.corpus.chat import Call, Tool, compact
+from serve_app.demo.muon import orthogonal
 from serve_app.demo.network import DEMO, DRAFT, Network, answer_loss, export, llama
 from serve_app.demo.priming import prime
 from serve_app.demo.train import Length, advance, begin, finish, rate_at, resume
@@ -84,11 +85,39 @@ def test_digits_and_copied_words_have_the_same_tokens_everywhere(
     small_tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     told = small_tokenizer.tokenize("Convert 1205 Zorvan kelp, please.")
-    copied = small_tokenizer.tokenize('{"amount": 1205, "from": "Zorvan kelp"}')
-    assert [token for token in told if token.isdigit()] == list("1205")
     name = small_tokenizer.tokenize("Zorvan kelp")
-    assert any(told[at : at + len(name)] == name for at in range(len(told)))
-    assert any(copied[at : at + len(name)] == name for at in range(len(copied)))
+    assert [token for token in told if token.isdigit()] == list("1205")
+    for text in (
+        "Convert 1205 Zorvan kelp, please.",
+        '{"amount": 1205, "from": "Zorvan kelp"}',
+        "Where is Zorvan kelp?",
+        "I said: Zorvan kelp",
+        "Zorvan kelp_price",
+    ):
+        tokens = small_tokenizer.tokenize(text)
+        assert any(tokens[at : at + len(name)] == name for at in range(len(tokens))), tokens
+
+
+def test_a_definition_is_hardly_more_than_its_words(
+    small_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    properties = {"city": {"type": "string"}, "day": {"type": "string"}}
+    tool = Tool("weather", "Weather", properties, ("city", "day"))
+    described = compact(tool.described())
+    assert small_tokenizer.decode(small_tokenizer.encode(described)) == described
+    assert len(small_tokenizer.encode(described)) < 25
+
+
+def test_orthogonal_matrices_keep_directions_and_lose_sizes() -> None:
+    made = torch.Generator().manual_seed(1)
+    tall = torch.randn(2, 48, 16, generator=made) * torch.logspace(0, 2, 16)
+    for matrices in (tall, tall.mT):
+        left, before, right = torch.linalg.svd(matrices, full_matrices=False)
+        change = left.mT @ orthogonal(matrices) @ right.mT
+        sizes = change.diagonal(dim1=1, dim2=2)
+        assert before.amax() / before.amin() > 50
+        assert 0.5 < sizes.amin() and sizes.amax() < 1.5
+        assert (change - torch.diag_embed(sizes)).abs().amax() < 1e-2
 
 
 def test_the_tokenizer_is_a_function_of_the_seed_and_loses_nothing(

@@ -42,11 +42,12 @@ class Turn:
 class Expect:
     """What a right reply has. `says`: each of these words; `exactly`: this and nothing else.
 
-    `any_of`: one of these at least. `thinks`: whether there is a thought before the answer.
+    `any_of`: at least so many of these. `thinks`: whether there is a thought before the answer.
     """
 
     says: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
+    least: int = 1
     exactly: str = ""
     sentences: int = 0
     words: int = 0  # at most; 0 for any number

@@ -178,7 +178,7 @@ def lists(draw: Draw) -> Talk:
         "bullets": (BULLETS, bullets([capital(item) for item in items])),
     }[style]
     last = (f"{len(items)}.",) if style == "numbered" else ()
-    expect = Expect(says=last, any_of=tuple(GROUPS[group]))
+    expect = Expect(says=last, any_of=tuple(GROUPS[group]), least=len(items))
     return one(Exchange(draw.ask(asks).format(n=count, g=group), answer, expect))
 
 
