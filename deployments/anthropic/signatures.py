@@ -38,7 +38,7 @@ class Unsealing:
             packed = base64.urlsafe_b64decode(signature.removeprefix(HELD))
             unpacking = zlib.decompressobj()
             thought = unpacking.decompress(packed, self._room + 1)
-            if not unpacking.eof:
+            if not unpacking.eof or len(thought) > self._room:
                 raise refused(f"`{param}` is cut, or the thoughts are too long", param)
             self._room -= len(thought)
             return thought.decode()

@@ -91,8 +91,7 @@ class InferenceScheduler:
         started.result()
 
     def add(self, task: Task) -> None:
-        """Accepts an admitted task: from here on it gets exactly one terminal event, whatever
-        happens."""
+        """Accepts an admitted task, which from here on gets exactly one terminal event."""
         with self._closing:
             if not self._closed:
                 self._inbox.put(task)
@@ -222,6 +221,7 @@ class InferenceScheduler:
     def _preempt_last(self) -> Task:
         """Back to where it came from in the queue; its full pages stay findable until evicted."""
         task = self._running.pop()
+        task.most_cached = min(task.most_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
         task.n_computed = 0
         self._waiting.put_back(task)
@@ -365,7 +365,8 @@ class InferenceScheduler:
 
     def _begin(self, task: Task) -> tuple[TokenLogprob | None, ...] | None:
         """Accounts for the prompt, and says what its tokens' log-probabilities are."""
-        task.cached_tokens = min(self._cache.cached_tokens(task.id), task.n_prompt)
+        cached = self._cache.cached_tokens(task.id)
+        task.cached_tokens = min(cached, task.most_cached, task.n_prompt)
         self._stats.prompt_tokens += task.n_prompt
         self._stats.cached_tokens += task.cached_tokens
         if task.request.prompt_logprobs is None or task.request.produced_ids:

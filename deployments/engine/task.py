@@ -1,5 +1,6 @@
 """One sequence in the engine. A task belongs to the scheduler's thread and to no other."""
 
+import sys
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +37,7 @@ class Task:
     last_step: int = 0  # the number of the last step that it had a part in
     n_computed: int = 0  # their keys and values are in the cache
     cached_tokens: int = 0
+    most_cached: int = sys.maxsize  # of them, before it was preempted: then its own are among them
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     changed: frozenset[str] | None = None  # fields in which its sampling is not neutral

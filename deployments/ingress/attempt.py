@@ -32,6 +32,10 @@ from deployments.wire import (
 
 # A call to a model without replicas waits for one, which may never come: it is looked at so often.
 WATCH_S = 5.0
+TOO_LARGE = (
+    "The request or its answer is larger than a message between processes may be: shorten the "
+    "prompt, or ask for fewer of its log-probabilities"
+)
 
 
 class LostError(Exception):
@@ -142,7 +146,11 @@ def _losses() -> Iterator[None]:
         raise LostError(repr(error)) from error
     except (RayServeException, TimeoutError) as error:
         raise ModelGoneError(repr(error)) from error
-    except (RayError, grpc.aio.AioRpcError) as error:
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:  # it would be again
+            raise Refused(RequestError(ErrorKind.INVALID_REQUEST, TOO_LARGE)) from error
+        raise LostError(repr(error)) from error
+    except RayError as error:
         raise LostError(repr(error)) from error
 
 

@@ -4,6 +4,7 @@ Every protocol that speaks in messages brings its own to this form and nothing e
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,7 +18,8 @@ from deployments.text.reply import ReplyParser
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, ThinkingBudget
 
-TEMPLATE_SWITCHES = ("enable_thinking", "thinking")  # what templates call it
+# What templates call it, as a variable: messages may have a part of that name.
+TEMPLATE_SWITCH = re.compile(r"(?<![\w.'\"])(?:enable_thinking|thinking)(?![\w'\"])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextT
         ids=tokenizer.encode(text, add_special_tokens=False),
         grammar=_grammar(conversation, dialect, listening, thinks, _marks(tokenizer)),
         kept_specials=_kept(dialect, listening, tokenizer),
-        thinking=_budget(conversation.thinking, dialect, listening, tokenizer),
+        thinking=_budget(conversation.thinking, card, dialect, listening, tokenizer),
         dialect=dialect,
         listening=listening,
     )
@@ -148,7 +150,7 @@ def _switches(thinking: Thinking, card: ModelCard) -> dict[str, object]:
     if thinking.effort is not None and "reasoning_effort" in template:
         switches["reasoning_effort"] = thinking.effort
     if thinking.wanted is not None:
-        switches |= {name: thinking.wanted for name in TEMPLATE_SWITCHES if name in template}
+        switches |= dict.fromkeys(TEMPLATE_SWITCH.findall(template), thinking.wanted)
     asks = thinking.wanted or thinking.budget is not None
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(card.chat_template)
     if asks and not _thinks(dialect, card):
@@ -169,16 +171,22 @@ def _kept(dialect: Dialect, listening: Listening, tokenizer: TextTokenizer) -> f
 
 
 def _budget(
-    thinking: Thinking, dialect: Dialect, listening: Listening, tokenizer: TextTokenizer
+    thinking: Thinking,
+    card: ModelCard,
+    dialect: Dialect,
+    listening: Listening,
+    tokenizer: TextTokenizer,
 ) -> ThinkingBudget | None:
-    if thinking.budget is None or dialect.thought_marks is None:
+    tokens = thinking.budget
+    template = card.chat_template or ""
+    if thinking.wanted is False and _thinks(dialect, card) and not TEMPLATE_SWITCH.search(template):
+        tokens = 0
+    if tokens is None or dialect.thought_marks is None:
         return None
     start, end = (
         tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks
     )
-    return ThinkingBudget(
-        tokens=thinking.budget, start_ids=start, end_ids=end, open=listening.thinking
-    )
+    return ThinkingBudget(tokens=tokens, start_ids=start, end_ids=end, open=listening.thinking)
 
 
 def _grammar(

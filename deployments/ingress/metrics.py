@@ -248,7 +248,7 @@ class _Merged(Collector):
             for name, documentation, kind, samples in part:
                 family = families.setdefault(name, Metric(name, documentation, kind))
                 for sample, own, value in samples:
-                    family.add_sample(sample, {**own, **labels}, value)
+                    family.add_sample(sample, {**labels, **own}, value)
         return families.values()
 
 

@@ -32,7 +32,7 @@ class Mirror:
     def record(self, labels: Mapping[str, str], families: Iterable[Family]) -> None:
         for family in families:
             for sample, own, value in family.samples:
-                tags = {**own, **labels}
+                tags = {**labels, **own}
                 if family.kind != "counter":
                     self._gauge(sample, family.documentation, tags).set(value, tags)
                 else:

@@ -36,7 +36,8 @@ class DemandPolicy:
     """As many replicas as it takes for each to have no more than its target of tokens and pages.
 
     One stays while there is a request anywhere, and all do while one of them is not heard of: who
-    knows what it has to do? Serve applies bounds and delays.
+    knows what it has to do? There are never more than requests, which can't be parted. Serve
+    applies bounds and delays.
     """
 
     def __init__(self, target_tokens: float, target_usage: float) -> None:
@@ -49,8 +50,8 @@ class DemandPolicy:
             _total(metrics, "tokens") / self._target_tokens,
             _total(metrics, "usage") / self._target_usage,
         )
-        if ctx.total_queued_requests or _total(metrics, "requests"):
-            wanted = max(wanted, 1.0)
+        if requests := ctx.total_queued_requests + _total(metrics, "requests"):
+            wanted = max(min(wanted, requests), 1.0)
         if len(metrics.get("requests", {})) < len(ctx.running_replicas):
             wanted = max(wanted, len(ctx.running_replicas))
         return math.ceil(wanted), dict(ctx.policy_state or {})

@@ -1,5 +1,8 @@
 """The arguments of a call that a client gives back: an object, also of an answer cut within it."""
 
+import json
+import math
+
 from pydantic_core import from_json, to_json
 
 from deployments.ingress.body import parse_json
@@ -10,15 +13,31 @@ from deployments.wire import Refused
 def arguments_object(text: str, param: str) -> dict[str, object]:
     """Raises Refused."""
     try:
-        arguments = parse_json(_mended(text or "{}"))
-    except Refused as refusal:
-        raise refused(f"`{param}` is not JSON", param) from refusal
+        arguments = read_arguments(_mended(text or "{}"))
+    except ValueError as failure:
+        raise refused(f"`{param}` is not JSON", param) from failure
     if not isinstance(arguments, dict):
         raise refused(f"`{param}` must be a JSON object", param)
     return arguments
 
 
-def _mended(text: str) -> bytes:
+def read_arguments(text: str) -> object:
+    """What a model wrote, read less strictly than what a client writes: of names that stand twice
+    the last counts, and what is no number or no character stays as a text. Raises ValueError.
+    """
+    try:
+        value = json.loads(text, parse_float=_number, parse_constant=str)
+        return parse_json(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except (Refused, RecursionError) as failure:
+        raise ValueError("nested too deep") from failure
+
+
+def _number(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+def _mended(text: str) -> str:
     """What is whole of arguments that end too early: agents repeat the calls of an answer that
     reached its limit as they got them.
     """
@@ -26,5 +45,5 @@ def _mended(text: str) -> bytes:
         from_json(text)
     except ValueError as error:
         if text.lstrip().startswith("{") and str(error).startswith("EOF "):
-            return to_json(from_json(text, allow_partial=True))
-    return text.encode()
+            return to_json(from_json(text, allow_partial=True)).decode()
+    return text

@@ -1,6 +1,7 @@
 """Responses: items to one prompt, and its answer to items again, to events, and to the store."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.conversation import Prompt
@@ -49,7 +50,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         said = given_items(request, self._store)
         self._stored = request.store is not False
         self._earlier = earlier_items(request, self._store)
-        self._given = tuple(map(_kept, said)) if self._stored else ()
+        self._given = tuple(map(self._kept, said)) if self._stored else ()
         prompt = prompt_of(request, self._earlier, said, card, tokenizer)
         planned = self._plan(request, card, sampling, prompt)
         return self._origin.salted(planned).generations([prompt.ids])
@@ -119,6 +120,13 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             self._store.put(stored)
         return body
 
+    def _kept(self, item: Item) -> StoredItem:
+        listed = item.listed()
+        kept = StoredItem(str(listed["id"]), encode(listed))
+        known = self._store.item(kept.id)
+        ours = item.id is None or (known is not None and known.body == kept.body)
+        return replace(kept, ours=ours)
+
     def _entry(self, entry: PlacedLogprob) -> Json:
         token = entry.token
         top = [self._token(token_id, logprob) for token_id, logprob in token.top]
@@ -128,8 +136,3 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         raw = self._tokenizer.token_bytes(token_id)
         text = raw.decode("utf-8", "replace")
         return {"token": text, "logprob": finite(logprob), "bytes": list(raw)}
-
-
-def _kept(item: Item) -> StoredItem:
-    listed = item.listed()
-    return StoredItem(str(listed["id"]), encode(listed))

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deployments.ingress.body import parse_json
 from deployments.ingress.conversation import Conversation, Prompt, Thinking, prepare_prompt
 from deployments.ingress.errors import refused
+from deployments.openai.arguments import read_arguments
 from deployments.openai.responses_items import (
     KEPT,
     CallItem,
@@ -157,10 +157,10 @@ def _call(path: str, item: CallItem) -> Message:
     param = path if path == PREVIOUS else f"{path}.arguments"
     try:
         nothing = "{}" if item.status == "completed" else ""
-        arguments = parse_json((item.arguments or nothing).encode())
-    except Refused as refusal:
+        arguments = read_arguments(item.arguments or nothing)
+    except ValueError as failure:
         message = f"`{param}`: the arguments of the call {item.call_id!r} are not JSON"
-        raise refused(message, param) from refusal
+        raise refused(message, param) from failure
     if not isinstance(arguments, dict):
         message = f"`{param}`: the arguments of the call {item.call_id!r} must be a JSON object"
         raise refused(message, param)

@@ -114,10 +114,10 @@ def _one_of(query: QueryParams, name: str, allowed: Sequence[str]) -> str:
 def _after(items: Sequence[StoredItem], after: str | None) -> int:
     if after is None:
         return 0
-    place = next((place for place, item in enumerate(items) if item.id == after), None)
-    if place is None:
+    places = [place for place, item in enumerate(items, 1) if item.id == after]
+    if not places:
         _refuse("after", "names no item of this response")
-    return place + 1
+    return places[-1]  # clients may give items of one id: pages have to end
 
 
 def _limit(text: str) -> int:

@@ -5,7 +5,8 @@ response only where it was made; a deployment of one, which is the default, has 
 """
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -16,8 +17,11 @@ OVERHEAD = 200  # bytes that Python needs for an item or a response beside its J
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
+    """One whose id the client made up can't be referred to: others may know it, or have it too."""
+
     id: str
     body: bytes  # JSON
+    ours: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,7 @@ class ResponseStore:
         self._lock = threading.Lock()
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
         self._items: dict[str, StoredItem] = {}
+        self._holders: Counter[str] = Counter()  # responses that an item was given to or made by
         self._bytes = 0
 
     def put(self, response: StoredResponse) -> None:
@@ -63,8 +68,9 @@ class ResponseStore:
         with self._lock:
             self._responses[response.id] = response
             self._bytes += response.size
-            for item in chain(response.given, response.output):
+            for item in _referable(response):
                 self._items[item.id] = item
+                self._holders[item.id] += 1
             while self._bytes > self._most_bytes or len(self._responses) > self._most:
                 self._drop(next(iter(self._responses)))
 
@@ -89,6 +95,11 @@ class ResponseStore:
     def _drop(self, response_id: str) -> None:
         response = self._responses.pop(response_id)
         self._bytes -= response.size
-        for item in chain(response.given, response.output):
-            if self._items.get(item.id) is item:
-                del self._items[item.id]
+        for item in _referable(response):
+            self._holders[item.id] -= 1
+            if not self._holders[item.id]:
+                del self._items[item.id], self._holders[item.id]
+
+
+def _referable(response: StoredResponse) -> Iterator[StoredItem]:
+    return (item for item in chain(response.given, response.output) if item.ours)

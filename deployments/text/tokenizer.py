@@ -7,6 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from types import MappingProxyType
 from typing import cast
@@ -22,6 +23,9 @@ TEMPLATE_FAILURES = (
     TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError
 )  # fmt: skip
 NOTHING: Mapping[str, object] = MappingProxyType({})
+# Of characters: tokenizers take hundreds of bytes for each while they work. One at a time.
+LARGE = 1 << 20
+_one_large = threading.Lock()
 RENDER_ARGUMENTS = {
     "conversations",
     "messages",
@@ -165,7 +169,8 @@ class TokenizerCache:
 
 def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
     # As a batch of one: `encode` itself lets no other thread run meanwhile, and takes longer.
-    [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    with _one_large if len(text) > LARGE else nullcontext():
+        [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
     return encoding.ids
 
 

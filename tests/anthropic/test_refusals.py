@@ -28,6 +28,7 @@ CALL = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
 THOUGHT = {"type": "thinking", "thinking": "x", "signature": "s"}
 FULL = sign("a" * MOST_BYTES, shown=False)  # all that a request may hold
+FULLER = sign("a" * (MOST_BYTES + 1), shown=False)
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
 SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 
@@ -113,6 +114,10 @@ SHARED: list[tuple[dict[str, object], str]] = [
     (
         assistant([{**THOUGHT, "thinking": "", "signature": FULL}] * 2, USER),
         "messages[1].content[1].signature",
+    ),
+    (
+        assistant([{**THOUGHT, "thinking": "", "signature": FULLER}], USER),
+        "messages[1].content[0].signature",
     ),
     (assistant([THOUGHT]), "messages[1]"),
     (assistant("x "), "messages[1]"),

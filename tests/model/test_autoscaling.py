@@ -33,8 +33,8 @@ def wanted(*demands: ReplicaDemand, queued: float = 0.0, n_silent: int = 0) -> i
     return replicas
 
 
-def busy(tokens: float, usage: float = 0.0) -> ReplicaDemand:
-    return ReplicaDemand(requests=1, tokens=tokens, usage=usage)
+def busy(tokens: float, usage: float = 0.0, requests: float = 1e4) -> ReplicaDemand:
+    return ReplicaDemand(requests=requests, tokens=tokens, usage=usage)
 
 
 def test_nothing_to_do_takes_no_replica() -> None:
@@ -53,6 +53,11 @@ def test_tokens_and_pages_both_ask_for_replicas() -> None:
     assert wanted(busy(1001)) == 2
     assert wanted(busy(1500), busy(1500)) == 3
     assert wanted(busy(100, usage=0.9), busy(100, usage=0.9)) == 4
+
+
+def test_one_request_takes_no_more_than_one_replica() -> None:
+    assert wanted(busy(60_000, usage=0.9, requests=1)) == 1
+    assert wanted(busy(60_000, usage=0.9, requests=1), queued=2) == 3
 
 
 def test_none_goes_while_nobody_knows_what_one_of_them_does() -> None:

@@ -247,6 +247,33 @@ def test_a_conversation_outlives_its_beginning() -> None:
     assert [item.id for item in second.conversation] == ["msg_first", "msg_second"]
 
 
+def test_an_item_can_be_referred_to_while_any_response_has_it() -> None:
+    store, first = ResponseStore(), stored("first")
+    store.put(first)
+    store.put(StoredResponse(id="second", body=b"{}", earlier=(), given=first.given, output=()))
+    assert store.delete("second")
+    assert store.item("msg_first") is not None
+    assert store.delete("first")
+    assert store.item("msg_first") is None
+
+
+def test_an_id_that_a_client_made_up_is_for_itself_alone() -> None:
+    async def asks(client: httpx.AsyncClient) -> tuple[httpx.Response, list[str]]:
+        secret = {"type": "message", "role": "user", "id": "msg_1", "content": "secret"}
+        made = (await client.post(RESPONSES, json={"input": [secret, secret]})).json()
+        path = f"{RESPONSES}/{made['id']}/input_items"
+        first = (await client.get(path, params={"limit": 1})).json()
+        rest = (await client.get(path, params={"after": first["last_id"]})).json()
+        ids = [item["id"] for item in first["data"] + rest["data"]]
+        reference = {"type": "item_reference", "id": "msg_1"}
+        return await client.post(RESPONSES, json={"input": [reference]}), ids
+
+    answer, ids = visit(says("x"), asks)
+    assert ids == ["msg_1"]
+    assert answer.status_code == 404
+    assert answer.json()["error"]["param"] == "input[0].id"
+
+
 def test_a_deleted_response_makes_room() -> None:
     store = ResponseStore(most_bytes=stored("a").size)
     store.put(stored("a"))

@@ -104,6 +104,17 @@ def test_a_budget_reaches_the_engine_with_the_marks(fields: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
+    "fields", [{"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}]
+)
+def test_a_model_whose_template_has_no_switch_may_not_think_either(fields: dict[str, Any]) -> None:
+    template = "{% for m in messages %}{{ m.thinking }}{{ m.content }}{% endfor %}<think>"
+    [request] = asked_of(thinker(template), **fields)
+    assert request.thinking is not None
+    assert request.thinking.tokens == 0
+    assert request_for(**fields).thinking is None
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"reasoning_effort": "low"}, "reasoning_effort"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from deployments.openai.arguments import read_arguments
 from tests.ingress.engines import says
 from tests.openai.chatting import KNOWS_TOOLS, asked, folded, plain, refused, streamed, whole
 from tests.openai.serving import HELLO
@@ -236,3 +237,22 @@ def tools_with(**function: object) -> dict[str, object]:
 )
 def test_a_wrong_tool_or_choice_is_named(fields: dict[str, object], param: str) -> None:
     assert refused(**fields)["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        ('{"a": "\\ud83d"}', {"a": "?"}),
+        ('{"a": 1e999, "b": [NaN]}', {"a": "1e999", "b": ["NaN"]}),
+        ('{"a": 0.5}', {"a": 0.5}),
+    ],
+)
+def test_what_a_model_wrote_can_be_given_back(written: str, read: object) -> None:
+    assert read_arguments(written) == read
+
+
+@pytest.mark.parametrize("written", ["[" * 100 + "]" * 100, "{", "", "9" * 5000, "[" * 100_000])
+def test_what_is_no_json_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match=r"nested|Expecting|digits"):
+        read_arguments(written)

@@ -224,10 +224,10 @@ def test_its_metrics_carry_the_model_and_the_replica() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1, 10)))
     fleet.set.choose(prompt(1, 10), "one")
-    text = render([({}, fleet.set.families())]).decode()
-    assert 'manta_router_index_pages{model="m"} 10.0' in text
-    assert 'manta_router_choices_total{model="m"} 1.0' in text
-    assert 'manta_router_overlap_tokens_total{model="m"} 160.0' in text
+    text = render([({"replica": "router"}, fleet.set.families())]).decode()
+    assert 'manta_router_index_pages{model="m",replica="router"} 10.0' in text
+    assert 'manta_router_choices_total{model="m",replica="router"} 1.0' in text
+    assert 'manta_router_overlap_tokens_total{model="m",replica="router"} 160.0' in text
     assert 'manta_router_coming_requests{model="m",replica="a"} 1.0' in text
     assert 'manta_router_coming_requests{model="m",replica="b"} 0.0' in text
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import count
 
 from deployments.text.dialects.dialect import Tool
 from deployments.text.dialects.machine import NoCall, Source, Steps, marks
@@ -27,6 +28,7 @@ class Reading:
         self.tools = tools
         self.calls = 0
         self._call_id = call_id
+        self._ids: set[str] = set()
         self._kind: type[Content | Thought | CallArguments] = Content
         self._texts: list[str] = []
         self._pieces: list[Piece] = []
@@ -46,9 +48,15 @@ class Reading:
         assert name in self.tools
         self._flush()
         self.source.drop()
-        identifier = self._call_id(self.calls, name) if call_id is None else call_id
+        identifier = self._new_id(name) if call_id is None or call_id in self._ids else call_id
+        self._ids.add(identifier)
         self._pieces.append(CallStart(self.calls, identifier, name))
         self.calls += 1
+
+    def _new_id(self, name: str) -> str:
+        """Models that number their calls may count wrong."""
+        made = (self._call_id(index, name) for index in count(self.calls))
+        return next(identifier for identifier in made if identifier not in self._ids)
 
     def end_call(self) -> None:
         """What follows the call is read again as content when it is not the format's."""

@@ -23,6 +23,12 @@ ROWS = [
         ids=("functions.ping:3", "ping:4"),
     ),
     Transcript(
+        label="an id that stands twice",
+        text=f"{SECTION}{one('functions.ping:1', {}) * 3}{SECTION_END}",
+        calls=(("ping", "{}"),) * 3,
+        ids=("functions.ping:1", "functions.ping:2", "functions.ping:3"),
+    ),
+    Transcript(
         label="an id that is a name alone",
         text=f"{SECTION}{one('ping', {})}{SECTION_END}",
         calls=(("ping", "{}"),),
