@@ -46,7 +46,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """[count, rows, columns]: the nearest with singular values of about one."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonal(matrices.mT).mT
-    x = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp(min=EPS)
+    x: Tensor = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp(min=EPS)
     for _ in range(STEPS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
