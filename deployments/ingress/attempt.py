@@ -91,7 +91,7 @@ class Attempts:
         stream: Alone | Sequence | None = None
         ended = False
         try:
-            with _losses():
+            with losses():
                 stream = await self._ask(card, pin, request)
                 while not await stream.comes(self._watch_s):
                     await self._check_replicas(card.name, retries)
@@ -133,7 +133,7 @@ class Attempts:
 
 
 @contextmanager
-def _losses() -> Iterator[None]:
+def losses() -> Iterator[None]:
     """What Ray raises, in our words."""
     try:
         with cancelled_elsewhere():
@@ -147,7 +147,7 @@ def _losses() -> Iterator[None]:
     except (RayServeException, TimeoutError) as error:
         raise ModelGoneError(repr(error)) from error
     except grpc.aio.AioRpcError as error:
-        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:  # it would be again
+        if "larger than max" in (error.details() or ""):  # it would be again
             raise Refused(RequestError(ErrorKind.INVALID_REQUEST, TOO_LARGE)) from error
         raise LostError(repr(error)) from error
     except RayError as error:

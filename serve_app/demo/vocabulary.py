@@ -1,8 +1,8 @@
 """The demo tokenizer: byte-level BPE with ChatML tokens, trained on the corpus.
 
 The law: a name, a number or a word of content has the same tokens wherever it stands, so that
-copying it is copying tokens. Digits are single; spaces go to marks and to
-small common words, on either side.
+copying it is copying tokens. Digits are single; spaces go to marks and to small common words, on
+either side.
 """
 
 import json

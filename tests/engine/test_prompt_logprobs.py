@@ -117,9 +117,12 @@ def test_preempted_amid_its_prompt_is_undisturbed() -> None:
             running.gate.step()
         assert running.core.stats().prompt_tokens == len(SHARED)  # of the old one alone
         running.core.abort("old")
-        running.gate.open()
         await old
-        return (await young).outcome
+        before = running.core.stats().steps
+        running.gate.open()
+        outcome = (await young).outcome
+        assert running.core.stats().steps - before < 60 / 4  # not all of it over again
+        return outcome
 
     with engine(limits=roomy(n_pages=23, max_running=4, max_batch_tokens=4)) as running:
         outcome = asyncio.run(play(running))
