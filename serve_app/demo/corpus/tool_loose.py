@@ -28,8 +28,8 @@ DEEDS = [
     *listed("""
 find, get, show, check, send, plan, build, burn, buy, call, carry, catch, choose, collect, deliver,
 compare, draw, explain, guess, hide, invite, join, keep, kick, learn, lend, measure, meet, mix,
-pick, open, plant, print, publish, read, remove, rent, report, ring, sell, serve, share, sing, steer,
-teach, take, throw, trade, train, visit, warn, watch, write
+pick, open, plant, print, publish, read, remove, rent, report, ring, sell, serve, share, sing,
+steer, teach, take, throw, trade, train, visit, warn, watch, write
 """),
 ]
 NOUNS = [
