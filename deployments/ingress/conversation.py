@@ -88,7 +88,7 @@ def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextT
     )
     return Prompt(
         text=text,
-        ids=tokenizer.encode(text, add_special_tokens=False),
+        ids=tokenizer.encode(text, add_special_tokens=False, most=card.context_length),
         grammar=_grammar(conversation, dialect, listening, thinks, _marks(tokenizer)),
         kept_specials=_kept(dialect, listening, tokenizer),
         thinking=_budget(conversation.thinking, card, dialect, listening, tokenizer),

@@ -1,6 +1,7 @@
 """Prompts of the native endpoints as ids: text, ids, or both in one."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from deployments.ingress.errors import refused
 from deployments.ingress.plan import check_ids
@@ -18,7 +19,8 @@ def prompt_ids(
 def _ids(prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer) -> list[int]:
     text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
     parts = [text] if isinstance(text, str) else text
-    ids = mixed_ids(parts, tokenizer.encode, add_special_tokens=True)
+    encode = partial(tokenizer.encode, most=card.context_length)
+    ids = mixed_ids(parts, encode, add_special_tokens=True)
     if not ids:
         raise refused("`prompt` is empty", "prompt")
     check_ids(ids, card, "prompt")

@@ -75,7 +75,8 @@ def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Cha
             message = f"`nvext.use_raw_prompt` excludes `{name}`"
             raise refused(message, "nvext.use_raw_prompt")
     text = "".join(spoken(message.content) for message in request.messages)
-    ids = _ids(request, tokenizer.encode(text, add_special_tokens=True), card)
+    made = tokenizer.encode(text, add_special_tokens=True, most=card.context_length)
+    ids = _ids(request, made, card)
     if not ids:
         raise refused("`messages` have no text, which leaves no prompt", "messages")
     return ChatPrompt(text=text, ids=ids, grammar=_answer(request))

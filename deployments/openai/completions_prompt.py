@@ -45,7 +45,8 @@ def _encoded(
     text: str, request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
 ) -> Sequence[int]:
     if not request.suffix:
-        return tokenizer.encode(text, add_special_tokens=request.add_special_tokens is not False)
+        framed = request.add_special_tokens is not False
+        return tokenizer.encode(text, framed, most=card.context_length)
     ids = infill_ids(tokenizer, text, request.suffix)
     if ids is None:
         message = f"`suffix` needs a model that was trained to infill, which {card.name!r} is not"

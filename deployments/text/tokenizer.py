@@ -6,7 +6,7 @@ The text of ids is the concatenation of their bytes, read as UTF-8 with U+FFFD f
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from types import MappingProxyType
@@ -24,7 +24,7 @@ TEMPLATE_FAILURES = (
 )  # fmt: skip
 NOTHING: Mapping[str, object] = MappingProxyType({})
 # Of characters: tokenizers take hundreds of bytes for each while they work. One at a time.
-LARGE = 1 << 20
+LARGE = 1 << 18
 _one_large = threading.Lock()
 RENDER_ARGUMENTS = {
     "conversations",
@@ -60,7 +60,16 @@ class TextTokenizer:
         """Whether the first token of a text carries a space that the text does not have."""
         return self._alphabet.starts_with_space
 
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool, most: int | None = None) -> list[int]:
+        """With `most`, a text that has more tokens is told by its length alone.
+
+        Its ids are those of its parts then: all of it at once may take gigabytes.
+        """
+        if most is not None and len(text) > max(LARGE, most):
+            with _one_large:
+                ids = [each for part in _parts(text) for each in _encode(self._tokenizer, part)]
+            if len(ids) > most + most // 16:
+                return ids
         return _ids(self._tokenizer, text, add_special_tokens)
 
     def encode_literally(self, text: str, add_special_tokens: bool) -> list[int]:
@@ -168,10 +177,26 @@ class TokenizerCache:
 
 
 def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
-    # As a batch of one: `encode` itself lets no other thread run meanwhile, and takes longer.
     with _one_large if len(text) > LARGE else nullcontext():
-        [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return _encode(tokenizer, text, add_special_tokens)
+
+
+def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
+    # As a batch of one: `encode` itself lets no other thread run meanwhile, and takes longer.
+    [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
     return encoding.ids
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Cut before spaces, where hardly any tokenizer has a token across."""
+    start = 0
+    while start < len(text):
+        end = start + LARGE
+        if end < len(text):
+            space = text.rfind(" ", end - 1024, end)
+            end = end if space < 0 else space
+        yield text[start:end]
+        start = end
 
 
 def _decoder(tokenizer: Tokenizer) -> object:

@@ -37,6 +37,14 @@ def test_valid_text_decodes_as_the_library_decodes_it(trained: Tokenizer, text: 
     assert tokenizer.decode(ids, False) == trained.decode(ids, skip_special_tokens=False)
 
 
+@pytest.mark.parametrize("tokenizer", [BYTES, SPACED])
+def test_what_is_far_too_long_has_its_length_still(tokenizer: TextTokenizer) -> None:
+    text = "So long a text, and no end of it. " * 20_000
+    whole = tokenizer.encode(text, False)
+    assert abs(len(tokenizer.encode(text, False, most=1000)) - len(whole)) < 10
+    assert tokenizer.encode(text, False, most=len(whole)) == whole
+
+
 def test_token_bytes_are_exact() -> None:
     euro = BYTES.encode("\u20ac", False)
     assert b"".join(map(BYTES.token_bytes, euro)) == "\u20ac".encode()
