@@ -150,6 +150,7 @@ class GenerationRequest:
     `prompt_logprobs` is as `logprobs`, for every token of the prompt but the first.
     Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn.
     `session` names a conversation, whose requests are best served where its last one was.
+    With `tells_progress` events say how much of the prompt is computed.
     """
 
     request_id: str
@@ -167,6 +168,7 @@ class GenerationRequest:
     priority: int = 0
     client: str = ""
     session: str = ""
+    tells_progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,8 @@ class TokenEvent:
     The last event of a sequence, and only that, has a `finish_reason`. When an end token or one of
     `stop_token_ids` ended it, that token is the last of `token_ids` and is named in
     `stop_token_id`: it counts as output and is no text. `error` is set when the reason is ERROR.
-    `cached_tokens` is the number of prompt tokens served from the prefix cache.
+    `cached_tokens` is the number of prompt tokens served from the prefix cache; `prompt_tokens` of
+    those that are computed so far or were cached, where the request wants to know.
     `prompt_logprobs` come once, with the first event: one per prompt token, None for the first.
     `mirostat_mu` is Mirostat's state after the last token.
     """
@@ -199,6 +202,7 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     cached_tokens: int = 0
+    prompt_tokens: int | None = None
     error: RequestError | None = None
 
 

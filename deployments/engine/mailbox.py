@@ -61,14 +61,16 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
     last = events[-1]
     logprobs: list[TokenLogprob] = [entry for event in events for entry in event.logprobs or ()]
     states = [event.mirostat_mu for event in events if event.mirostat_mu is not None]
+    told = [event.prompt_tokens for event in events if event.prompt_tokens is not None]
     return TokenEvent(
         token_ids=tuple(token_id for event in events for token_id in event.token_ids),
         logprobs=tuple(logprobs) if logprobs else None,
-        prompt_logprobs=events[0].prompt_logprobs,
+        prompt_logprobs=next(filter(None, (event.prompt_logprobs for event in events)), None),
         mirostat_mu=states[-1] if states else None,
         finish_reason=last.finish_reason,
         stop_token_id=last.stop_token_id,
         cached_tokens=max(event.cached_tokens for event in events),
+        prompt_tokens=max(told, default=None),
         error=last.error,
     )
 

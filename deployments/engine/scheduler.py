@@ -200,23 +200,18 @@ class InferenceScheduler:
             self._waiting.pop()
             insort(self._running, task, key=lambda task: task.order)
             self._admission.leave(task)
+            self._tell(task)
 
     def _admit(self, task: Task, spare: int) -> bool:
         """Pages for a waiting task beside `spare` ones; a look at each, unless it must be vain."""
         room = self._cache.pool.n_available - spare
-        if self._still_blocked(task, room):
+        if self._blocked is not None and self._blocked.still(task, room, self._cache):
             return False
         hashes = task.usable_pages(self._cache.shape.page_size)
         admitted = self._cache.allocate(task.id, hashes, task.n_tokens, spare)
         next_page = hashes[self._cache.find(hashes) :][:1]
         self._blocked = None if admitted else Blocked(task, room, next_page)
         return admitted
-
-    def _still_blocked(self, task: Task, room: int) -> bool:
-        blocked = self._blocked
-        if blocked is None or blocked.task is not task or room > blocked.room:
-            return False
-        return not self._cache.find(blocked.next_page)
 
     def _preempt_last(self) -> Task:
         """Back to where it came from in the queue; its full pages stay findable until evicted."""
@@ -320,6 +315,7 @@ class InferenceScheduler:
                 continue
             if outcome.is_finite(place):
                 self._advance(task, rows.n[place], scored)
+                self._tell(task)
                 if sample is not None or task.n_computed == task.n_tokens:
                     self._emit(task, sample)
             else:
@@ -365,8 +361,7 @@ class InferenceScheduler:
 
     def _begin(self, task: Task) -> tuple[TokenLogprob | None, ...] | None:
         """Accounts for the prompt, and says what its tokens' log-probabilities are."""
-        cached = self._cache.cached_tokens(task.id)
-        task.cached_tokens = min(cached, task.most_cached, task.n_prompt)
+        task.cached_tokens = task.count_cached(self._cache.cached_tokens(task.id))
         self._stats.prompt_tokens += task.n_prompt
         self._stats.cached_tokens += task.cached_tokens
         if task.request.prompt_logprobs is None or task.request.produced_ids:
@@ -378,6 +373,10 @@ class InferenceScheduler:
         self._running.remove(task)
         self._post(task, event)
         self._cache.free(task.id)
+
+    def _tell(self, task: Task) -> None:
+        if task.tells_progress:
+            self._post(task, task.progress(self._cache.cached_tokens(task.id)))
 
     def _post(self, task: Task, event: TokenEvent) -> None:
         self._events.append((task.mailbox, event))

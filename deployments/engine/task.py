@@ -11,7 +11,13 @@ from deployments.engine.matching import Grammar
 from deployments.engine.repeats import Repeats
 from deployments.engine.said import Said
 from deployments.engine.thought import Thought
-from deployments.wire import FinishReason, GenerationRequest, SamplingParams, TokenLogprob
+from deployments.wire import (
+    FinishReason,
+    GenerationRequest,
+    SamplingParams,
+    TokenEvent,
+    TokenLogprob,
+)
 from kv.hashing import page_hash, root_hash
 
 Order = tuple[int, float, int]
@@ -82,6 +88,20 @@ class Task:
         if request.prompt_logprobs is None or request.produced_ids:  # told with the first token
             return 0
         return self.n_prompt - 1 - len(self.prompt_logprobs)
+
+    @property
+    def tells_progress(self) -> bool:
+        """Whether how much of its prompt is computed is to be told."""
+        request = self.request
+        return request.tells_progress and self.is_fresh and not request.produced_ids
+
+    def progress(self, cached: int) -> TokenEvent:
+        known, cached = min(self.n_computed, self.n_prompt), self.count_cached(cached)
+        return TokenEvent(prompt_tokens=known, cached_tokens=cached)
+
+    def count_cached(self, cached: int) -> int:
+        """Of its cached tokens those of the prompt that it did not compute itself."""
+        return min(cached, self.most_cached, self.n_prompt)
 
     @property
     def ends_banned(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from deployments.engine.task import Order, Task
+from kv.cache import KVCache
 
 EXPECTED_OUTPUT = 256  # tokens; a task is taken to draw no more
 MAX_REMEMBERED = 1024  # clients of one priority
@@ -29,6 +30,10 @@ class Blocked:
     task: Task
     room: int
     next_page: Sequence[bytes]  # hash of its first page that was not cached, if any
+
+    def still(self, task: Task, room: int, cache: KVCache) -> bool:
+        """Whether another look at `task` must be vain."""
+        return self.task is task and room <= self.room and not cache.find(self.next_page)
 
 
 Heap = list[tuple[Order, Task]]

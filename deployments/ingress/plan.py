@@ -49,6 +49,7 @@ class Plan:
     prompt_logprobs: int | None = None
     thinking: ThinkingBudget | None = None
     priority: int = 0
+    tells_progress: bool = False
 
     def generations(self, prompts: Sequence[Sequence[int]]) -> list[Generation]:
         """`choices` for each prompt, next to each other. Choice i draws with seed + i."""
@@ -74,6 +75,7 @@ class Plan:
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,
             thinking=self.thinking,
             priority=self.priority,
+            tells_progress=self.tells_progress,
         )
         return Generation(request=request, text=self._text(), counts_prompt=choice == 0)
 

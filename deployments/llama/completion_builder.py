@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.plan import Plan
 from deployments.ingress.sse import data, encode, encode_text
+from deployments.ingress.timings import progress, timings
 from deployments.llama.completion_schema import CompletionFields
 from deployments.llama.completion_text import NO_RULES, CompletionText, LineRules
 from deployments.llama.envelope import check_context, envelope
@@ -16,7 +17,6 @@ from deployments.llama.generation_settings import generation_settings
 from deployments.llama.probabilities import completion_probabilities
 from deployments.llama.response_fields import only
 from deployments.llama.samplers import sampling_params, with_defaults
-from deployments.llama.timings import timings
 from deployments.text.grammar import from_gbnf, from_json_schema
 from deployments.text.stream import TextDelta
 from deployments.text.tokenizer import TextTokenizer
@@ -69,8 +69,10 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         frames = b""
+        if delta.prompt_tokens is not None:
+            frames = self._progress(choice, delta, delta.prompt_tokens)
         if delta.text or delta.token_ids or delta.logprobs:
-            frames = self._partial(choice, delta)
+            frames += self._partial(choice, delta)
         if delta.finish_reason is not None:
             final = self._final(choice, replace(delta, text="", token_ids=(), logprobs=()))
             frames += data(encode(final))
@@ -101,6 +103,11 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
             self._prompt_tokens(choice),
         )
         return head % parts + self._extras(choice, delta) + b"}\n\n"
+
+    def _progress(self, choice: int, delta: TextDelta, processed: int) -> bytes:
+        told = progress(self._texts[choice], delta, processed, self._prompt_tokens(choice))
+        partial = self._partial(choice, TextDelta(cached_tokens=delta.cached_tokens))
+        return partial.removesuffix(b"}\n\n") + b',"prompt_progress":' + encode(told) + b"}\n\n"
 
     def _extras(self, choice: int, delta: TextDelta) -> bytes:
         extras = b""
@@ -166,6 +173,7 @@ def plan(fields: CompletionFields, card: ModelCard, tokenizer: TextTokenizer) ->
         ignore_eos=fields.ignore_eos,
         cache_salt="" if fields.cache_prompt else secrets.token_hex(16),
         grammar=grammar(fields),
+        tells_progress=fields.return_progress and fields.stream,
     )
 
 

@@ -30,7 +30,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "n_discard": (0,),
     "preserved_tokens": ([],),
     "reasoning_format": ("none",),
-    "return_progress": (False,),
     "speculative.n_max": (0,),
     "speculative.n_min": (0,),
     "speculative.p_min": (0, 0.0),
@@ -128,6 +127,7 @@ class CompletionFields(Strict):
     n_keep: AtLeastMinus1 = 0  # nothing is ever discarded
 
     return_tokens: bool = False
+    return_progress: bool = False
     timings_per_token: bool = False
     response_fields: Annotated[list[str], Field(max_length=128)] = Field(default_factory=list)
     sse_ping_interval: Annotated[int, Field(ge=-1, le=3600)] | None = None  # seconds

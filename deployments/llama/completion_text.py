@@ -50,7 +50,7 @@ class CompletionText(TextStream):
     def push(self, event: TokenEvent) -> TextDelta:
         self.last = self._clock()
         if not self._begun:
-            self._begun, self.first = True, self.last
+            self._begun, self.first = _is_of_the_answer(event), self.last
             late = self._is_over(self.started, self._rules.prompt_s)
             if late and event.token_ids and event.error is None:
                 cached = event.cached_tokens
@@ -92,6 +92,11 @@ class CompletionText(TextStream):
         return delta
 
 
+def _is_of_the_answer(event: TokenEvent) -> bool:
+    """Not of the prompt alone."""
+    return event.prompt_tokens is None or bool(event.token_ids) or event.finish_reason is not None
+
+
 class Indentation:
     """Finds the first line with less than `least` characters of white space before its text."""
 
@@ -124,10 +129,12 @@ def single_tokens(event: TokenEvent) -> Iterator[TokenEvent]:
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             cached_tokens=event.cached_tokens,
+            prompt_tokens=event.prompt_tokens if place == 0 else None,
         )
         prompt_logprobs = None
     yield replace(
         event,
+        prompt_tokens=None,
         token_ids=event.token_ids[-1:],
         logprobs=None if event.logprobs is None else event.logprobs[-1:],
         prompt_logprobs=None,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.errors import NO_HEADERS
 from deployments.ingress.sse import DONE, encode, encode_text
+from deployments.ingress.timings import Stopwatch, progress, timings
 from deployments.openai.annotations import Disclosure
 from deployments.openai.chat_prompt import ChatPrompt, chat_prompt
 from deployments.openai.chat_schema import ChatRequest
@@ -39,6 +40,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _fields: ChoiceFields
     _disclosure: Disclosure
     _calling: list[Calling]  # one a choice
+    _watches: list[Stopwatch]
 
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._origin = origin_of(headers)
@@ -58,6 +60,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             grammar=prompt.grammar,
             thinking=prompt.thinking,
             prompt_logprobs=request.prompt_logprobs,
+            tells_progress=bool(request.return_progress and request.stream),
         )
         return self._origin.salted(planned).generations([prompt.ids])
 
@@ -68,6 +71,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids)
         self._fields = ChoiceFields(request, card)
         self._calling = [Calling() for _ in range(choices)]
+        self._watches = [Stopwatch() for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
         self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin)
 
@@ -78,16 +82,18 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         self._disclosure.add_streamed(delta)
-        pieces = self._pieces(delta)
+        self._watches[choice].see(delta)
+        pieces, beside = self._pieces(delta), more(self._timings(choice, delta))
         self._calling[choice].add(pieces)
         logprobs, fields = self._scores(delta), more(self._fields.produced(delta))
         bodies = [delta_of(piece) for piece in pieces]
         if not bodies and (delta.logprobs or (fields and delta.token_ids)):
             bodies = [SILENCE]  # their text is held back, and no later delta has them
-        frames = []
+        told = delta.prompt_tokens
+        frames = [] if told is None else [self._progress(choice, delta, told)]
         for body in bodies:
             chunk = _choice(choice, body, logprobs, NULL, fields)
-            frames.append(self._frames.chunk(chunk, usage))
+            frames.append(self._frames.chunk(chunk, usage, beside))
             logprobs, fields = NULL, b""
         if delta.finish_reason is not None:
             frames.append(self._last_chunk(choice, delta, usage))
@@ -97,7 +103,18 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         assert delta.finish_reason is not None
         reason = encode_text(finish_reason(delta.finish_reason, self._calling[choice]))
         end = _choice(choice, SILENCE, NULL, reason, more(self._fields.ended(delta)))
-        return self._frames.chunk(end, usage, more(self._disclosure.answer(usage)))
+        beside = self._timings(choice, delta) | self._disclosure.answer(usage)
+        return self._frames.chunk(end, usage, more(beside))
+
+    def _progress(self, choice: int, delta: TextDelta, processed: int) -> bytes:
+        told = progress(self._watches[choice], delta, processed, len(self._prompt.ids))
+        beside = {"prompt_progress": told, **self._timings(choice, delta)}
+        return self._frames.chunk(_choice(choice, ROLE, NULL, NULL), beside=more(beside))
+
+    def _timings(self, choice: int, delta: TextDelta) -> dict[str, object]:
+        if not self._request.timings_per_token:
+            return {}
+        return {"timings": timings(self._watches[choice], delta, len(self._prompt.ids))}
 
     def format_stream_end(self, usage: Usage) -> bytes:
         return self._frames.end(usage) + self._disclosure.end(usage) + DONE

@@ -155,6 +155,9 @@ class ChatRequest(ExtendedFields):
     thinking: ThinkingSwitch | None = None
     thinking_token_budget: Annotated[int, Field(ge=0)] | None = None
 
+    return_progress: Switch = None  # llama-server's, for streams, like the next one
+    timings_per_token: Switch = None
+
     add_generation_prompt: Switch = None
     continue_final_message: Switch = None
     chat_template_kwargs: dict[str, JsonValue] | None = None

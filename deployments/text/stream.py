@@ -25,7 +25,8 @@ class TextDelta:
     """What a sequence adds to its answer; counts are of the whole sequence so far.
 
     `pieces` are what a parser made of the text, if the stream has one; `thought_tokens` are the
-    tokens of its thoughts. `stop` is the stop string or stop token that ended the sequence.
+    tokens of its thoughts, and `prompt_tokens` those of the prompt that are computed, if it tells.
+    `stop` is the stop string or stop token that ended the sequence.
     """
 
     text: str = ""
@@ -36,6 +37,7 @@ class TextDelta:
     output_tokens: int = 0
     thought_tokens: int = 0
     cached_tokens: int = 0
+    prompt_tokens: int | None = None
     finish_reason: FinishReason | None = None
     stop: str | int | None = None
     error: RequestError | None = None
@@ -90,6 +92,7 @@ class TextStream:
             output_tokens=self._output_tokens,
             thought_tokens=self._thought_tokens,
             cached_tokens=self._cached_tokens,
+            prompt_tokens=event.prompt_tokens,
             finish_reason=finish_reason,
             stop=event.stop_token_id if matched is None else matched,
             error=None if matched is not None else event.error,

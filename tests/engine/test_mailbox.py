@@ -52,6 +52,14 @@ def test_merging_in_parts_is_merging_at_once(
     assert merge(parts) == merge(events)
 
 
+def test_of_a_prompt_the_newest_is_told() -> None:
+    events = [TokenEvent(prompt_tokens=n, cached_tokens=4) for n in (4, 12, 20)]
+    scored = TokenEvent(token_ids=(1,), prompt_logprobs=(None,), cached_tokens=4)
+    merged = merge([*events, scored])
+    assert (merged.prompt_tokens, merged.prompt_logprobs) == (20, (None,))
+    assert merge([scored, TokenEvent(token_ids=(2,))]).prompt_tokens is None
+
+
 @pytest.mark.parametrize("ending", ENDINGS, ids=str)
 def test_a_merged_event_says_all_that_its_parts_say(ending: TokenEvent) -> None:
     merged = merge(events_of(3, logprobs=True, ending=ending))

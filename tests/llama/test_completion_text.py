@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.ingress.timings import timings
 from deployments.llama.completion_text import CompletionText, LineRules, single_tokens
-from deployments.llama.timings import timings
 from deployments.text.stream import TextDelta, fold
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent, TokenLogprob

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.wire import GenerationRequest, ModelCard, TokenEvent
-from tests.engine.drive import Engine, ascii_tokenizer, engine
+from tests.engine.drive import Engine, ascii_tokenizer, engine, roomy
 from tests.ingress.engines import never
 from tests.llama.serving import COMPLETION, CountingCluster, events_of, send
 from tests.models import VOCAB
@@ -98,6 +98,22 @@ def test_a_prompt_that_comes_again_is_cached(running: Engine) -> None:
     assert timings["cache_n"] > 0
     assert timings["cache_n"] + timings["prompt_n"] == len(prompt)
     assert completed(running, prompt=prompt, cache_prompt=False)["timings"]["cache_n"] == 0
+
+
+def test_a_stream_may_tell_how_much_of_its_prompt_is_read() -> None:
+    fields: dict[str, object] = {"prompt": "A prompt of several steps", "stream": True}
+    with engine(limits=roomy(max_running=8, max_batch_tokens=8)) as running:
+        events = completed(running, **fields, return_progress=True)
+        silent = completed(running, **fields)
+    progress = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+    processed = [one["processed"] for one in progress]
+    assert processed == sorted(processed)
+    assert progress[-1]["processed"] == progress[-1]["total"] == len("A prompt of several steps")
+    assert {one["cache"] for one in progress} == {0}
+    assert "".join(event["content"] for event in events) == "".join(
+        event["content"] for event in silent
+    )
+    assert not any("prompt_progress" in event for event in silent)
 
 
 @pytest.mark.parametrize("seed", range(5))

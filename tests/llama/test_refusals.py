@@ -92,7 +92,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"n_cache_reuse": 64}, "n_cache_reuse"),
     ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
     ({"speculative.n_max": 3}, "speculative.n_max"),
-    ({"return_progress": True}, "return_progress"),
+    ({"return_progress": 1.5}, "return_progress"),
     ({"response_fields": "content"}, "response_fields"),
     ({"sse_ping_interval": 0}, "sse_ping_interval"),
     ({"sse_ping_interval": 1.5}, "sse_ping_interval"),

@@ -22,6 +22,19 @@ def scoring(script: Script) -> Script:
     return scored
 
 
+def telling(script: Script) -> Script:
+    """The script, after events on its prompt for those who want them: 4 tokens of it are cached."""
+
+    async def told(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        total = len(request.prompt_ids)
+        for computed in (4, total // 2, total) if request.tells_progress else ():
+            yield TokenEvent(prompt_tokens=computed, cached_tokens=4)
+        async for event in script(request):
+            yield event
+
+    return told
+
+
 def _scores(request: GenerationRequest) -> tuple[TokenLogprob | None, ...] | None:
     """Each token is as likely as its id says; END is the likeliest of all."""
     alternatives = request.prompt_logprobs

@@ -8,7 +8,7 @@ import pytest
 from deployments.text.tokenizer import TextTokenizer
 from tests.ingress.engines import END, ScriptedEngine, plays, says
 from tests.openai.chatting import ROOMY, asked, folded, plain, streamed, whole
-from tests.openai.scripts import scoring
+from tests.openai.scripts import scoring, telling
 from tests.openai.serving import COMPLETIONS, post
 from tests.text.cards import card, metaspace
 
@@ -53,6 +53,28 @@ def test_a_prompt_is_scored_for_chat_in_vllms_form() -> None:
         "logprob": -float(token),
         "decoded_token": TOKENIZER.decode([token]),
     }
+
+
+def test_a_stream_tells_how_much_of_its_prompt_is_read_and_how_fast_it_is() -> None:
+    """As llama-server's web page asks for it."""
+    fields = {"return_progress": True, "timings_per_token": True}
+    chunks = streamed(telling(says("Hello")), **fields)
+    told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    [request] = asked({})
+    total = len(request.prompt_ids)
+    assert [(one["processed"], one["cache"], one["total"]) for one in told] == [
+        (processed, 4, total) for processed in (4, total // 2, total)
+    ]
+    timed = [chunk["timings"] for chunk in chunks if "timings" in chunk]
+    assert len(timed) == len(chunks) - 1  # all but the first
+    assert timed[-1]["predicted_n"] == len(TOKENIZER.encode("Hello", False)) + 1
+    assert (timed[-1]["cache_n"], timed[-1]["prompt_n"]) == (4, total - 4)
+    assert folded(chunks) == plain(whole(says("Hello"), **fields))
+
+
+def test_nobody_is_told_who_does_not_ask() -> None:
+    for chunk in streamed(telling(says("Hello")), return_progress=False):
+        assert not {"prompt_progress", "timings"} & chunk.keys()
 
 
 @pytest.mark.parametrize(

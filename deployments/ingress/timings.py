@@ -1,0 +1,60 @@
+"""How far and how fast an answer is, in llama-server's words; all numbers are finite and >= 0."""
+
+import time
+from typing import Protocol
+
+from deployments.text.stream import TextDelta
+
+
+class Timed(Protocol):
+    """Seconds of one clock: when it was asked for, of its first token, and of the newest."""
+
+    started: float
+    first: float
+    last: float
+
+
+class Stopwatch:
+    """For deltas that are seen as they come."""
+
+    def __init__(self) -> None:
+        self.started = self.first = self.last = time.monotonic()
+        self._begun = False
+
+    def see(self, delta: TextDelta) -> None:
+        self.last = time.monotonic()
+        if not self._begun:
+            self._begun, self.first = delta.output_tokens > 0, self.last
+
+
+def progress(text: Timed, delta: TextDelta, processed: int, prompt_tokens: int) -> dict[str, float]:
+    """How many of the prompt's tokens are computed."""
+    return {
+        "total": prompt_tokens,
+        "cache": delta.cached_tokens,
+        "processed": processed,
+        "time_ms": round(1000 * (text.last - text.started)),
+    }
+
+
+def timings(text: Timed, delta: TextDelta, prompt_tokens: int) -> dict[str, float]:
+    """Up to `delta`. The prompt's time includes waiting; the first token belongs to it."""
+    computed = max(prompt_tokens - delta.cached_tokens, 0)
+    steps = max(delta.output_tokens - 1, 0)
+    prompt_ms = 1000 * (text.first - text.started)
+    predicted_ms = 1000 * (text.last - text.first)
+    return {
+        "cache_n": delta.cached_tokens,
+        "prompt_n": computed,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": _ratio(prompt_ms, computed),
+        "prompt_per_second": _ratio(1000 * computed, prompt_ms),
+        "predicted_n": delta.output_tokens,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": _ratio(predicted_ms, steps),
+        "predicted_per_second": _ratio(1000 * steps, predicted_ms),
+    }
+
+
+def _ratio(amount: float, of: float) -> float:
+    return amount / of if of > 0 else 0.0
