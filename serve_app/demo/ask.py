@@ -8,6 +8,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 from transformers.utils.logging import disable_progress_bar
 
 MODEL = Path(__file__).with_name("model")
+DRAFT = Path(__file__).with_name("draft")
 
 
 def load(folder: Path = MODEL) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
