@@ -191,7 +191,7 @@ class TokenEvent:
     `stop_token_id`: it counts as output and is no text. `error` is set when the reason is ERROR.
     `cached_tokens` is the number of prompt tokens served from the prefix cache; `prompt_tokens` of
     those that are computed so far or were cached, where the request wants to know.
-    `prompt_logprobs` come once, with the first event: one per prompt token, None for the first.
+    `prompt_logprobs` come once, with the first token: one per prompt token, None for the first.
     `mirostat_mu` is Mirostat's state after the last token.
     """
 

@@ -12,7 +12,6 @@ OTHER_BLOCKS = (
     "document",
     "search_result",
     "container_upload",
-    "tool_reference",
     "browser_state",
     "server_tool_use",
     "mcp_tool_use",
@@ -36,10 +35,11 @@ def _readable(block: object) -> object:
 
 
 class CacheControl(Strict):
-    """A hint: every prefix is cached here, for as long as there is room."""
+    """A hint: every prefix is cached here, for all and for as long as there is room."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
+    scope: Literal["global", "org"] | None = None
 
 
 class Block(Strict):
@@ -71,10 +71,27 @@ class ToolUseBlock(Block):
     toolset_name: None = None
 
 
+class ToolReferenceBlock(Block):
+    """What a search for tools has found: from there on the model may call it."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+    @property
+    def text(self) -> str:
+        return self.tool_name
+
+
+ResultBlock = Annotated[
+    Annotated[TextBlock | ToolReferenceBlock, Field(discriminator="type")],
+    BeforeValidator(_readable),
+]
+
+
 class ToolResultBlock(Block):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | Items[Annotated[TextBlock, BeforeValidator(_readable)]] | None = None
+    content: str | Items[ResultBlock] | None = None
     is_error: bool | None = None
     toolset_name: None = None
 

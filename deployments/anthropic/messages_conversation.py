@@ -9,6 +9,7 @@ from deployments.anthropic.blocks import (
     Message,
     TextBlock,
     ThinkingBlock,
+    ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
@@ -38,7 +39,11 @@ def conversation(request: PromptFields) -> Conversation:
     choice = request.tool_choice
     return Conversation(
         messages=transcript.messages,
-        tools=tuple(_tool(tool) for tool in request.tools or ()),
+        tools=tuple(
+            _tool(tool)
+            for tool in request.tools or ()
+            if not tool.defer_loading or tool.name in transcript.found
+        ),
         choice=_choice(request),
         callable=frozenset([choice.name] if isinstance(choice, NamedChoice) else ()),
         parallel_calls=request.parallel_calls,
@@ -78,18 +83,22 @@ def _thinking(request: PromptFields) -> Thinking:
     """
     asked, config = request.thinking, request.output_config
     effort = None if config is None or config.effort is None else EFFORTS[config.effort]
-    if isinstance(asked, EnabledThinking):
-        return Thinking(wanted=True, effort=effort, budget=asked.budget_tokens)
+    if isinstance(asked, EnabledThinking):  # as agents ask every model
+        budget = asked.budget_tokens
+        return Thinking(wanted=True, effort=effort, budget=budget, needed=False)
     adaptive = asked is not None and asked.type == "adaptive"
     return Thinking(wanted=None if adaptive else False, effort=effort)
 
 
 class Transcript:
-    """`messages` as templates take them; `continues` says that the last is to be gone on with."""
+    """`messages` as templates take them; `continues` says that the last is to be gone on with, and
+    `found` has the names of tools that results refer to.
+    """
 
     def __init__(self, request: PromptFields) -> None:
         self.messages: list[Fields] = []
         self.continues = False
+        self.found: set[str] = set()
         self._open: dict[str, str] = {}  # calls without a result yet: id to name
         self._caller = ""  # the message that has them
         self._unsealing = Unsealing()
@@ -134,6 +143,10 @@ class Transcript:
         name = self._open.pop(block.tool_use_id, None)
         if name is None:
             raise refused(f"`{param}` names no `tool_use` of the message before", param)
+        if isinstance(block.content, list):
+            self.found |= {
+                one.tool_name for one in block.content if isinstance(one, ToolReferenceBlock)
+            }
         self.messages.append(
             {
                 "role": "tool",

@@ -30,7 +30,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
         {"edits": []},
         *({"edits": [{"type": "clear_thinking_20251015", "keep": k}]} for k in KEEP_THOUGHTS),
     ),
-    "diagnostics": (),
     "fallback_credit_token": (),
     "fallbacks": ([],),
     "inference_geo": ("global",),
@@ -72,6 +71,12 @@ class JsonFormat(Strict):
 class OutputConfig(Strict):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: JsonFormat | None = None
+
+
+class Diagnostics(Strict):
+    """What a miss of the prefix cache is compared with: no answer of this server tells of one."""
+
+    previous_message_id: Annotated[str, Field(max_length=512)] | None = None
 
 
 class Metadata(Strict):
@@ -173,11 +178,12 @@ class MessagesRequest(PromptFields):
     stream: Switch = None
     stop_sequences: Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0)] | None = None
 
     # Who asks and how the answer is billed: neither can change it.
     metadata: Metadata | None = None
+    diagnostics: Diagnostics | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
 
     @model_validator(mode="after")

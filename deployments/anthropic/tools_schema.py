@@ -22,7 +22,9 @@ def _of_an_object(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class CustomTool(Strict):
-    """`eager_input_streaming` asks for what is done anyway, or allows it."""
+    """`eager_input_streaming` asks for what is done anyway, or allows it. With `defer_loading` the
+    model hears of it when a result refers to it, and not before.
+    """
 
     type: Literal["custom"] | None = None
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
@@ -32,7 +34,7 @@ class CustomTool(Strict):
     strict: Switch = None
     cache_control: CacheControl | None = None
     eager_input_streaming: Switch = None
-    defer_loading: Literal[False] | None = None
+    defer_loading: Switch = None
     allowed_callers: Items[Literal["direct"]] | None = None
 
 

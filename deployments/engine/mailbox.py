@@ -61,6 +61,8 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
     last = events[-1]
     logprobs: list[TokenLogprob] = [entry for event in events for entry in event.logprobs or ()]
     states = [event.mirostat_mu for event in events if event.mirostat_mu is not None]
+    # What is told with a token holds: before that a prompt may be preempted.
+    cached = [event.cached_tokens for event in events if event.token_ids]
     told = [event.prompt_tokens for event in events if event.prompt_tokens is not None]
     return TokenEvent(
         token_ids=tuple(token_id for event in events for token_id in event.token_ids),
@@ -69,7 +71,7 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
         mirostat_mu=states[-1] if states else None,
         finish_reason=last.finish_reason,
         stop_token_id=last.stop_token_id,
-        cached_tokens=max(event.cached_tokens for event in events),
+        cached_tokens=max(cached, default=last.cached_tokens),
         prompt_tokens=max(told, default=None),
         error=last.error,
     )

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from deployments.ingress.errors import refused
@@ -16,8 +17,9 @@ from deployments.text.dialects.injection import inject, knows_tools
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.reply import ReplyParser
 from deployments.text.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, ThinkingBudget
+from deployments.wire import ModelCard, Refused, ThinkingBudget
 
+INSTRUCTING = ("system", "developer")
 # What templates call it, as a variable: messages may have a part of that name.
 TEMPLATE_SWITCH = re.compile(r"(?<![\w.'\"])(?:enable_thinking|thinking)(?![\w'\"])")
 
@@ -26,13 +28,15 @@ TEMPLATE_SWITCH = re.compile(r"(?<![\w.'\"])(?:enable_thinking|thinking)(?![\w'\
 class Thinking:
     """What is asked of thoughts; None leaves it to the template.
 
-    `param` is the field that a model which does not think is refused for.
+    `param` is the field that a model which does not think is refused for, where thoughts are
+    `needed`.
     """
 
     wanted: bool | None = None
     effort: str | None = None  # a word that the template may know
     budget: int | None = None  # tokens
     param: str = "thinking"
+    needed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +125,41 @@ def _render(
     if (tools or any(map(_tells_of_tools, messages))) and not knows_tools(template):
         messages = inject(messages, tools, conversation.choice == "required")
         described = None
-    return tokenizer.render_chat(
-        messages,
+    render = partial(
+        tokenizer.render_chat,
         tools=described,
         add_generation_prompt=conversation.add_generation_prompt,
         continue_final_message=conversation.continue_final_message,
         template_kwargs={**_switches(conversation.thinking, card), **conversation.template_kwargs},
     )
+    try:
+        return render(messages)
+    except Refused:
+        # Many templates know one system message, and that at the beginning.
+        gathered = with_one_system_message(messages)
+        if gathered == list(messages):
+            raise
+        return render(gathered)
+
+
+def with_one_system_message(
+    messages: Sequence[Mapping[str, object]],
+) -> list[Mapping[str, object]]:
+    """The same words, for templates with strict roles: the first instructions in one message, and
+    later ones in their places as the user's words.
+    """
+    begun, gathered = False, list[Mapping[str, object]]()
+    for message in messages:
+        instructs = message["role"] in INSTRUCTING
+        begun = begun or not instructs
+        role = ("user" if begun else "system") if instructs else message["role"]
+        last = gathered[-1] if gathered else None
+        if last is not None and last["role"] == role and role in ("system", "user"):
+            text = f"{last['content']}\n{message['content']}"
+            gathered[-1] = {**last, "content": text}
+        else:
+            gathered.append({**message, "role": role} if instructs else message)
+    return gathered
 
 
 def _described(tool: Tool) -> Mapping[str, object]:
@@ -153,7 +185,7 @@ def _switches(thinking: Thinking, card: ModelCard) -> dict[str, object]:
         switches |= dict.fromkeys(TEMPLATE_SWITCH.findall(template), thinking.wanted)
     asks = thinking.wanted or thinking.budget is not None
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(card.chat_template)
-    if asks and not _thinks(dialect, card):
+    if asks and thinking.needed and not _thinks(dialect, card):
         raise refused(f"`{thinking.param}`: the model {card.name!r} does not think", thinking.param)
     return switches
 
@@ -183,6 +215,8 @@ def _budget(
         tokens = 0
     if tokens is None or dialect.thought_marks is None:
         return None
+    if not (thinking.needed or _thinks(dialect, card)):
+        return None
     start, end = (
         tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks
     )
@@ -200,7 +234,7 @@ def _grammar(
         return _free(conversation, dialect, listening, mark)
     parts: list[Mapping[str, object]] = []
     if listening.tools:
-        tools = listening.tools if forced else tuple(map(holdable, listening.tools))
+        tools = tuple(map(holdable, listening.tools))
         calls = dialect.calls(tools, conversation.parallel_calls, mark, listening.marked)
         parts.append({"name": "calls", "lark_grammar": f"start: calls\n{calls}"})
     if conversation.answer and not forced:

@@ -14,6 +14,7 @@ class Said:
         self._mirostat = request.sampling.mirostat
         self._prompt_logprobs = request.prompt_logprobs
         self._cached_tokens: int | None = None  # of the prompt, as it was first reported
+        self._prompt_tokens = 0  # that the client knows to be computed
         self._attempts = 0
         self._before = 0  # tokens, when the attempt began
 
@@ -35,6 +36,9 @@ class Said:
         """
         if event.token_ids and self._cached_tokens is None:
             self._cached_tokens = event.cached_tokens
+        if event.prompt_tokens is not None:
+            self._prompt_tokens = max(self._prompt_tokens, event.prompt_tokens)
+            event = replace(event, prompt_tokens=self._prompt_tokens)
         self._ids += event.token_ids
         if event.prompt_logprobs is not None:
             self._prompt_logprobs = None

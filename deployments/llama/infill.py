@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from deployments.ingress.errors import refused
 from deployments.ingress.schema import Strict
@@ -16,8 +16,11 @@ MOST_FILES = 1024
 
 
 class Extra(Strict):
+    """`time` is when an editor saw it."""
+
     text: str
     filename: str | None = None
+    time: JsonValue = None
 
 
 class InfillRequest(CompletionFields):

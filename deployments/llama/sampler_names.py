@@ -38,16 +38,17 @@ OTHER_NAMES = {
     "min-p": "min_p",
     "temp": "temperature",
 }
+# Editors ask for it behind the others: it weighs the ends of a middle against its beginnings. There
+# is none here, and what the others have left is drawn from as it is.
+INFILL = ("infill", "i")
 MOST = 32
 
 
 def sampler_order(samplers: str | Sequence[str]) -> tuple[str, ...]:
     """The full names in their order. Raises Refused."""
-    if isinstance(samplers, str):
-        order = tuple(_named(one, CHARACTERS) for one in samplers[: MOST + 1])
-    else:
-        names = {**OTHER_NAMES, **{name: name for name in DEFAULT_SAMPLERS}}
-        order = tuple(_named(one, names) for one in samplers)
+    spelled_out = {**OTHER_NAMES, **{name: name for name in DEFAULT_SAMPLERS}}
+    names = CHARACTERS if isinstance(samplers, str) else spelled_out
+    order = tuple(_named(one, names) for one in samplers[: MOST + 1] if one not in INFILL)
     if len(order) > MOST:
         raise refused(f"`samplers` has more than {MOST} samplers", "samplers")
     return order

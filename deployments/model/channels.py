@@ -182,7 +182,8 @@ def weight_of(request: GenerationRequest) -> int:
     tokens = len(request.prompt_ids) + len(request.produced_ids)
     sampling = request.sampling
     biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
-    return tokens + biased + len(request.grammar)
+    listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
+    return tokens + biased + listed + len(request.grammar) + len(request.cache_salt)
 
 
 def _weight(event: TokenEvent) -> int:

@@ -13,7 +13,7 @@ from deployments.wire import Refused
 def arguments_object(text: str, param: str) -> dict[str, object]:
     """Raises Refused."""
     try:
-        arguments = read_arguments(_mended(text or "{}"))
+        arguments = read_arguments(mended(text or "{}"))
     except ValueError as failure:
         raise refused(f"`{param}` is not JSON", param) from failure
     if not isinstance(arguments, dict):
@@ -37,7 +37,7 @@ def _number(text: str) -> float | str:
     return value if math.isfinite(value) else text
 
 
-def _mended(text: str) -> str:
+def mended(text: str) -> str:
     """What is whole of arguments that end too early: agents repeat the calls of an answer that
     reached its limit as they got them.
     """

@@ -16,6 +16,8 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     **COMMON,
     "add_special_tokens": (False,),
     "audio": (),
+    "backend_sampling": (False,),
+    "cache_prompt": (True,),
     "chat_template": (),
     "documents": ([],),
     "echo": (False,),
@@ -41,8 +43,12 @@ def _text_only(part: object) -> object:
 
 
 class TextPart(Strict):
+    """Where a prompt may be cached is a hint: it is cached everywhere."""
+
     type: Literal["text"]
     text: str
+    prompt_cache_breakpoint: JsonValue = None
+    cache_control: JsonValue = None  # Anthropic's word for it, as gateways pass it on
 
 
 class RefusalPart(Strict):
@@ -58,16 +64,21 @@ SpokenPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
 Parts = Annotated[Items[Annotated[TextPart, BeforeValidator(_text_only)]], Field(min_length=1)]
 
 
-class Instruction(Strict):
+class Spoken(Strict):
+    """`type` is what some harnesses say of every message."""
+
+    name: str | None = None
+    type: Literal["text"] | None = None
+
+
+class Instruction(Spoken):
     role: Literal["developer", "system"]
     content: str | Parts
-    name: str | None = None
 
 
-class UserMessage(Strict):
+class UserMessage(Spoken):
     role: Literal["user"]
     content: str | Parts
-    name: str | None = None
 
 
 class FunctionCall(Strict):
@@ -87,14 +98,13 @@ class ToolCall(Strict):
     function: FunctionCall
 
 
-class AssistantMessage(Strict):
+class AssistantMessage(Spoken):
     """What the SDKs print of an answer may come back: its empty fields are accepted as such, and
-    so is `parsed`, which is the content once more.
+    so is what says the content or the thoughts once more, in gateways' words.
     """
 
     role: Literal["assistant"]
     content: str | Items[SpokenPart] | None = None
-    name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -103,10 +113,14 @@ class AssistantMessage(Strict):
     audio: None = None
     function_call: None = None
     parsed: JsonValue = None
+    provider_specific_fields: JsonValue = None
+    reasoning_details: JsonValue = None
+    thinking_blocks: JsonValue = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if self.content is None and self.refusal is None and not self.tool_calls:
+        thought = self.reasoning_content or self.reasoning  # all there is of an answer cut in it
+        if self.content is None and self.refusal is None and not (self.tool_calls or thought):
             raise ValueError("needs `content` or `tool_calls`")
         return self
 
@@ -138,8 +152,14 @@ class ThinkingSwitch(Strict):
     budget_tokens: Annotated[int, Field(ge=0)] | None = None
 
 
+def _bound(limit: object) -> object:
+    """llama-server's word for none is -1."""
+    return None if limit == -1 else limit
+
+
 class ChatRequest(ExtendedFields):
     messages: Annotated[Items[Message], Field(min_length=1)]
+    max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_bound)] = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: Switch = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -154,9 +174,15 @@ class ChatRequest(ExtendedFields):
     reasoning_format: Literal["none", "auto", "deepseek"] | None = None
     thinking: ThinkingSwitch | None = None
     thinking_token_budget: Annotated[int, Field(ge=0)] | None = None
+    # llama-server's name for the same
+    thinking_budget_tokens: Annotated[
+        Annotated[int, Field(ge=0)] | None, BeforeValidator(_bound)
+    ] = None
 
-    return_progress: Switch = None  # llama-server's, for streams, like the next one
+    # llama-server's. The first two are for streams; the last allows to cut a thought short later.
+    return_progress: Switch = None
     timings_per_token: Switch = None
+    reasoning_control: Switch = None
 
     add_generation_prompt: Switch = None
     continue_final_message: Switch = None
@@ -181,7 +207,7 @@ class ChatRequest(ExtendedFields):
 
     @model_validator(mode="after")
     def _chat_fields_agree(self) -> Self:
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise refused("`top_logprobs` needs `logprobs`: true", "top_logprobs")
         if self.continue_final_message and self.add_generation_prompt:
             message = "`continue_final_message` excludes `add_generation_prompt`: true"
@@ -189,6 +215,16 @@ class ChatRequest(ExtendedFields):
         if self.chat_template_kwargs and self.chat_template_args:
             message = "`chat_template_args` excludes `chat_template_kwargs`"
             raise refused(message, "chat_template_args")
+        return self
+
+    @model_validator(mode="after")
+    def _join_budgets(self) -> Self:
+        budget = self.thinking_budget_tokens
+        if None not in (budget, self.thinking_token_budget):
+            message = "`thinking_budget_tokens` excludes `thinking_token_budget`"
+            raise refused(message, "thinking_budget_tokens")
+        if budget is not None:
+            self.thinking_token_budget = budget
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ MOST_BAD_WORDS = 256
 MOST_STOP_IDS = 1024
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-StopStrings = Annotated[list[StopString], Field(min_length=1, max_length=MOST_STOPS)]
+StopStrings = Annotated[list[StopString], Field(max_length=MOST_STOPS)]
 TokenId = Annotated[int, Field(ge=0)]
 Identifier = Annotated[str, Field(max_length=512)]
 MetadataName = Annotated[str, Field(max_length=64)]
@@ -31,7 +31,7 @@ class CommonFields(Strict):
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None

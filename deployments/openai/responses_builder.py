@@ -124,7 +124,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         listed = item.listed()
         kept = StoredItem(str(listed["id"]), encode(listed))
         known = self._store.item(kept.id)
-        ours = item.id is None or (known is not None and known.body == kept.body)
+        ours = not item.id or (known is not None and known.body == kept.body)
         return replace(kept, ours=ours)
 
     def _entry(self, entry: PlacedLogprob) -> Json:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from deployments.ingress.conversation import Conversation, Prompt, Thinking, prepare_prompt
 from deployments.ingress.errors import refused
-from deployments.openai.arguments import read_arguments
+from deployments.openai.arguments import mended, read_arguments
 from deployments.openai.responses_items import (
     KEPT,
     CallItem,
@@ -156,8 +156,7 @@ def _going_on(found: list[Turn]) -> Turn:
 def _call(path: str, item: CallItem) -> Message:
     param = path if path == PREVIOUS else f"{path}.arguments"
     try:
-        nothing = "{}" if item.status == "completed" else ""
-        arguments = read_arguments(item.arguments or nothing)
+        arguments = read_arguments(mended(item.arguments or "{}"))
     except ValueError as failure:
         message = f"`{param}`: the arguments of the call {item.call_id!r} are not JSON"
         raise refused(message, param) from failure

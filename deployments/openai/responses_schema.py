@@ -82,8 +82,8 @@ class Reasoning(Strict):
     """Thoughts come whole: there is no summary to choose the length of."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    summary: Literal["auto"] | None = None
-    generate_summary: Literal["auto"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto"] | None = None
     mode: Literal["standard"] | None = None
 
@@ -109,6 +109,9 @@ class ResponsesRequest(CommonFields):
 
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    # Who asks, in the words of OpenAI's own agents: it can't change the answer.
+    client_metadata: Annotated[dict[str, JsonValue], Field(max_length=64)] | None = None
 
     # Not OpenAI's on this endpoint, but known from the others.
     chat_template_kwargs: dict[str, JsonValue] | None = None

@@ -8,6 +8,23 @@ from deployments.ingress.schema import MOST_TOOLS, Strict
 from deployments.openai.responses_items import without_nulls
 from deployments.openai.tools_schema import Function, Mode, Selection, functions_only
 
+# What only its maker runs, or calls in a form of its own. Agents offer these to every model beside
+# functions, and no model has to call any of them.
+LEFT_OUT = (
+    "custom",
+    "image_generation",
+    "local_shell",
+    "namespace",
+    "web_search",
+    "web_search_preview",
+)
+
+
+def _callable_here(tools: object) -> object:
+    if not isinstance(tools, list):
+        return tools
+    return [one for one in tools if not (isinstance(one, dict) and one.get("type") in LEFT_OUT)]
+
 
 def _known_tool(tool: object) -> object:
     return without_nulls(functions_only(tool))
@@ -20,6 +37,7 @@ def _known_choice(choice: object) -> object:
 
 class FunctionTool(Function):
     type: Literal["function"]
+    defer_loading: Literal[False] | None = None
 
 
 class NamedChoice(Strict):
@@ -45,7 +63,9 @@ class AllowedChoice(Strict):
 
 
 ToolList = Annotated[
-    list[Annotated[FunctionTool, BeforeValidator(_known_tool)]], Field(max_length=MOST_TOOLS)
+    list[Annotated[FunctionTool, BeforeValidator(_known_tool)]],
+    Field(max_length=MOST_TOOLS),
+    BeforeValidator(_callable_here),
 ]
 ToolChoice = Annotated[
     Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],

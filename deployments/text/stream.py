@@ -76,6 +76,8 @@ class TextStream:
         self._cached_tokens = 0
 
     def push(self, event: TokenEvent) -> TextDelta:
+        if event.token_ids or event.prompt_tokens is not None:  # the newest attempt's
+            self._cached_tokens = event.cached_tokens
         self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
         text = self._read(event)
         pieces, self._pieces = self._pieces, []

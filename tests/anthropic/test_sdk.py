@@ -20,12 +20,13 @@ AGENT: dict[str, Any] = {
     "thinking": {"type": "enabled", "budget_tokens": 31999},
     "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
     "output_config": {"effort": "high"},
+    "diagnostics": {"previous_message_id": None},
     "system": [
         {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.37; cch=fa690;"},
         {
             "type": "text",
             "text": "You are an agent.",
-            "cache_control": {"type": "ephemeral", "ttl": "1h"},
+            "cache_control": {"type": "ephemeral", "ttl": "1h", "scope": "global"},
         },
     ],
     "tools": [

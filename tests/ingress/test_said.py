@@ -68,3 +68,9 @@ def test_an_attempt_without_a_token_says_nothing_of_the_cache() -> None:
     said.add(TokenEvent(cached_tokens=32))
     said.rest()
     assert said.add(TokenEvent(token_ids=(7,), cached_tokens=16)).cached_tokens == 16
+
+
+def test_a_prompt_that_is_computed_again_never_seems_to_go_back() -> None:
+    said = Said(asked())
+    for told, known in ((64, 64), (0, 64), (100, 100)):
+        assert said.add(TokenEvent(prompt_tokens=told)).prompt_tokens == known

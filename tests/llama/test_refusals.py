@@ -56,7 +56,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"mirostat": 3}, "mirostat"),
     ({"mirostat_tau": -1}, "mirostat_tau"),
     ({"samplers": ["top_k", "magic"]}, "samplers"),
-    ({"samplers": ["infill"]}, "samplers"),
+    ({"samplers": ["infill", "magic"]}, "samplers"),
     ({"samplers": "kz"}, "samplers"),
     ({"samplers": "k" * 33}, "samplers"),
     ({"samplers": 5}, "samplers"),

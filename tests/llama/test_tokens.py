@@ -124,3 +124,10 @@ def test_other_files_come_before_the_middle() -> None:
 def test_a_model_without_marks_can_not_fill_in() -> None:
     body = {"input_prefix": "a", "input_suffix": "b"}
     assert "tiny" in refusal(ask(says("x"), "/infill", body), 501)["message"]
+
+
+def test_what_editors_send_is_served() -> None:
+    extra = [{"text": "x = 1", "filename": "a.py", "time": [1, 2]}]
+    for samplers in (["top_k", "top_p", "infill"], "kpi"):
+        body = infilled(with_tokens(*FIM), input_extra=extra, samplers=samplers)
+        assert body["generation_settings"]["samplers"] == ["top_k", "top_p"]

@@ -7,7 +7,7 @@ import pytest
 
 from deployments.text.tokenizer import TextTokenizer
 from tests.ingress.engines import END, ScriptedEngine, plays, says
-from tests.openai.chatting import ROOMY, asked, folded, plain, streamed, whole
+from tests.openai.chatting import ROOMY, asked, folded, plain, refused, streamed, whole
 from tests.openai.scripts import scoring, telling
 from tests.openai.serving import COMPLETIONS, post
 from tests.text.cards import card, metaspace
@@ -132,3 +132,48 @@ def test_words_for_what_is_done_anyway_are_taken(path: str) -> None:
         return (await post(ScriptedEngine(says("x")), COMPLETIONS, body)).status_code
 
     assert asyncio.run(asks()) == 200
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stop": []},
+        {"top_p": 0},
+        {"top_logprobs": 0},
+        {"max_tokens": -1, "reasoning_control": True, "cache_prompt": True},
+        {"thinking_budget_tokens": -1, "backend_sampling": False},
+        {"messages": [{"role": "user", "content": "Hi", "type": "text"}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}},
+                        {"type": "text", "text": "Ho", "prompt_cache_breakpoint": {}},
+                    ],
+                }
+            ]
+        },
+        {
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "reasoning_content": "Hm",
+                    "thinking_blocks": [{"type": "thinking", "thinking": "Hm"}],
+                    "provider_specific_fields": {"a": 1},
+                },
+                {"role": "user", "content": "Well?"},
+            ]
+        },
+    ],
+)
+def test_what_well_known_clients_send_is_served(fields: dict[str, object]) -> None:
+    """Harnesses, gateways, llama-server's web page: hints, and other names of what is done."""
+    assert whole(says("Hello"), **fields)["choices"][0]["message"]["content"] == "Hello"
+
+
+def test_two_budgets_of_thoughts_are_one_too_many() -> None:
+    budgets = {"thinking_budget_tokens": 5, "thinking_token_budget": 5}
+    assert refused(**budgets)["param"] == "thinking_budget_tokens"

@@ -318,3 +318,25 @@ def test_identifiers_and_what_is_done_anyway_are_accepted() -> None:
     )
     assert (body["user"], body["safety_identifier"], body["prompt_cache_key"]) == ("u", "s", "k")
     assert body["service_tier"] == "default"
+
+
+def test_what_openais_own_agent_sends_is_served() -> None:
+    """Beside functions it offers tools that OpenAI runs, or that have no schema."""
+    others = [{"type": "web_search"}, {"type": "custom", "name": "patch"}]
+    body = whole(
+        says("x"),
+        instructions="You are an agent.",
+        input=[
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        ],
+        tools=[*others, WEATHER],
+        tool_choice="auto",
+        parallel_tool_calls=True,
+        reasoning={"effort": None, "summary": "detailed"},
+        store=False,
+        include=["reasoning.encrypted_content"],
+        prompt_cache_key="k",
+        client_metadata={"x-codex-installation-id": "i"},
+    )
+    assert [one["name"] for one in body["tools"]] == [WEATHER["name"]]

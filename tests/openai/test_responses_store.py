@@ -23,6 +23,7 @@ from tests.openai.responding import (
 from tests.openai.serving import Socket, http, served
 
 ITEMS = TypeAdapter(ResponseItemList)
+HELLO_ITEM = {"role": "user", "content": "Hello"}
 
 
 def visit(script: Any, asks: Any) -> Any:
@@ -195,16 +196,31 @@ def test_input_items_come_in_pages() -> None:
 
 
 @pytest.mark.parametrize("limit", [30, 45, 50])
-def test_an_answer_cut_within_a_call_can_not_be_gone_on_with(limit: int) -> None:
-    async def asks(client: httpx.AsyncClient) -> httpx.Response:
+def test_an_answer_cut_within_a_call_can_be_gone_on_with(limit: int) -> None:
+    async def asks(client: httpx.AsyncClient) -> list[httpx.Response]:
         cut = {**HELLO, "tools": [WEATHER], "max_output_tokens": limit}
         made = (await client.post(RESPONSES, json=cut)).json()
         assert made["output"][-1]["type"] == "function_call"
-        return await client.post(RESPONSES, json={**HELLO, "previous_response_id": made["id"]})
+        repeated = [HELLO_ITEM, *made["output"], HELLO_ITEM]
+        return [
+            await client.post(RESPONSES, json={**HELLO, "previous_response_id": made["id"]}),
+            await client.post(RESPONSES, json={**HELLO, "input": repeated}),
+        ]
 
-    refused = visit(says(CALL), asks)
-    assert refused.status_code == 400
-    assert refused.json()["error"]["param"] == "previous_response_id"
+    for response in visit(says(CALL), asks):
+        assert response.status_code == 200, response.text
+
+
+def test_a_message_without_an_id_can_be_referred_to_by_the_one_it_got() -> None:
+    async def asks(client: httpx.AsyncClient) -> httpx.Response:
+        made = (await client.post(RESPONSES, json={**HELLO, "input": [HELLO_ITEM]})).json()
+        listed = (await client.get(f"{RESPONSES}/{made['id']}/input_items")).json()
+        [item] = listed["data"]
+        referred = [{"type": "item_reference", "id": item["id"]}]
+        return await client.post(RESPONSES, json={**HELLO, "input": referred})
+
+    response = visit(says("x"), asks)
+    assert response.status_code == 200, response.text
 
 
 def stored(name: str, *, of: int = 10, earlier: tuple[StoredItem, ...] = ()) -> StoredResponse:

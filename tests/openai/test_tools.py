@@ -162,6 +162,10 @@ def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
     odd = tool("odd", a={"type": "string", "format": "no-such-format"})
     assert may_say(grammar(tools=[odd], parallel_tool_calls=False), call("odd", '{"b": 1}'))
     assert refused(tools=[strict(odd)])["param"] == "tools"
+    forced = grammar(tools=[odd, CLOCK], tool_choice="required")
+    for text in (call("odd", '{"b": 1}'), call("clock", "{}")):
+        assert may_say(forced, text)
+    assert not may_say(forced, "Hm.")
 
 
 @pytest.mark.parametrize("choice", [NAMED, allowed("required", "clock")])
