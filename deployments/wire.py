@@ -130,12 +130,13 @@ class ThinkingBudget:
     soon as the grammar lets them.
 
     A thought is what stands between `start_ids` and `end_ids`; `open` says that the prompt has
-    begun one.
+    begun one. Any of `break_ids` ends one too, as the beginning of a call does.
     """
 
     tokens: int
     start_ids: tuple[int, ...]
     end_ids: tuple[int, ...]
+    break_ids: tuple[tuple[int, ...], ...] = ()
     open: bool = False
 
 

@@ -15,16 +15,17 @@ def root_hash(salt: str = "") -> bytes:
     return blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def page_hash(parent: bytes, token_ids: Sequence[int]) -> bytes:
-    """The hash of one full page whose predecessor has hash `parent`."""
-    return blake2b(parent + array("q", token_ids).tobytes(), digest_size=DIGEST_BYTES).digest()
+def page_hash(parent: bytes, token_ids: bytes) -> bytes:
+    """The hash of one full page, of 64-bit ids, whose predecessor has hash `parent`."""
+    return blake2b(parent + token_ids, digest_size=DIGEST_BYTES).digest()
 
 
 def page_hashes(token_ids: Sequence[int], page_size: int, salt: str = "") -> list[bytes]:
     """Hashes of the full pages of a sequence, first page first."""
     hashes: list[bytes] = []
-    parent = root_hash(salt)
-    for end in range(page_size, len(token_ids) + 1, page_size):
-        parent = page_hash(parent, token_ids[end - page_size : end])
+    parent, raw = root_hash(salt), array("q", token_ids).tobytes()
+    size = page_size * array("q").itemsize
+    for end in range(size, len(raw) + 1, size):
+        parent = page_hash(parent, raw[end - size : end])
         hashes.append(parent)
     return hashes

@@ -160,7 +160,7 @@ class Task:
         hashes = self.hashes
         for end in range((len(hashes) + 1) * page_size, self.n_tokens + 1, page_size):
             parent = hashes[-1] if hashes else root_hash(self.request.cache_salt)
-            hashes.append(page_hash(parent, self.tokens[end - page_size : end].tolist()))
+            hashes.append(page_hash(parent, self.tokens[end - page_size : end].tobytes()))
         return hashes
 
     def filled_by(self, n: int, page_size: int) -> list[bytes]:

@@ -16,6 +16,7 @@ class Thought:
         self._left = budget.tokens
         self._start = Marker(budget.start_ids)
         self._end = Marker(budget.end_ids)
+        self._breaks = [Marker(ids) for ids in budget.break_ids]
         self._open = budget.open
         self.n_read = 0
 
@@ -23,8 +24,12 @@ class Thought:
         for token_id in token_ids:
             self.n_read += 1
             self._left -= self._open
-            if (self._end if self._open else self._start).read(token_id):
-                self._open = not self._open
+            if not self._open:
+                self._open = self._start.read(token_id)
+            elif any(mark.read(token_id) for mark in (self._end, *self._breaks)):
+                self._open = False
+                for mark in (self._end, *self._breaks):
+                    mark.forget()
 
     @property
     def forced(self) -> int | None:
@@ -47,6 +52,9 @@ class Marker:
     @property
     def awaited(self) -> int:
         return self._ids[self._n_matched]
+
+    def forget(self) -> None:
+        self._n_matched = 0
 
     def read(self, token_id: int) -> bool:
         """Whether this token completes the sequence, which is then looked for anew."""

@@ -70,6 +70,8 @@ def _wrong_thinking(thinking: ThinkingBudget) -> Problems:
         yield "thinking", "the tokens of a thinking budget must not be negative"
     if not 1 <= len(thinking.end_ids) <= MAX_SEQUENCE:
         yield "thinking", f"the end of a thought must have 1 to {MAX_SEQUENCE} tokens"
+    if not all(1 <= len(ids) <= MAX_SEQUENCE for ids in thinking.break_ids):
+        yield "thinking", f"what breaks a thought must have 1 to {MAX_SEQUENCE} tokens"
     if not (0 if thinking.open else 1) <= len(thinking.start_ids) <= MAX_SEQUENCE:
         yield "thinking", f"the start of a thought must have 1 to {MAX_SEQUENCE} tokens"
 

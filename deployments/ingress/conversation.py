@@ -220,7 +220,14 @@ def _budget(
     start, end = (
         tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks
     )
-    return ThinkingBudget(tokens=tokens, start_ids=start, end_ids=end, open=listening.thinking)
+    breaks = dialect.breaks if listening.tools else ()
+    return ThinkingBudget(
+        tokens=tokens,
+        start_ids=start,
+        end_ids=end,
+        break_ids=tuple(tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in breaks),
+        open=listening.thinking,
+    )
 
 
 def _grammar(

@@ -330,5 +330,5 @@ def test_a_deferred_tool_is_told_of_when_a_result_has_found_it() -> None:
             ],
         ),
     )
-    assert WEATHER["description"] not in prompt_of(tools=tools, **said(("user", "Hi")))
-    assert WEATHER["description"] in prompt_of(tools=tools, **history)
+    assert str(WEATHER["description"]) not in prompt_of(tools=tools, **said(("user", "Hi")))
+    assert str(WEATHER["description"]) in prompt_of(tools=tools, **history)

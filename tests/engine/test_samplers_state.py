@@ -137,6 +137,15 @@ def test_an_exhausted_thought_is_ended_and_nothing_else_is(
     assert told(BUDGET, output) == forced
 
 
+def test_what_breaks_a_thought_ends_it() -> None:
+    """A call that begins within one is no more of it, whatever the budget is by then."""
+    broken = replace(BUDGET, break_ids=((4, 5), (6,)))
+    for call in ([4, 5], [4, 4, 5], [6], [7, 6]):
+        assert told(broken, [1, 2, 3, *call, *[3] * 9]) is None
+        assert told(broken, [1, 2, 3, *call, *[3] * 9, 1, 2, *[3] * 9]) == 7
+    assert told(broken, [1, 2, *[3] * 6, 4]) == 7
+
+
 def test_a_thought_may_be_open_and_its_budget_nothing() -> None:
     budget = replace(BUDGET, tokens=0, start_ids=(), open=True)
     assert [told(budget, output) for output in ([], [7], [7, 8], [7, 8, 9], [7, 8, 9, 3])] == [

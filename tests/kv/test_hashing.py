@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from array import array
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -55,7 +56,8 @@ def test_hashing_page_by_page_gives_the_same_as_at_once(
 ) -> None:
     parent, hashes = root_hash(salt), []
     for start in range(0, len(ids) - page_size + 1, page_size):
-        parent = page_hash(parent, ids[start : start + page_size])
+        page = array("q", ids[start : start + page_size])
+        parent = page_hash(parent, page.tobytes())
         hashes.append(parent)
     assert hashes == page_hashes(ids, page_size, salt)
 

@@ -1,5 +1,6 @@
 """Thoughts in chat: told apart, counted, asked for by effort and budget, or left where they are."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,3 +153,15 @@ def test_thoughts_of_earlier_turns_are_taken_by_both_names() -> None:
         turn = {"role": "assistant", "content": "b", name: "a"}
         [request] = asked_of(thinker(template), messages=[turn])
         assert TOKENIZER.decode(request.prompt_ids) == "ab<think>"
+
+
+def test_a_call_ends_a_thought_where_the_model_writes_it_so() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    model = replace(thinker(), dialect="kimi")
+    fields = {"messages": [{"role": "user", "content": "Hi"}], "thinking_token_budget": 9}
+    [free], [calling] = asked_of(model, **fields), asked_of(model, **fields, tools=tools)
+    assert free.thinking is not None
+    assert free.thinking.break_ids == ()
+    assert calling.thinking is not None
+    [ids] = calling.thinking.break_ids
+    assert TOKENIZER.decode(ids, False) == "<|tool_calls_section_begin|>"
