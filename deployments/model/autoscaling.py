@@ -36,8 +36,8 @@ class DemandPolicy:
     """As many replicas as it takes for each to have no more than its target of tokens and pages.
 
     One stays while there is a request anywhere, and all do while one of them is not heard of: who
-    knows what it has to do? There are never more than requests, which can't be parted. Serve
-    applies bounds and delays.
+    knows what it has to do? While none runs, those that load go on, however long that takes. There
+    are never more than requests, which can't be parted. Serve applies bounds and delays.
     """
 
     def __init__(self, target_tokens: float, target_usage: float) -> None:
@@ -54,6 +54,8 @@ class DemandPolicy:
             wanted = max(min(wanted, requests), 1.0)
         if len(metrics.get("requests", {})) < len(ctx.running_replicas):
             wanted = max(wanted, len(ctx.running_replicas))
+        if not ctx.running_replicas:
+            wanted = max(wanted, ctx.target_num_replicas)
         return math.ceil(wanted), dict(ctx.policy_state or {})
 
 

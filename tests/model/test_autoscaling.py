@@ -16,7 +16,7 @@ from deployments.model.settings import Autoscaling
 POLICY = DemandPolicy(target_tokens=1000, target_usage=0.5)
 
 
-def wanted(*demands: ReplicaDemand, queued: float = 0.0, n_silent: int = 0) -> int:
+def wanted(*demands: ReplicaDemand, queued: float = 0.0, n_silent: int = 0, target: int = 0) -> int:
     metrics = {
         name: {f"replica-{n}": demand.as_dict()[name] for n, demand in enumerate(demands)}
         for name in ReplicaDemand().as_dict()
@@ -27,6 +27,7 @@ def wanted(*demands: ReplicaDemand, queued: float = 0.0, n_silent: int = 0) -> i
         total_queued_requests=queued,
         policy_state=state,
         running_replicas=[f"replica-{n}" for n in range(len(demands) + n_silent)],
+        target_num_replicas=target,
     )
     replicas, kept = POLICY(context)
     assert kept == state
@@ -66,9 +67,20 @@ def test_none_goes_while_nobody_knows_what_one_of_them_does() -> None:
     assert wanted(ReplicaDemand(), ReplicaDemand(), n_silent=0) == 0
 
 
+def test_what_loads_is_not_stopped_before_it_runs() -> None:
+    assert wanted(target=1) == 1
+    assert wanted(target=3, queued=1) == 3
+    assert wanted(ReplicaDemand(), target=1) == 0  # it runs, and nobody wants it
+    assert wanted(target=0) == 0
+
+
 def test_a_controller_that_has_heard_nothing_at_all_serves_who_waits() -> None:
     context = SimpleNamespace(
-        aggregated_metrics=None, total_queued_requests=3, policy_state=None, running_replicas=[]
+        aggregated_metrics=None,
+        total_queued_requests=3,
+        policy_state=None,
+        running_replicas=[],
+        target_num_replicas=0,
     )
     assert POLICY(context) == (1, {})
 
