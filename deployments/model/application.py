@@ -15,12 +15,15 @@ from deployments.model.settings import ModelSettings
 from deployments.stopping import SOON
 
 
-def model_application(settings: ModelSettings, rank_cpus: float | None = None) -> Application:
+def model_application(
+    settings: ModelSettings, rank_cpus: float | None = None, is_new: bool = True
+) -> Application:
     """What to deploy for a model; while the settings' version stays, its replicas live on.
 
-    `rank_cpus` stands for what the settings and the nodes of now say.
+    `rank_cpus` stands for what the settings and the nodes of now say. `is_new`: nothing of the
+    model is deployed.
     """
-    model = replicas_of(settings, rank_cpus).bind(settings)
+    model = replicas_of(settings, rank_cpus, is_new).bind(settings)
     # HAProxy balances the first deployment of an application itself, and Serve then refuses it a
     # router of its own: another one has to stand before the model.
     if not RAY_SERVE_ENABLE_HA_PROXY:
@@ -31,7 +34,9 @@ def model_application(settings: ModelSettings, rank_cpus: float | None = None) -
     return door.bind(model)
 
 
-def replicas_of(settings: ModelSettings, rank_cpus: float | None = None) -> serve.Deployment:
+def replicas_of(
+    settings: ModelSettings, rank_cpus: float | None = None, is_new: bool = True
+) -> serve.Deployment:
     resources = rank_resources(settings, rank_cpus)
     replicas = Model.options(  # type: ignore[attr-defined]
         _internal=True,
@@ -49,7 +54,7 @@ def replicas_of(settings: ModelSettings, rank_cpus: float | None = None) -> serv
         )
     if settings.autoscaling is None:
         return replicas.options(num_replicas=settings.num_replicas)
-    return replicas.options(autoscaling_config=autoscaling_config(settings.autoscaling))
+    return replicas.options(autoscaling_config=autoscaling_config(settings.autoscaling, is_new))
 
 
 @serve.deployment(name="Door", ray_actor_options={"num_cpus": 0, "runtime_env": SOON})

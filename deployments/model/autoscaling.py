@@ -64,12 +64,16 @@ def _total(metrics: Mapping[str, Mapping[Any, float]], name: str) -> float:
     return sum(metrics.get(name, {}).values())
 
 
-def autoscaling_config(settings: Autoscaling) -> AutoscalingConfig:
-    """Raises ValueError for bounds that contradict each other."""
+def autoscaling_config(settings: Autoscaling, is_new: bool = True) -> AutoscalingConfig:
+    """`is_new`: nothing of the model is deployed. Raises ValueError for bounds that contradict each
+    other.
+    """
+    # Somebody wants the model, or it would not be deployed. Serve goes back to this number at every
+    # change; without one it keeps those that load has called for.
+    first = 1 if is_new and settings.min_replicas == 0 else None
     return AutoscalingConfig(
         min_replicas=settings.min_replicas,
-        # Somebody wants the model, or it would not be deployed.
-        initial_replicas=max(1, settings.min_replicas),
+        initial_replicas=first,
         max_replicas=settings.max_replicas,
         upscale_delay_s=settings.upscale_delay_s,
         downscale_delay_s=settings.downscale_delay_s,

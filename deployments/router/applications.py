@@ -85,12 +85,14 @@ def deploy(settings: ModelSettings) -> None:
 
 def redeploy(settings: ModelSettings) -> None:
     """Leaves alone what runs and needs no change. Raises LoadError."""
-    _deploy(settings, lambda: _cpus_there(settings))
+    _deploy(settings, lambda: _there(settings))
 
 
-def _deploy(settings: ModelSettings, rank_cpus: Callable[[], float | None]) -> None:
+def _deploy(settings: ModelSettings, find: Callable[[], DeploymentInfo | None]) -> None:
     try:
-        model = model_application(settings, rank_cpus())
+        there = find()
+        rank_cpus = None if there is None else cpus_kept(settings, there)
+        model = model_application(settings, rank_cpus, is_new=there is None)
         target = RunTarget(model, settings.application, route_prefix=None)
         run_many(
             [target],
@@ -141,13 +143,14 @@ def _read_details() -> Applications:
     return applications
 
 
-def _cpus_there(settings: ModelSettings) -> float | None:
+def _there(settings: ModelSettings) -> DeploymentInfo | None:
+    """What is deployed of the model now."""
     try:
         client = _get_global_client()
         there, _ = client.get_deployment_info(MODEL_DEPLOYMENT, settings.application)
     except KeyError:
         return None
-    return cpus_kept(settings, there)
+    return there
 
 
 def _is_ours(name: str, details: Mapping[str, Any]) -> bool:

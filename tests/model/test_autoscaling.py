@@ -108,6 +108,16 @@ def test_what_is_set_reaches_serve() -> None:
     assert config.policy.policy_kwargs == {"target_tokens": 8192, "target_usage": 0.8}
 
 
+def test_only_a_new_model_that_may_have_no_replica_is_given_a_first_one() -> None:
+    scaled_to_zero, others = (
+        Autoscaling(min_replicas=0),
+        Autoscaling(min_replicas=2, max_replicas=4),
+    )
+    assert autoscaling_config(scaled_to_zero).initial_replicas == 1
+    assert autoscaling_config(scaled_to_zero, is_new=False).initial_replicas is None
+    assert autoscaling_config(others).initial_replicas is None
+
+
 def test_bounds_that_contradict_each_other_are_an_error() -> None:
     with pytest.raises(ValueError, match="max_replicas"):
         autoscaling_config(Autoscaling(min_replicas=3, max_replicas=2))

@@ -1,20 +1,26 @@
 """What is read from Serve's description of applications, and what of it is kept, without Ray."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from ray import serve
 from ray.serve._private.deployment_info import DeploymentInfo
 
 from deployments.model.application import cores_each, replicas_of
 from deployments.model.settings import Autoscaling, ModelSettings
-from deployments.router.applications import cpus_kept, stays
+from deployments.router import applications
+from deployments.router.applications import cpus_kept, deploy, redeploy, stays
 
 MODEL = ModelSettings(name="m", path="/m")
 
 
 def there(settings: ModelSettings, rank_cpus: float = 3.0) -> DeploymentInfo:
     """As Serve keeps what was deployed when the cluster had other nodes."""
-    deployed = replicas_of(settings, rank_cpus)
+    return info_of(replicas_of(settings, rank_cpus))
+
+
+def info_of(deployed: serve.Deployment) -> DeploymentInfo:
     return DeploymentInfo(
         deployed._deployment_config, deployed._replica_config, 0, "", version=deployed.version
     )
@@ -59,6 +65,37 @@ def test_replicas_share_half_of_the_cores_of_nodes_that_have_any(
     nodes: list[float], num_replicas: int, cores: int
 ) -> None:
     assert cores_each(nodes, num_replicas) == cores
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch) -> list[serve.Deployment]:
+    """Models as Serve is given them; it looks for what there is in the last one."""
+    given: list[serve.Deployment] = []
+
+    def get_deployment_info(name: str, application: str) -> tuple[DeploymentInfo, None]:
+        if not given:
+            raise KeyError(name)
+        return info_of(given[-1]), None
+
+    def run_many(targets: list[serve.RunTarget], **_: object) -> None:
+        given.extend(target.target._bound_deployment for target in targets)
+
+    client = SimpleNamespace(get_deployment_info=get_deployment_info)
+    monkeypatch.setattr(applications, "_get_global_client", lambda: client)
+    monkeypatch.setattr(applications, "run_many", run_many)
+    return given
+
+
+def test_a_changed_model_keeps_the_replicas_that_load_has_called_for(
+    deployed: list[serve.Deployment],
+) -> None:
+    scaling = Autoscaling(min_replicas=0, max_replicas=8)
+    settings = replace(MODEL, num_cpus=1, autoscaling=scaling)
+    deploy(settings)
+    redeploy(replace(settings, autoscaling=replace(scaling, downscale_delay_s=60)))
+    configs = [one._deployment_config.autoscaling_config for one in deployed]
+    assert [config.initial_replicas for config in configs] == [1, None]
+    assert [config.downscale_delay_s for config in configs] == [300, 60]
 
 
 def test_a_router_stays_while_serve_lists_it_and_does_not_stop_it() -> None:
