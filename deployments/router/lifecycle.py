@@ -72,6 +72,7 @@ class Lifecycle:
         while True:
             await self._read_again()
             await self._look_if_reachable()
+            self._try_again()
             self.plan()
             await self._pause()
 
@@ -119,14 +120,15 @@ class Lifecycle:
         return None
 
     def unload(self, entry: ModelEntry) -> RequestError | None:
-        """Also what is loading or waits to be loaded; running streams end."""
+        """Also what is loading, waits to be loaded or would be tried again; running streams end."""
         if not self._stays:
             return REPLACED
-        waited = entry.name in self.capacity.waiting
+        waited = entry.name in self.capacity.waiting or entry.is_tried_again
         self.capacity.forget(entry.name)
         if entry.phase is Phase.GONE and not waited:
             return refusal(entry, "is not loaded")
         entry.unloads += 1
+        entry.forgive()
         if entry.phase in (Phase.STARTING, Phase.UP):
             log.info("unloading model %s", entry.name)
             self._commands.unload(entry)
@@ -183,16 +185,28 @@ class Lifecycle:
             self.changes.tell(entry.status)
 
     def _load_on_startup(self) -> None:
-        now = time.monotonic()
         for entry in self.registry:
             if not entry.preset.load_on_startup or entry.phase in (Phase.STARTING, Phase.UP):
                 continue
-            holders = self._holders(now)
-            lacks = self.capacity.lack(entry.needs, holders)  # which the plan will say
-            if lacks or self.capacity.has_room(entry.needs, holders):
-                self.capacity.enqueue(entry.name, entry.needs, OPERATOR, float("inf"))
-            else:
+            if not self._enqueue_beside_others(entry):
                 log.warning("there is no room to load model %s at the start", entry.name)
+
+    def _try_again(self) -> None:
+        """What failed at the start: a node may have come since, or the hub may be back."""
+        if not self._stays:
+            return
+        for entry in self.registry:
+            if entry.is_due_again(time.monotonic()) and self._enqueue_beside_others(entry):
+                entry.forgive()
+
+    def _enqueue_beside_others(self, entry: ModelEntry) -> bool:
+        """Whether that takes no eviction; what does not fit at all the plan will say."""
+        holders = self._holders(time.monotonic())
+        lacks = self.capacity.lack(entry.needs, holders)
+        if not lacks and not self.capacity.has_room(entry.needs, holders):
+            return False
+        self.capacity.enqueue(entry.name, entry.needs, OPERATOR, float("inf"))
+        return True
 
     def _take(self, offers: list[tuple[Preset, Resources]]) -> None:
         for entry in self.registry.take(offers):

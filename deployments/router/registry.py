@@ -18,6 +18,8 @@ from deployments.wire import Choice, LoadProgress, ModelState, ModelStatus, Repl
 SPARED_S = 1.0  # after a replica said that it was busy
 UNHEARD_S = 5.0  # for the replicas of a model that has come up to say how busy they are
 WAKING_S = 120.0  # for the first replica of a model that a request found without any
+AGAIN_S = 30.0  # before a model of the start that failed is tried again; then twice that, ...
+MOST_DOUBLINGS = 4
 UP = {ApplicationStatus.RUNNING, ApplicationStatus.UNHEALTHY}  # Serve mends the latter
 
 
@@ -50,6 +52,7 @@ class ModelEntry:
         self.loads = 0
         self.evictions = 0
         self.failures = 0
+        self._failures_since_up = 0
         self._created = int(time.time())
         self._since = 0.0  # of the phase
         self._used = 0.0
@@ -114,6 +117,16 @@ class ModelEntry:
     def is_overdue(self, now: float, timeout_s: float) -> bool:
         return self.phase is Phase.STARTING and now - self._since > timeout_s
 
+    @property
+    def is_tried_again(self) -> bool:
+        """By itself: it was to be loaded at the start, and failed."""
+        return self.preset.load_on_startup and self.state is ModelState.FAILED
+
+    def is_due_again(self, now: float) -> bool:
+        wait_s = AGAIN_S * 2 ** min(self._failures_since_up - 1, MOST_DOUBLINGS)
+        gone = self.phase is Phase.GONE
+        return self.is_tried_again and gone and now - self.failed_at >= wait_s
+
     def wait(self, message: str) -> None:
         """It waits to be loaded, or no longer does."""
         if self.phase is Phase.GONE:
@@ -143,6 +156,7 @@ class ModelEntry:
             self.stop(now)
         self.failure, self.failed_at = message, now
         self.failures += 1
+        self._failures_since_up += 1
 
     def give_up(self, message: str, now: float) -> None:
         """Its load takes too long: those of its replicas that answer have to do."""
@@ -218,6 +232,7 @@ class ModelEntry:
     def _rise(self, now: float) -> None:
         self._enter(Phase.UP, now)
         self._used = now
+        self._failures_since_up = 0
 
     def _leave(self, now: float) -> None:
         if self.phase is not Phase.STOPPING:

@@ -26,6 +26,7 @@ class Serve:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.applications: dict[str, Deployed] = {}
         self.stays = True
+        self.limits = UNLIMITED
         self.busy = 0
         self.when_asked: Callable[[], Awaitable[None]] | None = None
         self.deleted: list[str] = []
@@ -35,7 +36,7 @@ class Serve:
         monkeypatch.setattr(commands, "redeploy", self.deployed.append)
         monkeypatch.setattr(commands, "model_handle", lambda _: self)
         monkeypatch.setattr(lifecycle, "read_as", lambda _: (dict(self.applications), self.stays))
-        monkeypatch.setattr(lifecycle, "limits", lambda _: UNLIMITED)
+        monkeypatch.setattr(lifecycle, "limits", lambda _: self.limits)
 
     def broadcast(self, method: str) -> "Serve":
         assert method == "busy"
@@ -166,4 +167,43 @@ def test_a_request_clears_the_failure_only_of_what_it_may_load(
         assert entry.state is (ModelState.LOADING if autoload else ModelState.FAILED)
 
     write(tmp_path / "models.ini")
+    asyncio.run(play())
+
+
+def test_a_model_of_the_start_that_found_no_gpu_is_loaded_when_there_is_one(
+    serve: Serve, tmp_path: Path
+) -> None:
+    async def play() -> None:
+        fleet = await started(tmp_path / "models.ini")
+        entry = fleet.registry["m"]
+        assert entry.status.message == "it needs 1 GPUs and can have 0"
+        serve.limits = UNLIMITED
+        entry.failed_at = float("-inf")
+        watching = asyncio.create_task(fleet.watch())
+        async with asyncio.timeout(60):
+            while entry.state is not ModelState.LOADING:
+                await fleet.changes.wait(fleet.changes.version, 60)
+        watching.cancel()
+        await asked(fleet, entry)
+        assert [one.name for one in serve.deployed] == ["m"]
+
+    write(tmp_path / "models.ini", "num-gpus = 1\nload-on-startup = true")
+    serve.limits = UNLIMITED._replace(gpus=0)
+    asyncio.run(play())
+
+
+def test_a_failed_model_of_the_start_is_left_alone_when_an_operator_unloads_it(
+    serve: Serve, tmp_path: Path
+) -> None:
+    async def play() -> None:
+        fleet = await started(tmp_path / "models.ini")
+        entry = fleet.registry["m"]
+        assert entry.is_due_again(float("inf"))
+        assert fleet.unload(entry) is None
+        assert entry.state is ModelState.UNLOADED
+        assert not entry.is_due_again(float("inf"))
+        assert fleet.unload(entry) is not None
+
+    write(tmp_path / "models.ini", "num-gpus = 1\nload-on-startup = true")
+    serve.limits = UNLIMITED._replace(gpus=0)
     asyncio.run(play())

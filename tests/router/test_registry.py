@@ -228,6 +228,28 @@ def test_a_load_that_takes_too_long_is_overdue() -> None:
     assert not model.is_overdue(500, 60)
 
 
+def test_a_model_of_the_start_is_tried_again_after_a_wait_that_grows_to_an_end() -> None:
+    model = entry()
+    model.preset = replace(model.preset, load_on_startup=True)
+    waits = []
+    for _ in range(7):
+        model.fail("no GPU", 0)
+        waits.append(next(s for s in range(0, 1000, 30) if model.is_due_again(s)))
+    assert waits == [30, 60, 120, 240, 480, 480, 480]
+    model.start(0)
+    model.observe(RUNNING, 1)
+    model.fail("no GPU", 0)
+    assert not model.is_due_again(1000)  # it still has what it is to be loaded with
+    model.observe(None, 1)
+    assert (model.is_due_again(29), model.is_due_again(30)) == (False, True)
+
+
+def test_a_model_that_waits_for_requests_is_not_tried_again_by_itself() -> None:
+    model = entry()
+    model.fail("no GPU", 0)
+    assert not model.is_due_again(1000)
+
+
 def test_progress_shows_while_a_model_loads() -> None:
     model = entry()
     model.start(0)
