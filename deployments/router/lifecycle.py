@@ -266,7 +266,7 @@ class Lifecycle:
         entry.observe(deployed, now)
         if entry.is_overdue(now, timeout_s):
             said = f": {entry.status.message}" if entry.status.message else ""
-            entry.give_up(f"it was not ready after {timeout_s:g} s{said}", now)
+            entry.fail(f"it was not ready after {timeout_s:g} s{said}", now)
         self._note(entry)
         if entry.phase is not Phase.STOPPING:
             return

@@ -158,13 +158,6 @@ class ModelEntry:
         self.failures += 1
         self._failures_since_up += 1
 
-    def give_up(self, message: str, now: float) -> None:
-        """Its load takes too long: those of its replicas that answer have to do."""
-        if self._running:
-            self._rise(now)
-        else:
-            self.fail(message, now)
-
     def forgive(self) -> None:
         """It may be tried again."""
         self.failure = ""
@@ -247,10 +240,8 @@ class ModelEntry:
         failed = deployed.status is ApplicationStatus.DEPLOY_FAILED
         if failed and not deployed.running:
             self.fail(reason(deployed.message), now)
-        elif self.phase is Phase.STARTING and (deployed.status in UP or failed):
-            self._rise(now)
-        elif is_found and deployed.running:
-            self._rise(now)  # it is being changed, and takes requests meanwhile
+        elif self.phase is Phase.STARTING and (deployed.status in UP or deployed.running):
+            self._rise(now)  # those that answer take requests, while others load or are changed
         if is_found:
             self._used = 0.0  # its replicas know when it was
         if self.phase is Phase.STARTING:

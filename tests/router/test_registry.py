@@ -172,12 +172,23 @@ def test_what_an_earlier_router_deployed_is_taken_over() -> None:
 
 
 def test_what_an_earlier_router_was_changing_takes_requests_meanwhile() -> None:
-    half_way = replace(DEPLOYING, running=frozenset("a"))
-    found, own = entry(), entry()
-    own.start(0)
-    for model in (found, own):
-        model.observe(half_way, 1)
-    assert (found.state, own.state) == (ModelState.READY, ModelState.LOADING)
+    model = entry()
+    model.observe(replace(DEPLOYING, running=frozenset("a")), 1)
+    assert model.state is ModelState.READY
+
+
+def test_a_model_takes_requests_as_soon_as_one_of_its_replicas_does() -> None:
+    model = entry()
+    model.start(0)
+    model.observe(replace(DEPLOYING, target=4), 1)
+    assert not model.choose((), "r", "", 1).is_up
+    model.observe(replace(DEPLOYING, running=frozenset("a"), target=4), 2)
+    model.report(report("a"))
+    assert (model.state, model.status.replicas) == (ModelState.READY, 1)
+    assert model.choose((), "r", "", 2).replica_id == "a"
+    assert not model.is_overdue(500, 60)
+    model.observe(replace(FAILED, running=frozenset("a"), target=4), 3)
+    assert model.state is ModelState.READY
 
 
 def test_the_last_use_of_what_an_earlier_router_deployed_is_what_its_replicas_say() -> None:
@@ -206,17 +217,6 @@ def test_a_model_that_a_request_starts_from_no_replica_is_not_idle() -> None:
     assert model.choose((), "r", "", 50).is_up
     assert not model.holder(60).idle
     assert model.holder(50 + WAKING_S).idle
-
-
-def test_what_answers_when_a_load_takes_too_long_has_to_do() -> None:
-    states = []
-    for running in (frozenset("a"), frozenset[str]()):
-        model = entry()
-        model.start(0)
-        model.observe(replace(DEPLOYING, running=running), 1)
-        model.give_up("too long", 100)
-        states.append((model.state, model.status.message))
-    assert states == [(ModelState.READY, ""), (ModelState.FAILED, "too long")]
 
 
 def test_a_load_that_takes_too_long_is_overdue() -> None:
