@@ -3,6 +3,7 @@
 All of it blocks, on files and on Ray: never to be called on an event loop.
 """
 
+import json
 import math
 import os
 from pathlib import Path
@@ -13,9 +14,12 @@ from deployments.engine.limits import CPU_KV_GIB
 from deployments.model.application import rank_resources
 from deployments.model.settings import ModelSettings
 from deployments.router.capacity import GIB, Resources
+from deployments.router.model_paths import CONFIG
 from deployments.router.settings import CapacitySettings
 
 WEIGHTS = ("*.safetensors", "*.bin")  # the first that there are any of
+# What another config than those of the engine's models can raise when it is read as one.
+NO_CONFIG = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
 def model_needs(settings: ModelSettings) -> Resources:
@@ -48,11 +52,15 @@ def limits(settings: CapacitySettings) -> Resources:
 def weight_bytes(path: str) -> int:
     """Of the files on this disk; 0 for what can't be read, as a hub id never fetched to it."""
     try:
-        folder = Path(path) if os.path.isdir(path) else _snapshot(path)
+        folder = _folder(path)
         sizes = [sum(file.stat().st_size for file in folder.glob(kind)) for kind in WEIGHTS]
     except (OSError, ValueError):  # the latter from a file that is no text
         return 0
     return next((size for size in sizes if size), 0)
+
+
+def _folder(path: str) -> Path:
+    return Path(path) if os.path.isdir(path) else _snapshot(path)
 
 
 def _snapshot(hub_id: str) -> Path:
@@ -65,12 +73,29 @@ def _snapshot(hub_id: str) -> Path:
 
 
 def _kv_bytes(settings: ModelSettings) -> int:
+    """Of one replica."""
     limits = settings.limits
     if limits.n_pages is not None:
-        return 0
+        return limits.n_pages * limits.page_size * _token_bytes(settings)
     # On a GPU the pages take what is left of it: no more of them than there is can be counted on.
     left_to_it = 0.0 if settings.num_gpus else CPU_KV_GIB
-    return int((limits.kv_gib or left_to_it) * GIB)
+    return int(settings.tensor_parallel * (limits.kv_gib or left_to_it) * GIB)
+
+
+def _token_bytes(settings: ModelSettings) -> int:
+    """Keys and values of one token, on all ranks together; 0 where no config on this disk says."""
+    try:
+        config = json.loads((_folder(settings.path) / CONFIG).read_text())
+        text = config.get("text_config") or config
+        heads = int(text["num_attention_heads"])
+        kv_heads = int(text.get("num_key_value_heads") or heads)
+        head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
+        numbers = 2 * int(text["num_hidden_layers"]) * kv_heads * head_dim
+    except NO_CONFIG:
+        return 0
+    if settings.limits.kv_dtype == "fp8":
+        return numbers
+    return numbers * (4 if settings.dtype == "float32" else 2)
 
 
 def _bytes(gib: float | None) -> float:

@@ -1,6 +1,7 @@
 """A model's states by what Serve and its replicas say, and who is told, without Ray."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -306,9 +307,29 @@ def test_what_a_model_needs_is_its_files_and_pages_times_its_replicas(tmp_path: 
     made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, num_replicas=3, limits=limits)
     assert model_needs(made) == Resources(cpus=6, cpu_bytes=3 * (8 + GIB // 2))
     on_gpus = replace(made, num_gpus=1, num_cpus=1, tensor_parallel=2, num_replicas=1)
-    assert model_needs(on_gpus) == Resources(cpus=1, gpus=2, gpu_bytes=8 + GIB // 2)
+    assert model_needs(on_gpus) == Resources(cpus=1, gpus=2, gpu_bytes=8 + GIB)
     scaled = replace(made, autoscaling=Autoscaling(min_replicas=0, max_replicas=9))
     assert model_needs(scaled).cpus == 2
+
+
+def test_pages_are_as_large_as_the_config_says(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"12345")
+    shape = {"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 64}
+    numbers = 10 * 16 * 2 * 3 * 8  # of a token's keys and values, in 8 heads of 8
+    limits = EngineLimits(n_pages=10, page_size=16)
+    made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, limits=limits)
+    in_fp8 = replace(made, limits=replace(limits, kv_dtype="fp8"))
+
+    def pages(config: object, settings: ModelSettings = made) -> float:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return model_needs(settings).cpu_bytes - 5
+
+    assert pages(shape) == numbers * 8 * 2
+    assert pages({**shape, "num_key_value_heads": 2, "head_dim": 16}) == numbers * 2 // 8 * 16 * 2
+    assert pages({"text_config": shape}, replace(made, dtype="float32")) == numbers * 8 * 4
+    assert pages(shape, in_fp8) == numbers * 8
+    shapeless: list[object] = [{}, [], {**shape, "num_attention_heads": 0}]
+    assert [pages(config) for config in shapeless] == [0, 0, 0]
 
 
 def test_what_is_not_on_this_disk_is_not_counted(
