@@ -1,7 +1,8 @@
 """Who may load and who has to go: a pure state machine of models that wait and models that hold.
 
-Models that wait start in the order they came. Only models that are idle, not pinned and wanted by
-nobody are ever evicted, the least recently used first, and none in vain.
+Models that wait start in the order they came, but for those that take nothing of what the ones
+before them lack. Only models that are idle, not pinned and wanted by nobody are ever evicted, the
+least recently used first, and none in vain.
 """
 
 import math
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 SLACK = 1e-6  # what a sum of fractions of cores may be off
 GIB = 1 << 30
+FOR_ROOM = "waits for room"  # that others are leaving
 
 
 class Resources(NamedTuple):
@@ -36,9 +38,14 @@ class Resources(NamedTuple):
         pairs = zip(self._fields, self, limits, strict=True)
         return {name for name, need, limit in pairs if need > limit + SLACK}
 
-    def eases(self, lacking: Collection[str]) -> bool:
-        """Whether its end would leave more of these."""
-        return any(getattr(self, name) > 0 for name in lacking)
+    def takes(self, names: Collection[str]) -> bool:
+        """Whether it needs any of these: its end would leave more of them."""
+        return any(getattr(self, name) > 0 for name in names)
+
+    def limiting(self, needs: "Resources") -> "Resources":
+        """These limits, and none for what is not needed."""
+        pairs = zip(self, needs, strict=True)
+        return Resources(*(limit if need > 0 else math.inf for limit, need in pairs))
 
 
 NOTHING = Resources(models=0)
@@ -116,21 +123,29 @@ class Capacity:
             self._queue.pop(name, None)
         self._refuse(holders, made)
         held = total(h.needs for h in holders)
-        claimed = NOTHING
+        ahead = claimed = NOTHING  # of all so far, and of those for which there can be room
+        lacking: set[str] = set()  # to the others
         for name, needs in self._queue.items():
-            claimed = claimed.plus(needs)
-            victims = self._victims(claimed, kept.values())
-            if victims is None:
+            if needs.takes(lacking):
+                continue
+            ahead = ahead.plus(needs)
+            limits = self.limits.limiting(needs)
+            if short := self._short(ahead, kept.values(), limits):
                 made.waits[name] = "waits for a loaded model to become idle"
-                break
+                lacking |= short
+                continue
+            claimed = claimed.plus(needs)
+            victims = self._victims(claimed, kept.values(), limits)
             made.evict.extend(victims)
             for victim in victims:
                 del kept[victim]
-            if made.waits or not self._starts(name, needs.plus(held), holders):
-                made.waits[name] = "waits for room"
-            else:
+            in_turn = FOR_ROOM not in made.waits.values()
+            gone = all(holder.name != name for holder in holders)
+            if in_turn and gone and held.plus(needs).within(limits):
                 made.load.append(name)
                 held = held.plus(needs)
+            else:
+                made.waits[name] = FOR_ROOM
         self._explain(made)
         return made
 
@@ -139,16 +154,13 @@ class Capacity:
         self._expire(now)
         ahead = total(n for other, n in self._queue.items() if other != name)
         kept = [h for h in holders if not h.leaving and h.name != name]
-        return self._victims(ahead.plus(needs), kept) is not None
+        return not self._short(ahead.plus(needs), kept, self.limits.limiting(needs))
 
     def has_room(self, needs: Resources, holders: Iterable[Holder]) -> bool:
         """Beside those that wait, and without an eviction."""
         held = total(h.needs for h in holders if not h.leaving)
-        return total(self._queue.values()).plus(held).plus(needs).within(self.limits)
-
-    def _starts(self, name: str, total_needs: Resources, holders: Iterable[Holder]) -> bool:
-        gone = all(holder.name != name for holder in holders)
-        return gone and total_needs.within(self.limits)
+        claimed = total(self._queue.values()).plus(held).plus(needs)
+        return claimed.within(self.limits.limiting(needs))
 
     def _refuse(self, holders: Collection[Holder], made: Plan) -> None:
         for name, needs in list(self._queue.items()):
@@ -159,35 +171,30 @@ class Capacity:
     def lack(self, needs: Resources, holders: Iterable[Holder]) -> str:
         """What there is too little of, with only pinned models beside it; "" for nothing."""
         pinned = total(h.needs for h in holders if h.pinned and not h.leaving)
-        lacking = needs.plus(pinned).excess(self.limits)
+        lacking = needs.plus(pinned).excess(self.limits.limiting(needs))
         return "; ".join(
             said(name, needs, self.limits.minus(pinned))
             for name in needs._fields
             if name in lacking
         )
 
-    def _victims(self, claimed: Resources, kept: Iterable[Holder]) -> list[str] | None:
-        """Whom to evict so that there is room for what is claimed; None when it can't be had."""
-        kept = list(kept)
+    def _short(self, claimed: Resources, kept: Iterable[Holder], limits: Resources) -> set[str]:
+        """What there is too little of for what is claimed, with all gone that may be evicted."""
+        stay = total(h.needs for h in kept if not self._evictable(h))
+        return stay.plus(claimed).excess(limits)
+
+    def _victims(
+        self, claimed: Resources, kept: Collection[Holder], limits: Resources
+    ) -> list[str]:
+        """Whom to evict so that there is room for what is claimed, which can be had."""
         use = total(h.needs for h in kept).plus(claimed)
         victims: list[Holder] = []
         for holder in sorted(kept, key=lambda h: (h.last_used, h.name)):
-            if self._evictable(holder) and holder.needs.eases(use.excess(self.limits)):
+            if self._evictable(holder) and holder.needs.takes(use.excess(limits)):
                 victims.append(holder)
                 use = use.minus(holder.needs)
-        if not use.within(self.limits):
-            return None
-        return [victim.name for victim in self._needed(victims, use)]
-
-    def _needed(self, victims: list[Holder], use: Resources) -> list[Holder]:
-        """Without those that a later and larger victim made needless."""
-        needed: list[Holder] = []
-        for holder in reversed(victims):
-            if use.plus(holder.needs).within(self.limits):
-                use = use.plus(holder.needs)
-            else:
-                needed.insert(0, holder)
-        return needed
+        assert use.within(limits)
+        return [victim.name for victim in needed(victims, use, limits)]
 
     def _evictable(self, holder: Holder) -> bool:
         return holder.idle and not holder.pinned and holder.name not in self._leases
@@ -203,6 +210,17 @@ class Capacity:
             del self._queue[name]
         for name in self._queue:
             made.waits.setdefault(name, f"waits behind {next(iter(self._queue))!r}")
+
+
+def needed(victims: list[Holder], use: Resources, limits: Resources) -> list[Holder]:
+    """Without those that a later and larger victim made needless."""
+    kept: list[Holder] = []
+    for holder in reversed(victims):
+        if use.plus(holder.needs).within(limits):
+            use = use.plus(holder.needs)
+        else:
+            kept.insert(0, holder)
+    return kept
 
 
 def total(many: Iterable[Resources]) -> Resources:

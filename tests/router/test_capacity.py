@@ -74,6 +74,51 @@ def test_a_small_model_does_not_overtake_a_large_one() -> None:
     assert capacity.plan([], now=0).load == ["large", "small"]
 
 
+def test_a_model_that_waits_for_a_gpu_lets_those_pass_that_need_none() -> None:
+    capacity = Capacity(UNLIMITED._replace(models=9, cpus=8, gpus=1))
+    busy = [holder("busy", needs=Resources(cpus=1, gpus=1), idle=False)]
+    capacity.enqueue("gpu", Resources(cpus=3, gpus=1), "me", NEVER)
+    capacity.enqueue("small", Resources(cpus=4), "me", NEVER)
+    capacity.enqueue("another", Resources(gpus=1), "me", NEVER)
+    assert capacity.admits("other", Resources(), busy, now=0)
+    plan = capacity.plan(busy, now=0)
+    assert plan.load == ["small"]
+    assert plan.waits == {
+        "gpu": "waits for a loaded model to become idle",
+        "another": "waits behind 'gpu'",
+    }
+    loaded = [*busy, holder("small", needs=Resources(cpus=4), idle=False)]
+    capacity.enqueue("late", Resources(cpus=1), "me", NEVER)  # of the cores that gpu will need
+    assert capacity.plan(loaded, now=0).load == []
+    assert capacity.plan(loaded[1:], now=0).load == ["gpu", "late"]
+
+
+def test_a_model_that_passes_evicts_for_itself_alone() -> None:
+    capacity = Capacity(UNLIMITED._replace(models=4, gpus=1))
+    capacity.enqueue("gpu", Resources(gpus=1), "me", NEVER)
+    capacity.enqueue("cpu", ONE, "me", NEVER)
+    loaded = [holder(name, used) for used, name in enumerate("abc")]
+    busy = holder("busy", needs=Resources(gpus=1), idle=False)
+    assert capacity.plan([busy, *loaded], now=4).evict == ["a"]
+
+
+def test_places_among_the_loaded_models_are_first_come_first_served() -> None:
+    capacity = Capacity(UNLIMITED._replace(models=2, gpus=1))
+    busy = [holder("busy", needs=Resources(gpus=1), idle=False)]
+    capacity.enqueue("gpu", Resources(gpus=1), "me", NEVER)
+    capacity.enqueue("cpu", ONE, "me", NEVER)
+    assert capacity.plan(busy, now=0).load == []
+    assert not capacity.admits("cpu", ONE, busy, now=0)
+
+
+def test_what_a_lost_node_took_away_keeps_only_those_who_need_it() -> None:
+    capacity = Capacity(UNLIMITED._replace(cpus=4, gpus=0))
+    lost = [holder("on it", needs=Resources(cpus=1, gpus=1), idle=False)]
+    capacity.enqueue("cpu", Resources(cpus=2), "me", NEVER)
+    assert capacity.has_room(Resources(cpus=1), lost)
+    assert capacity.plan(lost, now=0).load == ["cpu"]
+
+
 def test_whoever_waits_no_longer_leaves_the_queue() -> None:
     capacity = at_most(1)
     busy = [holder("busy", idle=False)]
