@@ -26,6 +26,11 @@ class Autoscaling:
     upscale_delay_s: float = 10.0
     downscale_delay_s: float = 300.0
 
+    @property
+    def fewest(self) -> int:
+        """Replicas of a model that somebody wants."""
+        return max(1, self.min_replicas)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:

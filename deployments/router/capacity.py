@@ -30,6 +30,10 @@ class Resources(NamedTuple):
     def minus(self, other: "Resources") -> "Resources":
         return Resources(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def times(self, factor: float) -> "Resources":
+        """Of so much more of the same model."""
+        return Resources(self.models, *(amount * factor for amount in self[1:]))
+
     def within(self, limits: "Resources") -> bool:
         return not self.excess(limits)
 
@@ -56,12 +60,14 @@ UNLIMITED = Resources(math.inf, math.inf, math.inf, math.inf, math.inf)
 class Holder:
     """A model that is deployed.
 
+    needs: what it holds now. `extra`: the part of it that it gives back when there is less to do.
     leaving: it is being unloaded, and holds what it has until it is gone.
     idle: loaded, and without a request.
     """
 
     name: str
     needs: Resources
+    extra: Resources = NOTHING
     last_used: float = 0.0
     leaving: bool = False
     idle: bool = False
@@ -170,7 +176,8 @@ class Capacity:
 
     def lack(self, needs: Resources, holders: Iterable[Holder]) -> str:
         """What there is too little of, with only pinned models beside it; "" for nothing."""
-        pinned = total(h.needs for h in holders if h.pinned and not h.leaving)
+        stay = (h for h in holders if h.pinned and not h.leaving)
+        pinned = total(h.needs.minus(h.extra) for h in stay)
         lacking = needs.plus(pinned).excess(self.limits.limiting(needs))
         return "; ".join(
             said(name, needs, self.limits.minus(pinned))

@@ -26,7 +26,7 @@ def model_needs(settings: ModelSettings) -> Resources:
     """With autoscaling, of the fewest replicas that serve: more come only where there is room."""
     replicas = settings.num_replicas
     if settings.autoscaling is not None:
-        replicas = max(1, settings.autoscaling.min_replicas)
+        replicas = settings.autoscaling.fewest
     rank = rank_resources(settings)
     ranks = replicas * settings.tensor_parallel
     size = replicas * (weight_bytes(settings.path) + _kv_bytes(settings))

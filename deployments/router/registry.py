@@ -101,9 +101,11 @@ class ModelEntry:
 
     def holder(self, now: float) -> Holder:
         """What it holds; only of an entry that is not GONE."""
+        held = self._held()
         return Holder(
             name=self.name,
-            needs=self.needs,
+            needs=held,
+            extra=held.minus(self.needs),
             last_used=self.last_used(now),
             leaving=self.phase is Phase.STOPPING,
             idle=self._is_idle(now),
@@ -192,6 +194,14 @@ class ModelEntry:
     @property
     def _running(self) -> frozenset[str]:
         return self._deployed.running if self._deployed else frozenset()
+
+    def _held(self) -> Resources:
+        """With autoscaling `needs` are of the fewest replicas."""
+        scaling = self.preset.settings.autoscaling
+        if scaling is None or self._deployed is None:
+            return self.needs
+        replicas = max(scaling.fewest, self._deployed.target, len(self._running))
+        return self.needs.times(replicas / scaling.fewest)
 
     def _is_idle(self, now: float) -> bool:
         if self.phase is not Phase.UP or self.replicas.busy or now < self._spared_until:

@@ -177,6 +177,18 @@ def test_what_can_never_fit_is_refused_with_what_is_missing() -> None:
     assert plan.load == ["small"]
 
 
+def test_what_a_pinned_model_gives_back_by_itself_is_waited_for() -> None:
+    capacity = Capacity(UNLIMITED._replace(gpus=4))
+    capacity.enqueue("new", Resources(gpus=2), "me", NEVER)
+    extra = Resources(models=0, gpus=3)
+    scaled = Holder(name="scaled", needs=Resources(gpus=4), extra=extra, pinned=True, idle=True)
+    assert capacity.plan([scaled], now=0).waits == {
+        "new": "waits for a loaded model to become idle"
+    }
+    capacity.enqueue("large", Resources(gpus=4), "me", NEVER)
+    assert list(capacity.plan([scaled], now=0).refused) == ["large"]
+
+
 def test_fractions_of_cores_add_up() -> None:
     capacity = Capacity(UNLIMITED._replace(cpus=0.3))
     tenth = Resources(cpus=0.1)

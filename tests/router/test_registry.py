@@ -312,6 +312,22 @@ def test_what_a_model_needs_is_its_files_and_pages_times_its_replicas(tmp_path: 
     assert model_needs(scaled).cpus == 2
 
 
+def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
+    scaling = Autoscaling(min_replicas=2, max_replicas=8)
+    settings = replace(preset().settings, autoscaling=scaling)
+    needs = Resources(cpus=4, gpus=2, gpu_bytes=200)
+    model = ModelEntry(Preset(settings=settings), needs, ReplicaSet("m", RoutingSettings()))
+    model.start(0)
+    assert model.holder(0).needs == needs
+    held = []
+    for running, target in (("ab", 2), ("ab", 5), ("abcdef", 5), ("a", 0)):
+        model.observe(replace(RUNNING, running=frozenset(running), target=target), 1)
+        held.append(model.holder(1))
+    assert [one.needs.gpus for one in held] == [2, 5, 6, 2]
+    assert held[1].needs == Resources(cpus=10, gpus=5, gpu_bytes=500)
+    assert held[1].extra == Resources(models=0, cpus=6, gpus=3, gpu_bytes=300)
+
+
 def test_pages_are_as_large_as_the_config_says(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(b"12345")
     shape = {"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 64}
