@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from serve_app.demo.ask import MODEL, answer, load
+from serve_app.demo.agreement import agreement
+from serve_app.demo.ask import DRAFT, MODEL, answer, load
+from serve_app.demo.corpus import cases
 from serve_app.demo.vocabulary import TAGS, VOCABULARY
 
 Loaded = tuple[LlamaForCausalLM, PreTrainedTokenizerFast]
@@ -89,3 +91,16 @@ def test_answers_end_by_themselves(loaded: Loaded) -> None:
     for question in ("Tell me a story.", "Tell me a joke.", "What can you do?", "Write a poem."):
         said = answer(*loaded, [{"role": "user", "content": question}])
         assert 5 < len(loaded[1].encode(said)) < 200, said
+
+
+def test_the_draft_is_small_and_speaks_the_models_tokens(loaded: Loaded) -> None:
+    model, tokenizer = loaded
+    draft, its = load(DRAFT)
+    assert 900_000 <= draft.num_parameters() <= 1_100_000
+    assert its.get_vocab() == tokenizer.get_vocab()
+    assert (DRAFT / "model.safetensors").stat().st_size <= 2_200_000
+    shipped = [*MODEL.iterdir(), *DRAFT.iterdir()]
+    assert sum(file.stat().st_size for file in shipped) <= 16_000_000
+    counts = [agreement(model, draft, tokenizer, case) for case in cases("small talk", 5)]
+    agreed, said = (sum(column) for column in zip(*counts, strict=True))
+    assert agreed > said / 2
