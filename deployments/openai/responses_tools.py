@@ -37,7 +37,7 @@ def _known_choice(choice: object) -> object:
 
 class FunctionTool(Function):
     type: Literal["function"]
-    defer_loading: Literal[False] | None = None
+    defer_loading: Literal[False] = False
 
 
 class NamedChoice(Strict):

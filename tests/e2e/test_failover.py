@@ -54,7 +54,8 @@ def test_requests_find_the_replica_that_holds_their_prefix(own_server: Server) -
         assert first == [0] * 4
         return second, [n - m for n, m in zip(requests(), before, strict=True)]
 
-    own_server.eventually(lambda: routed() == 2)
+    # A model takes requests as soon as one of its replicas does.
+    own_server.eventually(lambda: routed() == len(requests()) == 2)
     expected = [600 // 16 * 16] * 4, [4, 4]
     # An ingress goes without a router that does not answer in time, as on a machine that is busy.
     seen = [where("abcd")]
