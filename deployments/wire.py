@@ -144,6 +144,7 @@ class ThinkingBudget:
 class GenerationRequest:
     """One sequence to continue.
 
+    `request_id` is that of its response, a dash, and a number.
     `produced_ids` are tokens that an earlier replica produced for this request: they count as
     output (limits, penalties, positions), and only what follows them is generated.
     `max_tokens` None means up to the end of the context; 0 computes the prompt and ends.
@@ -170,6 +171,10 @@ class GenerationRequest:
     client: str = ""
     session: str = ""
     tells_progress: bool = False
+
+    @property
+    def response_id(self) -> str:
+        return self.request_id.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class EngineCore:
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
         self._grammars = Grammars(tokenizer_json, self.vocab_size, self.eos_token_ids)
         self._admission = Admission(limits.max_waiting)
+        self._streamed: set[Task] = set()
         # Admitted, and not with the scheduler yet; set for those that were aborted.
         self._opening: dict[Task, threading.Event] = {}
         self._limits = limits
@@ -108,11 +109,13 @@ class EngineCore:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
         last = None
+        self._streamed.add(task)
         try:
             async with aclosing(mailbox.events()) as events:
                 async for last in events:
                     yield last
         finally:
+            self._streamed.remove(task)
             if last is None or last.finish_reason is None:
                 self.abort(task.id)
 
@@ -140,6 +143,16 @@ class EngineCore:
             if task.is_called(request_id):
                 left.set()
         self._scheduler.abort(request_id)
+
+    def end_thoughts(self, response_id: str) -> bool:
+        """Of a response, where a budget says what ends one; whether it has any. For the thread of
+        the streams.
+        """
+        mine = [task for task in self._streamed if task.request.response_id == response_id]
+        thinking = [task for task in mine if task.request.thinking is not None]
+        for task in thinking:
+            task.thought_over = True
+        return bool(thinking)
 
     def stats(self) -> EngineStats:
         return self._scheduler.stats()

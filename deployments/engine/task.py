@@ -53,6 +53,7 @@ class Task:
     trusted_mu: float | None = None  # what it was after the last token
     bad_words: dict[int, dict[bytes, list[int]]] | None = None  # as `bans` looks them up
     thought: Thought | None = None
+    thought_over: bool = False  # whatever is left of its budget; set from other threads
 
     @property
     def sampling(self) -> SamplingParams:

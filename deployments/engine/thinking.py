@@ -1,4 +1,5 @@
-"""Ends a thought whose budget is spent: its end is all that may be drawn, whatever was banned.
+"""Ends a thought whose budget is spent, or that somebody wants to be over: its end is all that may
+be drawn, whatever was banned.
 
 Only a grammar can put that off, as long as it has the thought go on.
 """
@@ -27,4 +28,4 @@ def _forced(task: Task) -> int | None:
         task.thought = Thought(task.request.thinking)
     first_unread = task.n_prompt + task.thought.n_read
     task.thought.read(task.tokens[first_unread : task.n_tokens].tolist())
-    return task.thought.forced
+    return task.thought.forced(task.thought_over)

@@ -31,10 +31,11 @@ class Thought:
                 for mark in (self._end, *self._breaks):
                     mark.forget()
 
-    @property
-    def forced(self) -> int | None:
-        """The only token that may come next, if the budget is spent and a thought is open."""
-        return self._end.awaited if self._open and self._left <= 0 else None
+    def forced(self, over: bool) -> int | None:
+        """The only token that may come next, if a thought is open and its budget is spent, or it
+        is to be over in any case.
+        """
+        return self._end.awaited if self._open and (over or self._left <= 0) else None
 
 
 class Marker:

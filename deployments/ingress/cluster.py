@@ -41,7 +41,9 @@ class Cluster(Engine, Protocol):
         """Whether some model answers, asked directly."""
         ...
 
-    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
         """The answers of those replicas that gave one in time."""
         ...
 

@@ -35,6 +35,7 @@ class Thinking:
     wanted: bool | None = None
     effort: str | None = None  # a word that the template may know
     budget: int | None = None  # tokens
+    endable: bool = False  # at any moment, by whoever asks for it
     param: str = "thinking"
     needed: bool = True
 
@@ -213,6 +214,8 @@ def _budget(
     template = card.chat_template or ""
     if thinking.wanted is False and _thinks(dialect, card) and not TEMPLATE_SWITCH.search(template):
         tokens = 0
+    if tokens is None and thinking.endable and _thinks(dialect, card):
+        tokens = card.context_length
     if tokens is None or dialect.thought_marks is None:
         return None
     if not (thinking.needed or _thinks(dialect, card)):

@@ -77,8 +77,10 @@ class Fleet:
         asked = (self.broadcast(application, MODEL_DEPLOYMENT, "busy") for application in up)
         return any(await asyncio.gather(*asked))
 
-    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
-        return await self._handles.broadcast(application, deployment, method)
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
+        return await self._handles.broadcast(application, deployment, method, *args)
 
     async def generate(
         self, card: ModelCard, request: GenerationRequest

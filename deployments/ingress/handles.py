@@ -51,12 +51,14 @@ class Handles:
     async def model(self, name: str) -> DeploymentHandle:
         return await self.get(application_name(name), MODEL_DEPLOYMENT)
 
-    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
         """The answers of all of a deployment's replicas that gave one in time."""
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_S):
                 handle = await self.get(application, deployment)
-                answers = await _answers(handle, method)
+                answers = await _answers(handle, method, *args)
         except UNREACHABLE as error:
             log.warning("no %s from %s: %r", method, application, error)
             return []

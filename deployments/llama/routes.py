@@ -31,6 +31,7 @@ from deployments.openai.input_tokens import chat_input_tokens, responses_input_t
 from deployments.openai.responses_routes import responses
 from deployments.openai.responses_store import ResponseStore
 from deployments.openai.routes import CHAT
+from deployments.openai.thought_control import thought_control_route
 
 COMPLETION = Operation(
     name="completion",
@@ -66,6 +67,7 @@ def routes(
         service.route(replace(COMPLETION, path="/completions")),
         service.route(INFILL),
         *openai_aliases(service),
+        thought_control_route(cluster, settings, "/chat/completions/control"),
         service.question(TOKENIZE),
         service.question(DETOKENIZE),
         service.question(APPLY_TEMPLATE),

@@ -131,6 +131,10 @@ class Model:
                 self._tombstones.popitem(last=False)
             self._sleeper.abort(request_id)
 
+    async def end_thoughts(self, response_id: str) -> bool:
+        """Of a response; whether anything of it runs here that can be told so."""
+        return self._sleeper.end_thoughts(response_id)
+
     async def card(self) -> AsyncGenerator[bytes, None]:
         """The model card, pickled and compressed, in pieces."""
         for at in range(0, len(self._packed_card), CARD_CHUNK_BYTES):

@@ -89,6 +89,9 @@ class Sleeper:
         if self._core is not None:
             self._core.abort(request_id)
 
+    def end_thoughts(self, response_id: str) -> bool:
+        return self._core is not None and self._core.end_thoughts(response_id)
+
     def stats(self) -> EngineStats:
         """Counters of all engines there have been, gauges of the one there is."""
         return self._past if self._core is None else _sum(self._core.stats(), self._past)

@@ -121,7 +121,11 @@ def _thinking(request: ChatRequest) -> Thinking:
     if not wanted and budget is not None:
         param = "thinking_token_budget"
     return Thinking(
-        wanted=wanted, effort=None if effort == "none" else effort, budget=budget, param=param
+        wanted=wanted,
+        effort=None if effort == "none" else effort,
+        budget=budget,
+        endable=bool(request.reasoning_control),
+        param=param,
     )
 
 

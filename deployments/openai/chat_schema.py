@@ -179,7 +179,7 @@ class ChatRequest(ExtendedFields):
         Annotated[int, Field(ge=0)] | None, BeforeValidator(_bound)
     ] = None
 
-    # llama-server's. The first two are for streams; the last allows to cut a thought short later.
+    # llama-server's. The first two are for streams; the last allows to end a thought later.
     return_progress: Switch = None
     timings_per_token: Switch = None
     reasoning_control: Switch = None

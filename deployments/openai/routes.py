@@ -19,6 +19,7 @@ from deployments.openai.completions_schema import CompletionRequest, parse_compl
 from deployments.openai.envelope import openai_envelope
 from deployments.openai.models import model_routes
 from deployments.openai.responses_routes import responses_routes
+from deployments.openai.thought_control import thought_control_route
 
 CHAT = Operation(
     name="chat_completions",
@@ -46,6 +47,7 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
     return [
         service.route(CHAT),
         service.route(COMPLETIONS),
+        thought_control_route(cluster, settings),
         *responses_routes(service),
         *stream_routes(streams, settings.body_limit),
         *management_routes(cluster, settings, "/v1/models"),

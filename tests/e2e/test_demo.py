@@ -1,10 +1,11 @@
 """What a newcomer meets: `serve.yaml` as it stands, and the model that comes with it."""
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
 
 import jsonschema
 import openai
+import pytest
 from openai.types.chat import ChatCompletionToolParam
 
 from tests.e2e.server import Server
@@ -22,29 +23,76 @@ WEATHER: ChatCompletionToolParam = {
 }
 
 
-def test_the_first_answer_is_english(tmp_path: Path) -> None:
-    with Server(tmp_path, {}) as server:
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-        assert [model.id for model in client.models.list()] == ["manta-demo"]
-        stream = client.chat.completions.create(
-            model="manta-demo",
-            messages=[{"role": "user", "content": "What is the capital of France?"}],
-            temperature=0,
-            stream=True,
-        )
-        chunks = list(stream)
-        forced = client.chat.completions.create(
-            model="manta-demo",
-            messages=[{"role": "user", "content": "What is the weather in Rome?"}],
-            tools=[WEATHER],
-            tool_choice="required",
-            parallel_tool_calls=False,
-        )
-        client.close()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("demo"), {}) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def test_the_first_answer_is_english(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["manta-demo"]
+    stream = client.chat.completions.create(
+        model="manta-demo",
+        messages=[{"role": "user", "content": "What is the capital of France?"}],
+        temperature=0,
+        stream=True,
+    )
+    chunks = list(stream)
+    assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_a_forced_call_fits_its_definition(client: openai.OpenAI) -> None:
+    forced = client.chat.completions.create(
+        model="manta-demo",
+        messages=[{"role": "user", "content": "What is the weather in Rome?"}],
+        tools=[WEATHER],
+        tool_choice="required",
+        parallel_tool_calls=False,
+    )
     calls = forced.choices[0].message.tool_calls
     assert calls is not None
     (call,) = calls
     assert call.type == "function"
     jsonschema.validate(json.loads(call.function.arguments), PARAMETERS)
-    assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_a_thought_without_end_is_ended_while_it_streams(
+    server: Server, client: openai.OpenAI
+) -> None:
+    def token_id(mark: str) -> int:
+        [found] = server.http.post("/tokenize", json={"content": mark}).json()["tokens"]
+        return int(found)
+
+    endless = {str(token_id(mark)): -100 for mark in ("</think>", "<|im_end|>", "<|endoftext|>")}
+    stream = client.chat.completions.create(
+        model="manta-demo",
+        messages=[{"role": "user", "content": "Think first: what is 2 plus 3?"}],
+        reasoning_effort="high",
+        logit_bias=endless,
+        max_tokens=1500,
+        temperature=0,
+        stream=True,
+        extra_body={"reasoning_control": True},
+    )
+    thought = answer = ""
+    told: dict[str, object] = {}
+    for chunk in stream:
+        delta = chunk.choices[0].delta
+        thought += getattr(delta, "reasoning_content", None) or ""
+        answer += delta.content or ""
+        if thought and not told:
+            body = {"id": chunk.id, "action": "reasoning_end"}
+            told = server.http.post("/v1/chat/completions/control", json=body).json()
+        if answer:
+            break
+    stream.close()
+    assert told == {"success": True}
+    assert answer
+    assert "</think>" not in thought

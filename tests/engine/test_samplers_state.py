@@ -111,7 +111,7 @@ def told(budget: ThinkingBudget, output: Sequence[int]) -> int | None:
     """What must follow some output."""
     thought = Thought(budget)
     thought.read(output)
-    return thought.forced
+    return thought.forced(over=False)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,9 @@ class ScriptedEngine:
     async def is_serving(self) -> bool:
         return True
 
-    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
         return []
 
     async def _becomes(self, model: str, state: ModelState) -> None:

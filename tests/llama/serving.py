@@ -36,7 +36,9 @@ class CountingCluster(ScriptedEngine):
     stats: tuple[dict[str, float], ...] = (STATS, {**STATS, "active_requests": 0.0})
     families: tuple[Family, ...] = ()
 
-    async def broadcast(self, application: str, deployment: str, method: str) -> list[object]:
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
         if deployment != MODEL_DEPLOYMENT:
             return []
         settings = ModelSettings(name="tiny", path="tiny", limits=EngineLimits(max_running=2))

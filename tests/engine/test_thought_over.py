@@ -1,0 +1,51 @@
+"""A thought that is told to be over ends at once, and is what it was until then."""
+
+import asyncio
+from dataclasses import replace
+
+from deployments.wire import SamplingParams, ThinkingBudget
+from tests.engine.drive import Engine, Record, engine, random_ids, request
+
+END = (7, 8, 9)
+BUDGET = ThinkingBudget(tokens=1000, start_ids=(5,), end_ids=END, open=True)
+ONE = replace(
+    request("r-0", random_ids(9), SamplingParams(temperature=3, seed=1), max_tokens=30),
+    thinking=BUDGET,
+)
+OTHER = replace(ONE, request_id="r-1", thinking=None)
+
+
+async def ended(running: Engine, response_id: str) -> tuple[Record, Record, bool]:
+    """Told so when the first tokens have come."""
+    records = Record(), Record()
+    running.gate.close()
+
+    async def read(at: int) -> None:
+        async for event in running.core.stream((ONE, OTHER)[at]):
+            records[at].put(event)
+
+    tasks = [asyncio.create_task(read(at)) for at in range(2)]
+    await asyncio.sleep(0)
+    while not records[0].events:
+        running.gate.step()
+        for _ in range(3):  # what was delivered is read
+            await asyncio.sleep(0)
+    found = running.core.end_thoughts(response_id)
+    running.gate.open()
+    await asyncio.gather(*tasks)
+    assert not running.core.end_thoughts(response_id), "nothing runs any more"
+    return *records, found
+
+
+def test_it_ends_there_and_only_there() -> None:
+    with engine() as running:
+        left, beside, found = asyncio.run(ended(running, "s"))
+        over, still_beside, told = asyncio.run(ended(running, "r"))
+    assert (found, told) == (False, True)
+    assert still_beside.outcome.token_ids == beside.outcome.token_ids
+    undisturbed, ids = left.outcome.token_ids, over.outcome.token_ids
+    cut = ids.index(END[0])
+    assert 1 <= cut < 5
+    assert ids[cut : cut + 3] == END
+    assert ids[:cut] == undisturbed[:cut]
+    assert len(ids) == len(undisturbed) == 30
