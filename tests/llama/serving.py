@@ -47,6 +47,7 @@ class CountingCluster(ScriptedEngine):
             "stats": list(self.stats),
             "settings": [settings for _ in self.stats],
             "samples": list(samples),
+            "end_thoughts": [False for _ in self.stats],
         }
         return answers[method]
 
