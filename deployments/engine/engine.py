@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from deployments.engine.card import end_token_ids, make_card
 from deployments.engine.core import EngineCore
 from deployments.engine.fingerprint import fingerprint
-from deployments.engine.limits import EngineLimits
+from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
 from deployments.engine.loader import load_model, load_tokenizer
 from deployments.text.detokenizer import Detokenizer
 from deployments.text.tokenizer import TextTokenizer
@@ -61,9 +61,8 @@ class InferenceEngine:
         if tokenizer is None:
             raise ValueError("a model given as an object needs its tokenizer")
         ends = end_token_ids(model, tokenizer)
-        self.core = EngineCore(
-            model, ends, limits or EngineLimits(), lambda: self.card.tokenizer_json
-        )
+        limits = limits or (ON_GPU if model.device.type == "cuda" else ON_CPU)
+        self.core = EngineCore(model, ends, limits, lambda: self.card.tokenizer_json)
         self.card: ModelCard = make_card(
             name, self.core, model, tokenizer, dialect, fingerprint(model)
         )

@@ -37,3 +37,8 @@ class EngineLimits:
     max_waiting: int = 1024
     max_stuck_s: float = 120.0
     async_scheduling: bool | None = None
+
+
+ON_CPU = EngineLimits()
+# It computes many rows in the time of few, and has room for them.
+ON_GPU = EngineLimits(max_running=256, max_batch_tokens=4096)

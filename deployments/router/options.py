@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from deployments.engine.limits import EngineLimits
+from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
 from deployments.model.settings import Adapter, Autoscaling, ModelSettings
 from deployments.router.ini_values import (
     boolean,
@@ -23,7 +23,7 @@ from deployments.router.model_paths import sayable
 from deployments.router.settings import Preset
 from deployments.text.dialects.registry import DIALECTS
 
-LIMITS = EngineLimits()
+LIMITS = ON_CPU
 SCALING = Autoscaling()
 SETTINGS = ModelSettings(name="", path="")
 
@@ -170,11 +170,11 @@ class ModelOptions(Options):
         int | None, Ini(("ctx-size", "c", "context-length", "LLAMA_ARG_CTX_SIZE"), unset="0")
     ] = Field(default=LIMITS.context_length, ge=2, description="Longest prompt and answer together")
     max_running: Annotated[
-        int, Ini(("parallel", "np", "max-running", "LLAMA_ARG_N_PARALLEL"), unset="-1")
-    ] = Field(default=LIMITS.max_running, ge=1, description="Sequences in one batch")
+        int | None, Ini(("parallel", "np", "max-running", "LLAMA_ARG_N_PARALLEL"), unset="-1")
+    ] = Field(default=None, ge=1, description="Sequences in one batch; 64, or 256 on a GPU")
     max_batch_tokens: Annotated[
-        int, Ini(("batch-size", "b", "max-batch-tokens", "LLAMA_ARG_BATCH"))
-    ] = Field(default=LIMITS.max_batch_tokens, ge=1, description="Tokens of one step")
+        int | None, Ini(("batch-size", "b", "max-batch-tokens", "LLAMA_ARG_BATCH"))
+    ] = Field(default=None, ge=1, description="Tokens of one step; 512, or 4096 on a GPU")
     target_itl_ms: float | None = Field(
         default=LIMITS.target_itl_ms,
         gt=0,
@@ -263,8 +263,15 @@ class ModelOptions(Options):
             sleep_idle_s=self.sleep_idle_s,
             sleep_weights=self.sleep_weights,
             stop_timeout_s=self.stop_timeout_s,
-            limits=EngineLimits(**{f.name: getattr(self, f.name) for f in fields(EngineLimits)}),
+            limits=self._limits(),
         )
+
+    def _limits(self) -> EngineLimits:
+        given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}
+        sized = ON_GPU if self.num_gpus else ON_CPU
+        for name in ("max_running", "max_batch_tokens"):
+            given[name] = given[name] or getattr(sized, name)
+        return EngineLimits(**given)
 
     def _autoscaling(self) -> Autoscaling | None:
         if self.autoscaling is None:

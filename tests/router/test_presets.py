@@ -92,7 +92,7 @@ def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None
         ("LLAMA_ARG_CTX_SIZE = 4096", "context_length", 4096),
         ("ctx-size = 0", "context_length", None),
         ("LLAMA_ARG_N_PARALLEL = 4", "max_running", 4),
-        ("np = -1", "max_running", 64),
+        ("np = -1", "max_running", None),
         ("b = 2048", "max_batch_tokens", 2048),
         ("t = 8", "num_cpus", 8),
         ("threads = -1", "num_cpus", None),

@@ -1,10 +1,12 @@
 """All models that can be served: from arguments, a presets file, a folder; and who counts more."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deployments.engine.limits import ON_CPU, ON_GPU
 from deployments.model.settings import Adapter, Autoscaling
 from deployments.router.options import ModelOptions, ScalingOptions
 from deployments.router.presets import parse_presets
@@ -68,6 +70,15 @@ def test_a_sections_words_count_more_than_those_for_all_models(base: Path) -> No
     assert (a.settings.path, b.settings.path) == (str(base / "one"), str(base / "two"))
     assert (a.aliases, a.tags, a.load_on_startup, a.pinned) == (("x",), ("t",), True, False)
     assert (b.aliases, b.tags, b.load_on_startup, b.pinned) == ((), ("t",), False, True)
+
+
+def test_a_gpu_is_given_more_at_once(base: Path) -> None:
+    found = read(
+        base, "[a]\nmodel = one\n[b]\nmodel = two\nngl = 1\n[c]\nngl = 1\nb = 9\nm = one\n"
+    )
+    assert found["a"].settings.limits == ON_CPU
+    assert found["b"].settings.limits == ON_GPU
+    assert found["c"].settings.limits == replace(ON_GPU, max_batch_tokens=9)
 
 
 def test_arguments_count_more_than_the_file(base: Path) -> None:
