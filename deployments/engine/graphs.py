@@ -5,8 +5,10 @@ and no slot: they write nothing, and nothing that another row reads.
 """
 
 import logging
+import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,20 +156,43 @@ class CudaRecord:
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
+        # One for all: libraries keep room to work in for every stream they have seen.
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         # Once before, beside: libraries allocate and kernels are compiled on their first call.
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        before = torch.cuda.current_stream()
+        self._stream.wait_stream(before)
+        with torch.cuda.stream(self._stream), _waiting_raises():
             run()
-        torch.cuda.current_stream().wait_stream(stream)
+        before.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         # Other threads may use the device meanwhile; only this one is recorded.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            run()
+        recording = torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        )
+        try:
+            with recording:
+                run()
+        finally:
+            torch.cuda.set_stream(before)  # where a recording fails torch leaves its own in place
         replay: Callable[[], None] = graph.replay
         return replay
+
+
+@contextmanager
+def _waiting_raises() -> Iterator[None]:
+    """RuntimeError where the host waits for the device, of whatever thread: that can't be
+    recorded, and some versions of torch don't get over the attempt.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says of itself that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def record_decodes(

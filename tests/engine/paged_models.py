@@ -105,6 +105,7 @@ def padded_and_not(
     recorded, eager = kernels(architecture, device), kernels(architecture, device)
     graphs = DecodeGraphs(recorded.decode, StaticInputs(recorded.storage, max_rows, 32), record)
     graphs.record()
+    assert len(graphs) > 0
     found = []
     for rows in (*ROWS, [(21, 1)]):
         step = inputs(rows)
