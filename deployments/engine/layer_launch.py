@@ -35,6 +35,7 @@ def turn_and_store(
         norms[0].epsilon if norms else 0.0, *scales, qkv.stride(0),
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim, DIM_PAD=dim_pad, BLOCK=block,
         NORMED=norms is not None, FP8=k_pages.dtype == torch.float8_e4m3fn, LIMIT=FP8_MAX,
+        enable_fp_fusion=True,
     )  # fmt: skip
     return q
 
@@ -44,6 +45,7 @@ def swiglu(both: Tensor) -> Tensor:
     tokens, width = both.shape[0], both.shape[1] // 2
     out = torch.empty(tokens, width, dtype=both.dtype, device=both.device)
     layer_kernel.swiglu[(tokens, triton.cdiv(width, NUMBERS))](
-        both, out, WIDTH=width, BLOCK=min(NUMBERS, triton.next_power_of_2(width))
-    )
+        both, out, WIDTH=width, BLOCK=min(NUMBERS, triton.next_power_of_2(width)),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     return out

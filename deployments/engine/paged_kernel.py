@@ -102,8 +102,8 @@ def chunks(
     SINKS: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
     """One program for some new tokens of a row and the heads that share one head's keys."""
-    kv_head = tl.program_id(0)
-    tile = tl.program_id(1)
+    tile = tl.program_id(0)
+    kv_head = tl.program_id(1)
     row = tl.load(tiles + 2 * tile).to(tl.int64)
     offset = tl.load(tiles + 2 * tile + 1)
     start = tl.load(starts + row).to(tl.int64)
@@ -164,7 +164,7 @@ def _context(total_tokens, WINDOW: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.c
 
 @triton.jit(
     do_not_specialize=["table_row", "n_splits"],
-    do_not_specialize_on_alignment=["table", "total_len", "starts"],
+    do_not_specialize_on_alignment=["weights", "table", "total_len", "starts"],
 )
 def decodes(
     parts, peaks, weights, q, k_pages, v_pages, table, total_len, starts, sinks, scale, softcap,
@@ -174,8 +174,8 @@ def decodes(
     WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
     """One program for a part of a row's context, when the row has one new token."""
-    kv_head = tl.program_id(0)
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
+    kv_head = tl.program_id(1)
     split = tl.program_id(2)
     start = tl.load(starts + row).to(tl.int64)
     new = tl.load(starts + row + 1) - start
@@ -209,7 +209,7 @@ def decodes(
 
 @triton.jit(
     do_not_specialize=["n_splits"],
-    do_not_specialize_on_alignment=["total_len", "starts"],
+    do_not_specialize_on_alignment=["weights", "total_len", "starts"],
 )
 def merge(
     out, parts, peaks, weights, total_len, starts, v_scale, n_splits, HEADS: tl.constexpr,

@@ -66,7 +66,7 @@ def store(
         k, v, k_pages, v_pages, slots, *scales,
         k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         KV_HEADS=kv_heads, DIM=dim, SIZE=triton.next_power_of_2(kv_heads * dim),
-        FP8=k_pages.dtype == torch.float8_e4m3fn, LIMIT=FP8_MAX,
+        FP8=k_pages.dtype == torch.float8_e4m3fn, LIMIT=FP8_MAX, enable_fp_fusion=True,
     )  # fmt: skip
 
 
@@ -108,7 +108,9 @@ class Attention:
         _, heads, dim = q.shape
         kv_heads, share = self._shares(heads)
         share_pad = triton.next_power_of_2(share)
-        paged_kernel.chunks[(kv_heads, len(tiles))](
+        # Of the two loops over keys fusion would make other scores, and a prompt that is cut
+        # elsewhere would have its keys in the other one.
+        paged_kernel.chunks[(len(tiles), kv_heads)](
             out, q, self.k_pages, self.v_pages, table, total_len, starts, tiles,
             q if self.sinks is None else self.sinks,
             self.scale * self.scales[0], self.softcap or 1.0, self.scales[1],
@@ -120,6 +122,7 @@ class Attention:
             SINKS=self.sinks is not None,
             FACTOR=_factor(q.dtype),
             num_warps=self.tiling.chunk_warps, num_stages=self.tiling.stages,
+            enable_fp_fusion=False,
         )  # fmt: skip
 
     def decodes(
@@ -145,7 +148,7 @@ class Attention:
             "HEADS": heads, "DIM": dim, "DIM_PAD": dim_pad, "KEYS": self.tiling.keys,
             "SPLIT": self.tiling.split, "SPLITS": MAX_SPLITS, "WINDOW": self.window or 0,
         }  # fmt: skip
-        paged_kernel.decodes[(kv_heads, rows, n_splits)](
+        paged_kernel.decodes[(rows, kv_heads, n_splits)](
             parts, peaks, weights, q, self.k_pages, self.v_pages, table, total_len, starts,
             q if self.sinks is None else self.sinks,
             self.scale * self.scales[0], self.softcap or 1.0,
@@ -155,10 +158,11 @@ class Attention:
             SOFTCAP=self.softcap is not None, SINKS=self.sinks is not None,
             FACTOR=_factor(q.dtype),
             num_warps=self.tiling.decode_warps, num_stages=self.tiling.stages,
+            enable_fp_fusion=True,
         )  # fmt: skip
         paged_kernel.merge[(rows, heads)](
             out, parts, peaks, weights, total_len, starts, self.scales[1], n_splits, **cut,
-            num_warps=1,
+            num_warps=1, enable_fp_fusion=True,
         )  # fmt: skip
 
     def _shares(self, heads: int) -> tuple[int, int]:

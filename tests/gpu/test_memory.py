@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import load_model
+from deployments.engine.loader import load_model, place
 from deployments.engine.quantization import Quantization
 from deployments.engine.sizing import cache_shape
 from deployments.wire import GenerationRequest, SamplingParams
@@ -34,10 +35,14 @@ def generate(core: EngineCore, n: int = 16) -> list[int]:
 
 @pytest.mark.parametrize("utilization", [0.2, 0.6])
 def test_pages_fill_the_share_of_the_device_and_leave_the_rest(utilization: float) -> None:
-    limits = EngineLimits(max_running=10**5, gpu_memory_utilization=utilization)
-    model = tiny_model().to("cuda")
+    limits = EngineLimits(max_running=4096, gpu_memory_utilization=utilization)
+    config = LlamaConfig(  # 32 KiB a token: its sequences want more than any device has
+        vocab_size=128, hidden_size=64, intermediate_size=64, num_hidden_layers=8,
+        num_attention_heads=8, num_key_value_heads=8, head_dim=128, max_position_embeddings=4096,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).to("cuda")
     shape = cache_shape(model, limits)
-    page = Storage.page_bytes(3, limits.page_size, 2, 8, model.dtype)
+    page = Storage.page_bytes(8, limits.page_size, 8, 128, model.dtype)
     total = torch.cuda.mem_get_info()[1]
     assert 0.5 * utilization * total < shape.n_pages * page <= utilization * total
 
@@ -75,10 +80,6 @@ def test_weights_on_a_gpu_are_those_of_the_files(tmp_path: Path) -> None:
 
 
 def test_tied_weights_are_placed_once() -> None:
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    from deployments.engine.loader import place
-
     config = LlamaConfig(
         vocab_size=4096, hidden_size=64, num_hidden_layers=1, num_attention_heads=4,
         intermediate_size=64, tie_word_embeddings=True,
