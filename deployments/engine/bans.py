@@ -1,13 +1,14 @@
 """What a request says of single tokens, come what may: biases, and tokens that must not follow."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from deployments.engine.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
 from deployments.engine.task import Task
+from deployments.engine.transfer import to_device
 from deployments.wire import SamplingParams
 
 
@@ -15,8 +16,8 @@ class LogitBiasStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for row in rows.where(_asks_for_bias, "logit_bias"):
             ids, biases = zip(*rows.params[row].logit_bias, strict=True)
-            bounded = torch.tensor(biases, device=logits.device).clamp_(max=STRONG)
-            logits[row, list(ids)] += bounded
+            bounded = np.minimum(np.array(biases, dtype=np.float32), STRONG)
+            logits[row, _places(ids, logits)] += to_device(bounded, logits.device)
 
 
 def _asks_for_bias(params: SamplingParams) -> bool:
@@ -30,7 +31,7 @@ class BadWordsStrategy(SamplingStrategy):
         for row in rows.where(_asks_for_bans, "bad_words"):
             banned = _banned_next(rows.tasks[row])
             if banned:
-                logits[row, banned] = NEVER
+                logits[row, _places(banned, logits)] = NEVER
 
 
 def _asks_for_bans(params: SamplingParams) -> bool:
@@ -65,4 +66,8 @@ class MinTokensStrategy(SamplingStrategy):
         for row in [row for row in rows.chosen if tasks[row].request.min_tokens]:
             task = tasks[row]
             if task.ends_banned and task.end_token_ids:
-                logits[row, list(task.end_token_ids)] = NEVER
+                logits[row, _places([*task.end_token_ids], logits)] = NEVER
+
+
+def _places(token_ids: Sequence[int], logits: Tensor) -> Tensor:
+    return to_device(np.array(token_ids, dtype=np.int64), logits.device)
