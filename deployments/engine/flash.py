@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSIONS = ("FA3", "FA4")
+VERSIONS = {9: ("FA3", "FA4"), 10: ("FA4",)}  # by the GPU's major compute capability
 WIDEST = 256  # head_dim
 DTYPES = (torch.float16, torch.bfloat16)
 # Whole blocks of larger pages it reads as they are, and then NaN behind a row's end is not hidden.
@@ -35,11 +35,9 @@ CLOSE = 0.02  # error of the two, relative, in bfloat16
 @cache
 def flash_version() -> str | None:
     """Activates FlashAttention with page tables for this process; None where there is none."""
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < 9:
+    if not torch.cuda.is_available() or not _takes_pages():
         return None
-    if not _takes_pages():
-        return None
-    for version in VERSIONS:
+    for version in VERSIONS.get(torch.cuda.get_device_capability()[0], ()):
         try:
             torch_attention.activate_flash_attention_impl(version)
         except Exception as error:  # a broken installation may raise anything

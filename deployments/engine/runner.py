@@ -114,6 +114,9 @@ class Runner:
         Raises UnsupportedModelError for a model that can't be served.
         """
         torch.set_num_threads(self._threads)
+        device = self._cache.storage.k.device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
         try:
             for n_tokens in (1, 2):  # a prompt's chunk is computed otherwise than a single token
                 self.probe(n_tokens)

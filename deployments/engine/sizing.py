@@ -91,7 +91,8 @@ def _profile(model: PreTrainedModel, limits: EngineLimits, one: CacheShape) -> D
     pages = replace(one, n_pages=step.page_table.size).storage(model.dtype, model.device)
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
-    Forward(model, pages).logits(step).float().sort(-1, descending=True).values.softmax(-1)
+    with torch.cuda.device(model.device):
+        Forward(model, pages).logits(step).float().sort(-1, descending=True).values.softmax(-1)
     torch.cuda.synchronize(model.device)
     grown = torch.cuda.max_memory_allocated(model.device) - before
     del pages

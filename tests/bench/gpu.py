@@ -187,6 +187,7 @@ def build(config: PretrainedConfig, device: str) -> PreTrainedModel:
 @contextmanager
 def engine(config: PretrainedConfig, plan: Plan, device: str) -> Iterator[EngineCore]:
     """An engine that has computed before: kernels are compiled, libraries have chosen."""
+    release(device)  # whoever has used an engine before held it until now
     limits = EngineLimits(max_running=plan.max_running, max_batch_tokens=plan.max_batch_tokens)
     core = EngineCore(build(config, device), frozenset(), limits)
     try:
@@ -195,8 +196,6 @@ def engine(config: PretrainedConfig, plan: Plan, device: str) -> Iterator[Engine
         yield core
     finally:
         core.shutdown()
-        del core
-        release(device)
 
 
 def release(device: str) -> None:
@@ -287,6 +286,7 @@ def requests_a_second(plan: Plan, device: str) -> float:
 
 def baseline_requests_a_second(plan: Plan, device: str) -> float:
     """Of the same work by transformers' continuous batching, warm as the engine is."""
+    release(device)
     model = build(plan.small, device)
     model.set_attn_implementation("sdpa")
     config = GenerationConfig(
