@@ -66,3 +66,24 @@ def swiglu(both, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     up = tl.load(both + (token * 2 + 1) * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
     result = gate * tl.sigmoid(gate) * up
     tl.store(out + token * WIDTH + place, result.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def to_float8(
+    x, out, scales, WIDTH: tl.constexpr, BLOCK: tl.constexpr, LIMIT: tl.constexpr,
+    LEAST: tl.constexpr,
+):  # fmt: skip
+    """A token's numbers as float8, and what they have to be multiplied by."""
+    token = tl.program_id(0).to(tl.int64)
+    place = tl.arange(0, BLOCK)
+    peaks = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        given = tl.load(x + token * WIDTH + start + place, mask=start + place < WIDTH, other=0.0)
+        peaks = tl.maximum(peaks, tl.abs(given.to(tl.float32)))
+    scale = tl.maximum(tl.max(peaks, 0), LEAST) / LIMIT
+    tl.store(scales + token, scale)
+    for start in range(0, WIDTH, BLOCK):
+        inside = start + place < WIDTH
+        given = tl.load(x + token * WIDTH + start + place, mask=inside, other=0.0)
+        share = tl.minimum(tl.maximum(given.to(tl.float32) / scale, -LIMIT), LIMIT)
+        tl.store(out + token * WIDTH + start + place, share.to(out.dtype.element_ty), mask=inside)

@@ -49,3 +49,16 @@ def swiglu(both: Tensor) -> Tensor:
         enable_fp_fusion=True,
     )  # fmt: skip
     return out
+
+
+def to_float8(rows: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """Of contiguous [n, width]: as float8_e4m3fn, and what each row has to be multiplied by,
+    [n, 1] float32; their greatest numbers are taken to be `least` at least."""
+    n, width = rows.shape
+    out = torch.empty_like(rows, dtype=torch.float8_e4m3fn)
+    scales = torch.empty(n, 1, dtype=torch.float32, device=rows.device)
+    layer_kernel.to_float8[(n,)](
+        rows, out, scales, WIDTH=width, BLOCK=min(4 * NUMBERS, triton.next_power_of_2(width)),
+        LIMIT=FP8_MAX, LEAST=least, num_warps=8, enable_fp_fusion=True,
+    )  # fmt: skip
+    return out, scales

@@ -80,5 +80,16 @@ def gated(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
     return _error(swiglu(both), torch.nn.functional.silu(gate) * up)
 
 
+def made_float8(tokens: int, width: int, dtype: str, device: str = "cpu") -> tuple[float, float]:
+    """Errors of the numbers, and of what they are multiplied by; the last row is all zeros."""
+    from deployments.engine.layer_launch import to_float8
+
+    rows = torch.randn(tokens, width, generator=torch.Generator().manual_seed(2))
+    rows = (rows * torch.arange(tokens).flip(0)[:, None]).to(getattr(torch, dtype)).to(device)
+    small, scales = to_float8(rows, 1e-12)
+    expected = rows.float().abs().amax(1, keepdim=True).clamp(min=1e-12) / 448
+    return _error(small.float() * scales, rows), _error(scales, expected)
+
+
 def _error(found: Tensor, expected: Tensor) -> float:
     return float((found.float() - expected.float()).norm() / expected.float().norm())

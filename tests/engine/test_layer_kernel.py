@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.interpreter import Interpreter, interpreter, needs_triton
-from tests.engine.layers import Joined, gated, turned_and_stored
+from tests.engine.layers import Joined, gated, made_float8, turned_and_stored
 from tests.engine.paged import DTYPES
 
 pytestmark = needs_triton
@@ -44,3 +44,11 @@ def test_queries_are_turned_and_keys_and_values_stored(
 @pytest.mark.parametrize(("tokens", "width"), [(1, 64), (3, 1000), (2, 2500)])
 def test_a_gate_is_applied(interpreted: Interpreter, tokens: int, width: int, dtype: str) -> None:
     assert interpreted(gated, tokens, width, dtype) < DTYPES[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "width"), [(2, 16), (3, 1000), (2, 4100)])
+def test_rows_become_float8(interpreted: Interpreter, tokens: int, width: int, dtype: str) -> None:
+    numbers, scales = interpreted(made_float8, tokens, width, dtype)
+    assert numbers < FP8_ERROR
+    assert scales < 1e-6

@@ -84,3 +84,14 @@ def test_what_stands_between_products_compiles(
     kinds = {"NORMED": normed, "FP8": pages != "*bf16", "LIMIT": 448.0}
     assert ".local" not in compiled(layer_kernel, "turn_and_store", 4, {**heads, **kinds})
     assert ".local" not in compiled(layer_kernel, "swiglu", 4, {"WIDTH": 14336, "BLOCK": 1024})
+
+
+def test_rows_become_float8_by_the_devices_own_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deployments.engine import layer_kernel
+
+    for name, kind in {"x": "*bf16", "out": "*fp8e4nv", "scales": "*fp32"}.items():
+        monkeypatch.setitem(POINTERS, name, kind)
+    limits = {"WIDTH": 14336, "BLOCK": 4096, "LIMIT": 448.0, "LEAST": 1e-12}
+    ptx = compiled(layer_kernel, "to_float8", 8, limits)
+    assert "cvt.rn.satfinite.e4m3x2.f32" in ptx
+    assert ".local" not in ptx

@@ -7,7 +7,7 @@ import torch
 
 from deployments.engine.flash import FlashStep, flash_version
 from deployments.engine.graphs import CudaRecord
-from tests.engine.layers import gated, turned_and_stored
+from tests.engine.layers import gated, made_float8, turned_and_stored
 from tests.engine.paged import (
     DTYPES,
     Case,
@@ -122,3 +122,11 @@ def test_queries_are_turned_and_keys_and_values_stored(kind: str, dtype: str) ->
 @pytest.mark.parametrize(("tokens", "width"), [(1, 64), (300, 14336)])
 def test_a_gate_is_applied(tokens: int, width: int, dtype: str) -> None:
     assert gated(tokens, width, dtype, "cuda") < DTYPES[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "width"), [(2, 16), (300, 14336)])
+def test_rows_become_float8(tokens: int, width: int, dtype: str) -> None:
+    numbers, scales = made_float8(tokens, width, dtype, "cuda")
+    assert numbers < 0.03
+    assert scales < 1e-6
