@@ -30,10 +30,6 @@ class TopPStrategy(SamplingStrategy):
     """The smallest set of most likely tokens whose probabilities reach `top_p`."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        few = rows.asking(_asks_for_top_p_of_few, "top_p")
-        if few:
-            min_keep = few.column("min_keep").clamp(min=1)
-            few.put(logits, _nucleus_of_few(few.take(logits), few.column("top_p"), min_keep))
         asking = rows.asking(_asks_for_top_p, "top_p")
         if asking:
             min_keep = asking.column("min_keep").clamp(min=1)
@@ -42,33 +38,7 @@ class TopPStrategy(SamplingStrategy):
 
 
 def _asks_for_top_p(params: SamplingParams) -> bool:
-    return params.top_p < 1 and truncates(params) and not _has_few(params)
-
-
-def _asks_for_top_p_of_few(params: SamplingParams) -> bool:
-    return params.top_p < 1 and truncates(params) and _has_few(params)
-
-
-def _has_few(params: SamplingParams) -> bool:
-    """Whether top-k has left few tokens, besides those that tie for its last place."""
-    comes_first = not params.samplers  # in our own order
-    return comes_first and 0 < max(params.top_k, params.min_keep) <= LIKELIEST and params.top_k > 0
-
-
-def _nucleus_of_few(logits: Tensor, top_p: Tensor, min_keep: Tensor) -> Tensor:
-    """The same where all but the likeliest tokens are banned, or tie for the last place: no row is
-    sorted, and on a GPU the host waits for nothing.
-    """
-    ordered = logits.topk(min(LIKELIEST, logits.shape[1]), dim=1).values
-    probs = (ordered - logits.logsumexp(1, keepdim=True)).exp()
-    reached = probs.cumsum(1)
-    n_kept = torch.maximum((reached - probs < top_p).sum(1, keepdim=True), min_keep.long())
-    missing = ((top_p - reached[:, -1:]) / probs[:, -1:]).ceil()  # of those that tie
-    n_kept += torch.where((missing > 0) & missing.isfinite(), missing, 0).long()
-    least = ordered.gather(1, n_kept.clamp(max=ordered.shape[1]) - 1)
-    tied = logits == least
-    last = n_kept - (ordered > least).sum(1, keepdim=True)  # of the tied ones, by their ids
-    return logits.masked_fill_((logits < least) | (tied & (tied.cumsum(1) > last)), NEVER)
+    return params.top_p < 1 and truncates(params)
 
 
 def _nucleus(logits: Tensor, top_p: Tensor, min_keep: Tensor, reach: int) -> Tensor:
@@ -76,7 +46,13 @@ def _nucleus(logits: Tensor, top_p: Tensor, min_keep: Tensor, reach: int) -> Ten
 
     How a row is cut follows from the row alone. `top_p` and `min_keep` are [rows, 1].
     """
-    if logits.is_cuda or 4 * reach > logits.shape[1]:  # sorting is cheap there
+    if logits.is_cuda:
+        from deployments.engine.sampling_launch import nucleus
+
+        part = logits.contiguous()
+        nucleus(part, top_p, min_keep)
+        return part
+    if 4 * reach > logits.shape[1]:  # sorting is cheap there
         return _sorted_nucleus(logits, top_p, min_keep)
     total = logits.logsumexp(1, keepdim=True)
     ordered = logits.topk(reach, dim=1).values

@@ -257,41 +257,6 @@ def test_top_p_is_the_same_whether_a_large_vocabulary_is_sorted_or_not(
         assert torch.equal(kept[order[:n_kept]], row[order[:n_kept]])
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    st.integers(0, 999),
-    st.floats(0.1, 4),
-    st.sampled_from([0.0, 0.25, 100.0]),
-    st.lists(
-        st.tuples(
-            st.sampled_from([0.05, 0.5, 0.9, 0.999]), st.integers(1, LIKELIEST), st.integers(0, 9)
-        ),
-        min_size=1,
-    ),
-)
-def test_top_p_behind_top_k_is_that_of_a_sorted_row(
-    seed: int, spread: float, step: float, asked: list[tuple[float, int, int]]
-) -> None:
-    """Also where many more tie for the last place than top-k wants."""
-    vocab = 8 * LIKELIEST
-    logits = spread * torch.randn(len(asked), vocab, generator=torch.Generator().manual_seed(seed))
-    if step:
-        logits = (logits / step).round() * step
-    tasks = [task_of(SamplingParams(top_p=p, top_k=k, min_keep=n)) for p, k, n in asked]
-    rows = SamplingRows(tasks, CPU)
-    TopKStrategy().apply(logits, rows)
-    cut = logits.clone()
-    TopPStrategy().apply(cut, rows)
-    for row, kept, (p, _, n) in zip(logits, cut, asked, strict=True):
-        order = row.argsort(descending=True, stable=True)
-        before = row.double().softmax(0)[order].cumsum(0).roll(1)
-        before[0] = 0
-        fewest, most = (max(int((before < p + way).sum()), n, 1) for way in (-1e-5, 1e-5))
-        n_kept = int(kept.isfinite().sum())
-        assert fewest <= n_kept <= most
-        assert torch.equal(kept[order[:n_kept]], row[order[:n_kept]])
-
-
 @given(st.integers(0, 999), st.integers(1, 9), st.sampled_from([5, BLOCK, 3 * BLOCK + 1]))
 @settings(deadline=None)
 def test_a_draw_is_the_first_token_at_which_the_sum_passes_its_number(

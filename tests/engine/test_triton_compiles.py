@@ -95,3 +95,17 @@ def test_rows_become_float8_by_the_devices_own_conversion(monkeypatch: pytest.Mo
     ptx = compiled(layer_kernel, "to_float8", 8, limits)
     assert "cvt.rn.satfinite.e4m3x2.f32" in ptx
     assert ".local" not in ptx
+
+
+def test_top_p_keeps_its_sums_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deployments.engine import sampling_kernel, sampling_launch
+
+    for name, kind in {
+        "logits": "*fp32",
+        "top_p": "*fp32",
+        "min_keep": "*fp32",
+        "size": "i32",
+    }.items():
+        monkeypatch.setitem(POINTERS, name, kind)
+    ptx = compiled(sampling_kernel, "nucleus", 16, {"BLOCK": sampling_launch.BLOCK})
+    assert ".local" not in ptx

@@ -8,6 +8,7 @@ import torch
 from deployments.engine.flash import FlashStep, flash_version
 from deployments.engine.graphs import CudaRecord
 from tests.engine.layers import gated, made_float8, turned_and_stored
+from tests.engine.nuclei import wrong_rows
 from tests.engine.paged import (
     DTYPES,
     Case,
@@ -122,6 +123,12 @@ def test_queries_are_turned_and_keys_and_values_stored(kind: str, dtype: str) ->
 @pytest.mark.parametrize(("tokens", "width"), [(1, 64), (300, 14336)])
 def test_a_gate_is_applied(tokens: int, width: int, dtype: str) -> None:
     assert gated(tokens, width, dtype, "cuda") < DTYPES[dtype]
+
+
+@pytest.mark.parametrize("vocab", [1000, 151_936])
+@pytest.mark.parametrize("step", [0.0, 0.25, 8.0])
+def test_the_fewest_of_the_likeliest_tokens_stay(vocab: int, step: float) -> None:
+    assert wrong_rows(vocab, 2.0, step, "cuda") == []
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
