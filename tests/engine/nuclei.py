@@ -17,7 +17,7 @@ def wrong_rows(vocab: int, spread: float, step: float, device: str = "cpu") -> l
     if step:
         logits = (logits / step).round() * step
     logits[-1] = -torch.inf
-    top_p, min_keep = torch.tensor([*ASKED, (0.5, 1)]).split(1, dim=1)
+    top_p, min_keep = torch.tensor([*ASKED, (0.5, 1)]).chunk(2, dim=1)
     cut = logits.to(device, copy=True)
     nucleus(cut, top_p.contiguous().to(device), min_keep.contiguous().to(device))
     return [
