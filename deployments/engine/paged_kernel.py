@@ -216,7 +216,7 @@ def merge(
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr,
     SPLITS: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Adds up a decode's parts in order, so that their number in the batch does not matter."""
+    """Adds up a decode's parts, eight by eight: others' numbers of them do not matter."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     start = tl.load(starts + row).to(tl.int64)
@@ -232,10 +232,15 @@ def merge(
         peak = tl.max(all_peaks, 0)
         total = tl.zeros([DIM_PAD], tl.float32)
         weight = 0.0
-        for split in range(used):
-            fade = tl.exp2(tl.load(peaks + part + split) - peak)
-            weight += tl.load(weights + part + split) * fade
-            total += tl.load(parts + (part + split) * DIM_PAD + dim) * fade
+        for first in range(0, used, 8):
+            split = first + tl.arange(0, 8)
+            there = split < used
+            fade = tl.exp2(tl.load(peaks + part + split, mask=there, other=float("-inf")) - peak)
+            weight += tl.sum(tl.load(weights + part + split, mask=there, other=0.0) * fade, 0)
+            place = (part + split)[:, None] * DIM_PAD + dim[None, :]
+            total += tl.sum(
+                tl.load(parts + place, mask=there[:, None], other=0.0) * fade[:, None], 0
+            )
         # A padding row has no key, and its result is 0 rather than whatever stood there.
         result = tl.where(used > 0, total / tl.where(used > 0, weight, 1.0), 0.0) * v_scale
         place = (start * HEADS + head) * DIM + dim
