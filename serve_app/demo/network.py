@@ -42,13 +42,9 @@ class Shape:
 
 
 # 5.8 M parameters
-DEMO = Shape(
-    hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768, first_layers=3
-)
+DEMO = Shape(hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768, first_layers=2)
 # 1.0 M parameters
-DRAFT = Shape(
-    hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320, first_layers=3
-)
+DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320, first_layers=3)
 
 
 class Network(nn.Module):

@@ -19,7 +19,7 @@ PREVIOUS_SCALE, COPY_SCALE = 0.05, 0.1  # what the heads add is about as large a
 
 @torch.no_grad()
 def prime(network: Network, seed: int) -> None:
-    """Puts the circuit into the heads of the first two layers that are used; needs random first weights."""
+    """Puts the circuit into heads of the first two layers in use; needs random first weights."""
     made = Generator().manual_seed(seed)
     shape = network.shape
     # A constant in one channel, for heads that look at positions alone. It is as long as an
@@ -57,7 +57,9 @@ def _look_back(network: Network, told: Tensor, kept: tuple[Tensor, ...]) -> None
         query[head].zero_()
         query[head, pairs, 0] = strength * (back * speeds[pairs]).cos()
         query[head, pairs + dim // 2, 0] = -strength * (back * speeds[pairs]).sin()
-        network.out[network.used[0]][:, head * dim : (head + 1) * dim] = PREVIOUS_SCALE * kept[head].T
+        network.out[network.used[0]][:, head * dim : (head + 1) * dim] = (
+            PREVIOUS_SCALE * kept[head].T
+        )
 
 
 def _look_for(
