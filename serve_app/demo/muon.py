@@ -1,7 +1,7 @@
 """Muon (Jordan 2024): momentum, of which the update takes the directions and not their sizes."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -28,18 +28,20 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            weights, momentum = group["params"], group["momentum"]
-            gradient = torch.stack([weight.grad for weight in weights])
-            state = self.state[weights[0]]
-            if not state:
-                state["momentum"] = torch.zeros_like(gradient)
-            mean = state["momentum"].lerp_(gradient, 1 - momentum)
-            update = orthogonal(gradient.lerp_(mean, momentum).to(self.dtype))
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            update = orthogonal(torch.stack([self._mean(weight, group) for weight in weights]))
             rows, columns = weights[0].shape
             size = group["lr"] * max(1.0, rows / columns) ** 0.5
             for weight, change in zip(weights, update, strict=True):
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.add_(change, alpha=-size)
+
+    def _mean(self, weight: Tensor, group: dict[str, Any]) -> Tensor:
+        gradient, state = cast(Tensor, weight.grad), self.state[weight]
+        if not state:
+            state["momentum"] = torch.zeros_like(gradient)
+        mean = state["momentum"].lerp_(gradient, 1 - group["momentum"])
+        return gradient.lerp(mean, group["momentum"]).to(self.dtype)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class Shape:
     kv_heads: int
     head_dim: int
     inner: int
+    first_layers: int  # that a training begins with
 
     @property
     def group(self) -> int:
@@ -40,12 +41,18 @@ class Shape:
         return self.heads // self.kv_heads
 
 
-DEMO = Shape(hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768)  # 5.8 M parameters
-DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320)  # 1.0 M parameters
+# 5.8 M parameters
+DEMO = Shape(hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768, first_layers=2)
+# 1.0 M parameters
+DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320, first_layers=3)
 
 
 class Network(nn.Module):
-    """Float32 weights with fused projections; embeddings are tied."""
+    """Float32 weights with fused projections; embeddings are tied.
+
+    At first a part of the layers is used, evenly spaced; the others add nothing to what passes
+    them until `grow` wakes them as copies of the ones below.
+    """
 
     def __init__(self, shape: Shape, seed: int) -> None:
         super().__init__()
@@ -64,6 +71,29 @@ class Network(nn.Module):
         self.gate_up = nn.ParameterList([matrix(2 * shape.inner, shape.hidden) for _ in every])
         self.down = nn.ParameterList([matrix(shape.hidden, shape.inner, deep) for _ in every])
         self.norms = nn.Parameter(torch.ones(2 * shape.layers + 1, shape.hidden))
+        self.used = list(every)[:: shape.layers // shape.first_layers]
+        with torch.no_grad():
+            for layer in set(every) - set(self.used):
+                self.out[layer].zero_()
+                self.down[layer].zero_()
+
+    @torch.no_grad()
+    def grow(self) -> None:
+        """Uses all layers. What the network computes stays the same, for now."""
+        source = 0
+        for layer in range(self.shape.layers):
+            if layer in self.used:
+                source = layer
+                continue
+            self.qkv[layer].copy_(self.qkv[source])
+            self.gate_up[layer].copy_(self.gate_up[source])
+            self.norms[2 * layer : 2 * layer + 2] = self.norms[2 * source : 2 * source + 2]
+        self.used = list(range(self.shape.layers))
+
+    def learned(self) -> list[nn.Parameter]:
+        """Of the layers that are used."""
+        matrices = [alike[layer] for alike in self.matrices() for layer in self.used]
+        return [self.embed, self.norms, *matrices]
 
     def matrices(self) -> list[nn.ParameterList]:
         """The weights of the layers, by their shapes."""
@@ -98,11 +128,11 @@ def _hidden(network: Network, ids: Tensor, counted: Tensor) -> Tensor:
     norms = _light(network.norms)
     cos, sin = _angles(ids, network.shape.head_dim)
     x = functional.embedding(ids, _light(network.embed))
-    for layer in range(network.shape.layers):
+    for layer in network.used:
         # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
         qkv = _light(network.qkv[layer]) * norms[2 * layer]
         mixed = _attended(network, x, qkv, cos, sin)
-        if layer == network.shape.layers - 1:  # from here on no token looks at another
+        if layer == network.used[-1]:  # from here on no token looks at another
             x, mixed = x[counted], mixed[counted]
         x = x + functional.linear(mixed, _light(network.out[layer]))
         gate_up = _light(network.gate_up[layer]) * norms[2 * layer + 1]

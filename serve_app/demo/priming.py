@@ -19,7 +19,7 @@ PREVIOUS_SCALE, COPY_SCALE = 0.05, 0.1  # what the heads add is about as large a
 
 @torch.no_grad()
 def prime(network: Network, seed: int) -> None:
-    """Puts the circuit into the heads of the first two layers; needs random first weights."""
+    """Puts the circuit into heads of the first two layers in use; needs random first weights."""
     made = Generator().manual_seed(seed)
     shape = network.shape
     # A constant in one channel, for heads that look at positions alone. It is as long as an
@@ -50,14 +50,16 @@ def _look_back(network: Network, told: Tensor, kept: tuple[Tensor, ...]) -> None
     pairs = torch.nonzero(speeds > FAST).flatten()
     fall = (1 - speeds[pairs].cos()).sum() / dim**0.5
     strength = (SHARPNESS / fall).sqrt() / (shape.hidden / 2) ** 0.5
-    query, key, value = network.heads(0)
+    query, key, value = network.heads(network.used[0])
     key[0].zero_()[pairs, 0] = strength
     value[0] = told
     for head, back in enumerate((1, 2)):
         query[head].zero_()
         query[head, pairs, 0] = strength * (back * speeds[pairs]).cos()
         query[head, pairs + dim // 2, 0] = -strength * (back * speeds[pairs]).sin()
-        network.out[0][:, head * dim : (head + 1) * dim] = PREVIOUS_SCALE * kept[head].T
+        network.out[network.used[0]][:, head * dim : (head + 1) * dim] = (
+            PREVIOUS_SCALE * kept[head].T
+        )
 
 
 def _look_for(
@@ -68,9 +70,9 @@ def _look_for(
     slow = torch.nonzero(_speeds(dim) < SLOW).flatten()
     places = torch.cat((slow, slow + dim // 2))
     seen = torch.randperm(dim, generator=made)[: len(places)]
-    query, key, value = network.heads(1)
+    query, key, value = network.heads(network.used[1])
     query[head].zero_()[places] = GAIN * told[seen]
     key[kv_head].zero_()[places] = GAIN * before[seen]
     copied = _basis(dim, network.shape.hidden, made)
     value[kv_head] = copied
-    network.out[1][:, head * dim : (head + 1) * dim] = COPY_SCALE * copied.T
+    network.out[network.used[1]][:, head * dim : (head + 1) * dim] = COPY_SCALE * copied.T

@@ -30,10 +30,12 @@ from serve_app.demo.vocabulary import train_tokenizer
 
 TOKENS_A_BATCH = 2048
 # Small steps learn most at first; later they disturb more than they teach.
-FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.4  # of a step; from which share of the run on
+FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.3  # of a step; from which share of the run on
 MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 3e-3, 100
 FINAL = 0.02  # of the peak rates
 SAVE_EVERY_S = 300.0
+# Few layers learn as much of a token at first, in a part of the time.
+GROWN = 0.3  # share of the run from which on all layers are used
 RECENT = 100  # steps the shown loss is a mean of
 
 
@@ -119,6 +121,7 @@ def begin(shape: Shape, seed: int, tokenizer: PreTrainedTokenizerFast, device: s
 def resume(state: State, out: Path) -> None:
     saved: dict[str, Any] = torch.load(_checkpoint(out), weights_only=True)
     state.network.load_state_dict(saved["network"])
+    state.network.used = saved["used"]
     for optimizer, kept in zip(state.optimizers, saved["optimizers"], strict=True):
         optimizer.load_state_dict(kept)
     state.step, state.tokens = saved["step"], saved["tokens"]
@@ -130,6 +133,7 @@ def checkpoint(state: State, out: Path) -> None:
     export(state.network, state.tokenizer, out)
     saved = {
         "network": state.network.state_dict(),
+        "used": state.network.used,
         "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
         "step": state.step,
         "tokens": state.tokens,
@@ -159,9 +163,7 @@ def advance(
         return _gradients(state.network, batch, counted)
 
     losses, gradients = zip(*(workers.map if workers else map)(of, batches), strict=True)
-    for parameter, parts in zip(
-        state.network.parameters(), zip(*gradients, strict=True), strict=True
-    ):
+    for parameter, parts in zip(state.network.learned(), zip(*gradients, strict=True), strict=True):
         parameter.grad = sum(parts[1:], start=parts[0])
     torch.nn.utils.clip_grad_norm_(state.network.parameters(), 1.0)
     for optimizer, peak in zip(state.optimizers, PEAKS, strict=True):
@@ -177,7 +179,7 @@ def advance(
 def _gradients(network: Network, batch: Batch, counted: int) -> tuple[Tensor, Sequence[Tensor]]:
     device = network.embed.device
     loss = answer_loss(network, batch.ids.to(device), batch.targets.to(device)) / counted
-    return loss.detach(), torch.autograd.grad(loss, list(network.parameters()))
+    return loss.detach(), torch.autograd.grad(loss, network.learned())
 
 
 def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
@@ -194,6 +196,8 @@ def train(state: State, length: Length, seed: int, out: Path, threads: int) -> N
             if batches != batches_at(share):
                 batches = batches_at(share)
                 source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, batches)
+            if share >= GROWN and len(state.network.used) < state.network.shape.layers:
+                state.network.grow()
             started = time.perf_counter()
             advance(state, next(source), rate_at(share, state.step), workers)
             state.seconds += time.perf_counter() - started

@@ -1,5 +1,6 @@
 """What the model is trained on is what the server renders, and the network is the one it runs."""
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -171,6 +172,30 @@ def test_the_written_backward_passes_are_those_of_autograd(
     ):
         assert ours is not None
         assert torch.nn.functional.cosine_similarity(ours.ravel(), theirs.ravel(), 0) > 0.999
+
+
+def test_a_network_that_grows_says_what_it_said_and_learns_in_all_layers(
+    small_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    shape = replace(DRAFT, layers=4, first_layers=2)
+    state = begin(shape, 0, small_tokenizer, "cpu")
+    [batches] = islice(steps(small_tokenizer, 1, 0, TOKENS, BATCHES), 1)
+    advance(state, batches, 1.0)
+    network, ids = state.network, 1 + torch.arange(60).view(2, 30) * 13
+
+    def logits() -> torch.Tensor:
+        said: torch.Tensor = llama(network, small_tokenizer)(ids).logits
+        return said
+
+    assert network.used == [0, 2]
+    assert not network.out[1].any()
+    before = logits()
+    network.grow()
+    assert logits().equal(before)
+    for _ in range(2):
+        advance(state, batches, 1.0)
+    assert all(network.out[layer].any() for layer in range(4))
+    assert not network.qkv[0].equal(network.qkv[1])
 
 
 def test_the_shapes_are_as_big_as_promised() -> None:

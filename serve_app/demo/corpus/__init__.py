@@ -10,12 +10,16 @@ from dataclasses import dataclass, replace
 from serve_app.demo.corpus.chat import Call, Chat, Exchange, Expect, Skill, Talk, Tool, Turn
 from serve_app.demo.corpus.following import briefly
 from serve_app.demo.corpus.personas import usual
-from serve_app.demo.corpus.phrases import capital
+from serve_app.demo.corpus.phrases import capital, listed
 from serve_app.demo.corpus.skills import EVALUATED, TRAINING
 from serve_app.demo.corpus.split import Draw, normal
 
 __all__ = ["Case", "Chat", "Turn", "cases", "chats", "talks"]
 ENDS = ("??", "!", " ?", "...")
+LEADS = listed("""
+Ok, Hey, Next question, Another one, One more, Listen, Hm, Well, Alright, Question, My question,
+Next, So, Quiz, Test, I wonder, Just curious, Another question, One more question, Go on
+""")
 LONGEST = 12  # exchanges of one chat
 QUESTION = re.compile(r"(What|What's|Which|Who|How|Where|When|Why)\b[^.?!\n]*\.")
 
@@ -116,6 +120,8 @@ def _typed(draw: Draw, exchange: Exchange) -> Exchange:
     values = [str(value) for call in exchange.calls for value in call.arguments.values()]
     if any(value.casefold().startswith(first.casefold()) for value in values):
         return exchange  # its letters are an argument's
+    if draw.chance(0.05):
+        rough = f"{draw.choice(LEADS)}{draw.choice((':', ',', ' -'))} {rough}"
     return replace(exchange, question=rough)
 
 

@@ -72,7 +72,7 @@ class Sum:
 
 
 def any_sum(rng: Random) -> Sum:
-    sign = rng.choice("+++---**/")
+    sign = rng.choice("+++---**//")
     if sign == "+":
         total = rng.randint(0, 20) if rng.random() < 0.3 else rng.randint(2, 100)
         a = rng.randint(0, total)
@@ -103,28 +103,33 @@ def steps(sum_: Sum) -> str:
     if sum_.sign == "+":
         return _adding(a, b)
     if sum_.sign == "-":
-        return _subtracting(a, b, result)
+        return _subtracting(a, b)
     if sum_.sign == "*":
         return _multiplying(a, b)
-    return f"{b} times {result} is {a}" if b > 1 else ""
+    return _dividing(a, b, result)
 
 
 def _adding(a: int, b: int) -> str:
-    if min(a, b) == 0 or a + b <= 20:
+    """The tens, the ones, and both."""
+    if a + b <= 20 or not (a % 10 and b % 10):
         return ""
     tens, ones = a // 10 * 10 + b // 10 * 10, a % 10 + b % 10
-    if a < 10 or b < 10 or not (a % 10 and b % 10):
-        return f"{max(a, b) // 10 * 10} plus {ones} is {a + b}" if ones > 9 else ""
-    first = f"{a // 10 * 10} plus {b // 10 * 10} is {tens}, {a % 10} plus {b % 10} is {ones}"
-    return f"{first}, {tens} plus {ones} is {tens + ones}"
+    last = f"{a % 10} plus {b % 10} is {ones}, {tens} plus {ones} is {tens + ones}"
+    if a < 10 or b < 10:
+        return last
+    return f"{a // 10 * 10} plus {b // 10 * 10} is {tens}, {last}"
 
 
-def _subtracting(a: int, b: int, result: int) -> str:
-    """First the tens, then the ones."""
-    if b < 10 or b % 10 == 0 or a <= 20:
+def _subtracting(a: int, b: int) -> str:
+    """First the tens, then down to the next ten, then the rest."""
+    if a <= 20:
         return ""
-    tens = b // 10 * 10
-    return f"{a} minus {tens} is {a - tens}, {a - tens} minus {b % 10} is {result}"
+    said_, ones = list[str](), b % 10
+    parts = [b - ones, a % 10, ones - a % 10] if a % 10 < ones else [b - ones, ones]
+    for part in filter(None, parts):
+        said_.append(f"{a} minus {part} is {a - part}")
+        a -= part
+    return ", ".join(said_) if len(said_) > 1 else ""
 
 
 def _multiplying(a: int, b: int) -> str:
@@ -136,6 +141,18 @@ def _multiplying(a: int, b: int) -> str:
         f"{tens} times {small} is {tens * small}, {big % 10} times {small} is {big % 10 * small}"
     )
     return f"{parts}, {tens * small} plus {big % 10 * small} is {big * small}"
+
+
+def _dividing(a: int, b: int, result: int) -> str:
+    """How often it fits: ten times and more, then the rest."""
+    if b < 2:
+        return ""
+    tens = result // 10 * 10
+    if tens in (0, result):
+        return f"{b} times {result} is {a}"
+    rest = a - tens * b
+    first = f"{b} times {tens} is {tens * b}, {a} minus {tens * b} is {rest}"
+    return f"{first}, {b} times {result - tens} is {rest}, {tens} plus {result - tens} is {result}"
 
 
 def stated(sum_: Sum) -> str:

@@ -14,7 +14,9 @@ BRIEFLY = patterns("""
 {} [Answer|Reply|Respond] [in|with] [one|a single] word[|.|, please.]
 {} [One word only|In one word, please|Just one word|Only one word][|.|!]
 [In one word|Answer in one word|With one word|In a single word]: {}
-{} [Just the answer|Only the answer|Nothing but the answer], please[|.]
+{} [Just|Only|Nothing but] the [answer|result|word], please[|.]
+{} [Give me|I want|I need|Say] [just|only|nothing but] the [answer|result|word][|.|, please.]
+{} [No sentence|No explanation|No more words than needed|Keep it short], just the answer[|.]
 """)
 WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}
 SENTENCES = patterns("""

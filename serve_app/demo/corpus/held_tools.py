@@ -3,26 +3,11 @@
 from dataclasses import dataclass
 
 from serve_app.demo.corpus.chat import Call, Exchange, Expect, Talk, Tool, Value, said
-from serve_app.demo.corpus.names import code, name, town
 from serve_app.demo.corpus.phrases import rows
 from serve_app.demo.corpus.split import Draw
-from serve_app.demo.corpus.tool_values import (
-    ENTITIES,
-    clock,
-    company,
-    day,
-    number,
-    phrase,
-    room,
-    title,
-)
+from serve_app.demo.corpus.tool_table import MAKERS
 from serve_app.demo.corpus.tools import NO_TOOL
 
-MAKERS = {
-    "town": town, "name": name, "code": code, "day": day, "clock": clock, "company": company,
-    "title": title, "phrase": phrase, "room": room, "item": ENTITIES["product"].make,
-    "few": number(2, 12), "many": number(20, 900),
-}  # fmt: skip
 # name | description | parameters: name type maker | ways to ask, with the makers' names in braces
 TABLE = """
 get_stock_price | Current price of a share | ticker string code | What does {0} trade at right \

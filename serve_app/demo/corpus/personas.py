@@ -134,7 +134,7 @@ def _style(draw: Draw) -> tuple[str, Callable[[Exchange], Exchange]]:
     """Whether a mark has a stop, a comma or no sign behind it, nobody says."""
     quote = draw.choice(('"', "'", ""))
     mark = capital(word(draw)) if draw.chance(0.6) else name(draw)
-    kind = draw.choice(("last", "first", "called", "brief", "upper"))
+    kind = draw.choice(("last", "first", "called", "brief", "upper", "upper"))
     asks = {"last": LAST, "first": FIRST, "called": CALLED, "brief": BRIEF, "upper": UPPER}[kind]
 
     def shape(asked: Exchange) -> Exchange:

@@ -48,6 +48,7 @@ class Kind:
     slots: tuple[Slot, ...]
     done: str = ""  # what is said when it is done; empty for what finds something
     entity: str = ""  # whose attribute it finds
+    drawn: bool = False  # the phrasings are of one side already
 
 
 def _kind(

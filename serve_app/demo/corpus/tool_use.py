@@ -10,7 +10,9 @@ from serve_app.demo.corpus.numbers import ITEMS
 from serve_app.demo.corpus.phrases import capital, plural
 from serve_app.demo.corpus.split import Draw
 from serve_app.demo.corpus.tool_kinds import ACTIONS, LOOKUPS, Kind
+from serve_app.demo.corpus.tool_loose import loose
 from serve_app.demo.corpus.tool_nouns import IDIOMS
+from serve_app.demo.corpus.tool_table import WRITTEN_KINDS
 from serve_app.demo.corpus.tool_values import Slot, found
 
 LETTERS = "abcd"
@@ -38,7 +40,8 @@ class Use:
     def ask(self, draw: Draw, values: tuple[Value, ...]) -> str:
         quote = draw.choice(('"', '"', ""))
         plain = IDIOMS.get(self.noun, ()) if self.kind in LOOKUPS and not draw.held else ()
-        text = draw.choice(plain) if plain and draw.chance(0.3) else draw.ask(self.kind.asks)
+        asks = draw.choice if self.kind.drawn else draw.ask
+        text = draw.choice(plain) if plain and draw.chance(0.3) else asks(self.kind.asks)
         return capital(self.said(text, values, quote))
 
     def said(self, text: str, values: tuple[Value, ...], quote: str = "") -> str:
@@ -52,8 +55,11 @@ def _spoken(value: Value) -> str:
 
 
 def use(draw: Draw, kind: Kind | None = None) -> Use:
-    kind = kind or draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
-    noun = word(draw) if draw.chance(0.3) else draw.one(kind.nouns)
+    kind = kind or _any_kind(draw)
+    if len(kind.nouns) == 1:
+        noun = kind.nouns[0]
+    else:
+        noun = word(draw) if draw.chance(0.3) else draw.one(kind.nouns)
     stem = noun.replace(" ", "_").replace("-", "_")
     fields = tuple(_field(draw, slot) for slot in kind.slots)
     if len(set(fields)) < len(fields):
@@ -72,9 +78,19 @@ def use(draw: Draw, kind: Kind | None = None) -> Use:
     return Use(kind, noun, tool, fields)
 
 
+def _any_kind(draw: Draw) -> Kind:
+    """Tools of any words and the written ones are for training alone."""
+    sort = 1.0 if draw.held else draw.random()
+    if sort < 0.25:
+        return loose(draw)
+    if sort < 0.4:
+        return draw.choice(WRITTEN_KINDS)
+    return draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
+
+
 def _field(draw: Draw, slot: Slot) -> str:
     """Often one that can't be guessed from what is asked."""
-    if draw.chance(0.6):
+    if len(slot.names) == 1 or draw.chance(0.6):
         return draw.choice(slot.names)
     made = draw.choice(ITEMS) if draw.chance(0.5) else word(draw)
     return f"{made}_{draw.choice(slot.names)}" if draw.chance(0.3) else made

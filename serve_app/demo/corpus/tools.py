@@ -193,7 +193,7 @@ def session(skills: list[Skill]) -> Skill:
     def talk(draw: Draw) -> Talk:
         known = different(draw, draw.choice((1, 2, 3, 3, 4)))
         exchanges: list[Exchange] = []
-        for _ in range(draw.randint(3, 7)):
+        for _ in range(draw.randint(3, 8)):
             exchanges += _of_session(draw, known, skills)
         return Talk(exchanges, tools=tuple(each.tool for each in known))
 
@@ -206,14 +206,14 @@ def _of_session(draw: Draw, known: list[Use], skills: list[Skill]) -> list[Excha
         return _plain(draw, skills).exchanges
     if kind < 0.2:
         return [_refused(draw, different(draw, len(known) + 1, known)[-1])]
-    if kind < 0.27 and len(known) > 1:
+    if kind < 0.3 and len(known) > 1:
         return [_two(draw, *draw.sample(known, 2))]
     if tool.kind in LOOKUPS:
-        if kind < 0.36:
+        if kind < 0.42:
             return [_both(draw, tool)]
-        if kind < 0.45:
+        if kind < 0.48:
             return _incomplete(draw, tool)
-        if kind < 0.52:
+        if kind < 0.55:
             return [asked(draw, tool), _again(draw, tool)]
     return [asked(draw, tool)]
 
