@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from serve_app.demo.ask import MODEL
+from serve_app.demo.network import DEMO
 from serve_app.demo.scoring import Score
+from serve_app.demo.train import GROWN
 
 CARD = """\
 # Manta demo model
@@ -31,6 +33,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 | Time | {hours} hours on {device} |
 | Final loss | {loss:.4f} nats a token of the assistant, on fresh text, last 100 steps |
 | Optimizer | Muon for the layers' matrices, AdamW for the rest, warm-up and cosine |
+| Layers | {first} in the first {grown:.0%} of the run, then {layers}, the new ones copies of the first |
 | First weights | random, but for two layers of heads that copy (`serve_app/demo/priming.py`) |
 | Context | trained up to 1,024 tokens |
 | Sampling | temperature 0.3, top-p 0.9, where a request does not say |
@@ -80,6 +83,7 @@ def write_card(
     """The README.md of a model's folder, from what stands there and what was measured."""
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     made |= {"steps_": made["steps"], "note": f" {note}" if note else ""}
+    made |= {"first": DEMO.first_layers, "layers": DEMO.layers, "grown": GROWN}
     at = ", ".join(f"{step:,}" for step in made["resumed"])
     made["resumed"] = f", resumed at {at}" if at else ""
     rows = [f"| {each.skill} | {each.right} | {each.total} | {each.share:.1%} |" for each in scores]
