@@ -33,7 +33,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 | Time | {hours} hours on {device} |
 | Final loss | {loss:.4f} nats a token of the assistant, on fresh text, last 100 steps |
 | Optimizer | Muon for the layers' matrices, AdamW for the rest, warm-up and cosine |
-| Layers | {first} in the first {grown:.0%} of the run, then {layers}, the new ones copies of the first |
+| Layers | {first} in the first {grown:.0%} of the run, then {layers} |
 | First weights | random, but for two layers of heads that copy (`serve_app/demo/priming.py`) |
 | Context | trained up to 1,024 tokens |
 | Sampling | temperature 0.3, top-p 0.9, where a request does not say |
