@@ -144,7 +144,6 @@ class ThinkingBudget:
 class GenerationRequest:
     """One sequence to continue.
 
-    `request_id` is that of its response, a dash, and a number.
     `produced_ids` are tokens that an earlier replica produced for this request: they count as
     output (limits, penalties, positions), and only what follows them is generated.
     `max_tokens` None means up to the end of the context; 0 computes the prompt and ends.
@@ -170,11 +169,8 @@ class GenerationRequest:
     priority: int = 0
     client: str = ""
     session: str = ""
+    response_id: str = ""  # of what it is a part of, as the client knows it
     tells_progress: bool = False
-
-    @property
-    def response_id(self) -> str:
-        return self.request_id.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)

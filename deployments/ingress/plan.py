@@ -64,6 +64,7 @@ class Plan:
         room = self._room(len(ids))
         request = GenerationRequest(
             request_id=f"{self.response_id}-{number}",
+            response_id=self.response_id,
             prompt_ids=ids,
             sampling=seeded(self.sampling, choice),
             max_tokens=room,

@@ -11,6 +11,7 @@ BUDGET = ThinkingBudget(tokens=1000, start_ids=(5,), end_ids=END, open=True)
 ONE = replace(
     request("r-0", random_ids(9), SamplingParams(temperature=3, seed=1), max_tokens=30),
     thinking=BUDGET,
+    response_id="r",
 )
 OTHER = replace(ONE, request_id="r-1", thinking=None)
 

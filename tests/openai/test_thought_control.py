@@ -59,6 +59,7 @@ def test_what_names_no_thought_is_refused(
 
 def test_who_wants_to_end_a_thought_gets_a_budget_that_is_never_spent() -> None:
     [request] = asked_of(thinker(), reasoning_control=True)
+    assert request.request_id == f"{request.response_id}-0"
     assert request.thinking is not None
     assert request.thinking.tokens >= thinker().context_length
     [bounded] = asked_of(thinker(), reasoning_control=True, thinking_token_budget=3)
