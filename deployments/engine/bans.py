@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from deployments.engine.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
@@ -16,8 +17,8 @@ class LogitBiasStrategy(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for row in rows.where(_asks_for_bias, "logit_bias"):
             ids, biases = zip(*rows.params[row].logit_bias, strict=True)
-            bounded = np.minimum(np.array(biases, dtype=np.float32), STRONG)
-            logits[row, _places(ids, logits)] += to_device(bounded, logits.device)
+            bounded = torch.tensor(biases).clamp_(max=STRONG)  # infinite where numpy would warn
+            logits[row, _places(ids, logits)] += to_device(bounded.numpy(), logits.device)
 
 
 def _asks_for_bias(params: SamplingParams) -> bool:
