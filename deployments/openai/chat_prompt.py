@@ -28,6 +28,7 @@ TEMPLATED = (
     "reasoning_format",
     "thinking",
     "thinking_token_budget",
+    "reasoning_control",
     "add_generation_prompt",
     "continue_final_message",
     "chat_template_kwargs",

@@ -211,6 +211,7 @@ def test_a_wrong_extension_is_named(nvext: object, param: str) -> None:
             "nvext.use_raw_prompt",
         ),
         ({"nvext": {"use_raw_prompt": True}, "reasoning_effort": "low"}, "nvext.use_raw_prompt"),
+        ({"nvext": {"use_raw_prompt": True}, "reasoning_control": True}, "nvext.use_raw_prompt"),
         (
             {
                 "nvext": {"use_raw_prompt": True},
