@@ -8,7 +8,7 @@ from serve_app.demo.corpus.memory import JOBS
 from serve_app.demo.corpus.names import THINGS, code, name, town, word
 from serve_app.demo.corpus.numbers import ITEMS
 from serve_app.demo.corpus.phrases import listed, patterns
-from serve_app.demo.corpus.split import Draw
+from serve_app.demo.corpus.split import Draw, is_held
 from serve_app.demo.corpus.tool_kinds import Kind
 from serve_app.demo.corpus.tool_nouns import ATTRIBUTES, BOOKED, MADE, SEARCHED, SET, VERBS
 from serve_app.demo.corpus.tool_values import (
@@ -22,9 +22,11 @@ from serve_app.demo.corpus.tool_values import (
     room,
     title,
 )
+from serve_app.demo.corpus.tool_words import PLAIN_NOUNS, PLAIN_VERBS
 
 DEEDS = [
     *VERBS,
+    *PLAIN_VERBS,
     *listed("""
 find, get, show, check, send, plan, build, burn, buy, call, carry, catch, choose, collect, deliver,
 compare, draw, explain, guess, hide, invite, join, keep, kick, learn, lend, measure, meet, mix,
@@ -32,11 +34,14 @@ pick, open, plant, print, publish, read, remove, rent, report, ring, sell, serve
 steer, teach, take, throw, trade, train, visit, warn, watch, write
 """),
 ]
-NOUNS = [
-    *{each for each in (*ATTRIBUTES, *BOOKED, *MADE, *SEARCHED, *SET, *THINGS, *ITEMS, *JOBS)
-      if " " not in each}
-]  # fmt: skip
-NOUNS.sort()
+# Those that belong to the evaluation's side stay there.
+OURS = [
+    each
+    for each in (*PLAIN_NOUNS, *ATTRIBUTES, *BOOKED, *MADE, *SEARCHED, *SET, *THINGS, *ITEMS, *JOBS)
+    if " " not in each and not is_held(each)
+]
+NOUNS = sorted(set(OURS))
+VERBS_OF_ALL = sorted({each for each in DEEDS if not is_held(each)})
 CALLED = patterns("{v}_{x}\n{x}_{v}\n{v}_{x}_{y}\n{x}_{y}\n{v}_{y}_{x}")
 ABOUT = patterns("""
 [{v}|To {v}|It can {v}|Let us {v}] [a|the|some] {x} [of|for|with|at|in|from|on] [a|the] {y}[|.]
@@ -80,18 +85,18 @@ MAKERS = (
 )  # fmt: skip
 
 
-def _noun(draw: Draw) -> str:
+def noun(draw: Draw) -> str:
     return word(draw) if draw.chance(0.15) else draw.choice(NOUNS)
 
 
-def _verb(draw: Draw) -> str:
-    return word(draw) if draw.chance(0.1) else draw.choice(DEEDS)
+def verb(draw: Draw) -> str:
+    return word(draw) if draw.chance(0.1) else draw.choice(VERBS_OF_ALL)
 
 
 def loose(draw: Draw) -> Kind:
     """A kind for one tool; its phrasings are of the side that draws."""
-    fill = {"v": _verb(draw), "x": _noun(draw), "y": _noun(draw)}
-    fields = [_noun(draw) for _ in range(draw.choice((1, 1, 2, 2, 3)))]
+    fill = {"v": verb(draw), "x": noun(draw), "y": noun(draw)}
+    fields = [noun(draw) for _ in range(draw.choice((1, 1, 2, 2, 3)))]
     if len({*fill.values(), *fields}) < len(fill) + len(fields):
         return loose(draw)
     called, about = draw.ask(CALLED).format(**fill), draw.ask(ABOUT).format(**fill)

@@ -11,6 +11,7 @@ from serve_app.demo.corpus.names import code, name, town
 from serve_app.demo.corpus.phrases import rows
 from serve_app.demo.corpus.split import Draw
 from serve_app.demo.corpus.tool_kinds import Kind
+from serve_app.demo.corpus.tool_table_more import TABLE as MORE
 from serve_app.demo.corpus.tool_values import (
     ENTITIES,
     Slot,
@@ -188,4 +189,4 @@ def _kind(row: str) -> Kind:
     )
 
 
-WRITTEN_KINDS = tuple(map(_kind, rows(TABLE)))
+WRITTEN_KINDS = tuple(map(_kind, (*rows(TABLE), *rows(MORE))))
