@@ -4,7 +4,7 @@ A row holds one chat, so that none sees another, and the rows of a batch are of 
 that there is little padding. A step reads several batches: short chats and long ones together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -32,22 +32,35 @@ class Batch:
 
 
 def steps(
-    tokenizer: PreTrainedTokenizerFast, seed: int, start: int, tokens_a_batch: int, batches: int
+    tokenizer: PreTrainedTokenizerFast,
+    seed: int,
+    start: int,
+    tokens_a_batch: int,
+    batches: int,
+    skills: Sequence[str] = (),
 ) -> Iterator[list[Batch]]:
-    """Endless steps from number `start` on, each of `batches` batches, padding included."""
+    """Endless steps from number `start` on, each of `batches` batches, padding included.
+
+    Chats are of all skills, or of some.
+    """
     pool, skip = divmod(start, STEPS_A_POOL)
     while True:
-        drawn = _pool(tokenizer, f"{seed} pool {pool}", tokens_a_batch, batches * STEPS_A_POOL)
+        count = batches * STEPS_A_POOL
+        drawn = _pool(tokenizer, f"{seed} pool {pool}", skills, tokens_a_batch, count)
         for step in range(skip, STEPS_A_POOL):
             yield [_batch(rows) for rows in drawn[step * batches : (step + 1) * batches]]
         pool, skip = pool + 1, 0
 
 
 def _pool(
-    tokenizer: PreTrainedTokenizerFast, seed: str, tokens_a_batch: int, count: int
+    tokenizer: PreTrainedTokenizerFast,
+    seed: str,
+    skills: Sequence[str],
+    tokens_a_batch: int,
+    count: int,
 ) -> list[list[Row]]:
     """`count` groups of rows; sorting a whole pool by length leaves little padding."""
-    source, groups, rows = chats(seed), list[list[Row]](), list[Row]()
+    source, groups, rows = chats(seed, skills), list[list[Row]](), list[Row]()
     while len(groups) < count:
         drawn = encoded(tokenizer, list(islice(source, 256)))
         rows += [row for row in drawn if len(row[0]) <= MAX_TOKENS]

@@ -125,20 +125,45 @@ def _light(weight: Tensor) -> Tensor:
 
 def _hidden(network: Network, ids: Tensor, counted: Tensor) -> Tensor:
     """[counted, hidden], normalized"""
-    norms = _light(network.norms)
-    cos, sin = _angles(ids, network.shape.head_dim)
-    x = functional.embedding(ids, _light(network.embed))
+    *before, last = network.used
+    x, angles = _embedded(network, ids)
+    for layer in before:
+        x = _through(network, layer, x, angles)
+    return rms_norm(_through(network, last, x, angles, counted), EPS)
+
+
+def states(network: Network, ids: Tensor) -> list[Tensor]:
+    """What each layer in use is given, and what the last one leaves: [rows, tokens, hidden]"""
+    x, angles = _embedded(network, ids)
+    left = [x]
     for layer in network.used:
-        # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
-        qkv = _light(network.qkv[layer]) * norms[2 * layer]
-        mixed = _attended(network, x, qkv, cos, sin)
-        if layer == network.used[-1]:  # from here on no token looks at another
-            x, mixed = x[counted], mixed[counted]
-        x = x + functional.linear(mixed, _light(network.out[layer]))
-        gate_up = _light(network.gate_up[layer]) * norms[2 * layer + 1]
-        gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
-        x = x + functional.linear(functional.silu(gate) * up, _light(network.down[layer]))
-    return rms_norm(x, EPS)
+        left.append(_through(network, layer, left[-1], angles))
+    return left
+
+
+def _embedded(network: Network, ids: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    angles = _angles(ids, network.shape.head_dim)
+    return functional.embedding(ids, _light(network.embed)), angles
+
+
+def _through(
+    network: Network,
+    layer: int,
+    x: Tensor,
+    angles: tuple[Tensor, Tensor],
+    kept: Tensor | None = None,
+) -> Tensor:
+    """One layer; from its attention on for the tokens alone that are kept."""
+    norms = _light(network.norms)
+    # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
+    qkv = _light(network.qkv[layer]) * norms[2 * layer]
+    mixed = _attended(network, x, qkv, *angles)
+    if kept is not None:
+        x, mixed = x[kept], mixed[kept]
+    x = x + functional.linear(mixed, _light(network.out[layer]))
+    gate_up = _light(network.gate_up[layer]) * norms[2 * layer + 1]
+    gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
+    return x + functional.linear(functional.silu(gate) * up, _light(network.down[layer]))
 
 
 def _attended(network: Network, x: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,25 @@ from transformers.utils.logging import disable_progress_bar
 
 from serve_app.demo.ask import MODEL
 from serve_app.demo.batches import Batch, steps
+from serve_app.demo.corpus import talks
+from serve_app.demo.lookup import install
 from serve_app.demo.muon import Muon
 from serve_app.demo.network import DEMO, DRAFT, Network, Shape, answer_loss, export, precision
 from serve_app.demo.priming import prime
-from serve_app.demo.vocabulary import train_tokenizer
+from serve_app.demo.vocabulary import ANSWER, END, NAME, TOOLS_END, encoded, train_tokenizer
 
 TOKENS_A_BATCH = 2048
 # Small steps learn most at first; later they disturb more than they teach.
-FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.3  # of a step; from which share of the run on
+FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.35  # of a step; from which share of the run on
 MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 3e-3, 100
 FINAL = 0.02  # of the peak rates
 SAVE_EVERY_S = 300.0
-# Few layers learn as much of a token at first, in a part of the time.
-GROWN = 0.3  # share of the run from which on all layers are used
+# Few layers learn as much of a token at first, in a part of the time. What the others begin with
+# (see `lookup`) is lost again in other text unless some that needs it alone is read first.
+GROWN, CHOSEN = 0.3, 0.35  # shares of the run: from the first on all layers, to the second CHOICES
+CHOICES = ("choices",)
+LOOKED_AT = ("calls", "choices", "conversations with tools")
+LOOKED_AT_CHATS = 50  # of each
 RECENT = 100  # steps the shown loss is a mean of
 
 
@@ -89,9 +96,10 @@ def rate_at(share: float, step: int) -> float:
     return warm * (FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
-def batches_at(share: float) -> int:
-    """Of a step; each is of TOKENS_A_BATCH."""
-    return FIRST_BATCHES if share < LATER else LATER_BATCHES
+def reading_at(share: float) -> tuple[int, Sequence[str]]:
+    """Batches of a step, each of TOKENS_A_BATCH, and of which skills, where it is not all."""
+    batches = FIRST_BATCHES if share < LATER else LATER_BATCHES
+    return batches, CHOICES if GROWN <= share < CHOSEN else ()
 
 
 def optimizers_of(network: Network) -> list[torch.optim.Optimizer]:
@@ -182,8 +190,20 @@ def _gradients(network: Network, batch: Batch, counted: int) -> tuple[Tensor, Se
     return loss.detach(), torch.autograd.grad(loss, network.learned())
 
 
+def grow(state: State, seed: int) -> None:
+    """Uses all layers from now on."""
+    some = [
+        chat
+        for name in LOOKED_AT
+        for chat in islice(talks(f"{seed} {name}", name), LOOKED_AT_CHATS)
+    ]
+    texts = [ids for ids, _ in encoded(state.tokenizer, some)]
+    begun, end = state.tokenizer([f"{END}\n{ANSWER}<tool_call>\n{NAME}", TOOLS_END])["input_ids"]
+    install(state.network, texts, begun, *end)
+
+
 def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
-    batches = 0
+    reading: tuple[int, Sequence[str]] = 0, ()
     console = Console(stderr=True)
     # A batch a thread: most operations are too small to be worth parting among threads.
     with (
@@ -193,12 +213,12 @@ def train(state: State, length: Length, seed: int, out: Path, threads: int) -> N
         bar = progress.add_task("train", total=1.0, loss="", speed="")
         saved = state.seconds
         while (share := length.share(state)) < 1.0:
-            if batches != batches_at(share):
-                batches = batches_at(share)
-                source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, batches)
-            if share >= GROWN and len(state.network.used) < state.network.shape.layers:
-                state.network.grow()
+            if reading != reading_at(share):
+                reading = reading_at(share)
+                source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, *reading)
             started = time.perf_counter()
+            if share >= GROWN and len(state.network.used) < state.network.shape.layers:
+                grow(state, seed)
             advance(state, next(source), rate_at(share, state.step), workers)
             state.seconds += time.perf_counter() - started
             _show(progress, bar, state, length)

@@ -32,12 +32,13 @@ TAGS = (
     "<tool_response>",
     "</tool_response>",
 )
+NAME, TOOLS_END = '{"name": "', "\n</tools>"  # before a tool's name; behind all definitions
 # What is around every definition and every call: a token each, or tools would be mostly that.
 SKELETON = (
     "# Tools\n\nYou may call one or more of these functions, "
     "each within <tool_call></tool_call>:\n<tools>",
     '\n{"type": "function", "function": ',
-    '{"name": "',
+    NAME,
     '", "description": "',
     '", "parameters": {"type": "object", "properties": {',
     '", "parameters": {"type": "object", "properties": {"',
@@ -46,7 +47,7 @@ SKELETON = (
     '": {"type": "number',
     '": {"type": "boolean',
     '"}}, "required": ["',
-    "\n</tools>",
+    TOOLS_END,
     '", "arguments": {',
     '", "arguments": {"',
 )

@@ -11,14 +11,14 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from deployments.text.dialects.registry import dialect_of
 from serve_app.demo.batches import IGNORED, steps
-from serve_app.demo.corpus import Chat, Turn, chats
+from serve_app.demo.corpus import Chat, Turn, chats, talks
 from serve_app.demo.corpus.chat import Call, Tool, compact
 from serve_app.demo.muon import orthogonal
 from serve_app.demo.network import DEMO, DRAFT, Network, answer_loss, export, llama
 from serve_app.demo.priming import prime
-from serve_app.demo.train import Length, advance, begin, finish, rate_at, resume
+from serve_app.demo.train import Length, State, advance, begin, finish, grow, rate_at, resume
 from serve_app.demo.train import checkpoint as save
-from serve_app.demo.vocabulary import VOCABULARY, encoded, rendered, template
+from serve_app.demo.vocabulary import NAME, TOOLS_END, VOCABULARY, encoded, rendered, template
 
 TOKENS, BATCHES = 512, 2
 
@@ -261,3 +261,36 @@ def test_the_first_weights_say_what_followed_the_same_token_earlier() -> None:
 
     right = [loss(at, at + 1) < loss(at, at - 60) for at in range(65, 120)]
     assert sum(right) > 45
+
+
+def test_woken_layers_find_the_tool_that_a_question_names(
+    small_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    """Even where nothing was learned before; one of three would be chance."""
+    state = begin(DEMO, 0, small_tokenizer, "cpu")
+    before = _share_of_right_choices(state)
+    grow(state, 0)
+    after = _share_of_right_choices(state)
+    print("AAA", before, after)
+    assert after > max(0.5, before + 0.1)
+
+
+def _share_of_right_choices(state: State) -> float:
+    """Among the first tokens of the names, where these differ."""
+    name, end = state.tokenizer.convert_tokens_to_ids([NAME, TOOLS_END])
+    right: list[bool] = []
+    for chat in islice(talks(9, "choices"), 100):
+        [(ids, _)] = encoded(state.tokenizer, [chat])
+        at = ids.index(name, ids.index(end))
+        firsts = [ids[i + 1] for i in range(at) if ids[i] == name]
+        if len(chat.turns[1].calls) == 1 and len(set(firsts)) == len(firsts):
+            losses = {first: _loss_of_next(state.network, ids[: at + 1], first) for first in firsts}
+            right.append(min(losses, key=losses.__getitem__) == ids[at + 1])
+    return sum(right) / len(right)
+
+
+def _loss_of_next(network: Network, ids: list[int], token: int) -> float:
+    targets = torch.full((1, len(ids)), IGNORED)
+    targets[0, -1] = token
+    with torch.no_grad():
+        return answer_loss(network, torch.tensor([ids]), targets).item()

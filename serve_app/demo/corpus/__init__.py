@@ -4,7 +4,7 @@ What `cases` asks for evaluation is never among them: see `split`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from serve_app.demo.corpus.chat import Call, Chat, Exchange, Expect, Skill, Talk, Tool, Turn
@@ -49,10 +49,11 @@ class Case:
         return [tool.described() for tool in tools] or None
 
 
-def chats(seed: int | str) -> Iterator[Chat]:
+def chats(seed: int | str, skills: Sequence[str] = ()) -> Iterator[Chat]:
+    """Of all skills, or of some."""
     draw = Draw(seed)
     while True:
-        yield _chat(draw)
+        yield _chat(draw, skills or tuple(TRAINING))
 
 
 def talks(seed: int | str, name: str) -> Iterator[Chat]:
@@ -75,19 +76,18 @@ def cases(skill: str, count: int, seed: int = 0) -> list[Case]:
     return [case for drawn in found.values() for case in drawn]
 
 
-def _chat(draw: Draw) -> Chat:
+def _chat(draw: Draw, skills: Sequence[str]) -> Chat:
     count = draw.choices((1, 2, 3, 4, 8), (50, 24, 14, 9, 3))[0]
-    drawn = [_drawn(draw)]
+    drawn = [_drawn(draw, skills)]
     while len(drawn) < count and drawn[-1].is_plain:
-        talk = _drawn(draw)
+        talk = _drawn(draw, skills)
         if talk.is_plain:
             drawn.append(talk)
     return _composed(draw, drawn)
 
 
-def _drawn(draw: Draw) -> Talk:
-    entries = list(TRAINING.values())
-    skills, weights = [skill for skill, _ in entries], [weight for _, weight in entries]
+def _drawn(draw: Draw, names: Sequence[str]) -> Talk:
+    skills, weights = zip(*(TRAINING[name] for name in names), strict=True)
     skill: Skill = draw.choices(skills, weights)[0]
     return skill(draw)
 

@@ -19,6 +19,7 @@ from serve_app.demo.corpus.places import capitals, places
 from serve_app.demo.corpus.reasoning import reasoning, thoughtful
 from serve_app.demo.corpus.rewriting import rewriting
 from serve_app.demo.corpus.stories import fun, stories
+from serve_app.demo.corpus.tool_choice import choosing
 from serve_app.demo.corpus.tools import (
     beside,
     calling,
@@ -80,7 +81,8 @@ TRAINING: dict[str, tuple[Skill, float]] = {
     "thoughts": (thoughtful_answer, 3),
     "conversations with tools": (tool_session, 33),
     "calls": (calling, 10),
-    "several calls": (parallel, 7),
+    "choices": (choosing, 16),
+    "several calls": (parallel, 9),
     "no tool fits": (without, 6),
     "an argument is missing": (missing, 2),
     "no call needed": (plain_beside_tools, 5),
