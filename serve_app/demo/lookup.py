@@ -81,15 +81,17 @@ class Head:
         self.speeds = THETA ** (-torch.arange(self.half) / self.half)
         self.still = torch.nonzero(self.speeds < SLOW).flatten().tolist()
 
-    def look(self, pair: int, query: Tensor, key: Tensor) -> None:
-        """Adds the product of what they read to the logits."""
-        self._pair(pair, query, key)
+    def look(self, pair: int, query: Tensor, key: Tensor, turned: int = 0) -> None:
+        """Adds the product of what they read to the logits; `turned` is half for a quarter turn."""
+        even = (self.scale * query.norm() / key.norm()).sqrt()
+        self.query[pair + turned] = self.scale * query / even
+        self.key[pair], self.key[pair + self.half] = key * even, 0.0
 
     def look_back(self, speeds: tuple[float, float], query: Tensor, key: Tensor) -> None:
         """The farther away, the less, as long as no pair has turned by a quarter."""
         within = (self.speeds > speeds[0]) & (self.speeds < speeds[1])
         for pair in torch.nonzero(within).flatten().tolist():
-            self._pair(pair, query, key, self.half)
+            self.look(pair, query, key, self.half)
 
     def look_alike(self, strength: float, reads: Tensor) -> None:
         """At what reads the same, in two dimensions a pair; [dimensions, hidden]"""
@@ -104,11 +106,6 @@ class Head:
         even = (adds.norm(dim=-1) / reads.norm(dim=-1)).sqrt()[:, None]
         self.value[: len(reads)] = reads * even
         self.out[:, : len(adds)] = (adds / even).T
-
-    def _pair(self, pair: int, query: Tensor, key: Tensor, turned: int = 0) -> None:
-        even = (self.scale * query.norm() / key.norm()).sqrt()
-        self.query[pair + turned] = self.scale * query / even
-        self.key[pair], self.key[pair + self.half] = key * even, 0.0
 
 
 @torch.no_grad()
@@ -158,9 +155,7 @@ def install(
     head.look(head.still[-1], FOUND * is_name, quieter * flag)
     head.look(head.still[-2], AFTER * is_name, codes[end] @ whose * quieter)
     head.look(head.still[-3], NO_MARKS * is_name, -is_begun)
-    head.look(
-        head.still[-4], RARE * is_name, late.probe(rarity[:, None], torch.ones(len(rarity)))[0]
-    )
+    head.look(head.still[-4], RARE * is_name, late.average(rarity))
     head.look_back(NEARBY, RECENT * is_name, late.constant())
     head.tell(quieter * found, SAID * late.size * unread / network.norms[-1].clamp(min=0.1).cpu())
 

@@ -1,7 +1,7 @@
 """Which tool is meant: short definitions, and many requests that say a word of one of them.
 
-Nothing else has to be found out, so that a text of one length asks for three times as many choices
-as other conversations with tools.
+Nothing else has to be found out, so that a text of one length asks for more than twice as many
+choices as other conversations with tools.
 """
 
 from dataclasses import dataclass

@@ -119,7 +119,7 @@ launch_rocket | Launch a rocket | rocket string title, hour string clock | Let {
 Start {a} at {b} into space.; Lift off for {a}, {b}. | {a} flies.
 brew_coffee | Make coffee | cups integer few, roast string item | I am tired, {a} cups of {b}.; \
 Make {a} cups of {b} coffee.; {a} times {b} coffee, please. | {a} cups are ready.
-check_visa_card | Limit of a credit card | card string code | How much can I still spend with \
+check_credit_card | Limit of a credit card | card string code | How much can I still spend with \
 {a}?; What is left on {a}?; Limit of the card {a}?
 cast_vote | Vote for a proposal | proposal string code, voter string name | {b} is for {a}.; Vote \
 {a} as {b}.; Put down that {b} wants {a}. | {b} voted for {a}.
