@@ -50,7 +50,7 @@ INFILL = Operation(
     heavy=lambda request: request.is_heavy,
 )
 DOCUMENTATION = Documentation(title="Server API")
-PUBLIC = frozenset({"/health"})
+PUBLIC = frozenset({"/", "/health"})
 
 
 def routes(

@@ -1,4 +1,4 @@
-"""What is said of the server as a whole: health, statistics, metrics, lists of models."""
+"""What is said of the server as a whole: health, statistics, metrics, lists of models, docs."""
 
 import asyncio
 import time
@@ -7,15 +7,16 @@ from contextlib import suppress
 from typing import cast
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.cluster import UP, Cluster, card_if_up
+from deployments.ingress.health import health_route
 from deployments.ingress.metrics import CONTENT_TYPE, Family, render
 from deployments.ingress.openapi import DocumentedRoute
 from deployments.llama.llamacpp_metrics import llamacpp_families
 from deployments.model.settings import MODEL_DEPLOYMENT
-from deployments.wire import ModelState, ModelStatus, Refused
+from deployments.wire import Refused
 
 # Applications and deployments, beside the models', whose replicas keep metrics.
 KEEPERS = (
@@ -24,10 +25,6 @@ KEEPERS = (
     ("llama", "llama"),
     ("router", "Router"),
 )
-ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
-HEALTHY = {"status": "ok", "model_loaded": True}
-UNLOADED = {"status": "ok", "model_loaded": False}  # a request loads what it needs
-IDLE = {ModelState.UNLOADED, ModelState.UNLOADING}
 Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
 TOTALS = (
     "active_requests",
@@ -46,7 +43,8 @@ class ServerRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/health", self.health),
+            health_route(self._cluster, "/health"),
+            Route("/", self.welcome, include_in_schema=False),
             Route("/stats", self.stats),
             DocumentedRoute(
                 "/metrics",
@@ -59,24 +57,9 @@ class ServerRoutes:
             Route("/dynamo/alpha/list-models", self.list_models),
         ]
 
-    async def health(self, request: Request) -> Response:
-        """200 while some model answers, or would be loaded for a request."""
-        try:
-            statuses = await self._cluster.statuses(ROUTER_TIMEOUT_S)
-        except Refused as refusal:
-            if await self._cluster.is_serving():
-                return JSONResponse(HEALTHY)
-            body = {"status": "error", "model_loaded": False, "message": refusal.error.message}
-            return JSONResponse(body, 503, headers={"retry-after": "1"})
-        states = {status.state for status in statuses}
-        if states & UP:
-            return JSONResponse(HEALTHY)
-        if states & IDLE:
-            return JSONResponse(UNLOADED)
-        message = "; ".join(_describe(status) for status in statuses)
-        status = "loading" if ModelState.LOADING in states else "error"
-        body = {"status": status, "model_loaded": False, "message": message}
-        return JSONResponse(body, 503, headers={"retry-after": "1"})
+    async def welcome(self, request: Request) -> Response:
+        """For who opens the server's address in a browser."""
+        return RedirectResponse("docs")  # relative: a proxy may have put a path before it
 
     async def stats(self, request: Request) -> Response:
         """The sum over all replicas, and each replica by itself."""
@@ -121,7 +104,3 @@ class ServerRoutes:
                 "completion_models": [card.name for card in cards],
             }
         )
-
-
-def _describe(status: ModelStatus) -> str:
-    return f"{status.name}: {status.state}" + (f", {status.message}" if status.message else "")

@@ -4,6 +4,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from deployments.ingress.cluster import Cluster
+from deployments.ingress.health import health_route
 from deployments.ingress.http import protocol_app
 from deployments.ingress.management import management_routes
 from deployments.ingress.metrics import Metrics
@@ -39,6 +40,7 @@ COMPLETIONS = Operation(
 )
 
 DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
+PUBLIC = frozenset({"/v1/health"})
 
 
 def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
@@ -52,10 +54,10 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
         *stream_routes(streams, settings.body_limit),
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
+        health_route(cluster, "/v1/health"),
     ]
 
 
 def app(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:
-    return protocol_app(
-        routes(cluster, metrics, settings), openai_envelope, settings, documented=DOCUMENTATION
-    )
+    served = routes(cluster, metrics, settings)
+    return protocol_app(served, openai_envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from deployments.ingress.http import protocol_app
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.envelope import openai_envelope
-from tests.ingress.edge import ask, served
+from tests.ingress.edge import ask, every, served
 from tests.openai.serving import CHAT, HELLO
 
 KEYS = IngressSettings(api_keys=("first-key", "second-key"))
@@ -79,6 +79,12 @@ def test_only_the_public_paths_and_options_are_open() -> None:
     for path in ("/health/more", "/health/", "/Health", "//health"):
         assert ask(open_app, "GET", path).status_code == 401
     assert ask(open_app, "OPTIONS", "/health/more").status_code == 405
+
+
+def test_health_needs_no_key() -> None:
+    for protocol, path in (("openai", "/v1/health"), ("llama", "/health")):
+        health = ask(every(KEYS)[protocol], "GET", path)
+        assert health.json() == {"status": "ok", "model_loaded": True}
 
 
 def test_a_key_of_any_letters_opens() -> None:

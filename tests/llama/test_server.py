@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 
 from deployments.ingress.metrics import Family
+from deployments.ingress.settings import IngressSettings
 from deployments.wire import ModelState
 from tests.ingress.engines import says
 from tests.llama.serving import STATS, CountingCluster, events_of, refusal, send, served
@@ -112,6 +113,16 @@ def test_health_and_statistics_are_still_there() -> None:
     assert asked(tiny(), "/stats").json()["total_requests"] == 14
     names = asked(tiny(), "/dynamo/alpha/list-models").json()
     assert names == {"chat_completion_models": ["tiny"], "completion_models": ["tiny"]}
+
+
+def test_who_opens_the_address_in_a_browser_is_shown_the_docs() -> None:
+    async def asks() -> httpx.Response:
+        async with http(served(tiny(), IngressSettings(api_keys=("k",)))) as client:
+            return await client.get("/", follow_redirects=True)
+
+    shown = asyncio.run(asks())
+    assert (shown.status_code, shown.url.path) == (200, "/docs")
+    assert shown.headers["content-type"].startswith("text/html")
 
 
 def test_openais_endpoints_are_there_without_v1() -> None:

@@ -1,0 +1,42 @@
+"""Whether requests would be answered."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.cluster import UP, Cluster
+from deployments.wire import ModelState, ModelStatus, Refused
+
+ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
+HEALTHY = {"status": "ok", "model_loaded": True}
+UNLOADED = {"status": "ok", "model_loaded": False}  # a request loads what it needs
+IDLE = {ModelState.UNLOADED, ModelState.UNLOADING}
+
+
+def health_route(cluster: Cluster, path: str) -> Route:
+    async def health(request: Request) -> Response:
+        """200 while some model answers, or would be loaded for a request."""
+        try:
+            statuses = await cluster.statuses(ROUTER_TIMEOUT_S)
+        except Refused as refusal:
+            if await cluster.is_serving():
+                return JSONResponse(HEALTHY)
+            return _unhealthy("error", refusal.error.message)
+        states = {status.state for status in statuses}
+        if states & UP:
+            return JSONResponse(HEALTHY)
+        if states & IDLE:
+            return JSONResponse(UNLOADED)
+        status = "loading" if ModelState.LOADING in states else "error"
+        return _unhealthy(status, "; ".join(_describe(one) for one in statuses))
+
+    return Route(path, health)
+
+
+def _unhealthy(status: str, message: str) -> Response:
+    body = {"status": status, "model_loaded": False, "message": message}
+    return JSONResponse(body, 503, headers={"retry-after": "1"})
+
+
+def _describe(status: ModelStatus) -> str:
+    return f"{status.name}: {status.state}" + (f", {status.message}" if status.message else "")
