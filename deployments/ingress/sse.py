@@ -25,9 +25,13 @@ def data(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
-def annotation(name: str, payload: str) -> bytes:
-    """Dynamo's side channel: an event without data, which clients pass over."""
-    return b"event: %b\n: %b\n\n" % (name.encode(), encode_text(payload))
+def annotation(name: str, payload: str, frame: bytes) -> bytes:
+    """Dynamo's side channel: an event's name and a comment, before the data of a `frame`.
+
+    Dynamo sends no data. By the standard clients pass such an event over, but OpenAI's SDKs read
+    its missing data as JSON and raise; so it takes a frame that says nothing.
+    """
+    return b"event: %b\n: %b\n%b" % (name.encode(), encode_text(payload), frame)
 
 
 def _one_line(encoded: str) -> bytes:

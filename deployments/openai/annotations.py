@@ -1,7 +1,7 @@
 """What NvExt asks to be told beside an answer: Dynamo's annotations and its `nvext` object."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deployments.ingress.builder import Usage
 from deployments.ingress.errors import refused
@@ -19,8 +19,8 @@ class Disclosure:
     """Annotations are events of a stream: a unary answer has none, as under Dynamo.
 
     Their order is ours and not the request's. The `nvext` object comes with the last of `choices`
-    to end. `begun` is the monotonic time of the request. Of Dynamo's times it has those that an
-    ingress can measure, the first token's only in streams.
+    to end. `silence` makes a frame of the stream that says nothing. Of Dynamo's times it has those
+    that an ingress can measure, the first token's only in streams.
     """
 
     def __init__(
@@ -29,12 +29,14 @@ class Disclosure:
         prompts: Sequence[tuple[str, Sequence[int]]],
         choices: int,
         origin: Origin,
+        silence: Callable[[], bytes],
     ) -> None:
         asked = nvext or NOTHING_ASKED
         self._annotations = frozenset(asked.annotations or ())
         self._fields = tuple(dict.fromkeys(asked.extra_fields or ()))
         self._prompts = prompts
         self._unfinished = choices
+        self._silence = silence
         self._origin = origin
         self._received_ms = int((time.time() - time.monotonic() + origin.begun) * 1000)
         self._first_token: float | None = None
@@ -54,12 +56,12 @@ class Disclosure:
         """The annotations that come before all chunks."""
         events = []
         if "formatted_prompt" in self._annotations:
-            events += [annotation("formatted_prompt", text) for text, _ in self._prompts]
+            events += [self._annotation("formatted_prompt", text) for text, _ in self._prompts]
         if "token_ids" in self._annotations:
             listed = (encode(list(ids)).decode() for _, ids in self._prompts)
-            events += [annotation("token_ids", ids) for ids in listed]
+            events += [self._annotation("token_ids", ids) for ids in listed]
         if "request_id" in self._annotations:
-            events.append(annotation("request_id", self._origin.request_id))
+            events.append(self._annotation("request_id", self._origin.request_id))
         return b"".join(events)
 
     def add_streamed(self, delta: TextDelta) -> None:
@@ -77,7 +79,10 @@ class Disclosure:
         """The annotation that comes after all chunks."""
         if "timing" not in self._annotations:
             return b""
-        return annotation("timing", encode(self._timing(usage)).decode())
+        return self._annotation("timing", encode(self._timing(usage)).decode())
+
+    def _annotation(self, name: str, payload: str) -> bytes:
+        return annotation(name, payload, self._silence())
 
     def answer(self, usage: Usage) -> dict[str, object]:
         """The fields for the body or for the last chunk of a choice."""

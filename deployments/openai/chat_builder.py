@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.errors import NO_HEADERS
@@ -73,7 +74,8 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self._calling = [Calling() for _ in range(choices)]
         self._watches = [Stopwatch() for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
-        self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin)
+        silence = partial(self._frames.chunk, _choice(0, SILENCE, NULL, NULL))
+        self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin, silence)
 
     def format_stream_start(self) -> bytes:
         opening = [_choice(choice, ROLE, NULL, NULL) for choice in range(len(self._calling))]

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.errors import NO_HEADERS
@@ -62,7 +63,9 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         self._fields = ChoiceFields(request, card)
         opens = request.echo or request.return_token_ids
         self._unopened = set(range(len(self._prompts))) if opens else set()
-        self._disclosure = Disclosure(request.nvext, prompts, len(self._prompts), self._origin)
+        silence = partial(self._frames.chunk, _choice(0, NO_TEXT, NULL, NULL))
+        choices = len(self._prompts)
+        self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin, silence)
 
     def _scored(self, generation: Generation) -> Generation:
         """Every choice asks for its prompt's logprobs: a stream can't wait for a sibling's."""

@@ -11,10 +11,11 @@ from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.chatting import asked, refused, streamed, whole
-from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http, post, served
+from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http, post, sdk, served
 from tests.text.cards import card
 
 TOKENIZER = TextTokenizer(card())
+MESSAGES: Any = [{"role": "user", "content": "Hello"}]
 ANNOTATIONS = ["timing", "request_id", "token_ids", "formatted_prompt"]
 EXTRA = ["timing", "prompt_token_ids", "completion_token_ids", "stop_reason"]
 
@@ -90,8 +91,8 @@ def ask(path: str, body: dict[str, Any], headers: dict[str, str] | None = None) 
 def events_of(response: httpx.Response) -> list[tuple[str, str]]:
     """Each frame as the name of its event and what follows, in order."""
     frames = response.text.removesuffix("\n\n").split("\n\n")
-    pairs = [frame.split("\n") for frame in frames]
-    return [(one[0], one[1]) if len(one) == 2 else ("", one[0]) for one in pairs]
+    lines = [frame.split("\n") for frame in frames]
+    return [(one[0], one[1]) if len(one) == 3 else ("", one[0]) for one in lines]
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
@@ -110,6 +111,25 @@ def test_annotations_stand_around_the_chunks_in_comments(path: str) -> None:
     assert request_id == "my-own" == response.headers["x-request-id"]
     told = json.loads(timing)
     assert 0 <= told["ttft_ms"] <= told["total_time_ms"]
+
+
+def test_the_sdk_reads_a_stream_with_annotations() -> None:
+    nvext = {"annotations": ANNOTATIONS}
+
+    async def asks() -> tuple[str, str | None, str]:
+        async with sdk(served(ScriptedEngine(says("ab")))) as client:
+            chats, completions = client.chat.completions, client.completions
+            manager = chats.stream(model="tiny", messages=MESSAGES, extra_body={"nvext": nvext})
+            async with manager as events:
+                final = await events.get_final_completion()
+            asked = {"stream": True, "nvext": nvext}
+            told = chats.create(model="tiny", messages=MESSAGES, stream=True, extra_body=asked)
+            chat = [chunk.choices[0].delta.content or "" async for chunk in await told]
+            legacy = completions.create(model="tiny", prompt="x", stream=True, extra_body=asked)
+            text = [chunk.choices[0].text async for chunk in await legacy]
+            return "".join(chat), final.choices[0].message.content, "".join(text)
+
+    assert asyncio.run(asks()) == ("ab", "ab", "ab")
 
 
 def test_a_request_without_an_id_is_told_the_one_it_got() -> None:
