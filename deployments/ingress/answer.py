@@ -14,7 +14,6 @@ from deployments.ingress.deadline import Deadline
 from deployments.ingress.errors import public
 from deployments.ingress.merge import Item, Merge, Start
 from deployments.ingress.metrics import InflightGuard
-from deployments.ingress.settings import IngressSettings
 from deployments.ingress.sse import EVENT_STREAM
 from deployments.text.stream import TextDelta, fold
 from deployments.wire import Refused
@@ -30,7 +29,7 @@ class Answer:
     """Starts its generations when it is sent, and closes them when the client leaves.
 
     A stream's status waits for the first delta, so that an early refusal keeps its own, but no
-    longer than its `keep_alive_s`: from then on comments say that the server is there.
+    longer than `keep_alive_s`: from then on comments say that the server is there.
 
     HAProxy with request splicing, which Serve sets, does not see a client leave before the
     response begins. Behind it `probe_s` is set: an answer that takes longer begins with its status,
@@ -46,7 +45,8 @@ class Answer:
         guard: InflightGuard,
         *,
         stream: bool,
-        settings: IngressSettings,
+        keep_alive_s: float | None,
+        probe_s: float | None,
         deadline: Deadline,
         request_id: str,
     ) -> None:
@@ -55,8 +55,8 @@ class Answer:
         self._builder = builder
         self._guard = guard
         self._stream = stream
-        self._keep_alive_s = builder.keep_alive_s(settings.keep_alive_s)
-        self._probe_s = settings.probe_s
+        self._keep_alive_s = keep_alive_s
+        self._probe_s = probe_s
         self.begun = False
         self._deadline = deadline
         self._request_id = request_id
@@ -108,7 +108,7 @@ class Answer:
     async def _send_stream(self, merge: Merge, send: Send) -> None:
         first: list[Item] = []
         if not self.begun:
-            first = await self._deadline.batch(merge, _sooner(self._keep_alive_s, self._probe_s))
+            first = await self._deadline.batch(merge, sooner(self._keep_alive_s, self._probe_s))
             await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
         async for frames in self._frames(merge, first):
             await send({"type": "http.response.body", "body": frames, "more_body": True})
@@ -163,7 +163,7 @@ class Probe:
         await self._send({"type": "http.response.body", "body": SPACE, "more_body": True})
 
 
-def _sooner(*intervals_s: float | None) -> float | None:
+def sooner(*intervals_s: float | None) -> float | None:
     return min((one for one in intervals_s if one is not None), default=None)
 
 

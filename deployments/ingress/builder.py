@@ -55,15 +55,14 @@ class Usage:
 
 
 class ResponseBuilder(ABC, Generic[ApiRequestT]):
-    """Made for one request: `prepare` comes first, and the rest may rely on what it kept.
-
-    `keep_alive` is what a silent stream sends every so often.
+    """Made for one request: after `keep_alive_s` comes `prepare`, and the rest may rely on what
+    that kept. `keep_alive` is what a silent stream sends every so often.
     """
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
 
-    def keep_alive_s(self, default: float) -> float | None:
-        """Silence before that; None for never. A request may have its own wish."""
+    def keep_alive_s(self, request: ApiRequestT, default: float) -> float | None:
+        """Silence before that; None for never."""
         return default
 
     @abstractmethod

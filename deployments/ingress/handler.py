@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from starlette.types import Receive
 
-from deployments.ingress.answer import Answer, while_there
+from deployments.ingress.answer import Answer, sooner, while_there
 from deployments.ingress.builder import ApiRequest, Generation, ResponseBuilder
 from deployments.ingress.clients import Caller
 from deployments.ingress.deadline import Deadline
@@ -68,27 +68,33 @@ class ProtocolHandler(Generic[RequestT]):
         self._caller = caller
         self._settings = settings
         self._off_loop = off_loop
+        self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
         self._found = False  # the model
 
     async def begin(self, receive: Receive) -> Answer | Late:
-        """What is to be sent, `probe_s` after a model is waited for. Raises Refused, and
+        """What is to be sent, `silence_s` after a model is waited for. Raises Refused, and
         ClientDisconnect.
         """
-        probe_s = self._settings.probe_s
-        if probe_s is None:
-            return await while_there(self.handle(), receive)
         making = asyncio.create_task(self.handle())
         try:
             await asyncio.sleep(0)  # what has nothing to wait for needs no watch
-            if making.done():
-                return making.result()
-            await asyncio.wait({making}, timeout=probe_s)
-        except asyncio.CancelledError:
+            if not making.done():
+                silence_s = self._silence_s()
+                await while_there(_wait(making, silence_s), receive)
+                if silence_s is not None and self._is_late(making):
+                    return self._late(making, silence_s)
+                await while_there(_wait(making, None), receive)
+        except BaseException:
             making.cancel()
             raise
-        if self._is_late(making):
-            return self._late(making, probe_s)
-        return await while_there(_of(making), receive)
+        return making.result()
+
+    def _silence_s(self) -> float | None:
+        """How long nothing may be heard of an answer. A unary one that has begun can't be refused
+        any more, so it does only where a proxy would not show that its client left.
+        """
+        probe_s = self._settings.probe_s
+        return sooner(self._keep_alive_s, probe_s) if self._request.stream else probe_s
 
     async def handle(self) -> Answer:
         """The answer, not yet begun. Raises Refused."""
@@ -106,7 +112,8 @@ class ProtocolHandler(Generic[RequestT]):
             self._builder,
             self._guard,
             stream=stream,
-            settings=self._settings,
+            keep_alive_s=self._keep_alive_s,
+            probe_s=self._settings.probe_s,
             deadline=Deadline(self._settings.request_timeout_s, waited_s),
             request_id=self._request_id,
         )
@@ -115,13 +122,13 @@ class ProtocolHandler(Generic[RequestT]):
         """What the caller did wrong is told with its own status, however long preparing takes."""
         return not (self._found or making.done())
 
-    def _late(self, making: asyncio.Task[Answer], probe_s: float) -> Late:
+    def _late(self, making: asyncio.Task[Answer], silence_s: float) -> Late:
         return Late(
             making,
             self._builder,
             self._guard,
             stream=bool(self._request.stream),
-            probe_s=probe_s,
+            silence_s=silence_s,
             request_id=self._request_id,
         )
 
@@ -143,5 +150,5 @@ class ProtocolHandler(Generic[RequestT]):
         )
 
 
-async def _of(making: asyncio.Task[Answer]) -> Answer:
-    return await making
+async def _wait(making: asyncio.Task[Answer], timeout_s: float | None) -> None:
+    await asyncio.wait({making}, timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""An answer that begins before it is made: some proxies show only then that their client left."""
+"""An answer that begins before it is made: its model takes longer than proxies are patient."""
 
 import asyncio
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ from deployments.wire import Refused
 
 
 class Late:
-    """Sends what means nothing every `probe_s`, until `making` has made the answer.
+    """Sends what means nothing every `silence_s`, until `making` has made the answer.
 
     Without one a stream ends with the error, and the connection of a unary answer breaks.
     """
@@ -27,13 +27,13 @@ class Late:
         guard: InflightGuard,
         *,
         stream: bool,
-        probe_s: float,
+        silence_s: float,
         request_id: str,
     ) -> None:
         self._making = making
         self._builder = builder
         self._guard = guard
-        self._probe_s = probe_s
+        self._silence_s = silence_s
         self._request_id = request_id
         self.is_stream = stream
 
@@ -72,6 +72,6 @@ class Late:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             while not self._making.done():
                 await send({"type": "http.response.body", "body": silence, "more_body": True})
-                await asyncio.wait({self._making}, timeout=self._probe_s)
+                await asyncio.wait({self._making}, timeout=self._silence_s)
         except OSError as error:  # the server's word for a client that has left
             raise ClientDisconnect from error

@@ -58,8 +58,8 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         ]
         return self._generations
 
-    def keep_alive_s(self, default: float) -> float | None:
-        interval = self._fields.sse_ping_interval
+    def keep_alive_s(self, request: FieldsT, default: float) -> float | None:
+        interval = request.sse_ping_interval
         if interval is None:
             return default
         return interval if interval > 0 else None

@@ -81,10 +81,12 @@ class Loading(ScriptedEngine):
         super().__init__(says("Hello there"))
         self.loaded = asyncio.Event()
         self.failure = failure
+        self.asked = asyncio.Semaphore(0)
         self.waiting = 0
 
     async def card(self, model: str | None) -> ModelCard:
         self.waiting += 1
+        self.asked.release()
         try:
             await self.loaded.wait()
         finally:
@@ -102,10 +104,16 @@ STREAMS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def waits(engine: Loading, path: str, body: dict[str, Any]) -> list[Message]:
-    """What is sent when its model takes so long that the answer has begun before."""
+async def waits(
+    engine: Loading, path: str, body: dict[str, Any], keep_alive_s: float = 15.0
+) -> list[Message]:
+    """What is sent when its model takes so long that the answer has begun before.
+
+    A stream that need not wait long for its first comment begins without a probe too.
+    """
+    probe_s = 0.001 if keep_alive_s > 1 else None
     socket = Socket(path, body)
-    asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
+    asking = asyncio.create_task(socket(served(engine, keep_alive_s=keep_alive_s, probe_s=probe_s)))
     sent = [await socket.sent.get() for _ in range(3)]
     assert engine.waiting == 1
     engine.loaded.set()
@@ -124,9 +132,11 @@ def body_of(sent: list[Message]) -> bytes:
     return b"".join(one["body"] for one in sent[1:])
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(stream: bool) -> None:
-    sent = asyncio.run(waits(Loading(), CHAT, {**HELLO, "stream": stream}))
+@pytest.mark.parametrize(("stream", "keep_alive_s"), [(False, 15), (True, 15), (True, 0.001)])
+def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(
+    stream: bool, keep_alive_s: float
+) -> None:
+    sent = asyncio.run(waits(Loading(), CHAT, {**HELLO, "stream": stream}, keep_alive_s))
     body = body_of(sent)
     assert sent[0]["status"] == 200
     headers = dict(sent[0]["headers"])
@@ -140,11 +150,12 @@ def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(stream: bool) ->
         assert json.loads(body)["choices"][0]["message"]["content"] == "Hello there"
 
 
+@pytest.mark.parametrize("keep_alive_s", [15, 0.001])
 @pytest.mark.parametrize(("path", "body"), STREAMS)
 def test_a_stream_whose_model_does_not_come_ends_with_the_error(
-    path: str, body: dict[str, Any]
+    path: str, body: dict[str, Any], keep_alive_s: float
 ) -> None:
-    sent = asyncio.run(waits(Loading(GONE), path, {**body, "stream": True}))
+    sent = asyncio.run(waits(Loading(GONE), path, {**body, "stream": True}, keep_alive_s))
     frames = body_of(sent).decode().split("\n\n")
     told = [frame for frame in frames if frame and not frame.startswith(":")]
     assert json.loads(told[0].removeprefix("data: "))["error"]["message"] == GONE.message
@@ -153,6 +164,37 @@ def test_a_stream_whose_model_does_not_come_ends_with_the_error(
 
 def test_a_unary_answer_whose_model_does_not_come_breaks_the_connection() -> None:
     assert asyncio.run(waits(Loading(GONE), CHAT, HELLO))[-1] == {"type": "broken"}
+
+
+def test_a_unary_answer_without_a_proxy_waits_for_its_status() -> None:
+    async def asks() -> httpx.Response:
+        engine = Loading(GONE)
+        app = served(engine, keep_alive_s=0.001)
+        async with http(app) as client:
+            unary = asyncio.create_task(client.post(CHAT, json=HELLO))
+            await engine.asked.acquire()
+            socket = Socket(CHAT, {**HELLO, "stream": True})
+            stream = asyncio.create_task(socket(app))
+            assert (await socket.sent.get())["status"] == 200
+            engine.loaded.set()
+            await stream
+            return await unary
+
+    assert asyncio.run(asks()).status_code == 503
+
+
+def test_leaving_is_seen_before_a_stream_that_waits_for_its_model_begins() -> None:
+    async def leaves() -> Loading:
+        engine = Loading()
+        socket = Socket(CHAT, {**HELLO, "stream": True})
+        asking = asyncio.create_task(socket(served(engine)))
+        await engine.asked.acquire()
+        socket.leave()
+        await asking
+        assert socket.sent.empty()
+        return engine
+
+    assert asyncio.run(leaves()).waiting == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
