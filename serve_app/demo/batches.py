@@ -4,7 +4,7 @@ A row holds one chat, so that none sees another, and the rows of a batch are of 
 that there is little padding. A step reads several batches: short chats and long ones together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from serve_app.demo.corpus import chats
+from serve_app.demo.corpus.skills import EARLY
 from serve_app.demo.vocabulary import encoded
 
 MAX_TOKENS = 1024  # of one chat
@@ -37,16 +38,16 @@ def steps(
     start: int,
     tokens_a_batch: int,
     batches: int,
-    skills: Sequence[str] = (),
+    shares: Mapping[str, float] = EARLY,
 ) -> Iterator[list[Batch]]:
     """Endless steps from number `start` on, each of `batches` batches, padding included.
 
-    Chats are of all skills, or of some.
+    `shares` say of which skills.
     """
     pool, skip = divmod(start, STEPS_A_POOL)
     while True:
         count = batches * STEPS_A_POOL
-        drawn = _pool(tokenizer, f"{seed} pool {pool}", skills, tokens_a_batch, count)
+        drawn = _pool(tokenizer, f"{seed} pool {pool}", shares, tokens_a_batch, count)
         for step in range(skip, STEPS_A_POOL):
             yield [_batch(rows) for rows in drawn[step * batches : (step + 1) * batches]]
         pool, skip = pool + 1, 0
@@ -55,12 +56,12 @@ def steps(
 def _pool(
     tokenizer: PreTrainedTokenizerFast,
     seed: str,
-    skills: Sequence[str],
+    shares: Mapping[str, float],
     tokens_a_batch: int,
     count: int,
 ) -> list[list[Row]]:
     """`count` groups of rows; sorting a whole pool by length leaves little padding."""
-    source, groups, rows = chats(seed, skills), list[list[Row]](), list[Row]()
+    source, groups, rows = chats(seed, shares), list[list[Row]](), list[Row]()
     while len(groups) < count:
         drawn = encoded(tokenizer, list(islice(source, 256)))
         rows += [row for row in drawn if len(row[0]) <= MAX_TOKENS]

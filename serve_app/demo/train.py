@@ -8,7 +8,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -25,6 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 from serve_app.demo.ask import MODEL
 from serve_app.demo.batches import Batch, steps
 from serve_app.demo.corpus import talks
+from serve_app.demo.corpus.skills import EARLY, LATE
 from serve_app.demo.lookup import install
 from serve_app.demo.muon import Muon
 from serve_app.demo.network import DEMO, DRAFT, Network, Shape, answer_loss, export, precision
@@ -40,7 +41,8 @@ SAVE_EVERY_S = 300.0
 # Few layers learn as much of a token at first, in a part of the time. What the others begin with
 # (see `lookup`) is lost again in other text unless some that needs it alone is read first.
 GROWN, CHOSEN = 0.3, 0.35  # shares of the run: from the first on all layers, to the second CHOICES
-CHOICES = ("choices",)
+CHOICES = {"choices": 1.0}
+HALF = 0.5  # from which share of the run on skills are drawn as LATE says
 LOOKED_AT = ("calls", "choices", "conversations with tools")
 LOOKED_AT_CHATS = 50  # of each
 RECENT = 100  # steps the shown loss is a mean of
@@ -96,10 +98,12 @@ def rate_at(share: float, step: int) -> float:
     return warm * (FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
-def reading_at(share: float) -> tuple[int, Sequence[str]]:
-    """Batches of a step, each of TOKENS_A_BATCH, and of which skills, where it is not all."""
+def reading_at(share: float) -> tuple[int, Mapping[str, float]]:
+    """Batches of a step, each of TOKENS_A_BATCH, and how often each skill is drawn for them."""
     batches = FIRST_BATCHES if share < LATER else LATER_BATCHES
-    return batches, CHOICES if GROWN <= share < CHOSEN else ()
+    if GROWN <= share < CHOSEN:
+        return batches, CHOICES
+    return batches, EARLY if share < HALF else LATE
 
 
 def optimizers_of(network: Network) -> list[torch.optim.Optimizer]:
@@ -203,7 +207,7 @@ def grow(state: State, seed: int) -> None:
 
 
 def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
-    reading: tuple[int, Sequence[str]] = 0, ()
+    reading: tuple[int, Mapping[str, float]] = 0, {}
     console = Console(stderr=True)
     # A batch a thread: most operations are too small to be worth parting among threads.
     with (
@@ -283,7 +287,7 @@ def plot(losses: list[float], path: Path) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the demo model from scratch.")
-    parser.add_argument("--hours", type=float, default=1.9, help="of training, at most")
+    parser.add_argument("--hours", type=float, default=1.95, help="of training, at most")
     parser.add_argument("--steps", type=int, default=100_000, help="at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=MODEL, help="folder of the model's files")

@@ -4,14 +4,14 @@ What `cases` asks for evaluation is never among them: see `split`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from serve_app.demo.corpus.chat import Call, Chat, Exchange, Expect, Skill, Talk, Tool, Turn
+from serve_app.demo.corpus.chat import Call, Chat, Exchange, Expect, Talk, Tool, Turn
 from serve_app.demo.corpus.following import briefly
 from serve_app.demo.corpus.personas import usual
 from serve_app.demo.corpus.phrases import capital, listed
-from serve_app.demo.corpus.skills import EVALUATED, TRAINING
+from serve_app.demo.corpus.skills import EARLY, EVALUATED, TRAINING
 from serve_app.demo.corpus.split import Draw, normal
 
 __all__ = ["Case", "Chat", "Turn", "cases", "chats", "talks"]
@@ -49,11 +49,11 @@ class Case:
         return [tool.described() for tool in tools] or None
 
 
-def chats(seed: int | str, skills: Sequence[str] = ()) -> Iterator[Chat]:
-    """Of all skills, or of some."""
+def chats(seed: int | str, shares: Mapping[str, float] = EARLY) -> Iterator[Chat]:
+    """Of some skills, each drawn as often as its share says."""
     draw = Draw(seed)
     while True:
-        yield _chat(draw, skills or tuple(TRAINING))
+        yield _chat(draw, shares)
 
 
 def talks(seed: int | str, name: str) -> Iterator[Chat]:
@@ -76,20 +76,19 @@ def cases(skill: str, count: int, seed: int = 0) -> list[Case]:
     return [case for drawn in found.values() for case in drawn]
 
 
-def _chat(draw: Draw, skills: Sequence[str]) -> Chat:
+def _chat(draw: Draw, shares: Mapping[str, float]) -> Chat:
     count = draw.choices((1, 2, 3, 4, 8), (50, 24, 14, 9, 3))[0]
-    drawn = [_drawn(draw, skills)]
+    drawn = [_drawn(draw, shares)]
     while len(drawn) < count and drawn[-1].is_plain:
-        talk = _drawn(draw, skills)
+        talk = _drawn(draw, shares)
         if talk.is_plain:
             drawn.append(talk)
     return _composed(draw, drawn)
 
 
-def _drawn(draw: Draw, names: Sequence[str]) -> Talk:
-    skills, weights = zip(*(TRAINING[name] for name in names), strict=True)
-    skill: Skill = draw.choices(skills, weights)[0]
-    return skill(draw)
+def _drawn(draw: Draw, shares: Mapping[str, float]) -> Talk:
+    name = draw.choices(tuple(shares), tuple(shares.values()))[0]
+    return TRAINING[name][0](draw)
 
 
 def _composed(draw: Draw, drawn: list[Talk]) -> Chat:
