@@ -50,13 +50,14 @@ class Plan:
     thinking: ThinkingBudget | None = None
     priority: int = 0
     tells_progress: bool = False
+    scores_end: bool = False
 
     def generations(self, prompts: Sequence[Sequence[int]]) -> list[Generation]:
         """`choices` for each prompt, next to each other. Choice i draws with seed + i."""
         check_ids(self.stop_token_ids, self.card, "stop_token_ids")
         return [
-            self._generation(tuple(ids), choice, place * self.choices + choice)
-            for place, ids in enumerate(prompts)
+            self._generation(ids, choice, place * self.choices + choice)
+            for place, ids in enumerate(map(tuple, prompts))  # one a prompt, to be hashed once
             for choice in range(self.choices)
         ]
 
@@ -104,6 +105,7 @@ class Plan:
             kept_specials=self.kept_specials,
             min_tokens=self.min_tokens,
             parser=None if self.parser is None else self.parser(),
+            scores_end=self.scores_end,
         )
 
 

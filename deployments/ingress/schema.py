@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MOST_STOPS = 32
 MOST_TOOLS = 512
@@ -11,6 +11,8 @@ ItemT = TypeVar("ItemT")
 # A list without a limit: of a million wrong items one is told, and no more are looked for.
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
 Switch = bool | None
+# What names no model, as clients do who know of one only.
+ModelName = Annotated[str | None, BeforeValidator(lambda name: None if name == "" else name)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 
 

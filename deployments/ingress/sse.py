@@ -2,7 +2,11 @@
 
 import json
 
-EVENT_STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+EVENT_STREAM = {
+    "content-type": "text/event-stream; charset=utf-8",  # without it some take text for Latin-1
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # to nginx
+}
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 

@@ -190,7 +190,6 @@ def grammar(fields: CompletionFields) -> str:
 def line_rules(fields: CompletionFields) -> LineRules:
     rules = LineRules(
         indent=fields.n_indent,
-        prompt_s=_seconds(fields.t_max_prompt_ms),
         predict_s=_seconds(fields.t_max_predict_ms),
     )
     return NO_RULES if rules == NO_RULES else rules

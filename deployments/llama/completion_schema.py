@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.errors import refused
-from deployments.ingress.schema import Items, Strict
+from deployments.ingress.schema import Items, ModelName, Strict
 from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.llama.sampler_names import DEFAULT_SAMPLERS
 
@@ -74,7 +74,7 @@ OnePrompt = str | PromptObject | Items[str | int]
 class CompletionFields(Strict):
     """What every native way to ask for a completion takes."""
 
-    model: str | None = None
+    model: ModelName = None
     stream: bool = False
     n_predict: Limit = -1
     max_tokens: Limit = -1
@@ -117,7 +117,7 @@ class CompletionFields(Strict):
     stop: Text | Texts = Field(default_factory=list)
     ignore_eos: bool = False
     n_indent: Annotated[int, Field(ge=0, le=1024)] = 0
-    t_max_prompt_ms: AtLeastMinus1 = 0
+    t_max_prompt_ms: AtLeastMinus1 = 0  # editors send it; llama-server takes it and does nothing
     t_max_predict_ms: AtLeastMinus1 = 0
     grammar: str = ""
     json_schema: dict[str, JsonValue] | bool | None = None

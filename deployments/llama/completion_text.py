@@ -17,11 +17,10 @@ Clock = Callable[[], float]  # seconds
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineRules:
     """indent: white space that every line but the first must begin with, unless it is blank.
-    prompt_s: to the first token. predict_s: from there, once there is a second line.
+    predict_s: from the first token, once there is a second line.
     """
 
     indent: int = 0
-    prompt_s: float | None = None
     predict_s: float | None = None
 
 
@@ -38,7 +37,7 @@ class CompletionText(TextStream):
         rules: LineRules = NO_RULES,
         clock: Clock = time.monotonic,
     ) -> None:
-        super().__init__(tokenizer, stops=stops)
+        super().__init__(tokenizer, stops=stops, scores_end=True)
         self._rules = rules
         self._clock = clock
         self._indentation = Indentation(rules.indent) if rules.indent else None
@@ -51,26 +50,22 @@ class CompletionText(TextStream):
         self.last = self._clock()
         if not self._begun:
             self._begun, self.first = _is_of_the_answer(event), self.last
-            late = self._is_over(self.started, self._rules.prompt_s)
-            if late and event.token_ids and event.error is None:
-                cached = event.cached_tokens
-                return TextDelta(cached_tokens=cached, finish_reason=FinishReason.LENGTH)
         if self._rules is NO_RULES:
             return self._seen(super().push(event))
         return fold(self._until_ended(event))
 
     def _until_ended(self, event: TokenEvent) -> Iterator[TextDelta]:
         for part in single_tokens(event):
-            over = self.has_new_line and self._is_over(self.first, self._rules.predict_s)
-            if over and part.finish_reason is None:
+            if self._is_over() and part.finish_reason is None:
                 part = replace(part, finish_reason=FinishReason.LENGTH)
             delta = self._indented(super().push(part))
             yield self._seen(delta)
             if delta.finish_reason is not None:
                 return
 
-    def _is_over(self, since: float, limit_s: float | None) -> bool:
-        return limit_s is not None and self.last - since > limit_s
+    def _is_over(self) -> bool:
+        limit_s = self._rules.predict_s
+        return self.has_new_line and limit_s is not None and self.last - self.first > limit_s
 
     def _indented(self, delta: TextDelta) -> TextDelta:
         cut = None if self._indentation is None else self._indentation.breach(delta.text)

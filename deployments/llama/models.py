@@ -1,17 +1,15 @@
 """GET /models: the models in two shapes at once, Ollama's and OpenAI's."""
 
-import asyncio
-
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.cluster import Cluster, card_if_up
+from deployments.ingress.cluster import Cluster
 from deployments.ingress.management import TAG, reload_if_asked
 from deployments.ingress.model_status import status_object
 from deployments.ingress.openapi import DocumentedRoute
-from deployments.openai.models import model_object
-from deployments.wire import ModelCard, ModelStatus
+from deployments.openai.models import model_objects
+from deployments.wire import ModelStatus
 
 SOURCES = {"argument": "argument", "preset": "preset", "folder": "models_dir"}
 
@@ -20,12 +18,12 @@ def model_routes(cluster: Cluster) -> list[Route]:
     async def list_models(request: Request) -> Response:
         await reload_if_asked(cluster, request)
         statuses = await cluster.statuses()
-        cards = await asyncio.gather(*(card_if_up(cluster, status) for status in statuses))
+        described = await model_objects(cluster, statuses)
         return JSONResponse(
             {
                 "models": [_ollama(status) for status in statuses],
                 "object": "list",
-                "data": [_openai(*one) for one in zip(statuses, cards, strict=True)],
+                "data": [_openai(*one) for one in zip(statuses, described, strict=True)],
             }
         )
 
@@ -60,21 +58,12 @@ def _ollama(status: ModelStatus) -> object:
     }
 
 
-def _openai(status: ModelStatus, card: ModelCard | None) -> object:
-    told = model_object(status)
-    told["aliases"] = [status.name, *status.aliases]
-    told["status"] = {**status_object(status), "preset": status.preset}
-    told |= {
+def _openai(status: ModelStatus, described: dict[str, object]) -> object:
+    return {
+        **described,
+        "aliases": [status.name, *status.aliases],
+        "status": {**status_object(status), "preset": status.preset},
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": SOURCES[status.source],
         "can_remove": False,
-    }
-    return told if card is None else {**told, "meta": _meta(card)}
-
-
-def _meta(card: ModelCard) -> object:
-    return {
-        "n_vocab": card.vocab_size,
-        "n_ctx": card.context_length,
-        "n_ctx_train": card.context_length,
     }

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from deployments.ingress.plan import check_ids
-from deployments.ingress.schema import Items, Strict
+from deployments.ingress.schema import Items, ModelName, Strict
 from deployments.ingress.service import Question
 from deployments.ingress.validation import parse
 from deployments.llama.completion_schema import given_fields
@@ -18,7 +18,7 @@ from deployments.wire import ModelCard
 
 
 class TokenizeRequest(Strict):
-    model: str | None = None
+    model: ModelName = None
     content: str | Items[str | TokenId]
     add_special: bool = False
     parse_special: bool = True
@@ -26,7 +26,7 @@ class TokenizeRequest(Strict):
 
 
 class DetokenizeRequest(Strict):
-    model: str | None = None
+    model: ModelName = None
     tokens: Annotated[Items[TokenId], Field(max_length=1 << 22)]
 
 

@@ -111,7 +111,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     def _progress(self, choice: int, delta: TextDelta, processed: int) -> bytes:
         told = progress(self._watches[choice], delta, processed, len(self._prompt.ids))
         beside = {"prompt_progress": told, **self._timings(choice, delta)}
-        return self._frames.chunk(_choice(choice, ROLE, NULL, NULL), beside=more(beside))
+        return self._frames.chunk(_choice(choice, SILENCE, NULL, NULL), beside=more(beside))
 
     def _timings(self, choice: int, delta: TextDelta) -> dict[str, object]:
         if not self._request.timings_per_token:

@@ -49,6 +49,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         planned = replace(
             plan(request, card, tokenizer, response_id, request.logprobs, "prompt"),
             grammar="" if request.structure is None else request.structure.write(),
+            scores_end=True,  # who scores continuations counts on as many as there are tokens
         )
         generations = self._origin.salted(planned).generations([one.ids for one in prompts])
         return [self._scored(generation) for generation in generations]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from deployments.ingress.errors import refused
-from deployments.ingress.schema import MOST_STOPS, Items, StopString, Strict, Switch
+from deployments.ingress.schema import MOST_STOPS, Items, ModelName, StopString, Strict, Switch
 
 MOST_CHOICES = 128
 MOST_BAD_WORDS = 256
@@ -23,7 +23,7 @@ BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
 class CommonFields(Strict):
     """Those of every endpoint that generates."""
 
-    model: str | None = None
+    model: ModelName = None
     stream: Switch = None
     stop: StopString | StopStrings | None = None
     ignore_eos: Switch = None

@@ -11,6 +11,8 @@ from deployments.openai.fields import CommonFields, GenerationFields
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, SamplingParams
 
+ANY_SEED = (None, -1)  # vLLM and llama-server mean by the second what is meant by none
+
 Value = TypeVar("Value")
 
 
@@ -66,7 +68,7 @@ def common_sampling(fields: CommonFields, card: ModelCard, logprobs: int | None)
         repetition_penalty=given(fields.repetition_penalty, default.repetition_penalty),
         presence_penalty=given(fields.presence_penalty, default.presence_penalty),
         frequency_penalty=given(fields.frequency_penalty, default.frequency_penalty),
-        seed=secrets.randbits(63) if fields.seed is None else fields.seed,
+        seed=secrets.randbits(63) if fields.seed in ANY_SEED else fields.seed,
         logprobs=logprobs,
     )
 

@@ -16,7 +16,7 @@ from deployments.ingress.management import TAG, reload_if_asked
 from deployments.ingress.model_status import status_object
 from deployments.ingress.openapi import DocumentedRoute
 from deployments.ingress.sse import encode
-from deployments.wire import ModelStatus, Refused
+from deployments.wire import ModelCard, ModelStatus, Refused
 
 OWNER = "manta"
 ANTHROPIC = "anthropic-version"  # the header that every client of Anthropic's sends
@@ -31,13 +31,14 @@ def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
         statuses = await cluster.statuses()
         if ANTHROPIC in request.headers:
             return await _anthropic_page(cluster, statuses, request.query_params)
-        return {"object": "list", "data": [model_object(status) for status in statuses]}
+        return {"object": "list", "data": await model_objects(cluster, statuses)}
 
     async def retrieve_model(request: Request) -> object:
         status = find(await cluster.statuses(), request.path_params["id"])
         if ANTHROPIC in request.headers:
             return await _anthropic_model(cluster, status)
-        return model_object(status)
+        [described] = await model_objects(cluster, [status])
+        return described
 
     return [
         _route("/v1/models", list_models, query=["reload"]),
@@ -45,9 +46,18 @@ def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
     ]
 
 
-def model_object(status: ModelStatus) -> dict[str, object]:
-    """OpenAI's fields, and llama-server's of a model that may have to be loaded first."""
-    return {
+async def model_objects(
+    cluster: Cluster, statuses: Sequence[ModelStatus]
+) -> list[dict[str, object]]:
+    cards = await asyncio.gather(*(card_if_up(cluster, status) for status in statuses))
+    return [_model(*one) for one in zip(statuses, cards, strict=True)]
+
+
+def _model(status: ModelStatus, card: ModelCard | None) -> dict[str, object]:
+    """OpenAI's fields, llama-server's of a model that may have to be loaded first, and what it
+    and vLLM tell of one that is.
+    """
+    told = {
         "id": status.name,
         "object": "model",
         "created": status.created,
@@ -56,6 +66,11 @@ def model_object(status: ModelStatus) -> dict[str, object]:
         "tags": list(status.tags),
         "status": status_object(status),
     }
+    if card is None:
+        return told
+    context = card.context_length
+    meta = {"n_vocab": card.vocab_size, "n_ctx": context, "n_ctx_train": context}
+    return {**told, "max_model_len": context, "meta": meta}
 
 
 def _route(path: str, endpoint: Endpoint, query: Sequence[str] = ()) -> DocumentedRoute:

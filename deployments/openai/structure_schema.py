@@ -129,12 +129,19 @@ def _of_format(
         case JsonObjectFormat(json_schema=None):
             yield Structure("response_format", any_json_object)
         case JsonObjectFormat(json_schema=schema):
-            yield from _schema("response_format.schema", schema)
+            yield from _of_object("response_format.schema", schema)
         case JsonSchemaFormat(json_schema=NamedSchema(json_schema=None)):
             yield Structure("response_format.json_schema", any_json_object)
         case JsonSchemaFormat(json_schema=named):
-            param = "response_format.json_schema.schema"
-            yield from _schema(param, named.json_schema)
+            yield from _of_object("response_format.json_schema.schema", named.json_schema)
+
+
+def _of_object(param: str, schema: SchemaOrText | None) -> Iterator[Structure]:
+    """An empty schema would allow more than objects, which no one means who asks for them."""
+    if schema == {}:
+        yield Structure(param, any_json_object)
+    else:
+        yield from _schema(param, schema)
 
 
 def _of_outputs(outputs: StructuredOutputs) -> Iterator[Structure]:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.cluster import UP, Cluster, find
 from deployments.ingress.openapi import DocumentedRoute
-from deployments.ingress.schema import Strict
+from deployments.ingress.schema import ModelName, Strict
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.validation import parse
 from deployments.model.settings import MODEL_DEPLOYMENT
@@ -24,7 +24,7 @@ class ThoughtControl(Strict):
 
     id: Annotated[str, Field(min_length=1, max_length=128)]
     action: Literal["reasoning_end"]
-    model: str | None = None
+    model: ModelName = None
 
 
 def thought_control_route(

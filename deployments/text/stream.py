@@ -47,8 +47,9 @@ class TextStream:
     """One sequence's text. A delta with a finish reason is the last: leave the event stream then.
 
     A token's log-probability comes with the first character it takes part in; when a stop string
-    cuts the text, tokens wholly behind the cut report none. The text of the first `min_tokens`
-    tokens is not searched for stop strings.
+    cuts the text, tokens wholly behind the cut report none. The token that ends the sequence has
+    no text, and reports its own only with `scores_end`. The text of the first `min_tokens` tokens
+    is not searched for stop strings.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class TextStream:
         kept_specials: frozenset[int] = frozenset(),
         min_tokens: int = 0,
         parser: ReplyParser | None = None,
+        scores_end: bool = False,
     ) -> None:
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens, kept_specials=kept_specials)
         self._matcher = StopMatcher(stops, include_stop)
         self._min_tokens = min_tokens
         self._parser = parser
+        self._scores_end = scores_end
         self._pieces: list[Piece] = []
         self._unplaced = 0  # tokens whose text the parser holds back
         self._thought_tokens = 0
@@ -117,6 +120,9 @@ class TextStream:
             self._token_ids.append(event.token_ids[-1])
         if event.finish_reason is not None:
             texts.append(self._parse(self._search(self._detokenizer.flush())))
+            if ended and self._scores_end and event.logprobs is not None:
+                placed = PlacedLogprob(self._detokenizer.offset, event.logprobs[-1])
+                self._waiting.append(placed)
             texts.append(self._parse(self._matcher.flush()))
             self._finish_parsing()
         return "".join(texts)

@@ -96,7 +96,7 @@ def test_a_client_that_comes_back_reads_the_same_bytes() -> None:
         assert server.engine.running == 1
         gate.set()
         whole = await server.ask("GET", "/v1/stream?conv_id=c1&from=0")
-        assert whole.headers["content-type"] == "text/event-stream"
+        assert whole.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert whole.text.endswith("data: [DONE]\n\n")
         assert spoken(whole) == "Hello there, world"
         for offset in (1, 100, len(whole.content) - 1, len(whole.content), len(whole.content) + 9):
@@ -112,7 +112,7 @@ def test_who_stays_reads_the_stream_as_ever() -> None:
         kept = await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         again = await server.ask("GET", "/v1/stream?conv_id=c1")
         assert kept.content == again.content
-        assert kept.headers["content-type"] == "text/event-stream"
+        assert kept.headers["content-type"] == "text/event-stream; charset=utf-8"
 
     serve(says("Hello"), play)
 

@@ -232,6 +232,12 @@ def test_probabilities_are_logarithms_of_the_model_or_of_the_draw() -> None:
     assert asked(says("x"), prompt="a", **fields)[0].sampling.sampled_logprobs
 
 
+def test_every_token_has_its_probability_the_end_too() -> None:
+    body = whole(says("Hi."), prompt="a", n_probs=1, return_tokens=True)
+    drawn = [entry["id"] for entry in body["completion_probabilities"]]
+    assert drawn == body["tokens"] == [*encoded("Hi."), END]
+
+
 def test_the_timings_agree_with_the_counts() -> None:
     timings = whole(says("Hello world"), prompt=[66] * 9)["timings"]
     assert list(timings) == [

@@ -110,18 +110,10 @@ def test_an_end_by_time_is_a_limit_and_keeps_what_was_held_back() -> None:
     assert (delta.text, delta.finish_reason) == ("a\nb", FinishReason.LENGTH)
 
 
-def test_a_prompt_that_took_too_long_has_no_text() -> None:
-    rules = LineRules(prompt_s=1.0)
-    delta = told(clocked(rules, 2.0), events("abc"))
-    assert (delta.text, delta.output_tokens) == ("", 0)
-    assert delta.finish_reason is FinishReason.LENGTH
-    assert told(clocked(rules, 0.5, 9.0), events("abc", cuts=[1])).text == "abc"
-
-
 def test_a_failure_stays_one_however_late() -> None:
     error = RequestError(ErrorKind.UNAVAILABLE, "gone")
     event = TokenEvent(finish_reason=FinishReason.ERROR, error=error)
-    delta = told(clocked(LineRules(prompt_s=1.0), 2.0), [event])
+    delta = told(clocked(LineRules(predict_s=1.0), 2.0), [event])
     assert (delta.finish_reason, delta.error) == (FinishReason.ERROR, error)
 
 

@@ -176,11 +176,18 @@ def test_the_models_defaults_fill_what_is_open() -> None:
     )
 
 
-def test_choice_i_draws_with_seed_plus_i_and_silence_with_a_fresh_one() -> None:
+@pytest.mark.parametrize("silence", [{}, {"seed": None}, {"seed": -1}])
+def test_choice_i_draws_with_seed_plus_i_and_silence_with_a_fresh_one(
+    silence: dict[str, object],
+) -> None:
     assert [one.sampling.seed for one in asked({"seed": 2**63 - 1, "n": 2})] == [2**63 - 1, 0]
-    first, second = (asked({})[0].sampling.seed for _ in range(2))
+    first, second = (asked(silence)[0].sampling.seed for _ in range(2))
     assert first != second
     assert 0 <= first < 2**63
+
+
+def test_no_name_is_the_default_models() -> None:
+    assert whole(says("Hi"), model="")["model"] == "tiny"
 
 
 def test_the_limit_is_cut_to_what_the_context_leaves() -> None:

@@ -114,7 +114,7 @@ def test_sixteen_tokens_by_default() -> None:
 
 def test_logprobs_in_the_oldest_shape() -> None:
     logprobs = whole(says("ab"), prompt="x", logprobs=1)["choices"][0]["logprobs"]
-    tokens = [TOKENIZER.decode([one]) for one in TOKENIZER.encode("ab", False)]
+    tokens = [TOKENIZER.decode([one]) for one in TOKENIZER.encode("ab", False)] + ["<|im_end|>"]
     assert logprobs["tokens"] == tokens
     assert logprobs["text_offset"] == [len("".join(tokens[:i])) for i in range(len(tokens))]
     assert logprobs["token_logprobs"] == [-0.5] * len(tokens)
@@ -141,8 +141,8 @@ def test_an_echo_has_the_logprobs_of_its_prompt() -> None:
     fields = {"prompt": "Hello you", "echo": True, "logprobs": 2}
     logprobs = whole(scoring(says(" and I")), **fields)["choices"][0]["logprobs"]
     ids = TOKENIZER.encode("Hello you", True)
-    output = TOKENIZER.encode(" and I", False)
-    tokens = [TOKENIZER.decode([one]) for one in [*ids, *output]]
+    output = [*TOKENIZER.encode(" and I", False), END]
+    tokens = [TOKENIZER.decode([one], skip_special_tokens=False) for one in [*ids, *output]]
     assert logprobs["tokens"] == tokens
     assert logprobs["token_logprobs"] == [None, *(-float(one) for one in ids[1:])] + [-0.5] * len(
         output
@@ -150,6 +150,17 @@ def test_an_echo_has_the_logprobs_of_its_prompt() -> None:
     assert logprobs["top_logprobs"][0] is None
     assert logprobs["top_logprobs"][1]["<|im_end|>"] == -0.25
     assert logprobs["text_offset"] == [len("".join(tokens[:i])) for i in range(len(tokens))]
+
+
+def test_there_are_as_many_scores_as_tokens_also_where_the_end_is_drawn() -> None:
+    """Who scores a continuation this way leaves out the last of them, whatever it was."""
+    fields = {"prompt": [66, 67, 68], "echo": True, "logprobs": 1, "max_tokens": 1}
+    body = whole(scoring(says("")), **fields)
+    assert body["usage"]["completion_tokens"] == 1
+    [choice] = body["choices"]
+    assert choice["text"] == TOKENIZER.decode([66, 67, 68])
+    assert choice["logprobs"]["token_logprobs"] == [None, -67.0, -68.0, -0.5]
+    assert folded(streamed(scoring(says("")), **fields)) == [choice]
 
 
 def test_no_tokens_score_a_prompt() -> None:

@@ -70,6 +70,9 @@ def test_a_stream_tells_how_much_of_its_prompt_is_read_and_how_fast_it_is() -> N
     assert timed[-1]["predicted_n"] == len(TOKENIZER.encode("Hello", False)) + 1
     assert (timed[-1]["cache_n"], timed[-1]["prompt_n"]) == (4, total - 4)
     assert folded(chunks) == plain(whole(says("Hello"), **fields))
+    assert [chunk["choices"][0]["delta"] for chunk in chunks if "prompt_progress" in chunk] == [
+        {}
+    ] * 3  # a role would be joined to the one before
 
 
 def test_nobody_is_told_who_does_not_ask() -> None:

@@ -39,6 +39,8 @@ def test_models_are_listed_and_retrieved() -> None:
         "aliases": [],
         "tags": [],
         "status": {"value": "loaded", "state": "ready"},
+        "max_model_len": 512,
+        "meta": {"n_vocab": one.to_dict()["meta"]["n_vocab"], "n_ctx": 512, "n_ctx_train": 512},
     }
 
 

@@ -141,7 +141,7 @@ def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(
     assert sent[0]["status"] == 200
     headers = dict(sent[0]["headers"])
     if stream:
-        assert headers[b"content-type"] == b"text/event-stream"
+        assert headers[b"content-type"] == b"text/event-stream; charset=utf-8"
         assert body.startswith(b": keep-alive\n\n")
         assert body.count(b'"role":"assistant"') == 1
         assert body.endswith(b"data: [DONE]\n\n")

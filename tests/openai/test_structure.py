@@ -39,6 +39,7 @@ FORMS: list[tuple[dict[str, Any], str]] = [
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
         any_json_object("p"),
     ),
+    ({"response_format": {"type": "json_object", "schema": {}}}, any_json_object("p")),
     ({"structured_outputs": {"json": SCHEMA}}, OF_SCHEMA),
     ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, OF_SCHEMA),
     ({"structured_outputs": {"regex": "a+"}}, from_regex("a+", "p")),
