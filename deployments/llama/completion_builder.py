@@ -17,6 +17,7 @@ from deployments.llama.generation_settings import generation_settings
 from deployments.llama.probabilities import completion_probabilities
 from deployments.llama.response_fields import only
 from deployments.llama.samplers import sampling_params, with_defaults
+from deployments.openai.native_fields import ping_interval_s
 from deployments.text.grammar import from_gbnf, from_json_schema
 from deployments.text.stream import TextDelta
 from deployments.text.tokenizer import TextTokenizer
@@ -59,10 +60,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         return self._generations
 
     def keep_alive_s(self, request: FieldsT, default: float) -> float | None:
-        interval = request.sse_ping_interval
-        if interval is None:
-            return default
-        return interval if interval > 0 else None
+        return ping_interval_s(request.sse_ping_interval, default)
 
     def format_stream_start(self) -> bytes:
         return b""

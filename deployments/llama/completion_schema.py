@@ -8,36 +8,40 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.errors import refused
+from deployments.ingress.sampler_names import DEFAULT_SAMPLERS
 from deployments.ingress.schema import Items, ModelName, Strict
 from deployments.ingress.validation import parse, refuse_unsupported
-from deployments.llama.sampler_names import DEFAULT_SAMPLERS
+from deployments.openai.native_fields import NEUTRAL as COMMON
+from deployments.openai.native_fields import (
+    Amount,
+    AtLeast0,
+    AtLeastMinus1,
+    Breakers,
+    PingInterval,
+    Samplers,
+    Share,
+    Text,
+)
+from deployments.openai.native_sampling import (
+    BREAKERS,
+    DRY_ALLOWED_LENGTH,
+    DRY_BASE,
+    DRY_LAST_N,
+    ETA,
+    TAU,
+)
 
 MOST_SEQUENCES = 1024
 MOST_CHOICES = 128
 MOST_ALTERNATIVES = 100
 MOST_STOPS = 64
-HIGHEST = 2**31 - 1
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
-    "adaptive_target": (-1, -1.0),
-    "adaptive_decay": (0.9,),
-    "backend_sampling": (False,),
-    "grammar_lazy": (False,),
-    "grammar_triggers": ([],),
-    "lora": ([],),
-    "n_cache_reuse": (0,),
-    "n_discard": (0,),
-    "preserved_tokens": ([],),
+    **COMMON,
     "reasoning_format": ("none",),
-    "speculative.n_max": (0,),
-    "speculative.n_min": (0,),
-    "speculative.p_min": (0, 0.0),
-    "speculative.types": ("none", ["none"], []),
     "stream_options": ({}, {"include_usage": False}),
-    "verbose": (False,),
 }
-BREAKERS = ("\n", ":", '"', "*")
 # Names of one thing.
 ALIASES = (
     ("n_predict", "max_tokens", "max_completion_tokens"),
@@ -45,14 +49,8 @@ ALIASES = (
     ("n_cmpl", "n"),
 )
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Amount = Annotated[float, Field(ge=0)]
-AtLeast0 = Annotated[int, Field(ge=0, le=HIGHEST)]
-AtLeastMinus1 = Annotated[int, Field(ge=-1, le=HIGHEST)]
 TokenId = Annotated[int, Field(ge=0)]
-Text = Annotated[str, Field(min_length=1, max_length=1024)]
 Texts = Annotated[list[Text], Field(max_length=MOST_STOPS)]
-Breakers = Annotated[list[Text], Field(min_length=1, max_length=MOST_STOPS)]
 Limit = AtLeastMinus1
 Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
 Alternatives = Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)]
@@ -97,16 +95,14 @@ class CompletionFields(Strict):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     dry_multiplier: Amount = 0.0
-    dry_base: Annotated[float, Field(ge=1)] = 1.75
-    dry_allowed_length: AtLeast0 = 2
-    dry_penalty_last_n: AtLeastMinus1 = 64
+    dry_base: Annotated[float, Field(ge=1)] = DRY_BASE
+    dry_allowed_length: AtLeast0 = DRY_ALLOWED_LENGTH
+    dry_penalty_last_n: AtLeastMinus1 = DRY_LAST_N
     dry_sequence_breakers: Breakers = Field(default_factory=lambda: list(BREAKERS))
     mirostat: Literal[0, 1, 2] = 0
-    mirostat_tau: Amount = 5.0
-    mirostat_eta: Amount = 0.1
-    samplers: str | Annotated[list[str], Field(max_length=32)] = Field(
-        default_factory=lambda: list(DEFAULT_SAMPLERS)
-    )
+    mirostat_tau: Amount = TAU
+    mirostat_eta: Amount = ETA
+    samplers: Samplers = Field(default_factory=lambda: list(DEFAULT_SAMPLERS))
     min_keep: AtLeast0 = 0
     seed: Annotated[int, Field(ge=-1, lt=2**63)] = -1
     logit_bias: dict[str, float | bool] | Items[BiasPair] = Field(default_factory=dict)
@@ -130,7 +126,7 @@ class CompletionFields(Strict):
     return_progress: bool = False
     timings_per_token: bool = False
     response_fields: Annotated[list[str], Field(max_length=128)] = Field(default_factory=list)
-    sse_ping_interval: Annotated[int, Field(ge=-1, le=3600)] | None = None  # seconds
+    sse_ping_interval: PingInterval | None = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:

@@ -1,7 +1,7 @@
 """The settings that a completion ran with, under llama-server's names and in its order."""
 
+from deployments.ingress.sampler_names import sampler_order
 from deployments.llama.completion_schema import CompletionFields
-from deployments.llama.sampler_names import sampler_order
 from deployments.wire import ModelCard, SamplingParams
 
 # Of the request alone: /props and /slots leave them out.

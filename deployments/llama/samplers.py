@@ -5,11 +5,11 @@ from typing import TypeVar
 
 from deployments.ingress.errors import refused
 from deployments.ingress.plan import check_ids
-from deployments.llama.breakers import ids_with
+from deployments.ingress.sampler_names import sampler_order
 from deployments.llama.completion_schema import CompletionFields
-from deployments.llama.sampler_names import sampler_order
+from deployments.openai.native_sampling import dry_params, mirostat_params
 from deployments.text.tokenizer import TextTokenizer
-from deployments.wire import DryParams, MirostatParams, ModelCard, SamplingParams
+from deployments.wire import DryParams, ModelCard, SamplingParams
 
 FieldsT = TypeVar("FieldsT", bound=CompletionFields)
 
@@ -63,7 +63,7 @@ def sampling_params(
         frequency_penalty=fields.frequency_penalty,
         penalty_last_n=fields.repeat_last_n,
         dry=_dry(fields, card, tokenizer) if "dry" in order else None,
-        mirostat=_mirostat(fields),
+        mirostat=mirostat_params(fields.mirostat, fields.mirostat_tau, fields.mirostat_eta),
         logit_bias=biases,
         bad_words=bans,
         samplers=order or ("temperature",),  # () would be the engine's own order
@@ -75,28 +75,16 @@ def sampling_params(
 
 
 def _dry(fields: CompletionFields, card: ModelCard, tokenizer: TextTokenizer) -> DryParams | None:
-    if not fields.dry_multiplier or not fields.dry_penalty_last_n:
-        return None
-    breakers: set[int] = set()
-    for text in fields.dry_sequence_breakers:
-        found = ids_with(text, card.vocab_size, tokenizer)
-        if not found and "dry_sequence_breakers" in fields.model_fields_set:
-            message = f"`dry_sequence_breakers`: no token of this model holds {text!r}"
-            raise refused(message, "dry_sequence_breakers")
-        breakers |= found
-    return DryParams(
+    named = "dry_sequence_breakers" in fields.model_fields_set
+    return dry_params(
+        card,
+        tokenizer,
         multiplier=fields.dry_multiplier,
         base=fields.dry_base,
         allowed_length=fields.dry_allowed_length,
         last_n=fields.dry_penalty_last_n,
-        breakers=tuple(sorted(breakers)),
+        breakers=fields.dry_sequence_breakers if named else None,
     )
-
-
-def _mirostat(fields: CompletionFields) -> MirostatParams | None:
-    if not fields.mirostat:
-        return None
-    return MirostatParams(version=fields.mirostat, tau=fields.mirostat_tau, eta=fields.mirostat_eta)
 
 
 def _biases(

@@ -46,6 +46,9 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._origin = origin_of(headers)
 
+    def keep_alive_s(self, request: ChatRequest, default: float) -> float | None:
+        return request.ping_interval_s(default)
+
     def prepare(
         self, request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:

@@ -16,8 +16,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     **COMMON,
     "add_special_tokens": (False,),
     "audio": (),
-    "backend_sampling": (False,),
-    "cache_prompt": (True,),
     "chat_template": (),
     "documents": ([],),
     "echo": (False,),
@@ -157,6 +155,9 @@ def _bound(limit: object) -> object:
     return None if limit == -1 else limit
 
 
+Budget = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_bound)]
+
+
 class ChatRequest(ExtendedFields):
     messages: Annotated[Items[Message], Field(min_length=1)]
     max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_bound)] = None
@@ -174,10 +175,9 @@ class ChatRequest(ExtendedFields):
     reasoning_format: Literal["none", "auto", "deepseek"] | None = None
     thinking: ThinkingSwitch | None = None
     thinking_token_budget: Annotated[int, Field(ge=0)] | None = None
-    # llama-server's name for the same
-    thinking_budget_tokens: Annotated[
-        Annotated[int, Field(ge=0)] | None, BeforeValidator(_bound)
-    ] = None
+    # llama-server's names for the same
+    thinking_budget_tokens: Budget = None
+    reasoning_budget_tokens: Budget = None
 
     # llama-server's. The first two are for streams; the last allows to end a thought later.
     return_progress: Switch = None
@@ -188,6 +188,10 @@ class ChatRequest(ExtendedFields):
     continue_final_message: Switch = None
     chat_template_kwargs: dict[str, JsonValue] | None = None
     chat_template_args: dict[str, JsonValue] | None = None  # Dynamo's name for the same
+
+    @property
+    def limits(self) -> tuple[int | None, ...]:
+        return self.max_tokens, self.max_completion_tokens
 
     @property
     def token_limit(self) -> int | None:
@@ -202,8 +206,8 @@ class ChatRequest(ExtendedFields):
 
     @property
     def is_heavy(self) -> bool:
-        """Whether there are grammars to write, however short its body is."""
-        return self.structure is not None or bool(self.tools)
+        """Whether there are grammars to write, however short its body is, or much to search."""
+        return self.structure is not None or bool(self.tools or self.dry_multiplier)
 
     @model_validator(mode="after")
     def _chat_fields_agree(self) -> Self:
@@ -219,12 +223,12 @@ class ChatRequest(ExtendedFields):
 
     @model_validator(mode="after")
     def _join_budgets(self) -> Self:
-        budget = self.thinking_budget_tokens
-        if None not in (budget, self.thinking_token_budget):
-            message = "`thinking_budget_tokens` excludes `thinking_token_budget`"
-            raise refused(message, "thinking_budget_tokens")
-        if budget is not None:
-            self.thinking_token_budget = budget
+        for name in ("thinking_budget_tokens", "reasoning_budget_tokens"):
+            budget = getattr(self, name)
+            if None not in (budget, self.thinking_token_budget):
+                raise refused(f"`{name}` excludes the other names of this budget", name)
+            if budget is not None:
+                self.thinking_token_budget = budget
         return self
 
     @model_validator(mode="after")

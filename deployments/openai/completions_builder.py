@@ -38,6 +38,9 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._origin = origin_of(headers)
 
+    def keep_alive_s(self, request: CompletionRequest, default: float) -> float | None:
+        return request.ping_interval_s(default)
+
     def prepare(
         self, request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:

@@ -58,7 +58,8 @@ class CompletionRequest(ExtendedFields):
     @property
     def is_heavy(self) -> bool:
         """Whether it takes long to prepare, however short its body is."""
-        return self.structure is not None or len(self.prompts) * (self.n or 1) > MANY_SEQUENCES
+        sequences = len(self.prompts) * (self.n or 1)
+        return self.structure is not None or bool(self.dry_multiplier) or sequences > MANY_SEQUENCES
 
     @property
     def token_data(self) -> list[int] | None:

@@ -6,11 +6,13 @@ from pydantic import Field, model_validator
 
 from deployments.ingress.errors import refused
 from deployments.ingress.schema import Switch
+from deployments.openai.native_fields import NEUTRAL as NATIVE
+from deployments.openai.native_fields import NativeFields
 from deployments.openai.nvext import ServedNvExt
-from deployments.openai.structure_schema import StructureFields
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
+    **NATIVE,
     "allowed_token_ids": (),
     "guided_decoding_backend": ("auto", "guidance", "llguidance"),
     "guided_whitespace_pattern": (),
@@ -27,7 +29,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
-class ExtendedFields(StructureFields):
+class ExtendedFields(NativeFields):
     prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     return_token_ids: Switch = None
     return_tokens_as_token_ids: Switch = None

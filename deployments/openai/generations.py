@@ -3,21 +3,21 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from deployments.ingress.errors import refused
 from deployments.ingress.plan import Plan, check_ids
-from deployments.openai.fields import CommonFields, GenerationFields
+from deployments.openai.defaults import given
+from deployments.openai.fields import CommonFields
+from deployments.openai.native_fields import NativeFields
+from deployments.openai.native_sampling import with_native
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, SamplingParams
 
 ANY_SEED = (None, -1)  # vLLM and llama-server mean by the second what is meant by none
 
-Value = TypeVar("Value")
-
 
 def plan(
-    fields: GenerationFields,
+    fields: NativeFields,
     card: ModelCard,
     tokenizer: TextTokenizer,
     response_id: str,
@@ -38,15 +38,15 @@ def plan(
         stop_token_ids=tuple(fields.stop_token_ids or ()),
         ignore_eos=bool(fields.ignore_eos),
         skip_special_tokens=fields.skip_special_tokens is not False,
-        cache_salt=fields.cache_salt or "",
+        cache_salt=cache_salt(fields),
         priority=fields.priority or 0,
     )
 
 
 def sampling_params(
-    fields: GenerationFields, card: ModelCard, tokenizer: TextTokenizer, logprobs: int | None
+    fields: NativeFields, card: ModelCard, tokenizer: TextTokenizer, logprobs: int | None
 ) -> SamplingParams:
-    drawing = common_sampling(fields, card, logprobs)
+    drawing = with_native(common_sampling(fields, card, logprobs), fields, card, tokenizer)
     if not fields.bad_words and fields.logit_bias is None:
         return drawing
     return replace(
@@ -54,6 +54,11 @@ def sampling_params(
         logit_bias=given(biases(fields.logit_bias, card), drawing.logit_bias),
         bad_words=bad_words(fields.bad_words or (), tokenizer),
     )
+
+
+def cache_salt(fields: NativeFields) -> str:
+    """One that nobody else has finds nothing in the cache, and leaves nothing to be found."""
+    return secrets.token_hex(16) if fields.cache_prompt is False else fields.cache_salt or ""
 
 
 def common_sampling(fields: CommonFields, card: ModelCard, logprobs: int | None) -> SamplingParams:
@@ -71,10 +76,6 @@ def common_sampling(fields: CommonFields, card: ModelCard, logprobs: int | None)
         seed=secrets.randbits(63) if fields.seed in ANY_SEED else fields.seed,
         logprobs=logprobs,
     )
-
-
-def given(value: Value | None, default: Value) -> Value:
-    return default if value is None else value
 
 
 def biases(

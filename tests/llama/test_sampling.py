@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deployments.llama.breakers import ids_with
+from deployments.text.breakers import ids_with
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import DryParams, MirostatParams, SamplingParams
 from tests.ingress.engines import says

@@ -145,6 +145,8 @@ def test_words_for_what_is_done_anyway_are_taken(path: str) -> None:
         {"top_logprobs": 0},
         {"max_tokens": -1, "reasoning_control": True, "cache_prompt": True},
         {"thinking_budget_tokens": -1, "backend_sampling": False},
+        {"reasoning_budget_tokens": -1, "sse_ping_interval": 1, "verbose": False, "lora": []},
+        {"id_slot": 0, "cache_prompt": False, "n_predict": 100, "n_keep": -1},
         {"messages": [{"role": "user", "content": "Hi", "type": "text"}]},
         {
             "messages": [
