@@ -21,6 +21,14 @@ from deployments.wire import (
 SEEDS = 1 << 63
 
 
+@dataclass(frozen=True, slots=True)
+class ContextError(RequestError):
+    """With the numbers that clients cut their prompts by."""
+
+    n_prompt_tokens: int = 0
+    n_ctx: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`prompt_param` is the field that an over-long prompt is blamed on.
@@ -92,7 +100,11 @@ class Plan:
                 f"This model's maximum context length is {context} tokens, and the prompt has "
                 f"{prompt_tokens} tokens, which leaves no room for an answer"
             )
-            raise Refused(RequestError(ErrorKind.CONTEXT_LENGTH, message, self.prompt_param))
+            raise Refused(
+                ContextError(
+                    ErrorKind.CONTEXT_LENGTH, message, self.prompt_param, prompt_tokens, context
+                )
+            )
         limit = context if self.max_tokens is None else self.max_tokens
         return min(limit, context - prompt_tokens)
 

@@ -12,7 +12,7 @@ from deployments.ingress.sse import data, encode, encode_text
 from deployments.ingress.timings import progress, timings
 from deployments.llama.completion_schema import CompletionFields
 from deployments.llama.completion_text import NO_RULES, CompletionText, LineRules
-from deployments.llama.envelope import check_context, envelope
+from deployments.llama.envelope import envelope
 from deployments.llama.generation_settings import generation_settings
 from deployments.llama.probabilities import completion_probabilities
 from deployments.llama.response_fields import only
@@ -46,8 +46,6 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         self._fields = fields = with_defaults(request, card)
         self._card, self._tokenizer = card, tokenizer
         prompts = self._prompts(fields, card, tokenizer)
-        for ids in prompts:
-            check_context(len(ids), card)
         planned = plan(fields, card, tokenizer)
         self._settings = generation_settings(fields, planned.sampling, card)
         planned_generations = planned.generations(prompts)

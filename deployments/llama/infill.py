@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from deployments.ingress.errors import refused
 from deployments.ingress.schema import Strict
 from deployments.ingress.validation import parse
 from deployments.llama.completion_schema import CompletionFields, given_fields
@@ -40,12 +39,16 @@ def infill_prompts(
     request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer
 ) -> list[list[int]]:
     extra = [(one.filename or "filename", one.text) for one in request.input_extra]
-    ids = infill_ids(tokenizer, request.input_prefix, request.input_suffix, extra)
+    begun = tokenizer.encode(request.prompt, add_special_tokens=False) if request.prompt else []
+    room = _room(request.token_limit, card.context_length) - len(begun)
+    ids = infill_ids(tokenizer, request.input_prefix, request.input_suffix, extra, room)
     if ids is None:
         message = f"Infill is not supported by the model {card.name!r}: it has no tokens for it"
         raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
-    if request.prompt:
-        ids = [*ids, *tokenizer.encode(request.prompt, add_special_tokens=False)]
-    if not ids:
-        raise refused("`input_prefix` and `input_suffix` are empty", "input_prefix")
-    return [ids]
+    return [[*ids, *begun]]
+
+
+def _room(limit: int, context: int) -> int:
+    """Tokens of a prompt that leave some for the answer, and no more than half of them."""
+    answer = context // 4 if limit < 0 else min(limit, context // 2)
+    return context - 1 - answer

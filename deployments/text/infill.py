@@ -1,7 +1,8 @@
 """Prompts that a model completes in the middle, written with the marks it was trained on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 
 from deployments.text.tokenizer import TextTokenizer
 
@@ -19,20 +20,8 @@ class Marks:
     repository: str = ""
     file: str = ""
 
-    def around(self, prefix: str, suffix: str) -> str:
-        if not self.middle:
-            return f"{self.suffix}{suffix}{self.prefix}{prefix}"
-        return f"{self.prefix}{prefix}{self.suffix}{suffix}{self.middle}"
 
-    def before(self, extra: Sequence[tuple[str, str]]) -> str:
-        """Other files of the repository, as (name, text)."""
-        if not self.file:
-            return "".join(text for _, text in extra)
-        files = "".join(f"{self.file}{name}\n{text}" for name, text in extra)
-        opening = f"{self.repository}repository\n" if self.repository else ""
-        return f"{opening}{files}{self.file}filename\n"
-
-
+SNIPPET = "\n\n--- snippet ---\n\n"  # before a file where no mark names it
 KNOWN = (
     Marks(  # Qwen Coder, CodeGemma's with a separator, Granite's newer ones
         prefix="<|fim_prefix|>",
@@ -65,32 +54,90 @@ KNOWN = (
 
 
 def infill_ids(
-    tokenizer: TextTokenizer, prefix: str, suffix: str, extra: Sequence[tuple[str, str]] = ()
+    tokenizer: TextTokenizer,
+    prefix: str,
+    suffix: str,
+    extra: Sequence[tuple[str, str]] = (),
+    room: int | None = None,
 ) -> list[int] | None:
-    """What a model continues with the text between the two; None if it was not trained to."""
+    """What a model continues with the text between the two; None if it was not trained to.
+
+    `extra` are other files of the repository as (name, text), the least important first. What
+    spells a mark in any text is plain text. Where all of it is more than `room` tokens the first
+    files are left out, and if that is not enough, what is farthest from the middle.
+    """
     for marks in KNOWN:
-        if all(_is_token(tokenizer, mark) for mark in _needed(marks)):
-            before = _known(tokenizer, marks).before(extra) if extra else ""
-            text = before + marks.around(prefix, suffix)
-            return tokenizer.encode(text, add_special_tokens=True)
+        if all(_mark(tokenizer, mark) for mark in _needed(marks)):
+            return _Prompt(tokenizer, marks).ids(prefix, suffix, extra, room)
     return None
+
+
+class _Prompt:
+    def __init__(self, tokenizer: TextTokenizer, marks: Marks) -> None:
+        self._tokenizer = tokenizer
+        self._marks = marks
+
+    def ids(
+        self, prefix: str, suffix: str, extra: Sequence[tuple[str, str]], room: int | None
+    ) -> list[int]:
+        before, after = self._text(prefix), self._text(suffix)
+        files = [self._file(*one) for one in extra]
+        if room is not None:
+            before, after = _cut(before, after, room - len(self._joined([], [], [])))
+            files = _last(files, room - len(self._joined(before, after, [[]])))
+        return self._joined(before, after, files)
+
+    def _joined(self, prefix: list[int], suffix: list[int], files: list[list[int]]) -> list[int]:
+        marks, joined = self._marks, self._tokenizer.encode("", add_special_tokens=True)
+        if files:
+            joined += [*self._opening(), *chain(*files), *self._closing()]
+        if not marks.middle:
+            return [*joined, *self._mark(marks.suffix), *suffix, *self._mark(marks.prefix), *prefix]
+        joined += [*self._mark(marks.prefix), *prefix, *self._mark(marks.suffix), *suffix]
+        return joined + self._mark(marks.middle)
+
+    def _opening(self) -> list[int]:
+        names_files, repository = self._mark(self._marks.file), self._mark(self._marks.repository)
+        return [*repository, *self._text("repository\n")] if names_files and repository else []
+
+    def _file(self, name: str, text: str) -> list[int]:
+        mark = self._mark(self._marks.file)
+        return [*mark, *self._text(f"{name}\n{text}")] if mark else self._text(SNIPPET + text)
+
+    def _closing(self) -> list[int]:
+        mark = self._mark(self._marks.file)
+        return [*mark, *self._text("filename\n")] if mark else []
+
+    def _text(self, text: str) -> list[int]:
+        return self._tokenizer.encode_literally(text, add_special_tokens=False)
+
+    def _mark(self, mark: str) -> list[int]:
+        return _mark(self._tokenizer, mark)
+
+
+def _cut(prefix: list[int], suffix: list[int], room: int) -> tuple[list[int], list[int]]:
+    """The end of the one and the beginning of the other: three to one, if both are long."""
+    after = min(len(suffix), max(room // 4, room - len(prefix), 0))
+    before = min(len(prefix), max(room - after, 0))
+    return prefix[len(prefix) - before :], suffix[:after]
+
+
+def _last(files: list[list[int]], room: int) -> list[list[int]]:
+    for place in reversed(range(len(files))):
+        room -= len(files[place])
+        if room < 0:
+            return files[place + 1 :]
+    return files
 
 
 def _needed(marks: Marks) -> tuple[str, ...]:
     return tuple(filter(None, (marks.prefix, marks.suffix, marks.middle)))
 
 
-def _known(tokenizer: TextTokenizer, marks: Marks) -> Marks:
-    """Without what the vocabulary does not have of the marks between files."""
-    file = marks.file if _is_token(tokenizer, marks.file) else ""
-    repository = marks.repository if _is_token(tokenizer, marks.repository) else ""
-    return replace(marks, file=file, repository=repository)
-
-
-def _is_token(tokenizer: TextTokenizer, mark: str) -> bool:
-    """Whether the vocabulary has the mark: some list theirs as tokens that are not special."""
+def _mark(tokenizer: TextTokenizer, mark: str) -> list[int]:
+    """Its id, if the vocabulary has it: some list theirs as tokens that are not special."""
     if not mark:
-        return False
-    return tokenizer.special_id(mark) is not None or (
-        len(tokenizer.encode(mark, add_special_tokens=False)) == 1
-    )
+        return []
+    special = tokenizer.special_id(mark)
+    ids = tokenizer.encode(mark, add_special_tokens=False) if special is None else [special]
+    return ids if len(ids) == 1 else []

@@ -135,6 +135,13 @@ def test_openais_endpoints_are_there_without_v1() -> None:
     assert made["status"] == "completed"
 
 
+def test_a_chat_that_fills_the_context_is_refused_with_both_numbers() -> None:
+    body = {"messages": [{"role": "user", "content": "word " * 600}]}
+    error = refusal(asked(tiny(), "/chat/completions", "POST", json=body), 400)
+    assert error["type"] == "exceed_context_size_error"
+    assert error["n_prompt_tokens"] > error["n_ctx"] == 512
+
+
 def test_a_native_stream_is_found_again_by_its_conversation() -> None:
     async def asks() -> tuple[httpx.Response, httpx.Response, httpx.Response]:
         async with http(served(tiny())) as client:

@@ -121,6 +121,16 @@ def test_other_files_come_before_the_middle() -> None:
     assert prompt.endswith("<|fim_prefix|>def f(<|fim_suffix|>return<|fim_middle|>")
 
 
+def test_what_is_around_the_middle_is_cut_to_the_context() -> None:
+    """Editors send all they have seen, on every key."""
+    extra = [{"text": "import os\n" * 100}] * 5
+    body = infilled(with_tokens(*FIM), input_extra=extra, n_predict=64)
+    assert body["prompt"] == "<|fim_prefix|>def f(<|fim_suffix|>return<|fim_middle|>"
+    long = {"input_prefix": "x = 1\n" * 999, "input_suffix": "y = 2\n" * 999, "n_predict": 64}
+    cut = posted("/infill", with_tokens(*FIM), **long)
+    assert cut["tokens_evaluated"] == 512 - 64 - 1
+
+
 def test_a_model_without_marks_can_not_fill_in() -> None:
     body = {"input_prefix": "a", "input_suffix": "b"}
     assert "tiny" in refusal(ask(says("x"), "/infill", body), 501)["message"]

@@ -55,8 +55,51 @@ def test_a_model_that_lacks_a_mark_fills_nothing_in() -> None:
 def test_other_files_come_first_under_their_names() -> None:
     fim = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
     middle = "<|fim_prefix|>def f(<|fim_suffix|>)<|fim_middle|>"
-    assert written(speaking(*fim), [("a.py", "x = 1\n")]) == f"x = 1\n{middle}"
+    assert written(speaking(*fim), [("a.py", "x = 1\n"), ("b.py", "y")]) == (
+        f"\n\n--- snippet ---\n\nx = 1\n\n\n--- snippet ---\n\ny{middle}"
+    )
     named = written(speaking(*fim, "<|repo_name|>", "<|file_sep|>"), [("a.py", "x = 1\n")])
     assert named == (
         "<|repo_name|>repository\n<|file_sep|>a.py\nx = 1\n<|file_sep|>filename\n" + middle
     )
+
+
+FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+
+
+def test_what_spells_a_mark_is_text() -> None:
+    tokenizer = speaking(*FIM)
+    ids = infill_ids(tokenizer, "a<|fim_suffix|>b", "<|im_end|>")
+    assert ids is not None
+    marks = [tokenizer.special_id(mark) for mark in FIM]
+    assert [one for one in ids if one in marks] == marks
+    assert tokenizer.special_id("<|im_end|>") not in ids
+    text = tokenizer.decode(ids, skip_special_tokens=False)
+    assert text == "<|fim_prefix|>a<|fim_suffix|>b<|fim_suffix|><|im_end|><|fim_middle|>"
+
+
+def test_what_is_too_much_is_left_out_from_the_farthest_on() -> None:
+    tokenizer = speaking(*FIM, "<|file_sep|>")
+    files = [(f"{place}.py", f"{place}" * 20) for place in range(4)]
+
+    def fitted(room: int | None) -> tuple[int, str]:
+        ids = infill_ids(tokenizer, "abcdefgh" * 9, "stuvwxyz" * 9, files, room)
+        assert ids is not None
+        return len(ids), tokenizer.decode(ids, skip_special_tokens=False)
+
+    length, whole = fitted(None)
+    assert fitted(length) == (length, whole)
+    most, some = fitted(length - 1)
+    assert most < length
+    assert [text in some for _, text in files] == [False, True, True, True]
+    around = whole[whole.index("<|fim_prefix|>") :]
+    assert some.endswith(around)
+    least, none = fitted(len(tokenizer.encode(around, False)) + 3)
+    assert none.endswith(around)
+    assert not any(text in none for _, text in files)
+    room = least - 20
+    assert fitted(room)[0] == room
+    cut = fitted(room)[1]
+    assert "gh<|fim_suffix|>stu" in cut
+    before, after = cut.split("<|fim_suffix|>")
+    assert len(before) > len(after)
