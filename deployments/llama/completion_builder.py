@@ -10,9 +10,9 @@ from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.plan import Plan
 from deployments.ingress.sse import data, encode, encode_text
 from deployments.ingress.timings import progress, timings
+from deployments.llama.chat import error_frame
 from deployments.llama.completion_schema import CompletionFields
 from deployments.llama.completion_text import NO_RULES, CompletionText, LineRules
-from deployments.llama.envelope import envelope
 from deployments.llama.generation_settings import generation_settings
 from deployments.llama.probabilities import completion_probabilities
 from deployments.llama.response_fields import only
@@ -78,8 +78,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         return b""
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        _, body = envelope(error, "")
-        return data(encode(body))
+        return error_frame(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         results = [self._final(index, choice) for index, choice in enumerate(choices)]

@@ -14,6 +14,7 @@ from deployments.ingress.service import Operation, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.stream_routes import stream_routes
 from deployments.ingress.streams import Streams
+from deployments.llama.chat import ChatBuilder, parse_chat
 from deployments.llama.completion_builder import CompletionBuilder
 from deployments.llama.completion_schema import CompletionRequest, parse_completion
 from deployments.llama.envelope import envelope
@@ -85,11 +86,14 @@ def routes(
 def openai_aliases(service: Service) -> list[Route]:
     """llama-server has these without /v1 too. Their responses are remembered by themselves."""
     store = ResponseStore()
+    chat = replace(CHAT, path="/chat/completions", parse=parse_chat, builder=ChatBuilder)
     chat_count, count = chat_input_tokens(), responses_input_tokens(store)
     return [
-        service.route(replace(CHAT, path="/chat/completions")),
+        service.route(chat),
         service.route(replace(responses(store), path="/responses")),
-        service.question(replace(chat_count, path="/chat/completions/input_tokens")),
+        service.question(
+            replace(chat_count, path="/chat/completions/input_tokens", parse=parse_chat)
+        ),
         service.question(replace(count, path="/responses/input_tokens")),
     ]
 

@@ -8,10 +8,11 @@ from deployments.ingress.plan import check_ids
 from deployments.ingress.schema import Items, ModelName, Strict
 from deployments.ingress.service import Question
 from deployments.ingress.validation import parse
+from deployments.llama.chat import parse_chat
 from deployments.llama.completion_schema import given_fields
 from deployments.llama.prompts import mixed_ids
 from deployments.openai.chat_prompt import chat_prompt
-from deployments.openai.chat_schema import ChatRequest, parse_chat
+from deployments.openai.chat_schema import ChatRequest
 from deployments.openai.fields import TokenId
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard

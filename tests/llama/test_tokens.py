@@ -104,6 +104,16 @@ def test_a_conversation_is_rendered_as_the_model_would_see_it() -> None:
     assert body == {"prompt": "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"}
 
 
+def test_a_last_message_of_the_assistant_is_what_the_answer_begins_with() -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well,"}]
+    begun = posted("/apply-template", messages=messages)["prompt"]
+    assert begun.endswith("<|im_start|>assistant\nWell,")
+    ended = posted("/apply-template", messages=messages, add_generation_prompt=True)["prompt"]
+    assert ended.endswith("Well,<|im_end|>\n<|im_start|>assistant\n")
+    again = posted("/apply-template", messages=messages, continue_final_message=True)["prompt"]
+    assert again == begun
+
+
 def infilled(on: ModelCard, **body: object) -> Any:
     return posted("/infill", on, input_prefix="def f(", input_suffix="return", **body)
 
