@@ -22,12 +22,14 @@ def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 def make_card(
     name: str,
     core: EngineCore,
-    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     dialect: str,
+    sampling: SamplingParams,
     weights: str,
 ) -> ModelCard:
-    """`weights` is their fingerprint: ids of others are never continued with them."""
+    """`sampling` is what requests leave open. `weights` is their fingerprint: ids of others are
+    never continued with them.
+    """
     template = tokenizer.chat_template
     if isinstance(template, dict):
         template = template.get("default")
@@ -46,7 +48,7 @@ def make_card(
             if not isinstance(token, list)
         ),
         eos_token_ids=tuple(sorted(core.eos_token_ids)),
-        sampling=default_sampling(model.generation_config),
+        sampling=sampling,
         dialect=dialect,
     )
     version = blake2b(repr((card, weights)).encode(), digest_size=8).hexdigest()

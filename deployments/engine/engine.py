@@ -9,7 +9,7 @@ from typing import Literal, Self, TypedDict, Unpack, overload
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from deployments.engine.card import end_token_ids, make_card
+from deployments.engine.card import default_sampling, end_token_ids, make_card
 from deployments.engine.core import EngineCore
 from deployments.engine.fingerprint import fingerprint
 from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
@@ -63,8 +63,9 @@ class InferenceEngine:
         ends = end_token_ids(model, tokenizer)
         limits = limits or (ON_GPU if model.device.type == "cuda" else ON_CPU)
         self.core = EngineCore(model, ends, limits, lambda: self.card.tokenizer_json)
+        sampling = default_sampling(model.generation_config)
         self.card: ModelCard = make_card(
-            name, self.core, model, tokenizer, dialect, fingerprint(model)
+            name, self.core, tokenizer, dialect, sampling, fingerprint(model)
         )
         self._tokenizer = TextTokenizer(self.card)
 

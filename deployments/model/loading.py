@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import logging as bars
 
-from deployments.engine.card import end_token_ids, make_card
+from deployments.engine.card import default_sampling, end_token_ids, make_card
 from deployments.engine.core import EngineCore
 from deployments.engine.fingerprint import fingerprint
 from deployments.engine.limits import EngineLimits
@@ -75,8 +75,9 @@ class ModelSource:
         tokenizer = load_tokenizer(settings.path)  # first: it is soon known to be broken
         with self._model() as (model, ranks):
             core = self._engine(model, ranks, end_token_ids(model, tokenizer))
+        sampling = settings.sampling.over(default_sampling(model.generation_config))
         self.card = make_card(
-            settings.name, core, model, tokenizer, settings.dialect, self._fingerprint
+            settings.name, core, tokenizer, settings.dialect, sampling, self._fingerprint
         )
         return core
 

@@ -1,12 +1,13 @@
 """How one model is served. Free of torch: routers and builders read it too."""
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from importlib.metadata import version as version_of
 from typing import Literal
 
 from deployments.engine.limits import EngineLimits
+from deployments.wire import SamplingParams
 
 MODEL_DEPLOYMENT = "MantaModel"  # a name that no application of others has
 
@@ -41,6 +42,24 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingDefaults:
+    """What requests leave open; None leaves it to the model's generation_config.json."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+    def over(self, recommended: SamplingParams) -> SamplingParams:
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(recommended, **said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
     """`path` is a directory or a hub id. None leaves the choice to the replica and its node.
 
@@ -70,6 +89,7 @@ class ModelSettings:
     quantization: Literal["none", "int8", "int4", "fp8"] = "none"
     dialect: str = ""
     adapters: tuple[Adapter, ...] = ()
+    sampling: SamplingDefaults = SamplingDefaults()
     sleep_idle_s: float | None = None
     sleep_weights: Literal["host", "drop"] | None = None
     stop_timeout_s: float = 20.0

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
-from deployments.model.settings import Adapter, Autoscaling, ModelSettings
+from deployments.model.settings import Adapter, Autoscaling, ModelSettings, SamplingDefaults
 from deployments.router.ini_values import (
     boolean,
     comma_separated,
@@ -166,6 +166,30 @@ class ModelOptions(Options):
         Ini(("lora",), read=plain_adapters),
         Ini(("lora-scaled",), read=scaled_adapters),
     ] = Field(default=(), description="LoRA adapters in PEFT's form, merged into the weights")
+    temperature: Annotated[float | None, Ini(("temp", "temperature", "LLAMA_ARG_TEMP"))] = Field(
+        default=None, ge=0, le=2, description="Where a request says nothing; 0 is greedy"
+    )
+    top_k: Annotated[int | None, Ini(("top-k", "LLAMA_ARG_TOP_K"))] = Field(
+        default=None, ge=0, description="Likewise: likeliest tokens to draw from; 0 for all"
+    )
+    top_p: Annotated[float | None, Ini(("top-p",))] = Field(
+        default=None, ge=0, le=1, description="Likewise: the likeliest that make up this share"
+    )
+    min_p: Annotated[float | None, Ini(("min-p",))] = Field(
+        default=None, ge=0, le=1, description="Likewise: at least this share of the likeliest one"
+    )
+    typical_p: Annotated[float | None, Ini(("typical", "typical-p"))] = Field(
+        default=None, gt=0, le=1, description="Likewise: the most typical that make up this share"
+    )
+    repetition_penalty: Annotated[float | None, Ini(("repeat-penalty", "repetition-penalty"))] = (
+        Field(default=None, gt=0, le=2, description="Likewise: divides what was there before")
+    )
+    presence_penalty: Annotated[float | None, Ini(("presence-penalty",))] = Field(
+        default=None, ge=-2, le=2, description="Likewise: taken from what was in the answer"
+    )
+    frequency_penalty: Annotated[float | None, Ini(("frequency-penalty",))] = Field(
+        default=None, ge=-2, le=2, description="Likewise: for each time that it was"
+    )
     context_length: Annotated[
         int | None, Ini(("ctx-size", "c", "context-length", "LLAMA_ARG_CTX_SIZE"), unset="0")
     ] = Field(default=LIMITS.context_length, ge=2, description="Longest prompt and answer together")
@@ -260,6 +284,9 @@ class ModelOptions(Options):
             quantization=self.quantization,
             dialect=self.dialect,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
+            sampling=SamplingDefaults(
+                **{one.name: getattr(self, one.name) for one in fields(SamplingDefaults)}
+            ),
             sleep_idle_s=self.sleep_idle_s,
             sleep_weights=self.sleep_weights,
             stop_timeout_s=self.stop_timeout_s,

@@ -15,8 +15,7 @@ from deployments.router.ini_values import boolean
 from deployments.router.options import AdapterOptions, Ini, ModelOptions, ScalingOptions
 
 SAMPLING = (
-    r"temp|temperature|top-?k|top-?p|min-?p|typical(-p)?|top-nsigma|xtc-.*|seed|repeat-.*|"
-    r"presence-penalty|frequency-penalty|dry-.*|dynatemp-.*|mirostat.*|samplers|sampling-seq|"
+    r"top-nsigma|xtc-.*|seed|repeat-last-n|dry-.*|dynatemp-.*|mirostat.*|samplers|sampling-seq|"
     r"sampler-seq|logit-bias|grammar.*|json-schema.*|n-predict|predict|n"
 )
 # llama-server's options that mean something else than a model here, or nothing at all.
@@ -33,7 +32,7 @@ REFUSED = (
     (r"dedup-cache-models", "models of a cache are not listed here"),
     (
         SAMPLING,
-        "how to sample is said by requests, and else by the model's generation_config.json",
+        "requests say it",
     ),
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
     (r"(model-)?draft.*|md|spec-.*", "there are no draft models"),

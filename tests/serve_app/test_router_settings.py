@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from deployments.engine.limits import EngineLimits
-from deployments.model.settings import Adapter, Autoscaling, ModelSettings
+from deployments.model.settings import Adapter, Autoscaling, ModelSettings, SamplingDefaults
 from deployments.router.options import ModelOptions
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
 from deployments.router.sources import PresetError
@@ -44,6 +44,16 @@ LIMITS: dict[str, int | float | str] = {
     "max_stuck_s": 9.0,
     "async_scheduling": False,
 }
+SAMPLING: dict[str, float] = {
+    "temperature": 0.5,
+    "top_k": 9,
+    "top_p": 0.75,
+    "min_p": 0.125,
+    "typical_p": 0.25,
+    "repetition_penalty": 1.5,
+    "presence_penalty": -1.0,
+    "frequency_penalty": 0.5,
+}
 
 
 def models(**said: object) -> list[Preset]:
@@ -73,7 +83,7 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
 def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
-    (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS)
+    (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS, **SAMPLING)
     settings = ModelSettings(
         name="owner/name",
         path="owner/name",
@@ -85,13 +95,14 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path) -> None:
         quantization="int8",
         dialect="hermes",
         adapters=(Adapter(path=adapters[0]), Adapter(path=adapters[1], scale=0.5)),
+        sampling=SamplingDefaults(**SAMPLING),  # type: ignore[arg-type]
         sleep_idle_s=4.0,
         sleep_weights="host",
         stop_timeout_s=3.0,
         limits=EngineLimits(**LIMITS),  # type: ignore[arg-type]
     )
     assert found == Preset(settings=settings, aliases=("a", "b"), tags=("t",))
-    tried = SAID.keys() | LIMITS.keys() | {"model", "adapters", "num_replicas"}
+    tried = SAID.keys() | LIMITS.keys() | SAMPLING.keys() | {"model", "adapters", "num_replicas"}
     assert tried == set(ModelOptions.model_fields)
 
 

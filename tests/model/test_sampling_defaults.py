@@ -1,0 +1,42 @@
+"""How a model draws where a request says nothing: by its settings, and then by its own files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deployments.model.loading import ModelSource
+from deployments.router.options import ModelOptions
+from deployments.wire import SamplingParams
+from tests.checkpoints import save_checkpoint
+
+
+@pytest.mark.parametrize(
+    ("said", "drawn"),
+    [
+        ({}, SamplingParams(temperature=0.25, top_k=9)),
+        ({"temperature": 0.0, "min_p": 0.5}, SamplingParams(temperature=0, top_k=9, min_p=0.5)),
+        ({"top_k": 0, "typical_p": 0.5}, SamplingParams(temperature=0.25, typical_p=0.5)),
+        (
+            {"repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 0.5},
+            SamplingParams(
+                temperature=0.25,
+                top_k=9,
+                repetition_penalty=1.5,
+                presence_penalty=-1,
+                frequency_penalty=0.5,
+            ),
+        ),
+    ],
+)
+def test_settings_come_before_the_models_files(
+    tmp_path: Path, said: dict[str, float], drawn: SamplingParams
+) -> None:
+    path = save_checkpoint(tmp_path / "model")
+    (path / "generation_config.json").write_text(json.dumps({"temperature": 0.25, "top_k": 9}))
+    options = ModelOptions.model_validate(
+        {"model": str(path), "dtype": "float32", "n_pages": 16, "context_length": 64, **said}
+    )
+    source = ModelSource(options.preset("m", source="argument").settings, lambda *_: None)
+    source.start().shutdown()
+    assert source.card.sampling == drawn
