@@ -11,7 +11,7 @@ from pathlib import Path
 from serve_app.demo.ask import MODEL
 from serve_app.demo.network import DEMO
 from serve_app.demo.scoring import Score
-from serve_app.demo.train import CHOSEN, GROWN
+from serve_app.demo.train import CHOSEN, GROWN, HALF
 
 CARD = """\
 # Manta demo model
@@ -35,6 +35,7 @@ fresh Manta answers at once, with nothing to download. It is no model to work wi
 | Optimizer | Muon for the layers' matrices, AdamW for the rest, warm-up and cosine |
 | Layers | {first} in the first {grown:.0%} of the run, then {layers} with heads that find \
 tools (`serve_app/demo/lookup.py`) and, until {chosen:.0%}, nothing but choices of tools |
+| Skills | calls of tools are most of the text until {half:.0%}, and half of it from then on |
 | First weights | random, but for two layers of heads that copy (`serve_app/demo/priming.py`) |
 | Context | trained up to 1,024 tokens |
 | Sampling | temperature 0.3, top-p 0.9, where a request does not say |
@@ -85,6 +86,7 @@ def write_card(
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     made |= {"steps_": made["steps"], "note": f" {note}" if note else ""}
     made |= {"first": DEMO.first_layers, "layers": DEMO.layers, "grown": GROWN, "chosen": CHOSEN}
+    made["half"] = HALF
     at = ", ".join(f"{step:,}" for step in made["resumed"])
     made["resumed"] = f", resumed at {at}" if at else ""
     rows = [f"| {each.skill} | {each.right} | {each.total} | {each.share:.1%} |" for each in scores]
