@@ -220,6 +220,7 @@ class ModelCard:
     page_size: int
     tokenizer_json: str
     chat_template: str | None
+    tool_template: str | None = None  # for conversations with tools, where it has one for these
     special_tokens: tuple[tuple[str, str], ...]  # ("bos_token", "<s>"), ... as templates name them
     eos_token_ids: tuple[int, ...]
     sampling: SamplingParams  # the model's own defaults, from its generation config
@@ -240,6 +241,7 @@ class ReplicaReport:
     context_tokens: of running and waiting sequences, prompt and output.
     received: ids of the requests that came since the last report.
     idle_s: since the last request ended; 0 while there is one.
+    version: of the replica's card.
     """
 
     application: str
@@ -259,6 +261,7 @@ class ReplicaReport:
     page_size: int = 0
     idle_s: float = 0.0
     sleeping: bool = False
+    version: str = ""
 
 
 class ModelState(StrEnum):
@@ -287,6 +290,7 @@ class ModelStatus:
     source: where it is from: "argument", "preset" or "folder".
     preset: its section of the INI file, completed from `[*]`; "" without one.
     replicas: those that answer.
+    version: of the card that most of them have; "" while none has said it.
     """
 
     name: str
@@ -300,21 +304,32 @@ class ModelStatus:
     preset: str = ""
     pinned: bool = False
     replicas: int = 0
+    version: str = ""
     progress: LoadProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The router's answer for one request; `is_up` False says that the model has to be wanted."""
+    """The router's answer for one request; `is_up` False says that the model has to be wanted.
+
+    version: of the replica's card.
+    unloads: of the model, by operators, so far; None where the router has not said it.
+    """
 
     replica_id: str | None
     is_up: bool
+    version: str = ""
+    unloads: int | None = None
 
 
 class Question(NamedTuple):
-    """Which replica is best for a request to this model, whose prompt's full pages hash so?"""
+    """Which replica is best for a request to this model, whose prompt's full pages hash so?
+
+    Its ids were made by the card of this version, and replicas of others refuse them.
+    """
 
     model: str
     hashes: tuple[bytes, ...]
     request_id: str
     session: str
+    version: str

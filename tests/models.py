@@ -19,7 +19,7 @@ from transformers import (
 
 VOCAB = 128
 
-_SIZES = {
+SIZES = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -36,18 +36,18 @@ _SIZES = {
 }
 
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
-    "llama": lambda: LlamaConfig(**_SIZES),
-    "qwen3": lambda: Qwen3Config(**_SIZES),
-    "mistral": lambda: MistralConfig(**_SIZES, sliding_window=24),
+    "llama": lambda: LlamaConfig(**SIZES),
+    "qwen3": lambda: Qwen3Config(**SIZES),
+    "mistral": lambda: MistralConfig(**SIZES, sliding_window=24),
     "gemma3": lambda: Gemma3TextConfig(
-        **{**_SIZES, "num_hidden_layers": 6},
+        **{**SIZES, "num_hidden_layers": 6},
         sliding_window=16,
         query_pre_attn_scalar=8,
         final_logit_softcapping=None,
         tie_word_embeddings=False,
     ),
     "gemma2": lambda: Gemma2Config(
-        **_SIZES,
+        **SIZES,
         sliding_window=16,
         query_pre_attn_scalar=8,
         attn_logit_softcapping=5.0,
@@ -55,10 +55,10 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         tie_word_embeddings=False,
     ),
     "qwen3_moe": lambda: Qwen3MoeConfig(
-        **_SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+        **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
     ),
     "gpt_oss": lambda: GptOssConfig(
-        **_SIZES,
+        **SIZES,
         sliding_window=16,
         num_local_experts=4,
         num_experts_per_tok=2,
@@ -66,7 +66,7 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     ),
     # Its frequencies depend on whether a sequence is longer than 64 tokens.
     "phi3_longrope": lambda: Phi3Config(
-        **{**_SIZES, "pad_token_id": 0},
+        **{**SIZES, "pad_token_id": 0},
         original_max_position_embeddings=64,
         rope_parameters={
             "rope_type": "longrope",

@@ -28,6 +28,8 @@ PART_BYTES = 4 << 20
 # Contexts are padded to a multiple of so many tokens: a kernel that computes as many at once then
 # treats no row otherwise for what it is padded to.
 PADDING = 16
+# New tokens of a row up to which our kernel reads its keys for each of them: drafts, mostly.
+FEW = 8
 
 Ints = NDArray[np.int64]
 
@@ -94,7 +96,7 @@ class StepAttention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionStep:
-    """Attention part by part, in torch's own operations, and of single tokens in ours."""
+    """Attention part by part, in torch's own operations, and of few tokens in ours."""
 
     new: NewTokens
     parts: list[Part]
@@ -141,10 +143,14 @@ def plan_attention(
     decodes = None
     has_kernels = kernels.suit(storage.k)
     lengths = np.unique(new_len).tolist()
-    if has_kernels and lengths[0] == 1:
-        rows = (new_len == 1).nonzero()[0]
-        decodes = DecodeRows(starts[rows], page_table[rows], total_len[rows])
-        del lengths[0]
+    if has_kernels and lengths[0] <= FEW:
+        rows = (new_len <= FEW).nonzero()[0]
+        # Each of their tokens is a row of its own: the keys before it are stored by then.
+        rows = rows.repeat(new_len[rows])
+        nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        seen = total_len[rows] - new_len[rows] + 1 + nth
+        decodes = DecodeRows(starts[rows] + nth, page_table[rows], seen)
+        lengths = [n for n in lengths if n > FEW]
     parts = []
     for n in lengths:
         for rows in _alike((new_len == n).nonzero()[0], total_len, storage):

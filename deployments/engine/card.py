@@ -30,9 +30,7 @@ def make_card(
     """`sampling` is what requests leave open. `weights` is their fingerprint: ids of others are
     never continued with them.
     """
-    template = tokenizer.chat_template
-    if isinstance(template, dict):
-        template = template.get("default")
+    template, tool_template = chat_templates(tokenizer)
     card = ModelCard(
         name=name,
         version="",
@@ -42,6 +40,7 @@ def make_card(
         page_size=core.cache.shape.page_size,
         tokenizer_json=tokenizer.backend_tokenizer.to_str(),
         chat_template=template,
+        tool_template=tool_template,
         special_tokens=tuple(
             (key, str(token))
             for key, token in tokenizer.special_tokens_map.items()
@@ -53,6 +52,14 @@ def make_card(
     )
     version = blake2b(repr((card, weights)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))
+
+
+def chat_templates(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, str | None]:
+    """The one for any conversation, and where there are several the one for tools."""
+    found = tokenizer.chat_template
+    if not isinstance(found, dict):
+        return found, None
+    return found.get("default") or next(iter(found.values()), None), found.get("tool_use")
 
 
 def default_sampling(config: GenerationConfig | None) -> SamplingParams:

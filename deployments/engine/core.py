@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.admission import Admission
 from deployments.engine.decoder import fuse
+from deployments.engine.drafting import Drafter
 from deployments.engine.follower import lead
 from deployments.engine.grammar import GrammarStrategy
 from deployments.engine.limits import EngineLimits
@@ -39,6 +40,9 @@ from deployments.wire import (
 )
 from kv.cache import KVCache
 
+# Tokens of a step up to which one more costs little; wherever it computes, and on a GPU.
+MOST_IN_STEP = (16, 128)
+
 log = logging.getLogger(__name__)
 
 
@@ -62,7 +66,7 @@ class EngineCore:
             shape = cache_shape(model, limits, 1 if ranks is None else ranks.size)
             if ranks is not None:
                 lead(ranks, shape)
-            attach(model, shape.max_tokens)
+            attach(model, shape)
             if ranks is None:
                 fuse(model)
             self.cache = KVCache(shape, dtype=model.dtype, device=model.device)
@@ -92,6 +96,7 @@ class EngineCore:
             max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
             target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
             is_ahead=ranks is None and _is_ahead(limits, model.device),
+            drafter=_drafter(limits, model.device),
         )
         log.info("engine with %s, %s", shape, model.dtype)
 
@@ -238,6 +243,12 @@ class EngineCore:
             task.mailbox.put(TokenEvent(finish_reason=reason))
         else:
             self._scheduler.add(task)
+
+
+def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:
+    if not limits.draft_tokens:
+        return None
+    return Drafter(limits.draft_tokens, MOST_IN_STEP[device.type == "cuda"])
 
 
 def _is_ahead(limits: EngineLimits, device: torch.device) -> bool:

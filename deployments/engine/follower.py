@@ -23,7 +23,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     """Returns when rank 0 stops the group; raises what ends this rank, and with it the others."""
     names = [field.name for field in fields(CacheShape)]
     shape = CacheShape(**dict(zip(names, ranks.receive().tolist(), strict=True)))
-    attach(model, shape.max_tokens)
+    attach(model, shape)
     forward = Forward(model, shape.storage(model.dtype, model.device))
     while len(packed := ranks.receive()):
         forward.logits(StepInputs.unpack(packed))

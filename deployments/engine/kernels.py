@@ -119,7 +119,7 @@ class Form(NamedTuple):
 
 
 class DecodeRows:
-    """Rows of a batch with one new token each."""
+    """New tokens of a batch that are attended for one by one, each a row."""
 
     def __init__(
         self,

@@ -21,6 +21,8 @@ class EngineLimits:
     max_waiting: accepted requests that have no pages yet; more are refused as overload.
         One client's are at most 8 times the places that are left free.
     max_stuck_s: a step longer than this fails the health check.
+    draft_tokens: guessed for a sequence in a step, from where its last words stood before, and
+        checked at once (speculative decoding): fewer steps for what repeats itself; 0: none.
     async_scheduling: a step is launched before the host knows what the last one drew, where it
         needs nothing more of it, unless ranks share the model; else on a GPU.
     """
@@ -36,6 +38,7 @@ class EngineLimits:
     target_itl_ms: float | None = None
     max_waiting: int = 1024
     max_stuck_s: float = 120.0
+    draft_tokens: int = 0
     async_scheduling: bool | None = None
 
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    Mxfp4Config,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -17,14 +17,21 @@ from transformers import (
 from deployments.engine.adapters import merge_adapters
 from deployments.engine.attention import ATTENTION
 from deployments.engine.quantization import Quantization, check_available, quantize
+from deployments.engine.servable import (
+    UnsupportedModelError,
+    check_loaded,
+    check_supported,
+    check_tokenizer_files,
+    check_weight_files,
+    explained,
+    quantization_of,
+    read_config,
+)
 from deployments.engine.threads import one_thread
+from deployments.engine.trial import try_attention
+from kv.cache import CacheShape
 
-SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
 COPIES = 4  # weights on their way to a device at once: each waits for its file's pages in turn
-
-
-class UnsupportedModelError(ValueError):
-    """The architecture needs something that the engine does not have."""
 
 
 def load_model(
@@ -47,15 +54,13 @@ def load_model(
     Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError when there is no such
     model.
     """
-    config = AutoConfig.from_pretrained(path)
+    config = read_config(path)
     check_supported(config)
+    check_weight_files(path)
     dtype = dtype or default_dtype(device)
     check_available(quantization, device, dtype)
     with one_thread():
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, device_map=None
-        )
-        model.eval()
+        model = _read(path, config, dtype)
         if quantization == "none":
             place(model, device, placed)
         if seen is not None:
@@ -65,6 +70,24 @@ def load_model(
         quantize(model, quantization, device)
         place(model, device, placed)
         return model
+
+
+def _read(path: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """All of it from its files, or UnsupportedModelError."""
+    quantized = quantization_of(config) is not None
+    with explained(config.model_type):
+        model: PreTrainedModel
+        model, info = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=dtype,
+            device_map=None,
+            quantization_config=Mxfp4Config(dequantize=True) if quantized else None,
+            ignore_mismatched_sizes=True,  # which are told of, and refused here
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
+    check_loaded(info)
+    return model.eval()
 
 
 def place(
@@ -95,15 +118,18 @@ def _move(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
     return weight
 
 
-def attach(model: PreTrainedModel, context_length: int) -> None:
-    """Replaces the model's attention by the engine's. The model is of no other use afterwards."""
-    check_supported(model.config)
+def attach(model: PreTrainedModel, shape: CacheShape) -> None:
+    """Replaces the model's attention by the engine's. The model is of no other use afterwards.
+
+    `shape` is of the cache that it will have. Raises UnsupportedModelError.
+    """
     if not getattr(model, "_supports_attention_backend", True):
         raise UnsupportedModelError(
             f"{type(model).__name__} does not let its attention be replaced"
         )
     model.set_attn_implementation(ATTENTION)
-    _settle_frequencies(model, context_length)
+    _settle_frequencies(model, shape.max_tokens)
+    try_attention(model, shape)
 
 
 def _settle_frequencies(model: PreTrainedModel, context_length: int) -> None:
@@ -119,22 +145,6 @@ def _settle_frequencies(model: PreTrainedModel, context_length: int) -> None:
             module.rope_type = "default"
 
 
-def check_supported(config: PretrainedConfig) -> None:
-    text = config.get_text_config(decoder=True)
-    if getattr(text, "is_encoder_decoder", False):
-        raise UnsupportedModelError(f"{text.model_type} is an encoder-decoder model")
-    if getattr(text, "kv_lora_rank", None):
-        raise UnsupportedModelError(f"{text.model_type} has compressed keys and values")
-    unknown = set(getattr(text, "layer_types", None) or ()) - SERVED_LAYERS
-    if unknown:
-        raise UnsupportedModelError(
-            f"{text.model_type} has layers of type {', '.join(sorted(unknown))}; "
-            f"served are {', '.join(sorted(SERVED_LAYERS))}"
-        )
-    if not hasattr(text, "num_attention_heads") or not hasattr(text, "num_hidden_layers"):
-        raise UnsupportedModelError(f"{text.model_type} is not an attention decoder")
-
-
 def default_dtype(device: torch.device | str) -> torch.dtype:
     """bfloat16 where the hardware multiplies it, else float32."""
     if torch.device(device).type != "cpu":
@@ -144,7 +154,11 @@ def default_dtype(device: torch.device | str) -> torch.dtype:
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """The model's tokenizer, which must be a fast one: others can't describe themselves."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path)
+    check_tokenizer_files(path)
+    with explained(f"the tokenizer of {path}"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            path, trust_remote_code=False
+        )
     if not tokenizer.is_fast:
         raise UnsupportedModelError(f"{type(tokenizer).__name__} has no fast implementation")
     return tokenizer

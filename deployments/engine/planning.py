@@ -5,6 +5,7 @@ Those that draw with one token come first and are cheap to plan; prompts share w
 
 from collections.abc import Callable, Sequence
 
+from deployments.engine.drafting import Drafter
 from deployments.engine.pace import Pace
 from deployments.engine.runner import Rows
 from deployments.engine.shares import divide
@@ -16,8 +17,15 @@ from kv.cache import KVCache
 class Planner:
     """`preempt_last` takes the pages of the running task that is last in order, and returns it."""
 
-    def __init__(self, cache: KVCache, pace: Pace, preempt_last: Callable[[], Task]) -> None:
+    def __init__(
+        self,
+        cache: KVCache,
+        pace: Pace,
+        preempt_last: Callable[[], Task],
+        drafter: Drafter | None = None,
+    ) -> None:
         self._cache = cache
+        self._drafter = drafter
         self._page_size = cache.shape.page_size
         self._pace = pace
         self._preempt_last = preempt_last
@@ -28,12 +36,16 @@ class Planner:
         if len(rows) < len(tasks):
             self._plan_prompts([task for task in tasks if task.n_uncomputed > 1], rows, budget)
         elif len(rows) == len(self._cache.table):
-            return self._in_table_order([*rows])
+            rows = self._in_table_order([*rows])
+        if self._drafter is not None and self._drafter.suits(len(rows)):
+            self._plan_drafts(self._drafter, rows, budget)
         return Rows([*rows], [*rows.values()])
 
     def plan_behind(self, tasks: Sequence[Task], n_running: int) -> list[int]:
         """Places of those tasks of a step in flight, all of which draw, that the next step is for;
         none if it has to wait for what they draw, or for other tasks."""
+        if self._drafter is not None and self._drafter.suits(len(tasks)):
+            return []
         here = [place for place, task in enumerate(tasks) if not task.has_ended]
         if len(here) < n_running or not all(is_blind(tasks[place]) for place in here):
             return []
@@ -42,10 +54,10 @@ class Planner:
         has_room = all(self._cache.extend(task.id, task.n_tokens + 1) for task in full)
         return places if has_room else []
 
-    def _in_table_order(self, decodes: Sequence[Task]) -> Rows:
+    def _in_table_order(self, decodes: Sequence[Task]) -> dict[Task, int]:
         """Where they are all the tasks, their page tables need not be copied then."""
         places = self._cache.table.in_order([task.id for task in decodes])
-        return Rows([decodes[place] for place in places], [1] * len(decodes))
+        return dict.fromkeys([decodes[place] for place in places], 1)
 
     def _plan_decodes(self, tasks: Sequence[Task], budget: int) -> dict[Task, int]:
         decodes = [task for task in tasks if task.n_tokens - task.n_computed == 1]
@@ -56,6 +68,16 @@ class Planner:
             if task in rows:  # and not preempted by one before it
                 self._make_room(task, 1, rows)
         return rows
+
+    def _plan_drafts(self, drafter: Drafter, rows: dict[Task, int], budget: int) -> None:
+        """What is left of the step, and of the pages, is for drafts."""
+        decodes = [task for task in rows if task.n_uncomputed == 1]
+        drafter.draft(decodes, sum(rows.values()) - len(decodes), budget)
+        for task in [task for task in decodes if task.n_drafted]:
+            if self._cache.extend(task.id, task.n_tokens + task.n_drafted):
+                rows[task] += task.n_drafted
+            else:
+                task.n_drafted = 0
 
     def _plan_prompts(self, prompts: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
         n_decodes = len(rows)

@@ -1,4 +1,4 @@
-"""Computes one step: flat tensors in, one drawn token for each row that reached its end out."""
+"""Computes one step: flat tensors in, what was drawn for each row that reached its end out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.loader import UnsupportedModelError
 from deployments.engine.matching import begin_masks
 from deployments.engine.parallel import Ranks
 from deployments.engine.sampling import Draw, Sample, SamplingPipeline
 from deployments.engine.scoring import score
+from deployments.engine.servable import UnsupportedModelError
 from deployments.engine.step import Forward, Ints, StepInputs
 from deployments.engine.task import Task, make_task
 from deployments.wire import GenerationRequest, TokenEvent, TokenLogprob
@@ -21,18 +21,25 @@ from kv.cache import KVCache
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a step is for: of each task the next `n` uncomputed tokens."""
+    """What a step is for: of each task the next `n` uncomputed tokens, drafted ones too."""
 
     tasks: Sequence[Task]
     n: Sequence[int]
 
     def drawing(self) -> list[int]:
-        """Places of those that reach their last known token, so that the next one is drawn."""
+        """Places of those that reach their last known token, so that the next one is drawn; once
+        more for each drafted token, to draw what is behind it."""
         return [
             place
             for place, (task, n) in enumerate(zip(self.tasks, self.n, strict=True))
-            if n == task.n_tokens - task.n_computed and task.n_tokens < task.n_limit
+            if n >= task.n_tokens - task.n_computed and task.n_tokens < task.n_limit
+            for _ in range(1 + task.n_drafted)
         ]
+
+    def left(self) -> "Rows":
+        """Without those that ended in flight."""
+        left = [place for place, task in enumerate(self.tasks) if not task.has_ended]
+        return Rows([self.tasks[place] for place in left], [self.n[place] for place in left])
 
     def scored(self) -> dict[int, int]:
         """By place, positions whose next tokens are of the prompt and wait for their logprobs."""
@@ -57,13 +64,12 @@ class Outcome:
     """What the rows of a step came to: the tokens drawn, and by place log-probabilities of the
     prompt's next tokens."""
 
-    samples: Sequence[Sample | None]
+    samples: Sequence[Sequence[Sample]]  # more than one of a row whose drafts were right
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
 
     def is_finite(self, place: int) -> bool:
         """Whether the model's output was, as far as anything was made of it."""
-        sample = self.samples[place]
-        drawn = sample is None or sample.token_id is not None or sample.all_banned
+        drawn = all(one.token_id is not None or one.all_banned for one in self.samples[place])
         return drawn and not any(isnan(one.logprob) for one in self.prompt_logprobs.get(place, ()))
 
 
@@ -77,18 +83,27 @@ class Flight:
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
 
     @property
-    def all_draw(self) -> bool:
-        return len(self.drawing) == len(self.rows.tasks)
+    def all_draw_one(self) -> bool:
+        return [*self.drawing] == [*range(len(self.rows.tasks))]
 
     @torch.inference_mode()
     def land(self) -> Outcome:
         """What each row came to; no token for one that ends before its task's last token."""
         drawn = [] if self.draw is None else self.draw.samples()
-        if self.all_draw:
-            return Outcome(drawn, self.prompt_logprobs)
-        samples = dict(zip(self.drawing, drawn, strict=True))
-        n = len(self.rows.tasks)
-        return Outcome([samples.get(place) for place in range(n)], self.prompt_logprobs)
+        if self.all_draw_one:
+            return Outcome([(one,) for one in drawn], self.prompt_logprobs)
+        tasks = self.rows.tasks
+        samples: list[list[Sample]] = [[] for _ in tasks]
+        for place, sample in zip(self.drawing, drawn, strict=True):
+            if _stands(samples[place], tasks[place]):
+                samples[place].append(sample)
+        return Outcome(samples, self.prompt_logprobs)
+
+
+def _stands(before: Sequence[Sample], task: Task) -> bool:
+    """Whether a draw is what follows: what was drawn `before` it is what was drafted."""
+    n = len(before)
+    return n == 0 or before[-1].token_id == task.tokens[task.n_tokens + n - 1]
 
 
 class Runner:
@@ -142,11 +157,13 @@ class Runner:
     def launch(self, rows: Rows) -> Flight:
         """Begins a step; what it raises may come when it lands."""
         drawing, scored = rows.drawing(), rows.scored()
-        all_draw = len(drawing) == len(rows.tasks)
-        tasks = rows.tasks if all_draw else [rows.tasks[place] for place in drawing]
+        tasks = [rows.tasks[place] for place in drawing]
         begin_masks([task.grammar for task in tasks if task.grammar is not None])
-        logits = self._compute(self._inputs(rows, drawing, scored))
-        draw = self._pipeline.draw(logits[: len(drawing)].float(), tasks) if drawing else None
+        ahead = _ahead(drawing)
+        logits = self._compute(self._inputs(rows, drawing, ahead, scored))
+        draw = None
+        if drawing:
+            draw = self._pipeline.draw(logits[: len(drawing)].float(), tasks, ahead)
         scores = self._score(logits[len(drawing) :], rows, scored) if scored else {}
         return Flight(rows, drawing, draw, scores)
 
@@ -160,7 +177,7 @@ class Runner:
         if len(places) < len(drawn):
             drawn = drawn[self._forward.tensor(np.array(places, dtype=np.int64))]
         logits = self._forward.logits(self._inputs_behind(rows.tasks, drawn))
-        draw = self._pipeline.draw(logits.float(), rows.tasks, n_unknown=1)
+        draw = self._pipeline.draw(logits.float(), rows.tasks, np.ones(len(places), dtype=np.int64))
         return Flight(rows, range(len(places)), draw, {})
 
     def _inputs_behind(self, tasks: Sequence[Task], drawn: Tensor) -> StepInputs:
@@ -176,19 +193,24 @@ class Runner:
             drawn=drawn,
         )
 
-    def _inputs(self, rows: Rows, drawing: Sequence[int], scored: Mapping[int, int]) -> StepInputs:
-        """Kept are the last tokens of the drawing rows, then all that are to be scored."""
+    def _inputs(
+        self, rows: Rows, drawing: Sequence[int], ahead: Ints, scored: Mapping[int, int]
+    ) -> StepInputs:
+        """Kept are the tokens that something is drawn behind, then all that are to be scored."""
         n = np.array(rows.n, dtype=np.int64)
         start = np.array([task.n_computed for task in rows.tasks], dtype=np.int64)
+        newest = np.array([task.n_tokens for task in rows.tasks], dtype=np.int64) - 1
         ends = n.cumsum()
         firsts = start - ends + n  # of row i, position p is at p - firsts[i]
         return StepInputs(
-            token_ids=_token_ids(rows, words_only=len(drawing) == ends[-1]),
+            token_ids=_token_ids(rows, words_only=len(drawing) == len(rows.tasks) == ends[-1]),
             positions=np.arange(ends[-1]) + np.repeat(firsts, n),
             total_len=start + n,
             new_len=n,
             page_table=self._cache.table.rows([task.id for task in rows.tasks]),
-            kept=np.concatenate([ends[drawing] - 1, *_places(rows, scored, firsts)]),
+            kept=np.concatenate(
+                [(newest - firsts)[drawing] + ahead, *_places(rows, scored, firsts)]
+            ),
             uncleared=self._cache.take_uncleared(),
         )
 
@@ -209,6 +231,12 @@ class Runner:
             scores[place] = list(score(logits[:n], ids, task.request.prompt_logprobs or 0))
             logits = logits[n:]
         return scores
+
+
+def _ahead(drawing: Sequence[int]) -> Ints:
+    """How many drafted tokens stand before each draw."""
+    places = np.array(drawing, dtype=np.int64)
+    return np.arange(len(places)) - np.searchsorted(places, places)
 
 
 def _token_ids(rows: Rows, *, words_only: bool) -> Ints:

@@ -50,7 +50,8 @@ class Said:
 
     def _add(self, token_ids: Ints, amount: int) -> None:
         for token_id, n in Counter(token_ids.tolist()).items():
-            self._counts[self._place(token_id)] += amount * n
+            place = self._place(token_id)  # first: it may put a larger array in place of the counts
+            self._counts[place] += amount * n
 
     def _place(self, token_id: int) -> int:
         place = self._places.setdefault(token_id, self._n)

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine import mirostat
@@ -120,10 +122,12 @@ class SamplingPipeline(SamplingStrategy):
         """One token a task from float32 logits [tasks, vocab], which are overwritten."""
         return self.draw(logits, tasks).samples()
 
-    def draw(self, logits: Tensor, tasks: Sequence[Task], n_unknown: int = 0) -> "Draw":
-        """The same, without waiting for it. So many tokens before it may be unknown to the host
-        if all tasks are blind (`is_blind`)."""
-        rows = SamplingRows(tasks, logits.device, self._before, n_unknown)
+    def draw(
+        self, logits: Tensor, tasks: Sequence[Task], ahead: NDArray[np.int64] | None = None
+    ) -> "Draw":
+        """The same, without waiting for it. Of blind tasks (`is_blind`) the token may be so far
+        `ahead` of the next one. [tasks]"""
+        rows = SamplingRows(tasks, logits.device, self._before, ahead)
         self._before = rows.without_tasks()
         own = of_the_model(logits, rows)
         finite = logits.amax(1).isfinite() if _bans(rows) else None  # before one could hide it

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deployments.engine.admission import Admission
+from deployments.engine.drafting import Drafter
 from deployments.engine.failures import (
     ABORTED,
     FAILED,
@@ -28,11 +29,12 @@ from deployments.engine.failures import (
     is_out_of_memory,
     release_memory,
 )
+from deployments.engine.launcher import Launcher
 from deployments.engine.mailbox import Mailbox, deliver
 from deployments.engine.pace import Pace
 from deployments.engine.parallel import RanksLostError
 from deployments.engine.planning import Planner
-from deployments.engine.runner import Flight, Outcome, Rows, Runner
+from deployments.engine.runner import Outcome, Rows, Runner
 from deployments.engine.sampling import Sample
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.task import Task
@@ -59,6 +61,7 @@ class InferenceScheduler:
         max_batch_tokens: int,
         target_itl_s: float | None = None,
         is_ahead: bool = False,
+        drafter: Drafter | None = None,
     ) -> None:
         """`is_ahead`: a step that is a function of what the last one draws, and of nothing else
         that came of it, is launched before that is known."""
@@ -66,18 +69,17 @@ class InferenceScheduler:
         self._runner = runner
         self._cache = cache
         self._max_running = max_running
-        self._is_ahead = is_ahead
         self._admission = admission
         self._recovery = Recovery(max_batch_tokens)
         self._pace = Pace(target_itl_s, max(cache.shape.page_size, max_batch_tokens // LEAST_PART))
-        self._planner = Planner(cache, self._pace, self._preempt_last)
+        self._planner = Planner(cache, self._pace, self._preempt_last, drafter)
         self._closing = threading.Lock()
         self._closed = False
         self._inbox: queue.SimpleQueue[Task | str | None] = queue.SimpleQueue()
         self._arrivals = itertools.count()
         self._waiting = WaitingQueue()
         self._running: list[Task] = []  # by their order
-        self._flight: Flight | None = None
+        self._launcher = Launcher(runner, cache, self._planner, self._recovery, is_ahead)
         self._blocked: Blocked | None = None
         self._events: list[tuple[Mailbox, TokenEvent]] = []
         self._stopping = False
@@ -152,14 +154,14 @@ class InferenceScheduler:
     def _turn(self) -> None:
         self._receive()
         self._refill()
-        rows = self._plan() if self._flight is None else self._flight.rows
+        rows = self._plan() if self._launcher.flight is None else self._launcher.flight.rows
         if rows.tasks:
             self._step(rows)
         self._deliver()
 
     def _receive(self) -> None:
         """Takes in what has come; waits for something when there is nothing to do."""
-        idle = not (self._running or self._waiting or self._flight)
+        idle = not (self._running or self._waiting or self._launcher.flight)
         if idle:
             self._waiting.forget()
         while idle or not self._inbox.empty():
@@ -234,14 +236,13 @@ class InferenceScheduler:
         failure = None
         with self._busy():
             try:
-                outcome = self._fly(rows)
+                outcome = self._launcher.fly(rows, len(self._running))
             except RanksLostError:
                 raise
             except Exception as error:
                 named = ", ".join(task.request.request_id for task in rows.tasks)
                 log.error("a step failed, of %s", named, exc_info=error)
                 failure = OUT_OF_MEMORY if is_out_of_memory(error) else FAILED
-                self._flight = None
             else:
                 self._recovery.succeed()
                 self._time(rows)
@@ -249,26 +250,6 @@ class InferenceScheduler:
         if failure is not None:  # the error is gone, and with it the tensors that it held
             self._fail(rows, failure)
         self._stats.steps += 1
-
-    def _fly(self, rows: Rows) -> Outcome:
-        flight, self._flight = self._flight or self._runner.launch(rows), None
-        self._flight = self._launch_behind(flight)
-        return flight.land()
-
-    def _launch_behind(self, flight: Flight) -> Flight | None:
-        if not (self._is_ahead and flight.all_draw and self._recovery.trusts):
-            return None
-        places = self._planner.plan_behind(flight.rows.tasks, len(self._running))
-        if not places:
-            return None
-        try:
-            return self._runner.launch_behind(flight, places)
-        except Exception as error:  # it will fail or not on its own account when its turn comes
-            log.warning("steps are not launched ahead for a while: %s", error)
-            self._recovery.distrust()
-            for task in [flight.rows.tasks[place] for place in places]:
-                self._cache.retract(task.id, task.n_tokens)
-            return None
 
     def _time(self, rows: Rows) -> None:
         assert self._busy_since is not None
@@ -281,12 +262,12 @@ class InferenceScheduler:
         try:
             yield
         finally:
-            self._busy_since = time.monotonic() if self._flight else None
+            self._busy_since = time.monotonic() if self._launcher.flight else None
 
     def _fail(self, rows: Rows, failure: TokenEvent) -> None:
         """Its rows are as they were, and will be tried again; or the only one has failed."""
         self._stats.failed_steps += 1
-        rows = self._left(rows)
+        rows = rows.left()
         if not rows.tasks:
             return
         for task in rows.tasks:
@@ -303,21 +284,18 @@ class InferenceScheduler:
                 self._runner.probe()  # an engine that can't even do this can't go on
             self._recovery.trust()
 
-    def _left(self, rows: Rows) -> Rows:
-        """Without those that ended in flight."""
-        left = [place for place, task in enumerate(rows.tasks) if not task.has_ended]
-        return Rows([rows.tasks[place] for place in left], [rows.n[place] for place in left])
-
     def _commit(self, rows: Rows, outcome: Outcome) -> None:
-        for place, sample in enumerate(outcome.samples):
+        for place, samples in enumerate(outcome.samples):
             task, scored = rows.tasks[place], outcome.prompt_logprobs.get(place, ())
             if task.has_ended:  # in flight
                 continue
             if outcome.is_finite(place):
-                self._advance(task, rows.n[place], scored)
+                self._advance(task, rows.n[place] - task.n_drafted, scored)
                 self._tell(task)
-                if sample is not None or task.n_computed == task.n_tokens:
-                    self._emit(task, sample)
+                if samples or task.n_computed == task.n_tokens:
+                    self._emit(task, samples[0] if samples else None)
+                if task.n_drafted:
+                    self._accept(task, samples[1:])
             else:
                 # What it was computed from may be broken too: nobody should find that any more.
                 self._cache.forget(task.id)
@@ -331,6 +309,20 @@ class InferenceScheduler:
         task.n_computed += n
         task.last_step = self._stats.steps
         task.prompt_logprobs.extend(scored)
+
+    def _accept(self, task: Task, samples: Sequence[Sample]) -> None:
+        """What was drawn behind those of its drafted tokens that were right."""
+        self._stats.drafted_tokens += task.n_drafted
+        self._stats.accepted_tokens += len(samples)
+        assert task.drafts is not None
+        task.drafts.learn(task.n_drafted, len(samples), task.n_tokens)
+        task.n_drafted = 0
+        for sample in samples:
+            if not task.has_ended:
+                self._advance(task, 1, ())
+                self._emit(task, sample)
+        if not task.has_ended:
+            self._cache.retract(task.id, task.n_computed)
 
     def _emit(self, task: Task, sample: Sample | None) -> None:
         """What came of a task's last known token: the next one, or its end."""

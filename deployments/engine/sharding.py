@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
-from deployments.engine.loader import UnsupportedModelError, default_dtype, load_model
+from deployments.engine.loader import default_dtype, load_model
 from deployments.engine.parallel import Ranks, share
+from deployments.engine.servable import UnsupportedModelError, read_config
 
 KEYS = ("k_proj", "qkv_proj", "query_key_value")  # whose output holds the attention's keys
 
@@ -32,7 +33,7 @@ def load_share(
 
     The whole model passes through host memory: mapped from its files, unless its type changes.
     """
-    check_shares(AutoConfig.from_pretrained(path), ranks.size)
+    check_shares(read_config(path), ranks.size)
     dtype = dtype or default_dtype(ranks.device)
     model = load_model(path, dtype=dtype, adapters=adapters, seen=seen)
     shard(model, ranks)

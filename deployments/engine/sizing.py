@@ -11,7 +11,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.decoder import fuse
 from deployments.engine.limits import CPU_KV_GIB, EngineLimits
-from deployments.engine.loader import UnsupportedModelError, attach
+from deployments.engine.loader import attach
+from deployments.engine.servable import UnsupportedModelError, check_supported
 from deployments.engine.sharding import local_kv_heads
 from deployments.engine.step import Forward, StepInputs
 from kv.cache import CacheShape
@@ -49,7 +50,8 @@ def kv_budget(memory: DeviceMemory, utilization: float) -> int:
 
 
 def cache_shape(model: PreTrainedModel, limits: EngineLimits, n_ranks: int = 1) -> CacheShape:
-    """The cache of each rank; `kv_gib` is of one."""
+    """The cache of each rank; `kv_gib` is of one. Raises ValueError or UnsupportedModelError."""
+    check_supported(model.config)
     one = _page_shape(model, limits, n_ranks)
     if one.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
@@ -85,7 +87,7 @@ def _n_pages(
 @torch.inference_mode()
 def _profile(model: PreTrainedModel, limits: EngineLimits, one: CacheShape) -> DeviceMemory:
     """Runs the largest batch there will be, and has its logits sorted as sampling may."""
-    attach(model, one.max_tokens)
+    attach(model, one)
     fuse(model)
     step = largest_step(limits, one)
     pages = replace(one, n_pages=step.page_table.size).storage(model.dtype, model.device)

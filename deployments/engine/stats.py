@@ -9,7 +9,8 @@ from deployments.engine.task import Task
 @dataclass(slots=True)
 class EngineStats:
     """pending_tokens: of prompts, not computed yet. context_tokens: known ones, prompt and output.
-    retried_rows: rows of failed steps that were computed again.
+    retried_rows: rows of failed steps that were computed again. drafted_tokens: those that steps
+    took for the next ones; accepted_tokens: of them those that were.
     """
 
     active_requests: int = 0
@@ -24,6 +25,8 @@ class EngineStats:
     steps: int = 0
     failed_steps: int = 0
     retried_rows: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     pages_used: int = 0
     pages_total: int = 0
     pending_tokens: int = 0

@@ -85,13 +85,14 @@ class SamplingRows:
         tasks: Sequence[Task],
         device: torch.device,
         before: "SamplingRows | None" = None,
-        n_unknown: int = 0,
+        ahead: NDArray[np.int64] | None = None,
     ) -> None:
         """`before` is the last step's: where it asked for the same, nothing is looked up again.
 
-        So many tokens of each task are `n_unknown`: they were drawn, and only the device has them.
+        `ahead` is how many tokens stand between a row's last known one and the one to draw.
+        [rows], or all are 0
         """
-        self.n_unknown = n_unknown
+        self.ahead = ahead
         self.tasks = tasks
         self.device = device
         self.params = [task.request.sampling for task in tasks]
@@ -145,7 +146,9 @@ class SamplingRows:
     def uniform(self, asking: Asking, use: int = DRAW) -> NDArray[np.float64]:
         """A random number in [0, 1) for the next position of each of some rows."""
         known = np.array([self.tasks[row].n_tokens for row in asking.rows], dtype=np.int64)
-        return uniform(asking.seeds, known + self.n_unknown, use)
+        if self.ahead is not None:
+            known += self.ahead[asking.rows]
+        return uniform(asking.seeds, known, use)
 
     def _wishes_of(self, chosen: Sequence[int]) -> _Wishes:
         changed = frozenset[str]().union(*[_changed(self.tasks[row]) for row in chosen])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.engine.drafts import Drafts
 from deployments.engine.mailbox import Mailbox
 from deployments.engine.matching import Grammar
 from deployments.engine.repeats import Repeats
@@ -29,7 +30,7 @@ class Task:
     request: GenerationRequest
     mailbox: Mailbox
     end_token_ids: frozenset[int]
-    tokens: NDArray[np.int64]  # room for all the task may ever hold
+    tokens: NDArray[np.int64]  # room for all the task may ever hold; drafts behind the known ones
     n_prompt: int
     n_given: int  # prompt, and what an earlier replica produced
     n_tokens: int  # known: prompt and output
@@ -44,6 +45,8 @@ class Task:
     n_computed: int = 0  # their keys and values are in the cache
     cached_tokens: int = 0
     most_cached: int = sys.maxsize  # of them, before it was preempted: then its own are among them
+    n_drafted: int = 0  # tokens that the step in progress takes for the next ones
+    drafts: Drafts | None = None
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     changed: frozenset[str] | None = None  # fields in which its sampling is not neutral
@@ -127,6 +130,7 @@ class Task:
 
     def rewind(self) -> None:
         """As if the step in progress had never been. What follows from the tokens is found anew."""
+        self.n_drafted = 0
         self.mirostat_mu = self.trusted_mu
         self.said = self.repeats = self.thought = None
 

@@ -25,7 +25,7 @@ from deployments.engine.sharding import load_share
 from deployments.model.metrics import GpuMemory
 from deployments.model.progress import Say
 from deployments.model.ranks import start_ranks
-from deployments.model.settings import ModelSettings
+from deployments.model.settings import ModelSettings, check_settings
 from deployments.wire import ModelCard
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -42,7 +42,7 @@ class ModelSource:
     card: ModelCard  # from the first start on
 
     def __init__(self, settings: ModelSettings, say: Say) -> None:
-        check(settings)
+        check_settings(settings)
         self._settings = settings
         self._say = say
         self._device = device_of(settings)
@@ -168,24 +168,6 @@ def limits_of(settings: ModelSettings) -> EngineLimits:
 def can_keep(settings: ModelSettings) -> bool:
     """Whether the weights of one that sleeps can go to host memory and come back from there."""
     return bool(settings.num_gpus) and settings.tensor_parallel == 1
-
-
-def check(settings: ModelSettings) -> None:
-    """Raises ValueError for what this replica can't do."""
-    if settings.sleep_weights == "host" and not settings.num_gpus:
-        raise ValueError('sleep_weights: on a CPU weights are in host memory already; say "drop"')
-    if settings.sleep_weights == "host" and settings.tensor_parallel > 1:
-        raise ValueError('sleep_weights: ranks that share a model can only "drop" their weights')
-    if settings.quantization != "none" and settings.tensor_parallel > 1:
-        raise ValueError("quantization: ranks can't share quantized weights; say one of the two")
-    if settings.quantization == "fp8" and not settings.num_gpus:
-        raise ValueError("quantization: fp8 needs a GPU")
-    if settings.limits.kv_dtype == "fp8" and not settings.num_gpus:
-        raise ValueError("kv_dtype: fp8 needs a GPU")
-    if settings.limits.async_scheduling and settings.tensor_parallel > 1:
-        raise ValueError("async_scheduling: ranks have to know every token; say one of the two")
-    if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
-        raise ValueError("sleep_idle_s: must be more than 0 seconds")
 
 
 @contextmanager

@@ -27,6 +27,8 @@ COUNTERS = {
     "steps": ("manta_engine_steps", "Forward passes."),
     "failed_steps": ("manta_engine_failed_steps", "Forward passes that raised."),
     "retried_rows": ("manta_engine_retried_rows", "Rows of those that were computed again."),
+    "drafted_tokens": ("manta_engine_drafted_tokens", "Tokens guessed ahead of steps."),
+    "accepted_tokens": ("manta_engine_accepted_tokens", "Of them those that were right."),
 }
 
 

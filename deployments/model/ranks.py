@@ -36,13 +36,13 @@ def start_ranks(settings: ModelSettings) -> "Ranks":
     placement group, RayError when one can't be started, RanksLostError when one does not come.
     """
     import torch
-    from transformers import AutoConfig
 
     from deployments.engine.parallel import Ranks, open_store
+    from deployments.engine.servable import read_config
     from deployments.engine.sharding import check_shares
 
     size = settings.tensor_parallel
-    check_shares(AutoConfig.from_pretrained(settings.path), size)
+    check_shares(read_config(settings.path), size)
     workers = [_start(settings, rank) for rank in range(1, size)]
     ray.get([worker.prepare.remote() for worker in workers])
     host = ray.util.get_node_ip_address()

@@ -1,5 +1,6 @@
 """How one model is served. Free of torch: routers and builders read it too."""
 
+import math
 import re
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -65,7 +66,7 @@ class ModelSettings:
 
     num_replicas: without autoscaling.
     num_cpus: cores of a replica, shared by its ranks, and so the threads of its arithmetic.
-    num_gpus: of each of its ranks.
+    num_gpus: of each of its ranks, which use one at most.
     tensor_parallel: ranks that share one replica's weights.
     dtype: of the weights. Say it where nodes differ: replicas that choose differently refuse each
         other's requests, which must not be continued on other weights.
@@ -108,6 +109,28 @@ class ModelSettings:
             del built[name]
         said = repr((version_of("manta"), sorted(built.items())))
         return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def check_settings(settings: ModelSettings) -> None:
+    """Raises ValueError for what contradicts itself, whatever the model is."""
+    on_gpu, alone = bool(settings.num_gpus), settings.tensor_parallel == 1
+    if (settings.num_gpus or 0) > 1:
+        n = math.ceil(settings.num_gpus or 0)
+        raise ValueError(f"num_gpus is of each rank: say num_gpus = 1, tensor_parallel = {n}")
+    if settings.sleep_weights == "host" and not on_gpu:
+        raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
+    if settings.sleep_weights == "host" and not alone:
+        raise ValueError("sleep_weights: ranks that share a model can only drop their weights")
+    if settings.quantization != "none" and not alone:
+        raise ValueError("quantization: ranks can't share quantized weights; say one of the two")
+    if settings.quantization == "fp8" and not on_gpu:
+        raise ValueError("quantization = fp8 needs num_gpus: a CPU does not multiply it")
+    if settings.limits.kv_dtype == "fp8" and not on_gpu:
+        raise ValueError("kv_dtype = fp8 needs num_gpus: a CPU does not read it")
+    if settings.limits.async_scheduling and not alone:
+        raise ValueError("async_scheduling: with tensor_parallel all ranks know all tokens")
+    if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
+        raise ValueError("sleep_idle_s: must be more than 0 seconds")
 
 
 PREFIX = "model-"

@@ -108,7 +108,9 @@ class FreeRouter:
     async def choose(self, questions: Sequence[Question]) -> list[Choice]:
         return [Choice(self._replicas.choose(*one[1:]), True) for one in questions]
 
-    async def want(self, model: str | None, who: str, wait_s: float) -> ModelStatus:
+    async def want(
+        self, model: str | None, who: str, wait_s: float, unloads: int | None
+    ) -> ModelStatus:
         return STATUS
 
     async def models(self) -> list[ModelStatus]:

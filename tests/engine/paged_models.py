@@ -11,8 +11,10 @@ from transformers import PreTrainedModel
 
 from deployments.engine.decoder import decoder, join
 from deployments.engine.graphs import Decode, DecodeGraphs, Record, StaticInputs
+from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import attach
 from deployments.engine.paged import plan_paged
+from deployments.engine.sizing import cache_shape
 from deployments.engine.step import StepInputs
 from deployments.engine.transfer import to_device
 from kv.storage import Storage
@@ -65,7 +67,7 @@ class Computing:
 def kernels(architecture: str, device: str = "cpu") -> Computing:
     model = tiny_model(architecture).to(device)
     join(model)
-    attach(model, 64)
+    attach(model, cache_shape(model, EngineLimits(context_length=64)))
     config = model.config
     sizes = (config.num_hidden_layers, N_STORED, 4, config.num_key_value_heads, config.head_dim)
     return Computing(decoder(model), Storage(*sizes, device=device))

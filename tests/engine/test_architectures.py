@@ -4,12 +4,22 @@ from functools import cache
 
 import pytest
 import torch
-from transformers import DeepseekV3Config
+from transformers import (
+    AutoModelForCausalLM,
+    DiffLlamaConfig,
+    Gemma4TextConfig,
+    MiMoV2FlashConfig,
+    NemotronConfig,
+    PretrainedConfig,
+)
 
-from deployments.engine.loader import UnsupportedModelError, attach, check_supported
+from deployments.engine.core import EngineCore
+from deployments.engine.loader import attach
+from deployments.engine.servable import UnsupportedModelError
+from deployments.engine.sizing import cache_shape
 from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
-from tests.models import CONFIGS, tiny_model
+from tests.models import SIZES, tiny_model
 
 ARCHITECTURES = ["llama", "qwen3", "mistral", "gemma3", "gemma2", "qwen3_moe", "gpt_oss"]
 N_NEW = 16
@@ -89,20 +99,33 @@ def test_a_context_within_the_original_one_has_the_original_frequencies() -> Non
     assert outcome.token_ids == tuple(expected[0, 20:].tolist())
 
 
-def test_layers_that_the_engine_lacks_are_refused_by_name() -> None:
-    config = CONFIGS["qwen3"]()
-    config.layer_types = ["full_attention", "linear_attention", "full_attention"]
-    with pytest.raises(UnsupportedModelError, match="linear_attention"):
-        check_supported(config)
-
-
-def test_compressed_keys_and_values_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="compressed"):
-        check_supported(DeepseekV3Config())
-
-
 def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:
     model = tiny_model()
     model._supports_attention_backend = False
     with pytest.raises(UnsupportedModelError, match="attention"):
-        attach(model, 64)
+        attach(model, cache_shape(model, roomy()))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (
+            Gemma4TextConfig(
+                **SIZES, global_head_dim=16, hidden_size_per_layer_input=0, num_kv_shared_layers=0
+            ),
+            "gemma4_text has layers that differ in head_dim",
+        ),
+        (DiffLlamaConfig(**SIZES), "diffllama attends more than once in a layer"),
+        (NemotronConfig(**SIZES), "nemotron does not attend in a way that can be replaced"),
+        (
+            MiMoV2FlashConfig(**SIZES),
+            r"mimo_v2_flash has keys or values of \[2, 128\] where its config says \[2, 8\]",
+        ),
+    ],
+)
+def test_a_model_that_attends_otherwise_is_refused_before_it_has_pages(
+    config: PretrainedConfig, reason: str
+) -> None:
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    with pytest.raises(UnsupportedModelError, match=reason):
+        EngineCore(model, frozenset(), roomy())

@@ -13,8 +13,10 @@ from transformers import (
 )
 
 from deployments.engine.decoder import FusedDecoder, PlainDecoder, decoder, fuse
+from deployments.engine.limits import EngineLimits
 from deployments.engine.linear import PackedLinear, gated, is_packable, plus
 from deployments.engine.loader import attach
+from deployments.engine.sizing import cache_shape
 from deployments.engine.step import Forward, StepInputs
 from kv.storage import Storage
 from tests.models import CONFIGS, VOCAB, tiny_model
@@ -38,7 +40,7 @@ def made(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTra
     for name, weight in model.named_parameters():
         if name.endswith("bias") or "norm" in name:  # which are made as 0 and 1
             nn.init.uniform_(weight, 0.5, 1.5)
-    attach(model.to(dtype).eval(), 512)
+    attach(model.to(dtype).eval(), cache_shape(model, EngineLimits(context_length=512)))
     return model
 
 

@@ -159,6 +159,7 @@ N = len(REQUESTS)
     max_running=st.integers(1, N),
     max_batch_tokens=st.integers(N, 40),
     is_ahead=st.booleans(),
+    draft_tokens=st.integers(0, 6),
 )
 def test_whatever_happens_at_once_each_is_undisturbed(
     names: list[str],
@@ -168,6 +169,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
     max_running: int,
     max_batch_tokens: int,
     is_ahead: bool,
+    draft_tokens: int,
 ) -> None:
     skipped = [min(cut, len(undisturbed(n)) - 1) for n, cut in zip(names, cuts, strict=True)]
     requests = [
@@ -179,6 +181,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
         max_running=max_running,
         max_batch_tokens=max_batch_tokens,
         async_scheduling=is_ahead,
+        draft_tokens=draft_tokens,
     )
     for name, n, events in zip(names, skipped, disturbed(limits, requests)[0], strict=True):
         check(name, n, events)

@@ -12,8 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from deployments.engine.adapters import merge_adapters
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import UnsupportedModelError
 from deployments.engine.parallel import RanksLostError, share
+from deployments.engine.servable import UnsupportedModelError
 from deployments.engine.sharding import check_shares, load_share
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy

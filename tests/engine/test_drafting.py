@@ -1,0 +1,171 @@
+"""Drafts change how many steps a sequence takes, and nothing of what comes of it."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from transformers import PreTrainedModel
+
+from deployments.engine.drafts import Drafts
+from deployments.wire import FinishReason, GenerationRequest, SamplingParams
+from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
+from tests.engine.test_laws import check, every_sampling, requests
+from tests.models import tiny_model
+
+N_NEW = 90
+PERIOD = random_ids(5, seed=1)
+SAMPLINGS = {
+    "greedy": GREEDY,
+    "cool": SamplingParams(temperature=0.3, seed=3),
+    "cut": SamplingParams(temperature=1, top_k=2, seed=4),
+}
+every_repeating = pytest.mark.parametrize("name", SAMPLINGS)
+
+
+def repeating(name: str) -> list[GenerationRequest]:
+    prompts = (PERIOD * 4, PERIOD * 3 + random_ids(3, seed=2), random_ids(9, seed=3))
+    return [
+        request(f"r{i}", prompt, SAMPLINGS[name], max_tokens=N_NEW - i)
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def forgetful(architecture: str = "llama") -> PreTrainedModel:
+    """A model that nearly goes by the last token alone, and so soon repeats itself for a while."""
+    model = tiny_model(architecture)
+    for name, weight in model.named_parameters():
+        if "o_proj" in name:
+            weight.data.mul_(0.01)
+    return model
+
+
+def drafting(**changes: float | None) -> AbstractContextManager[Engine]:
+    return engine(model=forgetful(), limits=roomy(draft_tokens=5, **changes))
+
+
+@cache
+def plain(name: str, architecture: str = "llama") -> list[Outcome]:
+    with engine(model=forgetful(architecture)) as running:
+        return [running.run(one)[0] for one in repeating(name)]
+
+
+def tokens(outcomes: Sequence[Outcome]) -> list[tuple[int, ...]]:
+    return [outcome.token_ids for outcome in outcomes]
+
+
+@every_repeating
+def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
+    with drafting() as running:
+        outcomes = [running.run(one)[0] for one in repeating(name)]
+        stats = running.core.stats()
+    assert tokens(outcomes) == tokens(plain(name))
+    assert {one.finish_reason for one in outcomes} == {FinishReason.LENGTH}
+    assert 0 < stats.accepted_tokens < stats.drafted_tokens
+    # With each prompt's step, one for every token that was not drafted.
+    assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
+
+
+@pytest.mark.parametrize("architecture", ["mistral", "gemma2", "gpt_oss", "phi3_longrope"])
+def test_windows_see_what_was_accepted_alone(architecture: str) -> None:
+    limits = roomy(draft_tokens=5)
+    with engine(model=forgetful(architecture), limits=limits) as running:
+        outcomes = running.run_together(*repeating("greedy"))
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain("greedy", architecture))
+
+
+@every_repeating
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_among_others_it_is_plain(name: str, is_ahead: bool) -> None:
+    others = [replace(one, request_id=f"o{i}") for i, one in enumerate(requests("penalties"))]
+    with drafting(max_batch_tokens=16, async_scheduling=is_ahead) as running:
+        outcomes = running.run_together(*repeating(name), *others)
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes[:3]) == tokens(plain(name))
+
+
+@every_repeating
+def test_preempted_it_is_plain(name: str) -> None:
+    with drafting(n_pages=36) as running:
+        outcomes = running.run_together(*repeating(name))
+        stats = running.core.stats()
+    assert stats.preemptions > 0
+    assert stats.accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
+
+
+@every_sampling
+def test_whatever_is_asked_for_it_is_plain(name: str) -> None:
+    with engine(limits=roomy(draft_tokens=5)) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
+    for place, token_id in enumerate(plain("greedy")[0].token_ids):
+        if place and place % 7 == 0:
+            one = replace(repeating("greedy")[0], stop_token_ids=(token_id,))
+            expected = plain("greedy")[0].token_ids
+            with drafting() as running:
+                (outcome,) = running.run(one)
+            assert outcome.token_ids == expected[: expected.index(token_id) + 1]
+            assert outcome.finish_reason is FinishReason.STOP
+            assert outcome.stop_token_id == token_id
+
+
+def test_pages_of_wrong_drafts_are_given_back() -> None:
+    """What is found later was computed from accepted tokens."""
+    with drafting() as running:
+        first = running.run(*repeating("cut"))
+        again = running.run(*repeating("cut"))
+        assert running.core.stats().drafted_tokens > running.core.stats().accepted_tokens
+    assert tokens(again) == tokens(first) == tokens(plain("cut"))
+    assert [one.cached_tokens for one in again] == [16, 16, 8]
+
+
+def test_many_rows_leave_no_room_for_drafts() -> None:
+    many = [replace(repeating("greedy")[0], request_id=str(i)) for i in range(17)]
+    with drafting(max_running=32) as running:
+        outcomes = running.run_at_once(*many)
+        assert running.core.stats().drafted_tokens == 0
+    assert tokens(outcomes) == [plain("greedy")[0].token_ids] * 17
+
+
+@pytest.mark.parametrize(
+    ("said", "most", "expected"),
+    [
+        ((1, 2, 3, 4, 5, 1, 2, 3), 4, (4, 5, 1, 2)),
+        ((1, 2, 3, 4, 5, 1, 2, 3), 1, (4,)),
+        ((1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3), 2, (5, 1)),  # where it stood last
+        ((7, 1, 2, 1, 2, 1), 5, (2, 1, 2, 1, 2)),
+        ((9, 9, 9, 9), 3, (9, 9, 9)),
+        ((9, 9, 9), 3, ()),
+        ((1, 2), 3, ()),
+        ((1, 2, 3, 4, 5, 6, 7, 2, 3), 3, ()),
+    ],
+)
+def test_what_followed_the_last_words_before_is_found(
+    said: tuple[int, ...], most: int, expected: tuple[int, ...]
+) -> None:
+    ids = np.array(said, dtype=np.int64)
+    assert tuple(Drafts().find(ids, len(ids), most)) == expected
+    growing = Drafts()
+    for n in range(len(ids)):
+        growing.find(ids, n, most)
+    assert tuple(growing.find(ids, len(ids), most)) == expected
+
+
+def test_a_draft_that_was_wrong_is_waited_for_longer_each_time() -> None:
+    ids = np.full(200, 9, dtype=np.int64)
+    drafts, tried = Drafts(), []
+    for n in range(4, 100):
+        if len(found := drafts.find(ids, n, 4)):
+            tried.append((n, len(found)))
+            drafts.learn(len(found), 0, n + 1)
+    assert tried[:6] == [(4, 4), (6, 1), (9, 1), (14, 1), (23, 1), (40, 1)]
+    drafts.learn(1, 1, 100)
+    assert [len(drafts.find(ids, n, 4)) for n in (100, 101)] == [2, 2]
+    drafts.learn(2, 2, 104)
+    assert len(drafts.find(ids, 104, 8)) == 4
