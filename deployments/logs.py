@@ -46,7 +46,9 @@ def request_id() -> str:
 
 def about(request_id: str) -> None:
     """Has the lines that the running task writes from now on carry the id of an HTTP request."""
-    _serve_request_context.set(_RequestContext(request_id=request_id))
+    replica = _get_internal_replica_context()
+    application = "" if replica is None else replica.app_name
+    _serve_request_context.set(_RequestContext(request_id=request_id, app_name=application))
 
 
 def ended(request_id: str, event: TokenEvent) -> None:

@@ -22,7 +22,11 @@ def api_keys(given: Sequence[str], file: str | None) -> tuple[str, ...]:
 
 
 def _of_file(file: str) -> tuple[str, ...]:
-    lines = (line.strip() for line in Path(file).expanduser().read_text().splitlines())
+    try:
+        text = Path(file).expanduser().read_text()
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # the second from an unknown home
+        raise ValueError(f"api_key_file: {file} can't be read: {error}") from error
+    lines = (line.strip() for line in text.splitlines())
     return _checked_some([line for line in lines if line and not line.startswith("#")], file)
 
 

@@ -58,7 +58,7 @@ SAMPLING: Mapping[str, Sequence[object]] = {
     "cache_salt": ("", 5),
     "user": (5, "u" * 513),
     "metadata": ({"a": 1}, [], "x"),
-    "service_tier": ("flex", 5),
+    "service_tier": ("first", 5),
     "priority": ("x", 2.5),
     "unknown_field": (1, None),
 }

@@ -2,15 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from deployments.ingress.schema import Items, Strict
 
-ONLY_ITS_MAKER = "is of type redacted_thinking, which nobody but its maker can read"
 OTHER_BLOCKS = (
     "image",
-    "document",
-    "search_result",
     "container_upload",
     "browser_state",
     "server_tool_use",
@@ -25,12 +22,13 @@ OTHER_BLOCKS = (
 )
 
 
+OTHER_SOURCES = ("base64", "url", "file")
+
+
 def _readable(block: object) -> object:
     kind = block.get("type") if isinstance(block, dict) else None
-    if kind in OTHER_BLOCKS:
+    if kind in OTHER_BLOCKS or kind in OTHER_SOURCES:
         raise ValueError(f"is of type {kind}, and the models of this server read text alone")
-    if kind == "redacted_thinking":
-        raise ValueError(ONLY_ITS_MAKER)
     return block
 
 
@@ -52,10 +50,77 @@ class TextBlock(Block):
     citations: Annotated[list[JsonValue], Field(max_length=0)] | None = None
 
 
+PlainText = Annotated[TextBlock, BeforeValidator(_readable)]
+
+
+def _not_cited(enabled: bool) -> bool:
+    if enabled:
+        raise ValueError("must be false: the models of this server cite nothing")
+    return enabled
+
+
+class Citations(Strict):
+    enabled: Annotated[bool, AfterValidator(_not_cited)] | None = None
+
+
+class PlainSource(Strict):
+    type: Literal["text"]
+    media_type: Literal["text/plain"]
+    data: str
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.data]
+
+
+class PartsSource(Strict):
+    type: Literal["content"]
+    content: str | Items[PlainText]
+
+    @property
+    def texts(self) -> list[str]:
+        content = self.content
+        return [content] if isinstance(content, str) else [part.text for part in content]
+
+
+class DocumentBlock(Block):
+    type: Literal["document"]
+    source: Annotated[
+        Annotated[PlainSource | PartsSource, Field(discriminator="type")],
+        BeforeValidator(_readable),
+    ]
+    title: str | None = None
+    context: str | None = None
+    citations: Citations | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(filter(None, (self.title, self.context, *self.source.texts)))
+
+
+class SearchResultBlock(Block):
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: Items[PlainText]
+    citations: Citations | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join((self.title, self.source, *(part.text for part in self.content)))
+
+
 class ThinkingBlock(Strict):
     type: Literal["thinking"]
     thinking: str
     signature: str
+
+
+class RedactedThinkingBlock(Strict):
+    """Of another server, and nobody else can read it: the model goes on without."""
+
+    type: Literal["redacted_thinking"]
+    data: str
 
 
 class DirectCaller(Strict):
@@ -83,7 +148,10 @@ class ToolReferenceBlock(Block):
 
 
 ResultBlock = Annotated[
-    Annotated[TextBlock | ToolReferenceBlock, Field(discriminator="type")],
+    Annotated[
+        TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock,
+        Field(discriminator="type"),
+    ],
     BeforeValidator(_readable),
 ]
 
@@ -96,13 +164,18 @@ class ToolResultBlock(Block):
     toolset_name: None = None
 
 
-SystemBlock = Annotated[TextBlock, BeforeValidator(_readable)]
 UserBlock = Annotated[
-    Annotated[TextBlock | ToolResultBlock, Field(discriminator="type")],
+    Annotated[
+        TextBlock | DocumentBlock | SearchResultBlock | ToolResultBlock,
+        Field(discriminator="type"),
+    ],
     BeforeValidator(_readable),
 ]
 AssistantBlock = Annotated[
-    Annotated[TextBlock | ThinkingBlock | ToolUseBlock, Field(discriminator="type")],
+    Annotated[
+        TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock,
+        Field(discriminator="type"),
+    ],
     BeforeValidator(_readable),
 ]
 
@@ -121,7 +194,7 @@ class AssistantMessage(Strict):
 
 class SystemMessage(Strict):
     role: Literal["system"]
-    content: str | Annotated[Items[SystemBlock], Field(min_length=1)]
+    content: str | Annotated[Items[PlainText], Field(min_length=1)]
 
 
 Message = Annotated[UserMessage | AssistantMessage | SystemMessage, Field(discriminator="role")]

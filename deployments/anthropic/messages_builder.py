@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from deployments.anthropic.context_edits import applied_edits, tokens_of
 from deployments.anthropic.envelope import anthropic_envelope
 from deployments.anthropic.events import PING, BlockEvents, content_blocks, event
-from deployments.anthropic.messages_conversation import conversation
+from deployments.anthropic.messages_conversation import Transcript, conversation
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.conversation import Prompt, prepare_prompt
@@ -42,12 +43,14 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         self._request_id = request_id
         self._started = False
         self._calling = Calling()
+        self._context: dict[str, object] = {}  # what was left out of it, where that was asked for
         self._last = TextDelta()
 
     def prepare(
         self, request: MessagesRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
-        prompt = prepare_prompt(conversation(request), card, tokenizer)
+        transcript = Transcript(request)
+        prompt = prepare_prompt(conversation(request, transcript), card, tokenizer)
         room = _room(prompt, card)
         message_id = f"msg_{uuid.uuid4().hex}"
         self._request = request
@@ -57,6 +60,9 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "role": "assistant",
             "model": card.name,
         }
+        if request.context_management is not None:
+            edits = applied_edits(transcript.cleared, card, tokenizer)
+            self._context = {"context_management": {"applied_edits": edits}}
         self._blocks = BlockEvents(shows_thoughts=request.shows_thoughts)
         self._cut = "max_tokens" if request.max_tokens <= room else "model_context_window_exceeded"
         return _plan(request, prompt, card, tokenizer, message_id).generations([prompt.ids])
@@ -76,6 +82,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": sequence, **NOT_OURS},
             "usage": _counts(usage),
+            **self._context,
         }
         return self._blocks.close() + event("message_delta", encode(payload)) + MESSAGE_STOP
 
@@ -87,7 +94,8 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         [delta] = choices
         content = content_blocks(delta.pieces, shows_thoughts=self._request.shows_thoughts)
         reason, sequence = self._ending(delta, Calling(delta.pieces))
-        return encode(self._message(content, reason, sequence, usage_object(usage)))
+        message = self._message(content, reason, sequence, usage_object(usage))
+        return encode(message | self._context)
 
     def _start(self, usage: Usage) -> bytes:
         nothing_yet = {**usage_object(usage), "output_tokens": 0, "output_tokens_details": None}
@@ -96,7 +104,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
 
     def _message(
         self, content: object, reason: str | None, sequence: str | None, usage: object
-    ) -> object:
+    ) -> dict[str, object]:
         ending = {"stop_reason": reason, "stop_sequence": sequence}
         return {
             **self._head,
@@ -116,8 +124,12 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
 
 
 def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-    prompt = prepare_prompt(conversation(request), card, tokenizer)
-    return {"input_tokens": len(prompt.ids)}
+    transcript = Transcript(request)
+    tokens = len(prepare_prompt(conversation(request, transcript), card, tokenizer).ids)
+    if request.context_management is None:
+        return {"input_tokens": tokens}
+    original = tokens + tokens_of(transcript.cleared, card, tokenizer)
+    return {"input_tokens": tokens, "context_management": {"original_input_tokens": original}}
 
 
 def usage_object(usage: Usage) -> dict[str, object]:

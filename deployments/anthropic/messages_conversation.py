@@ -1,18 +1,22 @@
 """Anthropic's messages as a conversation: turns merged, blocks sorted, calls met by results."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Literal
 
 from deployments.anthropic.blocks import (
+    DocumentBlock,
     Message,
+    RedactedThinkingBlock,
+    SearchResultBlock,
     TextBlock,
     ThinkingBlock,
     ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
+from deployments.anthropic.context_edits import clear_thoughts
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
 from deployments.anthropic.signatures import Unsealing, is_held
 from deployments.anthropic.tools_schema import CustomTool, NamedChoice, NoChoice
@@ -29,21 +33,17 @@ BILLING = "x-anthropic-billing-header:"
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
 Fields = dict[str, object]
-Block = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
+Readable = TextBlock | DocumentBlock | SearchResultBlock
+Block = Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
 Turn = Sequence[tuple[int, Message]]  # neighbours of one role, with their places
 
 
-def conversation(request: PromptFields) -> Conversation:
+def conversation(request: PromptFields, transcript: "Transcript") -> Conversation:
     """Raises Refused."""
-    transcript = Transcript(request)
     choice = request.tool_choice
     return Conversation(
         messages=transcript.messages,
-        tools=tuple(
-            _tool(tool)
-            for tool in request.tools or ()
-            if not tool.defer_loading or tool.name in transcript.found
-        ),
+        tools=_tools(request, transcript.found),
         choice=_choice(request),
         callable=frozenset([choice.name] if isinstance(choice, NamedChoice) else ()),
         parallel_calls=request.parallel_calls,
@@ -52,6 +52,19 @@ def conversation(request: PromptFields) -> Conversation:
         add_generation_prompt=not transcript.continues,
         continue_final_message=transcript.continues,
     )
+
+
+def _tools(request: PromptFields, found: Collection[str]) -> tuple[Tool, ...]:
+    """Those that the model has heard of. Raises Refused for a choice that none of them can meet."""
+    heard = [t for t in request.tools or () if not t.defer_loading or t.name in found]
+    choice = request.tool_choice
+    if isinstance(choice, NamedChoice) and choice.name not in {tool.name for tool in heard}:
+        message = "`tool_choice.name` is deferred, and no result has referred to it"
+        raise refused(message, "tool_choice.name")
+    if request.forces_calls and not heard:
+        message = "`tool_choice` wants a call, and all `tools` are deferred"
+        raise refused(message, "tool_choice")
+    return tuple(map(_tool, heard))
 
 
 def _tool(tool: CustomTool) -> Tool:
@@ -91,8 +104,9 @@ def _thinking(request: PromptFields) -> Thinking:
 
 
 class Transcript:
-    """`messages` as templates take them; `continues` says that the last is to be gone on with, and
-    `found` has the names of tools that results refer to.
+    """`messages` as templates take them; `continues` says that the last is to be gone on with,
+    `found` has the names of tools that results refer to, and `cleared` the thoughts left out, a
+    text for each turn.
     """
 
     def __init__(self, request: PromptFields) -> None:
@@ -108,6 +122,9 @@ class Transcript:
         self._check_results()
         if request.messages[-1].role == "assistant":
             self._continue(f"messages[{len(request.messages) - 1}]")
+        context = request.context_management
+        kept = None if context is None else context.kept_turns
+        self.cleared = [] if kept is None else clear_thoughts(self.messages, kept)
 
     def _turn(self, role: str, turn: Turn) -> None:
         if role == "system":
@@ -134,7 +151,7 @@ class Transcript:
                     self._say("user", texts)
                     texts = []
                     self._result(block, f"messages[{place}].content[{index}].tool_use_id")
-                elif isinstance(block, TextBlock):
+                elif isinstance(block, Readable):
                     texts.append(block.text)
         self._say("user", texts)
         self._check_results()

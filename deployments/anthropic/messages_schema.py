@@ -8,9 +8,11 @@ from deployments.anthropic.blocks import (
     AssistantMessage,
     CacheControl,
     Message,
-    SystemBlock,
+    PlainText,
+    RedactedThinkingBlock,
     ThinkingBlock,
 )
+from deployments.anthropic.context_edits import ContextManagement
 from deployments.anthropic.signatures import is_held
 from deployments.anthropic.tools_schema import AnyChoice, NamedChoice, ToolChoice, ToolList
 from deployments.ingress.errors import refused
@@ -18,18 +20,12 @@ from deployments.ingress.schema import MOST_STOPS, Items, StopString, Strict, Sw
 from deployments.ingress.validation import parse, refuse_unsupported
 
 LEAST_BUDGET = 1024  # tokens of thought
-KEEP_THOUGHTS: tuple[object, ...] = ("all", {"type": "all"})
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "billing_policy": (),
     "compaction": (),
     "container": (),
-    "context_management": (
-        {},
-        {"edits": []},
-        *({"edits": [{"type": "clear_thinking_20251015", "keep": k}]} for k in KEEP_THOUGHTS),
-    ),
     "fallback_credit_token": (),
     "fallbacks": ([],),
     "inference_geo": ("global",),
@@ -40,6 +36,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "workspace_id": (),
 }
 
+Thoughts = (ThinkingBlock, RedactedThinkingBlock)
 Display = Literal["summarized", "omitted"] | None
 
 
@@ -88,10 +85,11 @@ class PromptFields(Strict):
 
     model: Annotated[str, Field(min_length=1)]
     messages: Annotated[Items[Message], Field(min_length=1)]
-    system: str | Items[SystemBlock] | None = None
+    system: str | Items[PlainText] | None = None
     tools: ToolList | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
+    context_management: ContextManagement | None = None
     output_config: OutputConfig | None = None
     output_format: JsonFormat | None = None  # where older clients put `output_config.format`
     cache_control: CacheControl | None = None
@@ -124,7 +122,7 @@ class PromptFields(Strict):
             return
         if self.answer_format is not None:
             raise refused(f"`{self.format_param}` excludes a last message of the assistant")
-        thinks = isinstance(last.content, list) and isinstance(last.content[0], ThinkingBlock)
+        thinks = isinstance(last.content, list) and isinstance(last.content[0], Thoughts)
         if isinstance(self.thinking, EnabledThinking) and not thinks:
             message = "`thinking` wants the last message of the assistant to begin with a thought"
             raise refused(message, "thinking")

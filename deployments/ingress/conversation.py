@@ -4,24 +4,23 @@ Every protocol that speaks in messages brings its own to this form and nothing e
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 from deployments.ingress.errors import refused
+from deployments.ingress.roles import forms
+from deployments.text.dialects.call_ids import with_template_ids
 from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
 from deployments.text.dialects.grammars import holdable, literal, through, without
-from deployments.text.dialects.injection import inject, knows_tools
-from deployments.text.dialects.registry import DIALECTS, dialect_of
+from deployments.text.dialects.telling import Telling, tell
 from deployments.text.reply import ReplyParser
+from deployments.text.templates import variables
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, Refused, ThinkingBudget
 
-INSTRUCTING = ("system", "developer")
-# What templates call it, as a variable: messages may have a part of that name.
-TEMPLATE_SWITCH = re.compile(r"(?<![\w.'\"])(?:enable_thinking|thinking)(?![\w'\"])")
+SWITCHES = frozenset({"enable_thinking", "thinking"})  # what templates call it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +70,7 @@ class Prompt:
     grammar: str
     kept_specials: frozenset[int]
     thinking: ThinkingBudget | None
+    thinks: bool
     dialect: Dialect
     listening: Listening
 
@@ -81,22 +81,24 @@ class Prompt:
 
 def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
     """Raises Refused for what this model can't do."""
-    dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(card.chat_template)
     tools = conversation.tools if conversation.choice != "none" else ()
-    text = _render(conversation, tools, card, tokenizer)
-    thinks = _thinks(dialect, card)
+    telling = tell(conversation.messages, tools, conversation.choice == "required", card)
+    dialect = telling.dialect
+    _check_thinks(conversation.thinking, telling, card)
+    text = _render(conversation, telling, tokenizer)
     listening = Listening(
         tools=_callable(conversation, tools),
-        thinking=thinks and dialect.opens_thought(text),
+        thinking=telling.thinks and dialect.opens_thought(text),
         split_thoughts=conversation.split_thoughts,
         marked=_marks_calls(conversation, dialect),
     )
     return Prompt(
         text=text,
         ids=tokenizer.encode(text, add_special_tokens=False, most=card.context_length),
-        grammar=_grammar(conversation, dialect, listening, thinks, _marks(tokenizer)),
+        grammar=_grammar(conversation, dialect, listening, telling.thinks, _marks(tokenizer)),
         kept_specials=_kept(dialect, listening, tokenizer),
-        thinking=_budget(conversation.thinking, card, dialect, listening, tokenizer),
+        thinking=_budget(conversation.thinking, card, telling, listening, tokenizer),
+        thinks=telling.thinks,
         dialect=dialect,
         listening=listening,
     )
@@ -117,84 +119,39 @@ def _marks_calls(conversation: Conversation, dialect: Dialect) -> bool:
     return not dialect.unmarked or _is_held(conversation)
 
 
-def _render(
-    conversation: Conversation, tools: Sequence[Tool], card: ModelCard, tokenizer: TextTokenizer
-) -> str:
-    template = card.chat_template or ""
-    messages: Sequence[Mapping[str, object]] = conversation.messages
-    described: list[Mapping[str, object]] | None = [_described(tool) for tool in tools] or None
-    if (tools or any(map(_tells_of_tools, messages))) and not knows_tools(template):
-        messages = inject(messages, tools, conversation.choice == "required")
-        described = None
+def _render(conversation: Conversation, telling: Telling, tokenizer: TextTokenizer) -> str:
+    switches = _switches(conversation.thinking, telling.template)
     render = partial(
         tokenizer.render_chat,
-        tools=described,
+        tools=telling.tools,
         add_generation_prompt=conversation.add_generation_prompt,
         continue_final_message=conversation.continue_final_message,
-        template_kwargs={**_switches(conversation.thinking, card), **conversation.template_kwargs},
+        template_kwargs={**switches, **conversation.template_kwargs},
+        template=telling.template,
     )
-    try:
-        return render(messages)
-    except Refused:
-        # Many templates know one system message, and that at the beginning.
-        gathered = with_one_system_message(messages)
-        if gathered == list(messages):
-            raise
-        return render(gathered)
+    for form in forms(with_template_ids(telling.messages, telling.dialect)):
+        try:
+            return render(form)
+        except Refused as failure:
+            refusal = failure
+    raise refusal
 
 
-def with_one_system_message(
-    messages: Sequence[Mapping[str, object]],
-) -> list[Mapping[str, object]]:
-    """The same words, for templates with strict roles: the first instructions in one message, and
-    later ones in their places as the user's words.
-    """
-    begun, gathered = False, list[Mapping[str, object]]()
-    for message in messages:
-        instructs = message["role"] in INSTRUCTING
-        begun = begun or not instructs
-        role = ("user" if begun else "system") if instructs else message["role"]
-        last = gathered[-1] if gathered else None
-        if last is not None and last["role"] == role and role in ("system", "user"):
-            text = f"{last['content']}\n{message['content']}"
-            gathered[-1] = {**last, "content": text}
-        else:
-            gathered.append({**message, "role": role} if instructs else message)
-    return gathered
-
-
-def _described(tool: Tool) -> Mapping[str, object]:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": dict(tool.parameters),
-    }
-    return {"type": "function", "function": function}
-
-
-def _tells_of_tools(message: Mapping[str, object]) -> bool:
-    return message["role"] == "tool" or bool(message.get("tool_calls"))
-
-
-def _switches(thinking: Thinking, card: ModelCard) -> dict[str, object]:
-    """The template's own variables for what is asked of thoughts. Raises Refused."""
-    template = card.chat_template or ""
+def _switches(thinking: Thinking, template: str) -> dict[str, object]:
+    """The template's own variables for what is asked of thoughts."""
+    known = variables(template)
     switches: dict[str, object] = {}
-    if thinking.effort is not None and "reasoning_effort" in template:
+    if thinking.effort is not None and "reasoning_effort" in known:
         switches["reasoning_effort"] = thinking.effort
     if thinking.wanted is not None:
-        switches |= dict.fromkeys(TEMPLATE_SWITCH.findall(template), thinking.wanted)
-    asks = thinking.wanted or thinking.budget is not None
-    dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(card.chat_template)
-    if asks and thinking.needed and not _thinks(dialect, card):
-        raise refused(f"`{thinking.param}`: the model {card.name!r} does not think", thinking.param)
+        switches |= dict.fromkeys(SWITCHES & known, thinking.wanted)
     return switches
 
 
-def _thinks(dialect: Dialect, card: ModelCard) -> bool:
-    """Whether the dialect has thoughts and the template shows that the model has them too."""
-    marks = dialect.thought_marks
-    return marks is not None and marks[0] in (card.chat_template or "")
+def _check_thinks(thinking: Thinking, telling: Telling, card: ModelCard) -> None:
+    asks = thinking.wanted or thinking.budget is not None
+    if asks and thinking.needed and not telling.thinks:
+        raise refused(f"`{thinking.param}`: the model {card.name!r} does not think", thinking.param)
 
 
 def _kept(dialect: Dialect, listening: Listening, tokenizer: TextTokenizer) -> frozenset[int]:
@@ -206,19 +163,18 @@ def _kept(dialect: Dialect, listening: Listening, tokenizer: TextTokenizer) -> f
 def _budget(
     thinking: Thinking,
     card: ModelCard,
-    dialect: Dialect,
+    telling: Telling,
     listening: Listening,
     tokenizer: TextTokenizer,
 ) -> ThinkingBudget | None:
-    tokens = thinking.budget
-    template = card.chat_template or ""
-    if thinking.wanted is False and _thinks(dialect, card) and not TEMPLATE_SWITCH.search(template):
+    dialect, tokens = telling.dialect, thinking.budget
+    if thinking.wanted is False and telling.thinks and not SWITCHES & variables(telling.template):
         tokens = 0
-    if tokens is None and thinking.endable and _thinks(dialect, card):
+    if tokens is None and thinking.endable and telling.thinks:
         tokens = card.context_length
     if tokens is None or dialect.thought_marks is None:
         return None
-    if not (thinking.needed or _thinks(dialect, card)):
+    if not (thinking.needed or telling.thinks):
         return None
     start, end = (
         tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks

@@ -25,10 +25,17 @@ from deployments.wire import FinishReason, ModelCard, RequestError
 
 FieldsT = TypeVar("FieldsT", bound=CompletionFields)
 Prompts = Callable[[FieldsT, ModelCard, TextTokenizer], list[list[int]]]
+Ends = Callable[[TextTokenizer], tuple[int, ...]]
+
+
+def no_ends(tokenizer: TextTokenizer) -> tuple[int, ...]:
+    return ()
 
 
 class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
-    """`prompts` reads a request's prompts as ids; the rest is the same for every native way."""
+    """`prompts` reads a request's prompts as ids, and `ends` are tokens that end an answer beside
+    the model's own; the rest is the same for every native way.
+    """
 
     _fields: FieldsT
     _card: ModelCard
@@ -37,8 +44,9 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
     _generations: list[Generation]
     _settings: dict[str, object]
 
-    def __init__(self, prompts: Prompts[FieldsT]) -> None:
+    def __init__(self, prompts: Prompts[FieldsT], ends: Ends = no_ends) -> None:
         self._prompts = prompts
+        self._ends = ends
 
     def prepare(
         self, request: FieldsT, card: ModelCard, tokenizer: TextTokenizer
@@ -46,7 +54,8 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         self._fields = fields = with_defaults(request, card)
         self._card, self._tokenizer = card, tokenizer
         prompts = self._prompts(fields, card, tokenizer)
-        planned = plan(fields, card, tokenizer)
+        ends = () if fields.ignore_eos else self._ends(tokenizer)
+        planned = replace(plan(fields, card, tokenizer), stop_token_ids=ends)
         self._settings = generation_settings(fields, planned.sampling, card)
         planned_generations = planned.generations(prompts)
         rules = line_rules(fields)

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 from deployments.ingress.schema import Strict
 from deployments.ingress.validation import parse
 from deployments.llama.completion_schema import CompletionFields, given_fields
-from deployments.text.infill import infill_ids
+from deployments.text.infill import fitted_ids
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
 
@@ -39,9 +39,11 @@ def infill_prompts(
     request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer
 ) -> list[list[int]]:
     extra = [(one.filename or "filename", one.text) for one in request.input_extra]
-    begun = tokenizer.encode(request.prompt, add_special_tokens=False) if request.prompt else []
+    begun: list[int] = []
+    if request.prompt:
+        begun = tokenizer.encode(request.prompt, add_special_tokens=False, most=card.context_length)
     room = _room(request.token_limit, card.context_length) - len(begun)
-    ids = infill_ids(tokenizer, request.input_prefix, request.input_suffix, extra, room)
+    ids = fitted_ids(tokenizer, request.input_prefix, request.input_suffix, extra, room)
     if ids is None:
         message = f"Infill is not supported by the model {card.name!r}: it has no tokens for it"
         raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))

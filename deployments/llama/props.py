@@ -14,7 +14,7 @@ from deployments.llama.generation_settings import default_settings
 from deployments.llama.replicas import replicas_of
 from deployments.llama.samplers import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.openai.fingerprint import system_fingerprint
-from deployments.text.dialects.injection import knows_tools
+from deployments.text.templates import knows_tools, variables
 from deployments.text.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, RequestError
 
@@ -66,6 +66,7 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "endpoint_props": False,
         "endpoint_metrics": True,
         "chat_template": card.chat_template or "",
+        **({"chat_template_tool_use": card.tool_template} if card.tool_template else {}),
         "chat_template_caps": template_caps(card, tokenizer),
         "bos_token": special.get("bos_token", ""),
         "eos_token": special.get("eos_token", ""),
@@ -93,11 +94,11 @@ def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
         "supports_object_arguments": one,
         "supports_parallel_tool_calls": both,
         "supports_preserve_reasoning": _shows(tokenizer, thought, "T-t"),
-        "supports_reasoning_effort": "reasoning_effort" in template,
+        "supports_reasoning_effort": "reasoning_effort" in variables(template),
         "supports_string_content": _shows(tokenizer, [user], "U-u"),
         "supports_system_role": _shows(tokenizer, system, "S-s"),
         "supports_tool_calls": one,
-        "supports_tools": knows_tools(template),
+        "supports_tools": knows_tools(card.tool_template or template),
         "supports_typed_content": False,
     }
 

@@ -27,12 +27,13 @@ from deployments.llama.slots import slot_routes
 from deployments.llama.tokens import APPLY_TEMPLATE, DETOKENIZE, TOKENIZE
 from deployments.llama.tools.routes import tool_routes
 from deployments.llama.tools.settings import ToolSettings
-from deployments.llama.unsupported import unsupported_routes
+from deployments.llama.unsupported import refused_routes
 from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
 from deployments.openai.responses_routes import responses
 from deployments.openai.responses_store import ResponseStore
 from deployments.openai.routes import CHAT
 from deployments.openai.thought_control import thought_control_route
+from deployments.text.infill import infill_ends
 
 COMPLETION = Operation(
     name="completion",
@@ -47,7 +48,7 @@ INFILL = Operation(
     path="/infill",
     body=InfillRequest,
     parse=parse_infill,
-    builder=lambda headers: CompletionBuilder(infill_prompts),
+    builder=lambda headers: CompletionBuilder(infill_prompts, infill_ends),
     heavy=lambda request: request.is_heavy,
 )
 DOCUMENTATION = Documentation(title="Server API")
@@ -79,7 +80,7 @@ def routes(
         *stream_routes(streams, settings.body_limit),
         *stream_routes(streams, settings.body_limit, prefix=""),  # /v1 may be another application's
         *tool_routes(tools, settings.body_limit),
-        *unsupported_routes(settings.body_limit),
+        *refused_routes(settings.body_limit),
     ]
 
 

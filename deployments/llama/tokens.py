@@ -1,9 +1,11 @@
 """POST /tokenize, /detokenize and /apply-template: what a model's tokenizer and template make."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from deployments.ingress.errors import refused
 from deployments.ingress.plan import check_ids
 from deployments.ingress.schema import Items, ModelName, Strict
 from deployments.ingress.service import Question
@@ -17,6 +19,8 @@ from deployments.openai.fields import TokenId
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
+MOST_CHARACTERS = 1 << 21  # tokenizers take hundreds of bytes for each
+
 
 class TokenizeRequest(Strict):
     model: ModelName = None
@@ -24,6 +28,17 @@ class TokenizeRequest(Strict):
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
+
+    @property
+    def parts(self) -> Sequence[str | int]:
+        return [self.content] if isinstance(self.content, str) else self.content
+
+    @model_validator(mode="after")
+    def _is_not_too_long(self) -> Self:
+        if sum(len(part) for part in self.parts if isinstance(part, str)) > MOST_CHARACTERS:
+            message = f"`content` must have at most {MOST_CHARACTERS} characters"
+            raise refused(message, "content")
+        return self
 
 
 class DetokenizeRequest(Strict):
@@ -40,9 +55,8 @@ def parse_detokenize(body: object) -> DetokenizeRequest:
 
 
 def tokenize(request: TokenizeRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-    parts = [request.content] if isinstance(request.content, str) else request.content
     encode = tokenizer.encode if request.parse_special else tokenizer.encode_literally
-    ids = mixed_ids(parts, encode, request.add_special)
+    ids = mixed_ids(request.parts, encode, request.add_special)
     check_ids(ids, card, "content")
     if not request.with_pieces:
         return {"tokens": ids}

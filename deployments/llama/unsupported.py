@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.errors import refused
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.ingress.unsupported import not_supported, unsupported_routes
 
 NOT_HERE = {
     "/embedding": "embeddings",
@@ -19,25 +19,21 @@ NOT_HERE = {
 }
 
 
-def unsupported_routes(body_limit: int) -> list[Route]:
+def refused_routes(body_limit: int) -> list[Route]:
     async def set_adapters(request: Request) -> Response:
         scales = parse_json(await read_body(request, body_limit))
         if not isinstance(scales, list):
             raise refused("Request body must be an array")
         if scales:
-            raise _not_supported("LoRA scales: adapters are merged into a model when it is loaded")
+            raise not_supported("LoRA scales: adapters are merged into a model when it is loaded")
         return JSONResponse({"success": True})
 
     return [
-        *(Route(path, _refuse, methods=["POST"], include_in_schema=False) for path in NOT_HERE),
+        *unsupported_routes(NOT_HERE),
         Route("/lora-adapters", _list_adapters, methods=["GET"]),
         Route("/lora-adapters", set_adapters, methods=["POST"]),
         Route("/cors-proxy", feature_disabled, methods=["GET", "POST"], include_in_schema=False),
     ]
-
-
-async def _refuse(request: Request) -> Response:
-    raise _not_supported(NOT_HERE[request.url.path])
 
 
 async def _list_adapters(request: Request) -> Response:
@@ -49,8 +45,3 @@ async def feature_disabled(request: Request) -> Response:
     """A form of its own: without a code."""
     error = {"message": "this feature is disabled", "type": "feature_disabled"}
     return Response(json.dumps({"error": error}), 403, media_type="application/json")
-
-
-def _not_supported(what: str) -> Refused:
-    message = f"This server does not support {what}"
-    return Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))

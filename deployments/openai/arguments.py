@@ -1,4 +1,4 @@
-"""The arguments of a call that a client gives back: an object, also of an answer cut within it."""
+"""The arguments of a call that a client gives back: an object, whatever the model wrote."""
 
 import json
 import math
@@ -6,19 +6,30 @@ import math
 from pydantic_core import from_json, to_json
 
 from deployments.ingress.body import parse_json
-from deployments.ingress.errors import refused
 from deployments.wire import Refused
 
+INVALID = "INVALID_JSON"  # Anthropic's name for arguments that are none
 
-def arguments_object(text: str, param: str) -> dict[str, object]:
-    """Raises Refused."""
+
+def arguments_object(text: str) -> dict[str, object]:
+    """Templates take an object: what is none is the text in one. Text in a JSON string, as some
+    clients give back what they could not read, is that text.
+    """
+    arguments = _readable(text)
+    if isinstance(arguments, str):
+        text = arguments
+        arguments = _readable(text)
+    if arguments is None:
+        return {}
+    return arguments if isinstance(arguments, dict) else {INVALID: text}
+
+
+def _readable(text: str) -> object:
+    """The text itself where it is no JSON."""
     try:
-        arguments = read_arguments(mended(text or "{}"))
-    except ValueError as failure:
-        raise refused(f"`{param}` is not JSON", param) from failure
-    if not isinstance(arguments, dict):
-        raise refused(f"`{param}` must be a JSON object", param)
-    return arguments
+        return read_arguments(mended(text or "{}"))
+    except ValueError:
+        return text
 
 
 def read_arguments(text: str) -> object:

@@ -1,6 +1,6 @@
 """A chat request as a prompt: OpenAI's messages, tools and wishes in a conversation's terms."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from deployments.ingress.conversation import Conversation, Thinking, prepare_prompt
@@ -50,8 +50,7 @@ class ChatPrompt:
 
 def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
     """Raises Refused."""
-    functions = [tool.function for tool in request.tools or ()]
-    tools = chosen(functions, request.tool_choice, ".function")
+    tools = chosen(request.functions, request.tool_choice)
     if request.raw:
         return _raw(request, card, tokenizer)
     prompt = prepare_prompt(_conversation(request, tools, card), card, tokenizer)
@@ -94,7 +93,7 @@ def _conversation(request: ChatRequest, tools: Chosen, card: ModelCard) -> Conve
     continues = bool(request.continue_final_message)
     generation_prompt = request.add_generation_prompt
     return Conversation(
-        messages=[plain(place, message, card) for place, message in enumerate(request.messages)],
+        messages=list(_plain_messages(request.messages, card)),
         tools=tools.tools,
         choice=tools.choice,
         callable=tools.callable,
@@ -137,21 +136,30 @@ def _wanted(effort: str | None) -> bool | None:
     return effort != "none"
 
 
-def plain(place: int, message: Message, card: ModelCard) -> dict[str, object]:
-    """A message as templates expect it: text in one piece, arguments as an object."""
+def _plain_messages(messages: Sequence[Message], card: ModelCard) -> Iterator[dict[str, object]]:
+    """As templates expect them. A result has the name of its call, without which some refuse it."""
+    names: dict[str, str] = {}  # of the functions called, by the call's id
+    for message in messages:
+        fields = _plain(message, card)
+        if isinstance(message, AssistantMessage):
+            names |= {call.id: call.function.name for call in message.tool_calls or ()}
+            fields |= _plain_answer(message)
+        if isinstance(message, ToolMessage):
+            fields["tool_call_id"] = message.tool_call_id
+            fields.setdefault("name", names[message.tool_call_id])
+        yield fields
+
+
+def _plain(message: Message, card: ModelCard) -> dict[str, object]:
     fields: dict[str, object] = {"role": message.role, "content": spoken(message.content)}
     if message.role == "developer" and "developer" not in (card.chat_template or ""):
         fields["role"] = "system"
     if message.name is not None:
         fields["name"] = message.name
-    if isinstance(message, ToolMessage):
-        fields["tool_call_id"] = message.tool_call_id
-    if isinstance(message, AssistantMessage):
-        fields |= _plain_answer(place, message)
     return fields
 
 
-def _plain_answer(place: int, message: AssistantMessage) -> dict[str, object]:
+def _plain_answer(message: AssistantMessage) -> dict[str, object]:
     fields: dict[str, object] = {}
     if message.content is None:
         fields["content"] = message.refusal or ""
@@ -159,16 +167,12 @@ def _plain_answer(place: int, message: AssistantMessage) -> dict[str, object]:
     if reasoning:
         fields["reasoning_content"] = reasoning
     if message.tool_calls:
-        path = f"messages[{place}].tool_calls"
-        fields["tool_calls"] = [
-            _plain_call(f"{path}[{index}]", call) for index, call in enumerate(message.tool_calls)
-        ]
+        fields["tool_calls"] = [_plain_call(call) for call in message.tool_calls]
     return fields
 
 
-def _plain_call(path: str, call: ToolCall) -> dict[str, object]:
-    param = f"{path}.function.arguments"
-    arguments = arguments_object(call.function.arguments, param)
+def _plain_call(call: ToolCall) -> dict[str, object]:
+    arguments = arguments_object(call.function.arguments)
     function = {"name": call.function.name, "arguments": arguments}
     return {"id": call.id, "type": call.type, "function": function}
 

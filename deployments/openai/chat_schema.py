@@ -9,7 +9,7 @@ from deployments.ingress.schema import Items, Strict, Switch
 from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.openai.extended_fields import NEUTRAL as COMMON
 from deployments.openai.extended_fields import ExtendedFields
-from deployments.openai.tools_schema import ToolChoice, ToolList
+from deployments.openai.tools_schema import Function, ToolChoice, ToolList
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -23,8 +23,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     "moderation": (),
     "prediction": (),
-    "prompt_cache_options": (),
-    "prompt_cache_retention": ("in_memory",),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -59,7 +57,8 @@ class RefusalPart(Strict):
 
 
 SpokenPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
-Parts = Annotated[Items[Annotated[TextPart, BeforeValidator(_text_only)]], Field(min_length=1)]
+TextParts = Items[Annotated[TextPart, BeforeValidator(_text_only)]]
+Parts = Annotated[TextParts, Field(min_length=1)]
 
 
 class Spoken(Strict):
@@ -98,7 +97,8 @@ class ToolCall(Strict):
 
 class AssistantMessage(Spoken):
     """What the SDKs print of an answer may come back: its empty fields are accepted as such, and
-    so is what says the content or the thoughts once more, in gateways' words.
+    so is what says the content or the thoughts once more, in gateways' words. One that says nothing
+    is an empty answer.
     """
 
     role: Literal["assistant"]
@@ -115,17 +115,12 @@ class AssistantMessage(Spoken):
     reasoning_details: JsonValue = None
     thinking_blocks: JsonValue = None
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        thought = self.reasoning_content or self.reasoning  # all there is of an answer cut in it
-        if self.content is None and self.refusal is None and not (self.tool_calls or thought):
-            raise ValueError("needs `content` or `tool_calls`")
-        return self
-
 
 class ToolMessage(Strict):
+    """One that has nothing to say may have no content."""
+
     role: Literal["tool"]
-    content: str | Parts
+    content: str | TextParts | None = None
     tool_call_id: str
     name: str | None = None
 
@@ -198,6 +193,12 @@ class ChatRequest(ExtendedFields):
         if self.max_completion_tokens is not None:
             return self.max_completion_tokens
         return self.max_tokens
+
+    @property
+    def functions(self) -> list[tuple[str, Function]]:
+        """The tools, each with its path."""
+        tools = enumerate(self.tools or ())
+        return [(f"tools[{place}].function", tool.function) for place, tool in tools]
 
     @property
     def raw(self) -> bool:

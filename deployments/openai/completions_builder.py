@@ -16,6 +16,7 @@ from deployments.openai.frames import Frames, error_frames, more
 from deployments.openai.generations import plan
 from deployments.openai.logprobs import Logprobs, Placed, placed_prompt
 from deployments.openai.origin import origin_of
+from deployments.text.infill import infill_ends
 from deployments.text.stream import TextDelta
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, RequestError
@@ -49,8 +50,11 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         self._prompts = [prompt for prompt in prompts for _ in range(request.n or 1)]
         response_id = f"cmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, [(prompt.text, prompt.ids) for prompt in prompts])
+        planned = plan(request, card, tokenizer, response_id, request.logprobs, "prompt")
+        infills = request.suffix and not request.ignore_eos
         planned = replace(
-            plan(request, card, tokenizer, response_id, request.logprobs, "prompt"),
+            planned,
+            stop_token_ids=planned.stop_token_ids + (infill_ends(tokenizer) if infills else ()),
             grammar="" if request.structure is None else request.structure.write(),
             scores_end=True,  # who scores continuations counts on as many as there are tokens
         )

@@ -47,7 +47,7 @@ def _encoded(
     if not request.suffix:
         framed = request.add_special_tokens is not False
         return tokenizer.encode(text, framed, most=card.context_length)
-    ids = infill_ids(tokenizer, text, request.suffix)
+    ids = infill_ids(tokenizer, text, request.suffix, most=card.context_length)
     if ids is None:
         message = f"`suffix` needs a model that was trained to infill, which {card.name!r} is not"
         raise refused(message, "suffix")

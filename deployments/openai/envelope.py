@@ -5,11 +5,14 @@ from deployments.wire import RequestError
 
 
 def openai_envelope(error: RequestError, request_id: str) -> tuple[int, object]:
+    return ERRORS[error.kind].openai.status, {"error": error_fields(error)}
+
+
+def error_fields(error: RequestError) -> dict[str, object]:
     form = ERRORS[error.kind].openai
-    body = {
+    return {
         "message": error.message,
         "type": form.type,
         "param": error.param,
         "code": form.code,
     }
-    return form.status, {"error": body}

@@ -20,6 +20,13 @@ TokenIds = Annotated[Items[TokenId], Field(min_length=1)]
 BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
+class CacheOptions(Strict):
+    """Where and how long a prompt is cached: here everywhere, and while there is room."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Identifier | None = None
+
+
 class CommonFields(Strict):
     """Those of every endpoint that generates."""
 
@@ -39,12 +46,16 @@ class CommonFields(Strict):
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
 
-    # Identifiers of who asks and how the answer is billed: they cannot change it.
+    # Who asks, how the answer is billed and what is cached: they cannot change it.
     user: Identifier | None = None
     safety_identifier: Identifier | None = None
     prompt_cache_key: Identifier | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
+    prompt_cache_options: CacheOptions | None = None
     metadata: Annotated[dict[MetadataName, Identifier], Field(max_length=16)] | None = None
-    service_tier: Literal["auto", "default"] | None = None
+    service_tier: (
+        Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None
+    ) = None
 
     @property
     def stops(self) -> tuple[str, ...]:

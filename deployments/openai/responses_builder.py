@@ -8,11 +8,10 @@ from deployments.ingress.conversation import Prompt
 from deployments.ingress.errors import NO_HEADERS
 from deployments.ingress.plan import Plan
 from deployments.ingress.sse import encode
-from deployments.openai.frames import error_frames
 from deployments.openai.generations import common_sampling
 from deployments.openai.logprobs import finite
 from deployments.openai.origin import origin_of
-from deployments.openai.responses_events import Events
+from deployments.openai.responses_events import Events, error_event
 from deployments.openai.responses_input import earlier_items, given_items, prompt_of
 from deployments.openai.responses_items import Item, Json, new_id
 from deployments.openai.responses_object import ResponseObject
@@ -50,7 +49,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         said = given_items(request, self._store)
         self._stored = request.store is not False
         self._earlier = earlier_items(request, self._store)
-        self._given = tuple(map(self._kept, said)) if self._stored else ()
+        self._given = tuple(self._kept(item) for _, item in said) if self._stored else ()
         prompt = prompt_of(request, self._earlier, said, card, tokenizer)
         planned = self._plan(request, card, sampling, prompt)
         return self._origin.salted(planned).generations([prompt.ids])
@@ -98,7 +97,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
 
     def format_refusal(self, error: RequestError) -> bytes:
         """There is no response yet that could have failed."""
-        return error_frames(error)
+        return error_event(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         [answer] = choices

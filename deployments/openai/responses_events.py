@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from deployments.ingress.sse import encode, encode_text
+from deployments.openai.envelope import error_fields
+from deployments.wire import RequestError
 
 NO_LOGPROBS = b',"logprobs":[]'
 
@@ -46,3 +48,10 @@ class Events:
 def delta_head(kind: str, fields: Mapping[str, object]) -> bytes:
     body = encode({"type": kind, **fields})
     return b"event: %b\ndata: %b" % (kind.encode(), body[:-1]) + b',"delta":'
+
+
+def error_event(error: RequestError) -> bytes:
+    """The first event and the last; `error` in it is what OpenAI's SDKs raise."""
+    fields = error_fields(error)
+    told = {name: fields[name] for name in ("code", "message", "param")}
+    return Events(muted=False).event("error", {**told, "error": fields})

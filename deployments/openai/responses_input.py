@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from deployments.ingress.conversation import Conversation, Prompt, Thinking, prepare_prompt
 from deployments.ingress.errors import refused
-from deployments.openai.arguments import mended, read_arguments
+from deployments.openai.arguments import arguments_object
 from deployments.openai.responses_items import (
     KEPT,
     CallItem,
@@ -21,7 +21,7 @@ from deployments.openai.responses_schema import (
     ResponsesRequest,
 )
 from deployments.openai.responses_store import ResponseStore, StoredItem
-from deployments.text.grammar import any_json_object, from_json_schema
+from deployments.text.grammar import any_json_object, from_json_schema, near_json_schema
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
 
@@ -68,33 +68,34 @@ def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[Stor
     return previous.conversation
 
 
-def given_items(request: ResponsesRequest, store: ResponseStore) -> list[Item]:
-    """The request's own items, those it refers to in their places. Raises Refused."""
+def given_items(request: ResponsesRequest, store: ResponseStore) -> list[tuple[str, Item]]:
+    """The request's own items with their paths, those it refers to in their places. Raises
+    Refused.
+    """
     return [
-        _referred(place, item, store) if isinstance(item, ReferenceItem) else item
-        for place, item in enumerate(request.items)
+        (path, _referred(path, item, store) if isinstance(item, ReferenceItem) else item)
+        for path, item in request.said
     ]
 
 
-def _referred(place: int, reference: ReferenceItem, store: ResponseStore) -> Item:
+def _referred(path: str, reference: ReferenceItem, store: ResponseStore) -> Item:
     found = store.item(reference.id)
     if found is None:
         message = f"There is no stored item {reference.id!r}"
-        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, f"input[{place}].id"))
+        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, f"{path}.id"))
     return KEPT.validate_json(found.body)
 
 
 def prompt_of(
     request: ResponsesRequest,
     earlier: Sequence[StoredItem],
-    given: Sequence[Item],
+    given: Sequence[tuple[str, Item]],
     card: ModelCard,
     tokenizer: TextTokenizer,
 ) -> Prompt:
     """Raises Refused."""
     before = [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
-    said = before + [(f"input[{place}]", item) for place, item in enumerate(given)]
-    messages = [turn.message() for turn in turns(said)]
+    messages = [turn.message() for turn in turns([*before, *given])]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
     talk = conversation(request, [_spoken(message, card) for message in messages])
@@ -104,7 +105,7 @@ def prompt_of(
         if refusal.error.param != "messages":
             raise
         raise Refused(replace(refusal.error, param="input")) from refusal
-    _check_logprobs(request, prompt, card)
+    _check_logprobs(request, prompt)
     return prompt
 
 
@@ -140,7 +141,7 @@ def turns(said: Sequence[tuple[str, Item]]) -> list[Turn]:
             case CallItem():
                 names[item.call_id] = item.name
                 turn = found[-1] if found and found[-1].role == "assistant" else _going_on(found)
-                turn.calls.append(_call(path, item))
+                turn.calls.append(_call(item))
             case ResultItem():
                 found.append(_result(path, item, names))
     return found
@@ -153,17 +154,8 @@ def _going_on(found: list[Turn]) -> Turn:
     return found[-1]
 
 
-def _call(path: str, item: CallItem) -> Message:
-    param = path if path == PREVIOUS else f"{path}.arguments"
-    try:
-        arguments = read_arguments(mended(item.arguments or "{}"))
-    except ValueError as failure:
-        message = f"`{param}`: the arguments of the call {item.call_id!r} are not JSON"
-        raise refused(message, param) from failure
-    if not isinstance(arguments, dict):
-        message = f"`{param}`: the arguments of the call {item.call_id!r} must be a JSON object"
-        raise refused(message, param)
-    function = {"name": item.name, "arguments": arguments}
+def _call(item: CallItem) -> Message:
+    function = {"name": item.name, "arguments": arguments_object(item.arguments)}
     return {"id": item.call_id, "type": "function", "function": function}
 
 
@@ -184,8 +176,9 @@ def _answer(request: ResponsesRequest) -> str:
     match request.format:
         case JsonObjectFormat():
             return any_json_object("text.format")
-        case JsonSchemaFormat(json_schema=schema):
-            return from_json_schema(schema, "text.format.schema")
+        case JsonSchemaFormat(json_schema=schema, strict=strict):
+            write = from_json_schema if strict else near_json_schema
+            return write(schema, "text.format.schema")
     return ""
 
 
@@ -198,11 +191,9 @@ def _thinking(request: ResponsesRequest) -> Thinking:
     return Thinking(wanted=wanted, effort=effort, param=EFFORT)
 
 
-def _check_logprobs(request: ResponsesRequest, prompt: Prompt, card: ModelCard) -> None:
+def _check_logprobs(request: ResponsesRequest, prompt: Prompt) -> None:
     """Only of an answer that is one message it is clear which tokens are whose."""
-    marks = prompt.dialect.thought_marks
-    thinks = marks is not None and marks[0] in (card.chat_template or "")
-    if request.wants_logprobs and thinks and _thinking(request).wanted is not False:
+    if request.wants_logprobs and prompt.thinks and _thinking(request).wanted is not False:
         message = f'Log-probabilities in `include` need `{EFFORT}`: "none" of a model that thinks'
         raise refused(message, "include")
 

@@ -34,7 +34,7 @@ def _text_only(part: object) -> object:
     return without_nulls(part)
 
 
-def _typed(item: object) -> object:
+def typed(item: object) -> object:
     """The item with its `type`, which messages and references may leave out."""
     given = without_nulls(item)
     if not isinstance(given, dict) or "type" in given:
@@ -154,9 +154,20 @@ class ReasoningItem(KeptItem):
         return {**self._head("rs"), **parts}
 
 
-class CallItem(KeptItem):
-    type: Literal["function_call"]
+class DirectCaller(Strict):
+    type: Literal["direct"]
+
+
+class CallingItem(KeptItem):
+    """Of a call that the model made, and waited for."""
+
     call_id: Identifier
+    caller: DirectCaller | None = None
+    is_async: Literal[False] = Field(default=False, alias="async")
+
+
+class CallItem(CallingItem):
+    type: Literal["function_call"]
     name: Annotated[str, Field(min_length=1)]
     arguments: str  # JSON
     parsed_arguments: JsonValue = None  # the SDK's reading of `arguments`
@@ -166,11 +177,10 @@ class CallItem(KeptItem):
         return {**self._head("fc"), **parts}
 
 
-class ResultItem(KeptItem):
+class ResultItem(CallingItem):
     """`name` is the function's, which the call has told already."""
 
     type: Literal["function_call_output"]
-    call_id: Identifier
     output: str | Items[Result]
     name: Identifier | None = None
 
@@ -192,9 +202,6 @@ class ReferenceItem(Strict):
 
 
 Item = MessageItem | ReasoningItem | CallItem | ResultItem
-InputItem = Annotated[
-    Annotated[Item | ReferenceItem, Field(discriminator="type")], BeforeValidator(_typed)
-]
 KEPT: TypeAdapter[Item] = TypeAdapter(Annotated[Item, Field(discriminator="type")])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from deployments.ingress.builder import Usage
 from deployments.openai.responses_items import Json
 from deployments.openai.responses_schema import ResponsesRequest
+from deployments.openai.responses_tools import FunctionTool
 from deployments.wire import ErrorKind, RequestError, SamplingParams
 
 # OpenAI's words for why a response failed; all else is the server's fault.
@@ -73,7 +74,7 @@ def _echo(request: ResponsesRequest) -> Json:
         "background": False,
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
-        "max_tool_calls": None,
+        "max_tool_calls": request.max_tool_calls,
         "metadata": request.metadata or {},
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "previous_response_id": request.previous_response_id,
@@ -82,7 +83,7 @@ def _echo(request: ResponsesRequest) -> Json:
         "store": request.store is not False,
         "text": _text(request),
         "tool_choice": _tool_choice(request),
-        "tools": [_tool(tool.model_dump()) for tool in request.tools or ()],
+        "tools": [_tool(tool) for _, tool in request.functions],
         "top_logprobs": request.top_logprobs or 0,
         "truncation": request.truncation or "disabled",
     }
@@ -104,8 +105,9 @@ def _tool_choice(request: ResponsesRequest) -> object:
     return request.tool_choice.model_dump()
 
 
-def _tool(tool: Json) -> Json:
-    return {**tool, "strict": bool(tool["strict"])}
+def _tool(tool: FunctionTool) -> Json:
+    told = tool.model_dump(by_alias=True, exclude_none=True)
+    return {"parameters": None, **told, "strict": bool(tool.strict)}
 
 
 def usage_object(usage: Usage) -> Json:

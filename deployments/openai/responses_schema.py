@@ -10,28 +10,31 @@ from deployments.ingress.schema import Items, Strict, Switch
 from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.openai.fields import CommonFields, Identifier
 from deployments.openai.responses_items import (
-    InputItem,
     Item,
     MessageItem,
     ReferenceItem,
+    typed,
     without_nulls,
 )
-from deployments.openai.responses_tools import ToolChoice, ToolList
+from deployments.openai.responses_tools import (
+    AdditionalTools,
+    FunctionTool,
+    ToolChoice,
+    ToolList,
+)
 from deployments.openai.tools_schema import Chosen, chosen
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "access_programs": (),
     "background": (False,),
+    "background_options": (),
     "context_management": ([],),
     "conversation": (),
     "image": (),
-    "max_tool_calls": (),  # of built-in tools, which are not there
     "moderation": (),
     "personality": (),
     "prompt": (),
-    "prompt_cache_options": (),
-    "prompt_cache_retention": ("in_memory",),
 }
 MOST_INCLUDED = 64
 LOGPROBS = "message.output_text.logprobs"
@@ -58,7 +61,7 @@ class JsonObjectFormat(Strict):
 
 
 class JsonSchemaFormat(Strict):
-    """`strict` false still holds the answer to the schema: there is nothing to gain from less."""
+    """Without `strict` an answer is held to what can be held of the schema."""
 
     type: Literal["json_schema"]
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
@@ -92,6 +95,12 @@ class StreamOptions(Strict):
     include_obfuscation: Literal[False] | None = None
 
 
+InputItem = Annotated[
+    Annotated[Item | ReferenceItem | AdditionalTools, Field(discriminator="type")],
+    BeforeValidator(typed),
+]
+
+
 class ResponsesRequest(CommonFields):
     input: str | Items[InputItem] | None = None
     instructions: str | None = None
@@ -108,6 +117,7 @@ class ResponsesRequest(CommonFields):
     reasoning: Reasoning | None = None
 
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None  # of built-in ones: there are none
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     # Who asks, in the words of OpenAI's own agents: it can't change the answer.
@@ -118,7 +128,7 @@ class ResponsesRequest(CommonFields):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        if not self.items and self.previous_response_id is None:
+        if not self.said and self.previous_response_id is None:
             raise refused("`input` is required, and must not be empty", "input")
         if self.stream_options is not None and not self.stream:
             raise refused("`stream_options` needs `stream`: true", "stream_options")
@@ -129,23 +139,40 @@ class ResponsesRequest(CommonFields):
         return self
 
     @property
-    def items(self) -> list[Item | ReferenceItem]:
-        if isinstance(self.input, str):
-            return [MessageItem(role="user", content=self.input)]
-        return self.input or []
+    def said(self) -> list[tuple[str, Item | ReferenceItem]]:
+        """The items of the conversation, each with its path."""
+        return [(path, item) for path, item in self._items if not isinstance(item, AdditionalTools)]
+
+    @cached_property
+    def functions(self) -> list[tuple[str, FunctionTool]]:
+        """All that may be called, each with its path."""
+        added = {
+            tool.name: (f"{path}.tools[{place}]", tool)
+            for path, item in self._items
+            if isinstance(item, AdditionalTools)
+            for place, tool in enumerate(item.tools)
+        }
+        given = [(f"tools[{place}]", tool) for place, tool in enumerate(self.tools or ())]
+        return [one for one in given if one[1].name not in added] + list(added.values())
 
     @cached_property
     def chosen(self) -> Chosen:
-        return chosen(self.tools or (), self.tool_choice)
+        return chosen(self.functions, self.tool_choice)
 
     @property
     def is_heavy(self) -> bool:
         """Behind a short body there may be a long conversation, or a grammar to write."""
-        return self.format.type != "text" or bool(self.tools) or self._recalls
+        return self.format.type != "text" or bool(self.functions) or self._recalls
+
+    @property
+    def _items(self) -> list[tuple[str, Item | ReferenceItem | AdditionalTools]]:
+        if isinstance(self.input, str):
+            return [("input[0]", MessageItem(role="user", content=self.input))]
+        return [(f"input[{place}]", item) for place, item in enumerate(self.input or ())]
 
     @property
     def _recalls(self) -> bool:
-        referred = any(isinstance(item, ReferenceItem) for item in self.items)
+        referred = any(isinstance(item, ReferenceItem) for _, item in self.said)
         return referred or self.previous_response_id is not None
 
     @property

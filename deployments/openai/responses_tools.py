@@ -1,10 +1,12 @@
 """Tools of a Responses request, which are flat, and the choice among them."""
 
+import json
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, JsonValue
 
-from deployments.ingress.schema import MOST_TOOLS, Strict
+from deployments.ingress.schema import MOST_TOOLS, Items, Strict
+from deployments.openai.fields import Identifier
 from deployments.openai.responses_items import without_nulls
 from deployments.openai.tools_schema import Function, Mode, Selection, functions_only
 
@@ -15,8 +17,11 @@ LEFT_OUT = (
     "image_generation",
     "local_shell",
     "namespace",
+    "tool_search",
     "web_search",
+    "web_search_2025_08_26",
     "web_search_preview",
+    "web_search_preview_2025_03_11",
 )
 
 
@@ -36,8 +41,20 @@ def _known_choice(choice: object) -> object:
 
 
 class FunctionTool(Function):
+    """One that its client runs, called by the model while it waits."""
+
     type: Literal["function"]
     defer_loading: Literal[False] = False
+    allowed_callers: Annotated[Items[Literal["direct"]], Field(min_length=1)] | None = None
+    is_async: Literal[False] = Field(default=False, alias="async")
+    output_schema: dict[str, JsonValue] | None = None
+
+    @property
+    def told(self) -> str:
+        if self.output_schema is None:
+            return super().told
+        schema = json.dumps(self.output_schema, ensure_ascii=False)
+        return f"{super().told}\nSchema of its output:\n{schema}".lstrip()
 
 
 class NamedChoice(Strict):
@@ -71,3 +88,12 @@ ToolChoice = Annotated[
     Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
     BeforeValidator(_known_choice),
 ]
+
+
+class AdditionalTools(Strict):
+    """More tools of this request, as an item; of two with one name the later counts."""
+
+    type: Literal["additional_tools"]
+    role: Literal["developer"]
+    id: Identifier = ""
+    tools: ToolList

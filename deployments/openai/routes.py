@@ -13,6 +13,7 @@ from deployments.ingress.service import Operation, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.stream_routes import stream_routes
 from deployments.ingress.streams import Streams
+from deployments.ingress.unsupported import unsupported_routes
 from deployments.openai.chat_builder import OpenAIResponseBuilder
 from deployments.openai.chat_schema import ChatRequest, parse_chat
 from deployments.openai.completions_builder import CompletionsResponseBuilder
@@ -39,6 +40,19 @@ COMPLETIONS = Operation(
     heavy=lambda request: request.is_heavy,
 )
 
+NOT_HERE = {
+    "/v1/audio/speech": "audio output",
+    "/v1/audio/transcriptions": "audio input",
+    "/v1/audio/translations": "audio input",
+    "/v1/embeddings": "embeddings",
+    "/v1/images/edits": "images",
+    "/v1/images/generations": "images",
+    "/v1/moderations": "moderation",
+    "/v1/rerank": "reranking",
+    "/v1/reranking": "reranking",
+    "/v1/score": "scores",
+}
+
 DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
 PUBLIC = frozenset({"/v1/health"})
 
@@ -55,6 +69,7 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
         health_route(cluster, "/v1/health"),
+        *unsupported_routes(NOT_HERE),
     ]
 
 

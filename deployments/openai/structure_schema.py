@@ -18,6 +18,7 @@ from deployments.text.grammar import (
     from_json_schema,
     from_lark,
     from_regex,
+    near_json_schema,
 )
 from deployments.wire import Refused
 
@@ -39,7 +40,7 @@ class JsonObjectFormat(Strict):
 
 
 class NamedSchema(Strict):
-    """`strict` false still holds the answer to the schema: there is nothing to gain from less."""
+    """Without `strict` an answer is held to what can be held of the schema."""
 
     name: Name
     description: str | None = None
@@ -129,19 +130,19 @@ def _of_format(
         case JsonObjectFormat(json_schema=None):
             yield Structure("response_format", any_json_object)
         case JsonObjectFormat(json_schema=schema):
-            yield from _of_object("response_format.schema", schema)
+            yield _of_object("response_format.schema", schema)
         case JsonSchemaFormat(json_schema=NamedSchema(json_schema=None)):
             yield Structure("response_format.json_schema", any_json_object)
         case JsonSchemaFormat(json_schema=named):
-            yield from _of_object("response_format.json_schema.schema", named.json_schema)
+            param = "response_format.json_schema.schema"
+            yield _of_object(param, named.json_schema, strict=bool(named.strict))
 
 
-def _of_object(param: str, schema: SchemaOrText | None) -> Iterator[Structure]:
+def _of_object(param: str, schema: Schema | None, *, strict: bool = False) -> Structure:
     """An empty schema would allow more than objects, which no one means who asks for them."""
     if schema == {}:
-        yield Structure(param, any_json_object)
-    else:
-        yield from _schema(param, schema)
+        return Structure(param, any_json_object)
+    return Structure(param, partial(from_json_schema if strict else near_json_schema, schema))
 
 
 def _of_outputs(outputs: StructuredOutputs) -> Iterator[Structure]:

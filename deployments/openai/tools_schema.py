@@ -29,6 +29,11 @@ class Function(Strict):
     parameters: dict[str, JsonValue] | None = None
     strict: bool | None = None
 
+    @property
+    def told(self) -> str:
+        """What the model reads of it."""
+        return self.description or ""
+
 
 class FunctionTool(Strict):
     type: Literal["function"]
@@ -106,12 +111,14 @@ class Chosen:
     one: bool = False
 
 
-def chosen(functions: Sequence[Function], choice: Mode | Selects | None, path: str = "") -> Chosen:
-    """Each function is at `path` in its tool. Raises Refused for what names no tool, or one name
-    twice.
+def chosen(functions: Sequence[tuple[str, Function]], choice: Mode | Selects | None) -> Chosen:
+    """Each function comes with its path. Raises Refused for what names no tool, or one name twice,
+    and for too many of them.
     """
-    tools = tuple(_tool(f"tools[{place}]{path}", one) for place, one in enumerate(functions))
-    names = _names(functions, path)
+    if len(functions) > MOST_TOOLS:
+        raise refused(f"`tools` are at most {MOST_TOOLS}", "tools")
+    tools = tuple(_tool(path, one) for path, one in functions)
+    names = _names(functions)
     if choice is None:
         return Chosen(tools=tools, choice="auto" if tools else "none")
     if not isinstance(choice, str):
@@ -125,18 +132,18 @@ def chosen(functions: Sequence[Function], choice: Mode | Selects | None, path: s
 
 def _tool(path: str, function: Function) -> Tool:
     parameters = function.parameters or {"type": "object", "properties": {}}
+    param = f"{path}.parameters"
     if parameters.get("type", "object") != "object":
-        param = f"{path}.parameters"
         raise refused(f"`{param}` must be a JSON Schema of type object", param)
     schema = {"type": "object", **parameters}
-    return Tool(function.name, function.description or "", schema, bool(function.strict))
+    return Tool(function.name, function.told, schema, bool(function.strict), param)
 
 
-def _names(functions: Sequence[Function], path: str) -> frozenset[str]:
+def _names(functions: Sequence[tuple[str, Function]]) -> frozenset[str]:
     names: set[str] = set()
-    for place, function in enumerate(functions):
+    for path, function in functions:
         if function.name in names:
-            param = f"tools[{place}]{path}.name"
+            param = f"{path}.name"
             raise refused(f"`{param}`: there is another tool named {function.name!r}", param)
         names.add(function.name)
     return frozenset(names)

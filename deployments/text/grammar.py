@@ -5,14 +5,14 @@ Checking one takes up to seconds: call it off the event loop.
 """
 
 import json
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
 from types import ModuleType
 from typing import TypeVar
 
+from deployments.text.schemas import Keeps, asks, sifted, too_few_names
 from deployments.wire import ErrorKind, Refused, RequestError
 
 T = TypeVar("T")
@@ -26,7 +26,6 @@ WHITESPACE = r"\x20|\x20?\n[\x20\t]{0,32}"
 STACK_PER_BYTE = 2048
 LEAST_STACK = 16 << 20
 _starting = threading.Lock()
-_UNICODE_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
 def from_json_schema(schema: object, param: str) -> str:
@@ -35,6 +34,15 @@ def from_json_schema(schema: object, param: str) -> str:
     Properties come in the order of the schema.
     """
     return _checked({"json_schema": _checked_schema(schema, param)}, param)
+
+
+def near_json_schema(schema: object, param: str) -> str:
+    """The same, or where no grammar holds the schema, one of what can be held of it."""
+    _llguidance(param)
+    try:
+        return from_json_schema(schema, param)
+    except Refused:
+        return _checked({"json_schema": _near_schema(schema, param)}, param, near=True)
 
 
 def any_json_object(param: str) -> str:
@@ -70,10 +78,10 @@ def from_gbnf(gbnf: str, param: str) -> str:
     """llama.cpp's notation; its rule `root` is the output."""
     _check_size(gbnf, param)
     _llguidance(param)
-    from llguidance.gbnf_to_lark import gbnf_to_lark
+    from deployments.text.gbnf import lark_of
 
     try:
-        lark = gbnf_to_lark(_UNICODE_ESCAPE.sub(_plain, gbnf))
+        lark = lark_of(gbnf)
     except Exception as failure:  # its parser raises plain ones, IndexError among them
         raise _refused(f"not a GBNF grammar: {failure}", param) from failure
     return from_lark(lark, param)
@@ -108,40 +116,53 @@ def with_deep_stack(text: str, work: Callable[[], T]) -> T:
 
 def _checked_schema(schema: object, param: str) -> Mapping[str, object]:
     """The schema with our settings, which stand where llguidance looks for a user's own."""
+    given = _given_schema(schema, param, asks)
+    for found in too_few_names(given):
+        raise _refused(f"minProperties {found}: unnamed properties can't be told apart", param)
+    return {**given, "x-guidance": {"whitespace_pattern": WHITESPACE}}
+
+
+def _near_schema(schema: object, param: str) -> Mapping[str, object]:
+    """The schema less its patterns that are beyond a grammar; llguidance leaves out the rest."""
+    given = _given_schema(schema, param, asks)
+    _written(given, param)
+    held = _given_schema(given, param, _is_held)
+    return {**held, "x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": True}}
+
+
+def _given_schema(schema: object, param: str, keeps: Keeps) -> Mapping[str, object]:
     if isinstance(schema, bool):
         schema = {"allOf": [schema]}
-    if not isinstance(schema, Mapping):
-        raise _refused("a JSON Schema is an object", param)
-    for found in _too_few_names(schema):
-        raise _refused(f"minProperties {found}: unnamed properties can't be told apart", param)
-    return {**schema, "x-guidance": {"whitespace_pattern": WHITESPACE}}
-
-
-def _too_few_names(schema: Mapping[str, object]) -> Iterator[int]:
-    """Each minProperties that only several unnamed properties reach: keys may come twice."""
-    found: list[object] = [schema]
-    while found:
-        part = found.pop()
-        if isinstance(part, Mapping):
-            found.extend(part.values())
-            least, named = part.get("minProperties"), part.get("required")
-            n_named = len(named) if isinstance(named, list) else 0
-            if isinstance(least, int) and least > n_named + 1:
-                yield least
-        elif isinstance(part, list):
-            found.extend(part)
-
-
-def _checked(grammar: Mapping[str, object], param: str) -> str:
-    """llguidance's own form of a grammar that it accepts."""
     try:
-        text = json.dumps({"grammars": [grammar]}, allow_nan=False)
+        given = sifted(schema, keeps)
+    except RecursionError as failure:
+        raise _refused(str(failure), param) from failure
+    if not isinstance(given, Mapping):
+        raise _refused("a JSON Schema is an object", param)
+    return given
+
+
+def _is_held(name: str, value: object) -> bool:
+    if name != "pattern" or not isinstance(value, str):
+        return True
+    return not _problem(json.dumps({"grammars": [{"json_schema": {"pattern": value}}]}), True)
+
+
+def _checked(grammar: Mapping[str, object], param: str, *, near: bool = False) -> str:
+    """llguidance's own form of a grammar that it accepts, `near` less what it warns of."""
+    text = _written({"grammars": [grammar]}, param)
+    _llguidance(param)
+    if message := _problem(text, "json_schema" in grammar and not near):
+        raise _refused(message, param)
+    return text
+
+
+def _written(value: object, param: str) -> str:
+    try:
+        text = json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as failure:
         raise _refused(str(failure), param) from failure
     _check_size(text, param)
-    _llguidance(param)
-    if message := _problem(text, "json_schema" in grammar):
-        raise _refused(message, param)
     return text
 
 
@@ -160,18 +181,6 @@ def _problem(grammar: str, strict: bool) -> str:
 def _check_size(text: str, param: str) -> None:
     if len(text) > MAX_BYTES:
         raise _refused(f"a grammar has at most {MAX_BYTES} bytes", param)
-
-
-def _plain(escape: re.Match[str]) -> str:
-    """The character of a Unicode escape, which llguidance's converter garbles."""
-    digits = escape[1] or escape[2]
-    if digits is None:
-        return escape[0]
-    code = int(digits, 16)
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    char = chr(code)
-    return "\\" + char if char in '"\\[]' else char
 
 
 def _llguidance(param: str) -> ModuleType:

@@ -11,7 +11,8 @@ from deployments.text.tokenizer import TextTokenizer
 class Marks:
     """Tokens as a vocabulary spells them. Without `middle` the suffix comes first.
 
-    `file` stands before the name of each file of a repository, which `repository` names.
+    `file` stands before the name of each file of a repository, which `repository` names. None of
+    them is a part of what is filled in, nor are the `others` of the family.
     """
 
     prefix: str
@@ -19,8 +20,15 @@ class Marks:
     middle: str = ""
     repository: str = ""
     file: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        known = (self.prefix, self.suffix, self.middle, self.repository, self.file, *self.others)
+        return tuple(filter(None, known))
 
 
+LONG = 16  # characters of a token, and more than those of text have: what has more can't fit
 SNIPPET = "\n\n--- snippet ---\n\n"  # before a file where no mark names it
 KNOWN = (
     Marks(  # Qwen Coder, CodeGemma's with a separator, Granite's newer ones
@@ -29,6 +37,7 @@ KNOWN = (
         middle="<|fim_middle|>",
         repository="<|repo_name|>",
         file="<|file_sep|>",
+        others=("<|fim_pad|>", "<|file_separator|>", "<|reponame|>", "<|filename|>"),
     ),
     Marks(  # StarCoder, SantaCoder, SmolLM, Granite
         prefix="<fim_prefix>",
@@ -36,8 +45,11 @@ KNOWN = (
         middle="<fim_middle>",
         repository="<repo_name>",
         file="<file_sep>",
+        others=("<fim_pad>", "<reponame>", "<filename>"),
     ),
-    Marks(prefix="<fim-prefix>", suffix="<fim-suffix>", middle="<fim-middle>"),
+    Marks(
+        prefix="<fim-prefix>", suffix="<fim-suffix>", middle="<fim-middle>", others=("<fim-pad>",)
+    ),
     Marks(  # DeepSeek Coder: its hole stands where the middle is missing
         prefix="<\uff5cfim\u2581begin\uff5c>",
         suffix="<\uff5cfim\u2581hole\uff5c>",
@@ -47,29 +59,49 @@ KNOWN = (
         prefix="<|code_prefix|>", suffix="<|code_suffix|>", middle="<|code_middle|>"
     ),
     Marks(prefix="<|fim_begin|>", suffix="<|fim_hole|>", middle="<|fim_end|>"),
-    Marks(prefix="\u2581<PRE>", suffix="\u2581<SUF>", middle="\u2581<MID>"),  # Code Llama
-    Marks(prefix="<PRE>", suffix="<SUF>", middle="<MID>"),
+    Marks(  # Code Llama
+        prefix="\u2581<PRE>", suffix="\u2581<SUF>", middle="\u2581<MID>", others=("\u2581<EOT>",)
+    ),
+    Marks(prefix="<PRE>", suffix="<SUF>", middle="<MID>", others=("<EOT>", "<PAD>")),
     Marks(prefix="[PREFIX]", suffix="[SUFFIX]"),  # Codestral
 )
 
 
 def infill_ids(
-    tokenizer: TextTokenizer,
-    prefix: str,
-    suffix: str,
-    extra: Sequence[tuple[str, str]] = (),
-    room: int | None = None,
+    tokenizer: TextTokenizer, prefix: str, suffix: str, most: int | None = None
 ) -> list[int] | None:
     """What a model continues with the text between the two; None if it was not trained to.
 
-    `extra` are other files of the repository as (name, text), the least important first. What
-    spells a mark in any text is plain text. Where all of it is more than `room` tokens the first
-    files are left out, and if that is not enough, what is farthest from the middle.
+    What spells a mark in any text is plain text. `most` is as TextTokenizer has it, for each text.
     """
-    for marks in KNOWN:
-        if all(_mark(tokenizer, mark) for mark in _needed(marks)):
-            return _Prompt(tokenizer, marks).ids(prefix, suffix, extra, room)
-    return None
+    marks = _known_to(tokenizer)
+    return None if marks is None else _Prompt(tokenizer, marks).ids(prefix, suffix, most)
+
+
+def fitted_ids(
+    tokenizer: TextTokenizer,
+    prefix: str,
+    suffix: str,
+    extra: Sequence[tuple[str, str]],
+    room: int,
+) -> list[int] | None:
+    """The same behind other files of the repository as (name, text), the least important first.
+
+    Where all of it is more than `room` tokens the first files are left out, and if that is not
+    enough, what is farthest from the middle.
+    """
+    marks = _known_to(tokenizer)
+    return None if marks is None else _Prompt(tokenizer, marks).fitted(prefix, suffix, extra, room)
+
+
+def infill_ends(tokenizer: TextTokenizer) -> tuple[int, ...]:
+    """What a model says when the middle is whole: the next file, or more of this one's parts.
+
+    Few name these among their ends.
+    """
+    marks = _known_to(tokenizer)
+    found = (_mark(tokenizer, mark) for mark in (marks.ends if marks else ()))
+    return tuple(chain(*found))
 
 
 class _Prompt:
@@ -77,15 +109,31 @@ class _Prompt:
         self._tokenizer = tokenizer
         self._marks = marks
 
-    def ids(
-        self, prefix: str, suffix: str, extra: Sequence[tuple[str, str]], room: int | None
+    def ids(self, prefix: str, suffix: str, most: int | None) -> list[int]:
+        return self._joined(self._text(prefix, most), self._text(suffix, most), [])
+
+    def fitted(
+        self, prefix: str, suffix: str, extra: Sequence[tuple[str, str]], room: int
     ) -> list[int]:
-        before, after = self._text(prefix), self._text(suffix)
-        files = [self._file(*one) for one in extra]
-        if room is not None:
-            before, after = _cut(before, after, room - len(self._joined([], [], [])))
-            files = _last(files, room - len(self._joined(before, after, [[]])))
+        near = max(room, 0) * LONG
+        before = self._text(prefix[max(len(prefix) - near, 0) :], room)
+        after = self._text(suffix[:near], room)
+        before, after = _cut(before, after, room - len(self._joined([], [], [])))
+        files = self._last(extra, room - len(self._joined(before, after, [[]])))
         return self._joined(before, after, files)
+
+    def _last(self, extra: Sequence[tuple[str, str]], room: int) -> list[list[int]]:
+        """The files that fit, from the last on: those before them are not even read."""
+        files: list[list[int]] = []
+        for name, text in reversed(extra):
+            if len(text) > room * LONG:
+                break
+            files.append(self._file(name, text, room))
+            room -= len(files[-1])
+            if room < 0:
+                files.pop()
+                break
+        return files[::-1]
 
     def _joined(self, prefix: list[int], suffix: list[int], files: list[list[int]]) -> list[int]:
         marks, joined = self._marks, self._tokenizer.encode("", add_special_tokens=True)
@@ -100,16 +148,17 @@ class _Prompt:
         names_files, repository = self._mark(self._marks.file), self._mark(self._marks.repository)
         return [*repository, *self._text("repository\n")] if names_files and repository else []
 
-    def _file(self, name: str, text: str) -> list[int]:
+    def _file(self, name: str, text: str, most: int) -> list[int]:
         mark = self._mark(self._marks.file)
-        return [*mark, *self._text(f"{name}\n{text}")] if mark else self._text(SNIPPET + text)
+        told = f"{name}\n{text}" if mark else SNIPPET + text
+        return [*mark, *self._text(told, most)]
 
     def _closing(self) -> list[int]:
         mark = self._mark(self._marks.file)
         return [*mark, *self._text("filename\n")] if mark else []
 
-    def _text(self, text: str) -> list[int]:
-        return self._tokenizer.encode_literally(text, add_special_tokens=False)
+    def _text(self, text: str, most: int | None = None) -> list[int]:
+        return self._tokenizer.encode_literally(text, add_special_tokens=False, most=most)
 
     def _mark(self, mark: str) -> list[int]:
         return _mark(self._tokenizer, mark)
@@ -122,12 +171,11 @@ def _cut(prefix: list[int], suffix: list[int], room: int) -> tuple[list[int], li
     return prefix[len(prefix) - before :], suffix[:after]
 
 
-def _last(files: list[list[int]], room: int) -> list[list[int]]:
-    for place in reversed(range(len(files))):
-        room -= len(files[place])
-        if room < 0:
-            return files[place + 1 :]
-    return files
+def _known_to(tokenizer: TextTokenizer) -> Marks | None:
+    for marks in KNOWN:
+        if all(_mark(tokenizer, mark) for mark in _needed(marks)):
+            return marks
+    return None
 
 
 def _needed(marks: Marks) -> tuple[str, ...]:

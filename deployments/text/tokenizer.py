@@ -7,6 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import cached_property
 from types import MappingProxyType
@@ -65,16 +66,13 @@ class TextTokenizer:
 
         Its ids are those of its parts then: all of it at once may take gigabytes.
         """
-        if most is not None and len(text) > max(LARGE, most):
-            with _one_large:
-                ids = [each for part in _parts(text) for each in _encode(self._tokenizer, part)]
-            if len(ids) > most + most // 16:
-                return ids
-        return _ids(self._tokenizer, text, add_special_tokens)
+        return _ids(self._tokenizer, text, add_special_tokens, most)
 
-    def encode_literally(self, text: str, add_special_tokens: bool) -> list[int]:
+    def encode_literally(
+        self, text: str, add_special_tokens: bool, most: int | None = None
+    ) -> list[int]:
         """As `encode`, but what spells a special token in the text is plain text."""
-        return _ids(self._literal, text, add_special_tokens)
+        return _ids(self._literal, text, add_special_tokens, most)
 
     @cached_property
     def _literal(self) -> Tokenizer:
@@ -122,8 +120,10 @@ class TextTokenizer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, object] = NOTHING,
+        template: str = "",
     ) -> str:
-        """The prompt of a conversation, to be encoded without special tokens.
+        """The prompt of a conversation, to be encoded without special tokens, by the template that
+        is given or else the model's first.
 
         Raises Refused when the model has no template or its template will not have the messages.
         """
@@ -134,7 +134,7 @@ class TextTokenizer:
             rendered, _ = render_jinja_template(
                 conversations=[list(messages)],
                 tools=None if tools is None else list(tools),
-                chat_template=self._template,
+                chat_template=template or self._template,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 **self._special,
@@ -151,32 +151,64 @@ class TextTokenizer:
                 raise _refused(f"`{field}` is set by the server", field)
 
 
-class TokenizerCache:
-    """The tokenizers last used, built once each; models that share their files share one."""
+Key = tuple[str, str | None, tuple[tuple[str, str], ...]]
 
-    def __init__(self, capacity: int = 8) -> None:
+
+class TokenizerCache:
+    """The tokenizers last used, built once each; models that share their files share one.
+
+    `capacity` is of characters of tokenizer.json, of which each takes some ten bytes.
+    """
+
+    def __init__(self, capacity: int = 1 << 28) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._tokenizers: OrderedDict[object, TextTokenizer] = OrderedDict()
+        self._built: OrderedDict[Key, Future[TextTokenizer]] = OrderedDict()  # or being built
 
     def holds(self, card: ModelCard) -> bool:
-        return self._key(card) in self._tokenizers
+        building = self._built.get(_key(card))
+        return building is not None and building.done()
 
     def get(self, card: ModelCard) -> TextTokenizer:
-        """Takes up to seconds for a tokenizer that is not held: call it off the event loop then."""
+        """Takes up to seconds for a tokenizer that is not held: call it off the event loop then.
+
+        Whoever wants another one does not wait for it.
+        """
+        ours: Future[TextTokenizer] = Future()
         with self._lock:
-            tokenizer = self._tokenizers.pop(self._key(card), None) or TextTokenizer(card)
-            self._tokenizers[self._key(card)] = tokenizer
-            if len(self._tokenizers) > self._capacity:
-                self._tokenizers.popitem(last=False)
-            return tokenizer
+            building = self._built.setdefault(_key(card), ours)
+            self._built.move_to_end(_key(card))
+            self._make_room()
+        if building is ours:
+            self._build(card, ours)
+        return building.result()
 
-    @staticmethod
-    def _key(card: ModelCard) -> object:
-        return card.tokenizer_json, card.chat_template, card.special_tokens
+    def _build(self, card: ModelCard, building: Future[TextTokenizer]) -> None:
+        try:
+            building.set_result(TextTokenizer(card))
+        except BaseException as error:  # a panic in the library's Rust is no Exception
+            with self._lock:
+                self._built.pop(_key(card), None)
+            building.set_exception(error)
+
+    def _make_room(self) -> None:
+        """The one last used stays in any case."""
+        held = sum(len(tokenizer_json) for tokenizer_json, *_ in self._built)
+        while held > self._capacity and len(self._built) > 1:
+            (tokenizer_json, *_), _ = self._built.popitem(last=False)
+            held -= len(tokenizer_json)
 
 
-def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+def _key(card: ModelCard) -> Key:
+    return card.tokenizer_json, card.chat_template, card.special_tokens
+
+
+def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool, most: int | None) -> list[int]:
+    if most is not None and len(text) > max(LARGE, most):
+        with _one_large:
+            ids = [each for part in _parts(text) for each in _encode(tokenizer, part)]
+        if len(ids) > most + most // 16:
+            return ids
     with _one_large if len(text) > LARGE else nullcontext():
         return _encode(tokenizer, text, add_special_tokens)
 

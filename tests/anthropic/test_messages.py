@@ -1,6 +1,7 @@
 """Messages: what the SDK's own types demand, streamed and whole, and why an answer ended."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -271,6 +272,39 @@ def test_a_silent_stream_is_pinged() -> None:
     assert b'"text":"Hello"' in received
     assert b"\n:" not in received
     assert received.endswith(b'event: message_stop\ndata: {"type":"message_stop"}\n\n')
+
+
+def test_a_thought_that_is_not_shown_is_no_silence() -> None:
+    async def waits() -> bytes:
+        heard = asyncio.Event()
+
+        async def thinks(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+            for _ in range(100_000):
+                if heard.is_set():
+                    break
+                yield TokenEvent(token_ids=(66,))
+                await asyncio.sleep(0)
+            yield TokenEvent(finish_reason=FinishReason.LENGTH)
+
+        hidden = {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}
+        body = {**HELLO, "stream": True, "max_tokens": 1025, "thinking": hidden}
+        socket = Socket("/v1/messages", body)
+        engine = ScriptedEngine(thinks, thinker())
+        serving = asyncio.create_task(socket(served(engine, keep_alive_s=0.01)))
+        assert (await socket.sent.get())["status"] == 200
+        received, more = b"", True
+        while more:
+            message = await socket.sent.get()
+            received, more = received + message["body"], message["more_body"]
+            if received.count(b"event: ping") > 3:
+                heard.set()
+        await serving
+        return received
+
+    received = asyncio.run(waits())
+    assert received.count(b"event: ping") > 3
+    assert b"thinking_delta" not in received
+    assert b"signature_delta" in received
 
 
 def test_a_stream_that_fails_ends_with_an_error_event() -> None:

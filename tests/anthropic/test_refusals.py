@@ -29,12 +29,22 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
 THOUGHT = {"type": "thinking", "thinking": "x", "signature": "s"}
 FULL = sign("a" * MOST_BYTES, shown=False)  # all that a request may hold
 FULLER = sign("a" * (MOST_BYTES + 1), shown=False)
+PLAIN = {"type": "text", "media_type": "text/plain", "data": "x"}
+FOUND = {"type": "search_result", "source": "a", "title": "b", "content": [TEXT]}
+LATER = {"defer_loading": True}
+OTHER = {**WEATHER, "name": "other"}
+NAMED = {"type": "tool", "name": "weather"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
+CLEARED = {"type": "clear_thinking_20251015"}
 SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 
 
 def user(*blocks: object) -> dict[str, object]:
     return {"messages": [{"role": "user", "content": list(blocks)}]}
+
+
+def document(source: object, **fields: object) -> dict[str, object]:
+    return user({"type": "document", "source": source, **fields})
 
 
 def assistant(content: object, *more: object) -> dict[str, object]:
@@ -51,6 +61,10 @@ def tool(**fields: object) -> dict[str, object]:
 
 def choice(**fields: object) -> dict[str, object]:
     return {"tools": [WEATHER], "tool_choice": fields}
+
+
+def edits(*listed: object) -> dict[str, object]:
+    return {"context_management": {"edits": list(listed)}}
 
 
 def thinking(**fields: object) -> dict[str, object]:
@@ -86,7 +100,22 @@ SHARED: list[tuple[dict[str, object], str]] = [
     ),
     (user(IMAGE), "image"),
     (user(TEXT, {"type": "document", "source": {}}), "messages[0].content[1]"),
-    (user({"type": "search_result"}), "search_result"),
+    *(
+        (document({"type": kind}), "messages[0].content[0].source")
+        for kind in ("base64", "url", "file")
+    ),
+    (document({**PLAIN, "media_type": "text/html"}), "messages[0].content[0].source.media_type"),
+    (document({"type": "text"}), "messages[0].content[0].source.media_type"),
+    (
+        document({"type": "content", "content": [IMAGE]}),
+        "messages[0].content[0].source.content[0]",
+    ),
+    (document(PLAIN, citations={"enabled": True}), "messages[0].content[0].citations.enabled"),
+    (user({"type": "search_result"}), "messages[0].content[0].source"),
+    (user({**FOUND, "content": [IMAGE]}), "messages[0].content[0].content[0]"),
+    (user({**FOUND, "citations": {"enabled": True}}), "messages[0].content[0].citations.enabled"),
+    (assistant([FOUND]), "messages[1].content[0].type"),
+    ({"system": [FOUND]}, "system[0].type"),
     (user({"type": "container_upload", "file_id": "x"}), "container_upload"),
     (user(CALL), "messages[0].content[0].type"),
     (user(RESULT), "messages[0].content[0].tool_use_id"),
@@ -104,7 +133,8 @@ SHARED: list[tuple[dict[str, object], str]] = [
     (assistant([{**CALL, "id": ""}]), "messages[1].content[0].id"),
     (assistant([{**CALL, "caller": {"type": "code"}}]), "messages[1].content[0].caller.type"),
     (assistant([RESULT]), "messages[1].content[0].type"),
-    (assistant([{"type": "redacted_thinking", "data": "x"}]), "redacted_thinking"),
+    (assistant([{"type": "redacted_thinking"}]), "messages[1].content[0].data"),
+    (user({"type": "redacted_thinking", "data": "x"}), "messages[0].content[0].type"),
     (assistant([{"type": "server_tool_use"}]), "server_tool_use"),
     (assistant([{"type": "thinking", "thinking": "x"}]), "messages[1].content[0].signature"),
     (
@@ -156,6 +186,11 @@ SHARED: list[tuple[dict[str, object], str]] = [
     (choice(type="required"), "tool_choice.type"),
     (choice(type="tool"), "tool_choice.name"),
     (choice(type="tool", name="stocks"), "tool_choice.name"),
+    ({**tool(**LATER), "tool_choice": {"type": "any"}}, "tool_choice"),
+    (
+        {"tools": [{**WEATHER, **LATER}, OTHER], "tool_choice": NAMED},
+        "tool_choice.name",
+    ),
     (choice(type="auto", disable_parallel_tool_use=1), "tool_choice.disable_parallel_tool_use"),
     ({"tools": [WEATHER], "tool_choice": "auto"}, "tool_choice"),
     (thinking(), "thinking.type"),
@@ -178,7 +213,15 @@ SHARED: list[tuple[dict[str, object], str]] = [
     ({"cache_control": {"type": "persistent"}}, "cache_control.type"),
     ({"container": "x"}, "container"),
     ({"mcp_servers": [{}]}, "mcp_servers"),
-    ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management"),
+    (edits({"type": "compact_20260112"}), "context_management.edits[0].type"),
+    (edits(CLEARED, {"type": "clear_tool_uses_20250919"}), "context_management.edits[1].type"),
+    (edits(CLEARED, CLEARED), "context_management.edits"),
+    (edits({**CLEARED, "keep": "none"}), "context_management.edits[0].keep"),
+    (edits({**CLEARED, "keep": {"type": "some"}}), "context_management.edits[0].keep.type"),
+    (
+        edits({**CLEARED, "keep": {"type": "thinking_turns", "value": 0}}),
+        "context_management.edits[0].keep.value",
+    ),
     ({"speed": "fast"}, "speed"),
     ({"inference_geo": "eu"}, "inference_geo"),
     ({"fallbacks": [{"model": "x"}]}, "fallbacks"),

@@ -48,6 +48,14 @@ def result(content: object = "sunny", call_id: str = "toolu_1", **more: object) 
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
 
 
+def document(source: object, **more: object) -> dict[str, object]:
+    return {"type": "document", "source": source, **more}
+
+
+PLAIN = {"type": "text", "media_type": "text/plain", "data": "a"}
+PARTS = {"type": "content", "content": [text("b"), text("c")]}
+FOUND = {"type": "search_result", "source": "web", "title": "S", "content": [text("d"), text("e")]}
+
 E = "<|im_end|>\n"
 CALLED = f"|user\nHi{E}|assistant\n" + '<tool_call>weather{"city": "Rome"}#1</tool_call>' + E
 OPEN = "|assistant\n"
@@ -97,6 +105,25 @@ PROMPTS: list[tuple[dict[str, object], str]] = [
         f"|user\na{E}|assistant\nb{E}|user\nc{E}{OPEN}",
     ),
     (
+        said(
+            ("user", "a"),
+            ("assistant", [{"type": "redacted_thinking", "data": "theirs"}, text("b")]),
+            ("user", "c"),
+        ),
+        f"|user\na{E}|assistant\nb{E}|user\nc{E}{OPEN}",
+    ),
+    (
+        {
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+            "max_tokens": 1025,
+            **said(
+                ("user", "a"),
+                ("assistant", [{"type": "redacted_thinking", "data": "theirs"}, text("b")]),
+            ),
+        },
+        f"|user\na{E}|assistant\nb",
+    ),
+    (
         said(("user", "Hi"), ("assistant", [call()]), ("user", [result(), text("So?")])),
         f"{CALLED}|tool\nsunny[weather#1]{E}|user\nSo?{E}{OPEN}",
     ),
@@ -127,6 +154,22 @@ PROMPTS: list[tuple[dict[str, object], str]] = [
         '<tool_call>weather{"city": "Rome"}#a</tool_call>'
         '<tool_call>weather{"city": "Rome"}#b</tool_call>'
         f"{E}|tool\n1[weather#b]{E}|tool\n2[weather#a]{E}{OPEN}",
+    ),
+    (
+        said(("user", [document(PLAIN), document(PARTS, title="T", context="C"), text("So?")])),
+        f"|user\na\nT\nC\nb\nc\nSo?{E}{OPEN}",
+    ),
+    (
+        said(("user", [{**FOUND, "citations": {"enabled": False}}, text("So?")])),
+        f"|user\nS\nweb\nd\ne\nSo?{E}{OPEN}",
+    ),
+    (
+        said(
+            ("user", "Hi"),
+            ("assistant", [call()]),
+            ("user", [result([document({**PARTS, "content": "x"}), FOUND])]),
+        ),
+        f"{CALLED}|tool\nx\nS\nweb\nd\ne[weather#1]{E}{OPEN}",
     ),
     (said(("user", "Hi"), ("assistant", "The answer (")), f"|user\nHi{E}|assistant\nThe answer ("),
     (
@@ -332,3 +375,5 @@ def test_a_deferred_tool_is_told_of_when_a_result_has_found_it() -> None:
     )
     assert str(WEATHER["description"]) not in prompt_of(tools=tools, **said(("user", "Hi")))
     assert str(WEATHER["description"]) in prompt_of(tools=tools, **history)
+    forced = asked({"tools": tools, "tool_choice": {"type": "tool", "name": "weather"}, **history})
+    assert "weather" in forced.grammar

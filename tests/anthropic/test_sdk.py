@@ -18,7 +18,11 @@ AGENT: dict[str, Any] = {
     "stream": True,
     "metadata": {"user_id": "user_" + "0f" * 32 + "_account__session_" + "ab" * 16},
     "thinking": {"type": "enabled", "budget_tokens": 31999},
-    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "context_management": {
+        "edits": [
+            {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}
+        ]
+    },
     "output_config": {"effort": "high"},
     "diagnostics": {"previous_message_id": None},
     "system": [

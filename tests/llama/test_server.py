@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -65,6 +66,10 @@ def test_what_the_template_can_do_is_tried_out() -> None:
     assert caps["supports_parallel_tool_calls"]
     assert not caps["supports_tools"]
     assert not caps["supports_preserve_reasoning"]
+    own = replace(card(), tool_template="{{ tools }}")
+    props = asked(CountingCluster(says("x"), own), "/props").json()
+    assert props["chat_template_caps"]["supports_tools"]
+    assert props["chat_template_tool_use"] == own.tool_template
     none = CountingCluster(says("x"), card(chat_template=None))
     assert not any(asked(none, "/props").json()["chat_template_caps"].values())
 

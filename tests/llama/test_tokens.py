@@ -8,6 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
+from deployments.llama.tokens import MOST_CHARACTERS
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 from tests.ingress.engines import says
@@ -78,6 +79,8 @@ def test_a_piece_that_is_no_text_is_bytes() -> None:
         ("/tokenize", {}, "content"),
         ("/tokenize", {"content": 5}, "content"),
         ("/tokenize", {"content": [10**6]}, "content"),
+        ("/tokenize", {"content": "a" * (MOST_CHARACTERS + 1)}, "content"),
+        ("/tokenize", {"content": ["a" * MOST_CHARACTERS, 5, "a"]}, "content"),
         ("/tokenize", {"content": "a", "add_special": 1}, "add_special"),
         ("/tokenize", {"content": "a", "extra": 1}, "extra"),
         ("/detokenize", {}, "tokens"),
@@ -122,6 +125,20 @@ def test_the_middle_is_asked_for_with_the_models_marks() -> None:
     body = infilled(with_tokens(*FIM), prompt="x, ", n_predict=2)
     assert body["prompt"] == "<|fim_prefix|>def f(<|fim_suffix|>return<|fim_middle|>x, "
     assert list(infilled(with_tokens(*FIM), response_fields=["content"])) == ["content"]
+
+
+def test_marks_end_the_middle_as_they_end_it_in_training() -> None:
+    on = with_tokens(*FIM, "<|fim_pad|>", "<|file_sep|>")
+
+    def ends(**fields: object) -> tuple[int, ...]:
+        cluster = CountingCluster(says("x"), on)
+        body = {"input_prefix": "a", "input_suffix": "b", **fields}
+        asyncio.run(send(cluster, "POST", "/infill", json=body))
+        return cluster.requests[0].stop_token_ids
+
+    marks = {TextTokenizer(on).special_id(mark) for mark in (*FIM, "<|fim_pad|>", "<|file_sep|>")}
+    assert set(ends()) == marks
+    assert ends(ignore_eos=True) == ()
 
 
 def test_other_files_come_before_the_middle() -> None:

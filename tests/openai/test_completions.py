@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import TypeAdapter
 from tokenizers import AddedToken
 
 from deployments.text.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard
+from deployments.wire import FinishReason, GenerationRequest, ModelCard, TokenEvent
 from tests.ingress.engines import END, ScriptedEngine, says
 from tests.openai.scripts import scoring
 from tests.openai.serving import COMPLETIONS, answer, chunks_of, post
@@ -218,3 +219,30 @@ def test_a_suffix_is_shown_to_a_model_that_fills_in() -> None:
     [request] = asked(infilling(), prompt="def f(", suffix="):")
     shown = TextTokenizer(infilling()).decode(request.prompt_ids, skip_special_tokens=False)
     assert shown == "<|fim_prefix|>def f(<|fim_suffix|>):<|fim_middle|>"
+
+
+def test_a_mark_ends_the_middle() -> None:
+    on = infilling()
+    tokenizer = TextTokenizer(on)
+    marks = {tokenizer.special_id(f"<|fim_{name}|>") for name in ("prefix", "suffix", "middle")}
+    [request] = asked(on, prompt="def f(", suffix="):", stop_token_ids=[5])
+    assert set(request.stop_token_ids) == {5, *marks}
+    for fields in ({"suffix": "):", "ignore_eos": True}, {}):
+        [request] = asked(on, prompt="def f(", **fields)
+        assert request.stop_token_ids == ()
+
+
+@pytest.mark.parametrize(("fields", "reason"), [({}, None), ({"stop_token_ids": [5]}, 5)])
+def test_only_an_end_that_was_asked_for_is_a_reason(
+    fields: dict[str, object], reason: int | None
+) -> None:
+    async def ends(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        end = request.stop_token_ids[0]
+        yield TokenEvent(token_ids=(end,), finish_reason=FinishReason.STOP, stop_token_id=end)
+
+    async def asks() -> Any:
+        body = {"prompt": "a", "suffix": "b", **fields}
+        return (await post(ScriptedEngine(ends, infilling()), COMPLETIONS, body)).json()
+
+    [choice] = asyncio.run(asks())["choices"]
+    assert (choice["finish_reason"], choice.get("stop_reason")) == ("stop", reason)

@@ -18,6 +18,7 @@ from deployments.wire import (
     TokenEvent,
 )
 from tests.ingress.engines import Script, ScriptedEngine, never, says
+from tests.openai.responding import EVENT, RESPONSES
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, http, served
 
 
@@ -100,7 +101,7 @@ GONE = RequestError(ErrorKind.UNAVAILABLE, "The model could not be loaded")
 STREAMS: list[tuple[str, dict[str, Any]]] = [
     (CHAT, HELLO),
     (COMPLETIONS, {"prompt": "Hello"}),
-    ("/v1/responses", {"input": "Hello"}),
+    (RESPONSES, {"input": "Hello"}),
 ]
 
 
@@ -158,8 +159,12 @@ def test_a_stream_whose_model_does_not_come_ends_with_the_error(
     sent = asyncio.run(waits(Loading(GONE), path, {**body, "stream": True}, keep_alive_s))
     frames = body_of(sent).decode().split("\n\n")
     told = [frame for frame in frames if frame and not frame.startswith(":")]
+    if path == RESPONSES:
+        name, told[0] = told[0].split("\n")
+        event = EVENT.validate_json(told[0].removeprefix("data: "), strict=True)
+        assert (name, event.message, event.sequence_number) == ("event: error", GONE.message, 0)
     assert json.loads(told[0].removeprefix("data: "))["error"]["message"] == GONE.message
-    assert told[1:] == ["data: [DONE]"]
+    assert told[1:] == ([] if path == RESPONSES else ["data: [DONE]"])
 
 
 def test_a_unary_answer_whose_model_does_not_come_breaks_the_connection() -> None:

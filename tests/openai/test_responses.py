@@ -308,16 +308,19 @@ def test_identifiers_and_what_is_done_anyway_are_accepted() -> None:
         user="u",
         safety_identifier="s",
         prompt_cache_key="k",
-        service_tier="auto",
+        prompt_cache_retention="24h",
+        prompt_cache_options={"mode": "explicit", "ttl": "30m"},
+        service_tier="flex",
         background=False,
+        background_options=None,
         truncation="disabled",
         include=["reasoning.encrypted_content"],
         text={"verbosity": "medium"},
-        max_tool_calls=None,
+        max_tool_calls=3,
         conversation=None,
     )
     assert (body["user"], body["safety_identifier"], body["prompt_cache_key"]) == ("u", "s", "k")
-    assert body["service_tier"] == "default"
+    assert (body["service_tier"], body["max_tool_calls"]) == ("default", 3)
 
 
 def test_what_openais_own_agent_sends_is_served() -> None:
@@ -340,3 +343,24 @@ def test_what_openais_own_agent_sends_is_served() -> None:
         client_metadata={"x-codex-installation-id": "i"},
     )
     assert [one["name"] for one in body["tools"]] == [WEATHER["name"]]
+
+
+def additional(*tools: object) -> dict[str, object]:
+    return {"type": "additional_tools", "role": "developer", "tools": tools}
+
+
+def test_tools_that_come_as_items_are_tools() -> None:
+    clock = {"type": "function", "name": "clock", "strict": True}
+    again = {**WEATHER, "description": "Tells it better."}
+    body = whole(
+        says(CALL),
+        tools=[WEATHER, {"type": "web_search_2025_08_26"}],
+        input=[
+            additional({"type": "tool_search"}, clock),
+            {"role": "user", "content": "Hi"},
+            additional(again),
+        ],
+    )
+    assert [one["name"] for one in body["tools"]] == ["clock", "weather"]
+    assert body["tools"][1]["description"] == "Tells it better."
+    assert body["output"][0]["type"] == "function_call"

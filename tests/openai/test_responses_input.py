@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.openai.arguments import INVALID
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.responding import (
     CALL,
@@ -105,6 +106,23 @@ def test_a_result_has_the_name_of_its_call() -> None:
     assert "<|im_start|>tool f\n42" in rendered([call("c1"), result("c1", "42")], NAMED)
 
 
+def test_what_is_said_of_callers_is_what_is_done_anyway() -> None:
+    direct = {"caller": {"type": "direct"}, "async": False}
+    plain, told = (
+        [{**call("c1"), **more}, {**result("c1", "42"), **more}] for more in ({}, direct)
+    )
+    allowed = {**WEATHER, "allowed_callers": ["direct"], "async": False}
+    assert rendered(told, tools=[allowed]) == rendered(plain, tools=[WEATHER])
+
+
+def test_the_model_is_told_of_a_tools_output() -> None:
+    model = replace(ROOMY, chat_template=f"{CHAT_TEMPLATE}{{{{ tools[0].function.description }}}}")
+    tool = {**WEATHER, "output_schema": {"type": "integer"}}
+    assert 'Tells the weather.\nSchema of its output:\n{"type": "integer"}' in rendered(
+        [user("x")], model, tools=[tool]
+    )
+
+
 def test_thoughts_go_back_with_the_words_they_led_to() -> None:
     thought = {"type": "reasoning_text", "text": "Hm."}
     summary = {"type": "summary_text", "text": "short"}
@@ -131,6 +149,24 @@ def conversation(*bodies: dict[str, Any], script: Any, model: Any = ROOMY) -> li
 
     prompts: list[str] = talk(script, model, asks=asks)
     return prompts
+
+
+GARBLED = """<tool_call>
+<function=forecast>
+<parameter=days>
+2
+</parametr>
+</function>
+</tool_call>"""
+DAYS = {"type": "object", "properties": {"days": {"type": "integer"}}}
+FORECAST = {"type": "function", "name": "forecast", "parameters": DAYS}
+
+
+def test_a_call_that_the_model_garbled_can_be_gone_on_with() -> None:
+    first = {"input": "Hot?", "tools": [FORECAST]}
+    model = replace(TOOLED, dialect="qwen3_coder")
+    _, second = conversation(first, {"input": "Well?"}, script=says(GARBLED), model=model)
+    assert f'forecast={{"{INVALID}": ' in second
 
 
 def test_a_conversation_goes_on_from_the_store() -> None:

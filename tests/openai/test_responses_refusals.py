@@ -24,6 +24,10 @@ def tool(**fields: object) -> dict[str, object]:
     return {"tools": [{**WEATHER, **fields}]}
 
 
+def added(*tools: object) -> dict[str, object]:
+    return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
+
+
 def called(**fields: object) -> dict[str, object]:
     return item(
         **{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"} | fields
@@ -40,6 +44,7 @@ def allowed(mode: str, *tools: object) -> dict[str, object]:
     return {"tools": [WEATHER], "tool_choice": choice}
 
 
+UNIQUE = {"type": "array", "uniqueItems": True}
 OUTPUT_TEXT = {"type": "output_text", "text": "x"}
 OUTPUT = {"type": "function_call_output"}
 WRONG: list[tuple[dict[str, object], str]] = [
@@ -69,13 +74,13 @@ WRONG: list[tuple[dict[str, object], str]] = [
         item(role="assistant", content=[{**OUTPUT_TEXT, "annotations": [{"type": "file_path"}]}]),
         "input[1].content[0].annotations",
     ),
-    (called(arguments="{]"), "input[1].arguments"),
-    (called(arguments="[1]"), "input[1].arguments"),
     (called(arguments={}), "input[1].arguments"),
     (called(name=""), "input[1].name"),
     (called(call_id=None), "input[1].call_id"),
     (called(namespace="n"), "input[1].namespace"),
     (called(status="done"), "input[1].status"),
+    (called(**{"async": True}), "input[1].async"),
+    (called(caller={"type": "program", "caller_id": "p"}), "input[1].caller.type"),
     (item(**OUTPUT, output="x"), "input[1].call_id"),
     (item(**OUTPUT, call_id="c"), "input[1].output"),
     (item(**OUTPUT, call_id="c", output=5), "input[1].output"),
@@ -118,7 +123,14 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (tool(parameters={"type": "array"}), "tools[0].parameters"),
     (tool(strict="yes"), "tools[0].strict"),
     (tool(defer_loading=True), "tools[0].defer_loading"),
+    (tool(allowed_callers=["programmatic"]), "tools[0].allowed_callers[0]"),
+    (tool(**{"async": True}), "tools[0].async"),
+    (tool(output_schema="x"), "tools[0].output_schema"),
     ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
+    ({"input": [added(WEATHER)]}, "input"),
+    (item(**added({"type": "file_search"})), "input[1].tools[0]"),
+    (item(**added() | {"role": "user"}), "input[1].role"),
+    (item(**added(WEATHER | {"parameters": {"type": "array"}})), "input[1].tools[0].parameters"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": "some"}, "tool_choice"),
     ({"tool_choice": NAMED}, "tool_choice.name"),
@@ -138,6 +150,8 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (schema("x"), "text.format.schema"),
     (schema({"type": "alien"}), "text.format.schema"),
     (schema({}, strict=1), "text.format.strict"),
+    (schema(UNIQUE, strict=True), "text.format.schema"),
+    (tool(strict=True, parameters={"properties": {"a": UNIQUE}}), "tools[0].parameters"),
     ({"reasoning": "high"}, "reasoning"),
     ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
     ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
@@ -162,14 +176,15 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"metadata": {"a": 5}}, "metadata.a"),
     ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
     ({"user": "x" * 513}, "user"),
-    ({"service_tier": "flex"}, "service_tier"),
+    ({"service_tier": "first"}, "service_tier"),
     ({"background": True}, "background"),
+    ({"background_options": {"completion_window": "2h"}}, "background_options"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-    ({"max_tool_calls": 3}, "max_tool_calls"),
+    ({"max_tool_calls": 0}, "max_tool_calls"),
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
     ({"moderation": {"model": "x"}}, "moderation"),
-    ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+    ({"prompt_cache_retention": "1y"}, "prompt_cache_retention"),
     ({"messages": []}, "messages"),
     ({"max_tokens": 5}, "max_tokens"),
     ({"n": 2}, "n"),

@@ -13,12 +13,21 @@ from deployments.text.grammar import (
     from_json_schema,
     from_lark,
     from_regex,
+    near_json_schema,
 )
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.chatting import asked, plain, refused, whole
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, post
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+UNIQUE: dict[str, Any] = {"type": "array", "items": SCHEMA, "uniqueItems": True}
+
+
+def named(schema: object, **more: object) -> dict[str, Any]:
+    form = {"name": "x", "schema": schema, **more}
+    return {"response_format": {"type": "json_schema", "json_schema": form}}
+
+
 GBNF = 'root ::= "a" | "b"'
 LARK = 'start: "a" | "b"'
 OF_SCHEMA = from_json_schema(SCHEMA, "p")
@@ -26,20 +35,13 @@ FORMS: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {"type": "text"}}, ""),
     ({"response_format": {"type": "json_object"}}, any_json_object("p")),
     ({"response_format": {"type": "json_object", "schema": SCHEMA}}, OF_SCHEMA),
-    (
-        {
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "x", "schema": SCHEMA, "strict": True, "description": "d"},
-            }
-        },
-        OF_SCHEMA,
-    ),
-    (
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
-        any_json_object("p"),
-    ),
+    (named(SCHEMA, strict=True, description="d"), OF_SCHEMA),
+    (named(SCHEMA), OF_SCHEMA),
+    (named(UNIQUE), near_json_schema(UNIQUE, "p")),
+    (named(UNIQUE, strict=False), near_json_schema(UNIQUE, "p")),
+    (named(None), any_json_object("p")),
     ({"response_format": {"type": "json_object", "schema": {}}}, any_json_object("p")),
+    ({"response_format": {"type": "json_object", "schema": UNIQUE}}, near_json_schema(UNIQUE, "p")),
     ({"structured_outputs": {"json": SCHEMA}}, OF_SCHEMA),
     ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, OF_SCHEMA),
     ({"structured_outputs": {"regex": "a+"}}, from_regex("a+", "p")),
@@ -98,15 +100,9 @@ def test_every_form_reaches_the_engine(fields: dict[str, Any], grammar: str) -> 
         ),
         ({"response_format": {"type": "structural_tag"}}, "response_format.type"),
         ({"response_format": "json"}, "response_format"),
-        (
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "x", "schema": {"type": "thing"}},
-                }
-            },
-            "response_format.json_schema.schema",
-        ),
+        (named({"type": "thing"}), "response_format.json_schema.schema"),
+        (named(UNIQUE, strict=True), "response_format.json_schema.schema"),
+        ({"guided_json": UNIQUE}, "guided_json"),
         ({"json_schema": {"type": "object", "minProperties": 9}}, "json_schema"),
         ({"json_schema": "{}"}, "json_schema"),
         ({"regex": "("}, "regex"),

@@ -108,7 +108,12 @@ def test_a_budget_reaches_the_engine_with_the_marks(fields: dict[str, Any]) -> N
     "fields", [{"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}]
 )
 def test_a_model_whose_template_has_no_switch_may_not_think_either(fields: dict[str, Any]) -> None:
-    template = "{% for m in messages %}{{ m.thinking }}{{ m.content }}{% endfor %}<think>"
+    template = (
+        "Draft your thinking process first."
+        "{% for m in messages %}{{ m.thinking }}{{ m.content }}"
+        "{% if m.a %}{{ raise_exception('Cannot pass thinking in it') }}{% endif %}"
+        "{% endfor %}<think>"
+    )
     [request] = asked_of(thinker(template), **fields)
     assert request.thinking is not None
     assert request.thinking.tokens == 0

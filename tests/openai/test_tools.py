@@ -1,13 +1,25 @@
 """Tools in chat: what the model is told, what it is held to, and how its calls come back."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from deployments.openai.arguments import read_arguments
+from deployments.openai.arguments import INVALID, arguments_object, read_arguments
+from deployments.text.tokenizer import TextTokenizer
 from tests.ingress.engines import says
-from tests.openai.chatting import KNOWS_TOOLS, asked, folded, plain, refused, streamed, whole
+from tests.openai.chatting import (
+    KNOWS_TOOLS,
+    ROOMY,
+    asked,
+    asked_of,
+    folded,
+    plain,
+    refused,
+    streamed,
+    whole,
+)
 from tests.openai.serving import HELLO
 from tests.text.held import may_say
 
@@ -159,9 +171,9 @@ def test_without_parallel_calls_there_is_one_at_most() -> None:
 
 
 def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
-    odd = tool("odd", a={"type": "string", "format": "no-such-format"})
+    odd = tool("odd", a={"type": "array", "uniqueItems": True})
     assert may_say(grammar(tools=[odd], parallel_tool_calls=False), call("odd", '{"b": 1}'))
-    assert refused(tools=[strict(odd)])["param"] == "tools"
+    assert refused(tools=[CLOCK, strict(odd)])["param"] == "tools[1].function.parameters"
     forced = grammar(tools=[odd, CLOCK], tool_choice="required")
     for text in (call("odd", '{"b": 1}'), call("clock", "{}")):
         assert may_say(forced, text)
@@ -204,6 +216,45 @@ def test_results_come_back_with_what_called_for_them() -> None:
         answer["tool_call_id"] = one["id"]
     [request] = asked({"tools": TOOLS, "messages": [*HELLO["messages"], message, answer]})
     assert request.prompt_ids
+
+
+def called(call_id: str, name: str) -> dict[str, object]:
+    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return {"role": "assistant", "tool_calls": [call]}
+
+
+@pytest.mark.parametrize("given", [{}, {"name": None}, {"name": "other"}])
+def test_a_result_has_the_name_of_its_call(given: dict[str, object]) -> None:
+    function = {"name": "clock", "arguments": "{}"}
+    messages = [
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "noon", "tool_call_id": "a", **given},
+    ]
+    template = KNOWS_TOOLS.replace("{{ m.content }}", "{{ m.name }}: {{ m.content }}")
+    model = replace(ROOMY, chat_template=template)
+    [request] = asked_of(model, tools=TOOLS, messages=messages)
+    prompt = TextTokenizer(model).decode(request.prompt_ids)
+    assert f"{given.get('name') or 'clock'}: noon" in prompt
+
+
+NOTHING: list[dict[str, object]] = [{}, {"content": None}, {"content": []}, {"content": ""}]
+
+
+@pytest.mark.parametrize("said", NOTHING)
+def test_tools_and_assistants_may_have_nothing_to_say(said: dict[str, object]) -> None:
+    answer = {"role": "tool", "tool_call_id": "a", **said}
+    silent = [
+        [{**called("a", "clock"), **said}, answer],
+        [{"role": "assistant", **said}],
+        [{"role": "assistant", "tool_calls": [], **said}],
+    ]
+    for messages in silent:
+        [request] = asked_of(ROOMY, messages=[*HELLO["messages"], *messages])
+        assert "None" not in TextTokenizer(ROOMY).decode(request.prompt_ids)
 
 
 def tools_with(**function: object) -> dict[str, object]:
@@ -260,3 +311,48 @@ def test_what_a_model_wrote_can_be_given_back(written: str, read: object) -> Non
 def test_what_is_no_json_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match=r"nested|Expecting|digits"):
         read_arguments(written)
+
+
+BROKEN = '{"city": "x"\n</parametr>'
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [
+        ("", {}),
+        ("null", {}),
+        ('{"a": 1}', {"a": 1}),
+        ('{"a": [1, 2', {"a": [1, 2]}),
+        (json.dumps('{"a": 1}'), {"a": 1}),
+        (BROKEN, {INVALID: BROKEN}),
+        (json.dumps(BROKEN), {INVALID: BROKEN}),
+        ("[1]", {INVALID: "[1]"}),
+        ('"x"', {INVALID: "x"}),
+        ("[" * 100_000, {INVALID: "[" * 100_000}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_arguments_come_back_as_an_object_whatever_they_were(written: str, given: object) -> None:
+    assert arguments_object(written) == given
+
+
+GARBLED = """<tool_call>
+<function=forecast>
+<parameter=days>
+2
+</parametr>
+</function>
+</tool_call>"""
+FORECAST = tool("forecast", days={"type": "integer"})
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_call_that_the_model_garbled_can_be_answered(quoted: bool) -> None:
+    model = replace(ROOMY, dialect="qwen3_coder", chat_template=KNOWS_TOOLS)
+    message = whole(says(GARBLED), model, tools=[FORECAST])["choices"][0]["message"]
+    [made] = message["tool_calls"]
+    if quoted:
+        made["function"]["arguments"] = json.dumps(made["function"]["arguments"])
+    answer = {"role": "tool", "content": "no such city", "tool_call_id": made["id"]}
+    [request] = asked_of(model, tools=[FORECAST], messages=[*HELLO["messages"], message, answer])
+    assert "</parametr>" in TextTokenizer(model).decode(request.prompt_ids)

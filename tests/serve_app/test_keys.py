@@ -42,9 +42,17 @@ def test_a_file_without_a_key_is_an_error(tmp_path: Path, text: str) -> None:
         keys(api_key_file=str(file))
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="missing"):
-        keys(api_key_file=str(tmp_path / "missing"))
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), (b"\xff", "can't decode byte")]
+)
+def test_a_file_that_can_not_be_read_is_an_error_of_its_setting(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^api_key_file: {file} can't be read: .*{reason}"):
+        keys(api_key_file=str(file))
 
 
 def test_a_variable_without_a_key_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

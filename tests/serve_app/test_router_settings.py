@@ -1,6 +1,6 @@
 """What `serve.yaml` may say of the router: its models, their options, how much of them at once."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -21,15 +21,15 @@ SAID: dict[str, object] = {
     "pinned": False,
     "stop_timeout_s": 3.0,
     "sleep_idle_s": 4.0,
-    "sleep_weights": "host",
     "autoscaling": {"min_replicas": 0, "max_replicas": 5, "target_usage": 0.5},
     "num_cpus": 2.0,
     "num_gpus": 0.5,
-    "tensor_parallel": 2,
     "dtype": "float16",
-    "quantization": "int8",
     "dialect": "hermes",
 }
+# Of which one model can't have all.
+ALONE: dict[str, object] = {"quantization": "int8", "sleep_weights": "host"}
+SHARED: dict[str, object] = {"tensor_parallel": 2}
 LIMITS: dict[str, int | float | str] = {
     "page_size": 8,
     "n_pages": 100,
@@ -43,6 +43,7 @@ LIMITS: dict[str, int | float | str] = {
     "max_waiting": 5,
     "max_stuck_s": 9.0,
     "async_scheduling": False,
+    "draft_tokens": 4,
 }
 SAMPLING: dict[str, float] = {
     "temperature": 0.5,
@@ -80,29 +81,30 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
     assert found.aliases == ("y",)
 
 
-def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", [ALONE, SHARED])
+def test_every_option_of_a_model_can_be_an_argument(
+    tmp_path: Path, said: dict[str, object]
+) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
-    (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS, **SAMPLING)
+    (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS, **SAMPLING, **said)
     settings = ModelSettings(
         name="owner/name",
         path="owner/name",
         autoscaling=Autoscaling(min_replicas=0, max_replicas=5, target_usage=0.5),
         num_cpus=2.0,
         num_gpus=0.5,
-        tensor_parallel=2,
         dtype="float16",
-        quantization="int8",
         dialect="hermes",
         adapters=(Adapter(path=adapters[0]), Adapter(path=adapters[1], scale=0.5)),
         sampling=SamplingDefaults(**SAMPLING),  # type: ignore[arg-type]
         sleep_idle_s=4.0,
-        sleep_weights="host",
         stop_timeout_s=3.0,
         limits=EngineLimits(**LIMITS),  # type: ignore[arg-type]
     )
+    settings = replace(settings, **said)  # type: ignore[arg-type]
     assert found == Preset(settings=settings, aliases=("a", "b"), tags=("t",))
-    tried = SAID.keys() | LIMITS.keys() | SAMPLING.keys() | {"model", "adapters", "num_replicas"}
+    tried = {"model", "adapters", "num_replicas"}.union(SAID, LIMITS, SAMPLING, ALONE, SHARED)
     assert tried == set(ModelOptions.model_fields)
 
 
@@ -237,6 +239,37 @@ def test_a_setting_that_is_unknown_or_out_of_range_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "help"),
+    [
+        ({"modle": "x"}, r"unknown setting modle; did you mean model\?"),
+        ({"ctx-size": 9}, r"unknown setting ctx-size; did you mean context_length\?"),
+        ({"autoscaling": {"replicas_max": 2}}, r"unknown setting replicas_max"),
+        ({"zzz": 1}, r"unknown setting zzz \["),
+        ({"aliases": "gpt"}, "aliases: must be a list"),
+        ({"adapters": "/a"}, "adapters: must be a list"),
+    ],
+)
+def test_a_setting_that_is_said_wrongly_is_told_of_the_right_one(
+    arguments: dict[str, object], help: str
+) -> None:
+    with pytest.raises(ValidationError, match=help):
+        RouterArguments.model_validate(arguments)
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        ("https://huggingface.co/Qwen/Qwen3-0.6B", "OWNER/NAME is how a model of the hub is named"),
+        ("Qwen/Qwen3-0.6B:Q4_K_M", "a tag chooses among GGUF files, which can't be read"),
+        ('"Qwen/Qwen3-0.6B"', "a value has no quotes around it"),
+    ],
+)
+def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=f"there is no directory .*; {hint}"):
+        models(model=model)
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         {"num_replicas": 2, "autoscaling": {"max_replicas": 3}},
@@ -245,10 +278,14 @@ def test_a_setting_that_is_unknown_or_out_of_range_is_an_error(
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
         {"async_scheduling": True, "tensor_parallel": 2},
+        {"num_gpus": 2},
+        {"quantization": "int8", "tensor_parallel": 2},
+        {"sleep_weights": "host", "num_gpus": 1, "tensor_parallel": 2},
     ],
 )
 def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, object]) -> None:
     with pytest.raises(
-        ValueError, match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype|async"
+        ValueError,
+        match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype|async|num_gpus is",
     ):
         models(**arguments)

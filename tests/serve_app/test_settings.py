@@ -25,6 +25,21 @@ def test_the_shipped_applications_are_those_that_there_are_and_their_arguments_a
         BUILDERS[path].model_validate(arguments)
 
 
+@pytest.mark.parametrize(
+    ("said", "help"),
+    [
+        ({"api_key": "abc"}, r"unknown setting api_key; did you mean api_keys\?"),
+        ({"api_keys": "abc"}, "api_keys: must be a list"),
+    ],
+)
+def test_a_setting_that_is_said_wrongly_is_told_of_the_right_one(
+    said: dict[str, object], help: str
+) -> None:
+    with pytest.raises(ValidationError, match=help) as wrong:
+        IngressArguments.model_validate(said)
+    assert "abc" not in str(wrong.value)
+
+
 def test_the_server_listens_on_loopback() -> None:
     assert CONFIG["http_options"]["host"] == "127.0.0.1"
 

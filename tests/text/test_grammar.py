@@ -4,12 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from deployments.text.grammar import (
     MAX_BYTES,
@@ -20,32 +19,11 @@ from deployments.text.grammar import (
     from_lark,
     from_regex,
     lark_json,
+    near_json_schema,
 )
+from deployments.text.schemas import FORMATS
 from deployments.wire import ErrorKind, Refused, RequestError
-
-
-class Bytes:
-    """A tokenizer of one token a byte, as llguidance asks for it."""
-
-    eos_token_id = 256
-    bos_token_id = None
-    tokens = tuple(bytes([i]) for i in range(256)) + (b"<end>",)
-    special_token_ids = (256,)
-
-    def __call__(self, text: bytes) -> list[int]:
-        return list(text)
-
-
-@cache
-def tokenizer() -> LLTokenizer:
-    return LLTokenizer(TokenizerWrapper(Bytes()))
-
-
-def allows(grammar: str, text: str) -> bool:
-    matcher = LLMatcher(tokenizer(), grammar, log_level=0)
-    assert not matcher.is_error(), matcher.get_error()
-    ids = list(text.encode())
-    return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+from tests.text.held import allows
 
 
 def refusal(write: Callable[[], str]) -> RequestError:
@@ -97,7 +75,6 @@ def test_json_beside_its_schema_is_not_allowed(text: str) -> None:
         ({"dependentRequired": {"a": ["b"]}}, "dependentRequired"),
         ({"unevaluatedProperties": False}, "unevaluatedProperties"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf"),
-        ({"type": "string", "format": "colour"}, "colour"),
         ({"type": "string", "pattern": "a(?=b)"}, "look-ahead"),
         ({"type": "object", "minProperties": 2}, "minProperties"),
         ({"items": {"required": ["a"], "minProperties": 3}}, "minProperties"),
@@ -122,6 +99,73 @@ def test_a_schema_that_cannot_be_honoured_is_refused_by_name(schema: object, nam
     assert named in error.message
     assert error.message.startswith("field: ")
     assert refusal(lambda: lark_json(schema, "field")) == error
+
+
+NUMBERS = {"type": "object", "additionalProperties": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "plain"),
+    [
+        ({"type": "array", "uniqueItems": False}, {"type": "array"}),
+        ({**NUMBERS, "propertyNames": {"type": "string"}}, NUMBERS),
+        ({**NUMBERS, "propertyNames": {}}, NUMBERS),
+        ({**NUMBERS, "propertyNames": True}, NUMBERS),
+        ({"type": "string", "format": "password"}, {"type": "string"}),
+        (
+            {"properties": {"format": {"format": "path"}}, "items": [{"uniqueItems": False}]},
+            {"properties": {"format": {}}, "items": [{}]},
+        ),
+        (
+            {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"format": "binary"}}},
+            {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {}}},
+        ),
+    ],
+)
+def test_keywords_that_ask_for_nothing_are_left_out(schema: object, plain: object) -> None:
+    assert from_json_schema(schema, "field") == from_json_schema(plain, "field")
+    assert lark_json(schema, "field") == lark_json(plain, "field")
+
+
+def test_what_is_no_keyword_stays() -> None:
+    schema = {"enum": [{"format": "x", "uniqueItems": False}]}
+    assert allows(from_json_schema(schema, "field"), '{"format": "x", "uniqueItems": false}')
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_format_that_is_known_is_kept_to(name: str) -> None:
+    assert not allows(from_json_schema({"type": "string", "format": name}, "field"), '"?"')
+
+
+WORDS = {"type": "array", "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("part", "fits"),
+    [
+        ({**WORDS, "uniqueItems": True}, '["b", "b"]'),
+        ({"type": "string", "pattern": "^(?!b)", "maxLength": 1}, '"b"'),
+        ({"type": "string", "not": {"const": "b"}}, '"b"'),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "1"),
+        ({"type": "object", "minProperties": 2}, '{"b": 1, "c": 2}'),
+    ],
+)
+def test_near_a_schema_is_all_of_it_that_can_be_held(part: object, fits: str) -> None:
+    schema = {"properties": {"a": part}, "required": ["a"], "additionalProperties": False}
+    refusal(lambda: from_json_schema(schema, "field"))
+    grammar = near_json_schema(schema, "field")
+    assert allows(grammar, f'{{"a": {fits}}}')
+    for text in ("{}", '{"a": null}', f'{{"a": {fits}, "b": 1}}'):
+        assert not allows(grammar, text)
+
+
+def test_near_a_schema_that_can_be_held_is_that_schema() -> None:
+    assert near_json_schema(POINT, "field") == from_json_schema(POINT, "field")
+
+
+@pytest.mark.parametrize("schema", [{"type": "text"}, {"enum": []}, {"$ref": "#/none"}, False, 5])
+def test_near_no_schema_there_is_nothing(schema: object) -> None:
+    refusal(lambda: near_json_schema(schema, "field"))
 
 
 def test_names_of_properties_are_no_keywords() -> None:
@@ -250,11 +294,13 @@ def linked(n: int, nesting: int) -> str:
 @pytest.mark.parametrize("depth", [130, 2000, 100_000])
 def test_a_schema_nested_too_deeply_is_refused(depth: int) -> None:
     refusal(lambda: from_json_schema(nested(depth), "field"))
+    refusal(lambda: near_json_schema(nested(depth), "field"))
 
 
 def test_a_grammar_that_is_too_long_is_refused() -> None:
     long = {"enum": ["x" * 1000 + str(i) for i in range(300)]}
-    assert str(MAX_BYTES) in refusal(lambda: from_json_schema(long, "field")).message
+    for write in (from_json_schema, near_json_schema):
+        assert str(MAX_BYTES) in refusal(partial(write, long, "field")).message
 
 
 @pytest.mark.parametrize(("n", "nesting"), [(5000, 0), (3500, 1), (250, 90)])
@@ -275,6 +321,7 @@ def test_without_llguidance_a_grammar_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "llguidance", None)
     for write in (
         lambda: from_json_schema({"type": "object"}, "field"),
+        lambda: near_json_schema({"pattern": "(?=a)"}, "field"),
         lambda: from_regex("a", "field"),
         lambda: from_gbnf('root ::= "a"', "field"),
     ):

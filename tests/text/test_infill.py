@@ -5,21 +5,28 @@ import copy
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.text.infill import infill_ids
+from deployments.text.infill import LONG, fitted_ids, infill_ends, infill_ids
 from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
 from tests.text.cards import byte_level, card
 
 
-def speaking(*marks: str, special: bool = True) -> TextTokenizer:
+def speaking_card(*marks: str, special: bool = True) -> ModelCard:
     tokenizer = copy.deepcopy(byte_level())
     assert isinstance(tokenizer, Tokenizer)
     tokenizer.add_tokens([AddedToken(mark, special=special, normalized=False) for mark in marks])
-    return TextTokenizer(card(tokenizer))
+    return card(tokenizer)
+
+
+def speaking(*marks: str, special: bool = True) -> TextTokenizer:
+    return TextTokenizer(speaking_card(*marks, special=special))
 
 
 def written(tokenizer: TextTokenizer, extra: list[tuple[str, str]] | None = None) -> str:
-    ids = infill_ids(tokenizer, "def f(", ")", extra or [])
+    ids = fitted_ids(tokenizer, "def f(", ")", extra or [], room=500)
     assert ids is not None
+    if not extra:
+        assert infill_ids(tokenizer, "def f(", ")") == ids
     return tokenizer.decode(ids, skip_special_tokens=False)
 
 
@@ -52,6 +59,25 @@ def test_a_model_that_lacks_a_mark_fills_nothing_in() -> None:
     assert infill_ids(speaking(), "a", "b") is None
 
 
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize(
+    ("marks", "others"),
+    [
+        (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), ("<|file_sep|>", "<|fim_pad|>")),
+        (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), ("<fim_pad>", "<repo_name>")),
+        (("<PRE>", "<SUF>", "<MID>"), ("<EOT>",)),
+        (("[PREFIX]", "[SUFFIX]"), ()),
+    ],
+)
+def test_every_mark_of_the_family_ends_the_middle(
+    marks: tuple[str, ...], others: tuple[str, ...], special: bool
+) -> None:
+    tokenizer = speaking(*marks, *others, "<|other|>", special=special)
+    ends = [tokenizer.token_bytes(one).decode() for one in infill_ends(tokenizer)]
+    assert sorted(ends) == sorted((*marks, *others))
+    assert infill_ends(speaking(*others)) == ()
+
+
 def test_other_files_come_first_under_their_names() -> None:
     fim = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
     middle = "<|fim_prefix|>def f(<|fim_suffix|>)<|fim_middle|>"
@@ -82,12 +108,12 @@ def test_what_is_too_much_is_left_out_from_the_farthest_on() -> None:
     tokenizer = speaking(*FIM, "<|file_sep|>")
     files = [(f"{place}.py", f"{place}" * 20) for place in range(4)]
 
-    def fitted(room: int | None) -> tuple[int, str]:
-        ids = infill_ids(tokenizer, "abcdefgh" * 9, "stuvwxyz" * 9, files, room)
+    def fitted(room: int) -> tuple[int, str]:
+        ids = fitted_ids(tokenizer, "abcdefgh" * 9, "stuvwxyz" * 9, files, room)
         assert ids is not None
         return len(ids), tokenizer.decode(ids, skip_special_tokens=False)
 
-    length, whole = fitted(None)
+    length, whole = fitted(10_000)
     assert fitted(length) == (length, whole)
     most, some = fitted(length - 1)
     assert most < length
@@ -103,3 +129,25 @@ def test_what_is_too_much_is_left_out_from_the_farthest_on() -> None:
     assert "gh<|fim_suffix|>stu" in cut
     before, after = cut.split("<|fim_suffix|>")
     assert len(before) > len(after)
+
+
+class Reading(TextTokenizer):
+    """Knows how much of a text it was given at once, and in all."""
+
+    longest = total = 0
+
+    def encode_literally(
+        self, text: str, add_special_tokens: bool, most: int | None = None
+    ) -> list[int]:
+        self.longest, self.total = max(self.longest, len(text)), self.total + len(text)
+        return super().encode_literally(text, add_special_tokens, most)
+
+
+def test_what_can_not_fit_is_not_read() -> None:
+    tokenizer, room = Reading(speaking_card(*FIM)), 100
+    files = [("a.py", "x = 1\n" * 5000)] * 20 + [("b.py", "x = 1\n" * 50)] * 20 + [("c.py", "y")]
+    ids = fitted_ids(tokenizer, "abc " * 5000, "xyz " * 5000, files, room)
+    assert ids is not None
+    assert len(ids) <= room
+    assert tokenizer.longest <= room * LONG
+    assert tokenizer.total <= 4 * room * LONG

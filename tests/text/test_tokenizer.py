@@ -3,6 +3,10 @@
 import asyncio
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -43,6 +47,8 @@ def test_what_is_far_too_long_has_its_length_still(tokenizer: TextTokenizer) -> 
     whole = tokenizer.encode(text, False)
     assert abs(len(tokenizer.encode(text, False, most=1000)) - len(whole)) < 10
     assert tokenizer.encode(text, False, most=len(whole)) == whole
+    assert tokenizer.encode_literally(text, False, most=len(whole)) == whole
+    assert abs(len(tokenizer.encode_literally(text, False, most=1000)) - len(whole)) < 10
 
 
 def test_token_bytes_are_exact() -> None:
@@ -126,13 +132,46 @@ def test_template_arguments_cannot_replace_the_servers_own(name: str) -> None:
 
 
 def test_the_cache_builds_once_and_is_bounded() -> None:
-    cache = TokenizerCache(capacity=2)
     cards = [card(chat_template=str(number)) for number in range(3)]
+    cache = TokenizerCache(capacity=2 * len(cards[0].tokenizer_json))
     first = cache.get(cards[0])
     assert cache.get(card(chat_template="0", name="another")) is first
     for one in cards:
         cache.get(one)
     assert [cache.holds(one) for one in cards] == [False, True, True]
+
+
+class Slow(tuple[tuple[str, str], ...]):
+    """Special tokens that are read when the test lets them be."""
+
+    begun = threading.Event()
+    gate = threading.Event()
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        self.begun.set()
+        assert self.gate.wait(60)
+        return super().__iter__()
+
+
+def test_who_wants_another_tokenizer_does_not_wait_for_one_that_is_built() -> None:
+    cache, slow = TokenizerCache(), replace(card(chat_template=None), special_tokens=Slow())
+    with ThreadPoolExecutor() as pool:
+        building = [pool.submit(cache.get, slow) for _ in range(2)]
+        assert Slow.begun.wait(60)
+        try:
+            assert pool.submit(cache.get, card()).result(60) is cache.get(card())
+            assert not cache.holds(slow)
+        finally:
+            Slow.gate.set()
+        assert building[0].result() is building[1].result() is cache.get(slow)
+
+
+def test_a_tokenizer_that_could_not_be_built_is_tried_again() -> None:
+    cache, broken = TokenizerCache(), replace(card(), tokenizer_json="{}")
+    for _ in range(2):
+        with pytest.raises(Exception, match="Model missing"):
+            cache.get(broken)
+        assert not cache.holds(broken)
 
 
 def test_text_imports_neither_torch_nor_servers() -> None:

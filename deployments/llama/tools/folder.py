@@ -128,13 +128,18 @@ def _mode(parent: int, name: str) -> int:
     return mode & 0o777
 
 
+def written(path: Sequence[str]) -> str:
+    """A name may be any bytes: what is broken in it becomes U+FFFD."""
+    return os.fsencode("/".join(path)).decode("utf-8", "replace")
+
+
 @contextmanager
 def told(path: Sequence[str]) -> Iterator[None]:
     """What the system refuses, in words, about a path below the folder."""
     try:
         yield
     except OSError as failure:
-        name = "/".join(path) or "."
+        name = written(path) or "."
         if failure.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ToolError(f"{name} is or leads through a link or no directory") from failure
         raise ToolError(f"{name}: {os.strerror(failure.errno or 0)}") from failure

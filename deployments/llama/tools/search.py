@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deployments.llama.tools.folder import Path, ToolError, read_at
+from deployments.llama.tools.folder import ToolError, read_at
 from deployments.llama.tools.patterns import glob, regular_expression
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
 from deployments.llama.tools.walk import Entry, Patience, walk
@@ -49,7 +49,7 @@ def file_glob_search(params: FileGlobSearch, place: Place) -> Answer:
     found: list[Entry] = []
     truncated = False
     for entry in walk(place.folder, place.path(params.path), params.max_depth, patience):
-        if entry.is_directory in wanted and matches(entry.path):
+        if entry.is_directory in wanted and matches(entry.written):
             truncated = len(found) == params.limit
             if truncated:
                 break
@@ -84,7 +84,7 @@ def _contents(params: GrepSearch, place: Place, patience: Patience) -> Iterator[
         return
     matches = Globs(params.include, params.exclude, patience)
     for entry in walk(place.folder, path, 0, patience):
-        if not entry.is_directory and matches(entry.path):
+        if not entry.is_directory and matches(entry.written):
             try:
                 yield entry.written, read_at(entry.parent, entry.path[-1], MOST_BYTES)
             except (OSError, ToolError):
@@ -132,11 +132,10 @@ class Globs:
         self._included = partial(patience.finds, glob(include))
         self._excluded = None if exclude is None else partial(patience.finds, glob(exclude))
 
-    def __call__(self, path: Path) -> bool:
-        written = "/".join(path)
-        if self._excluded is not None and self._excluded(written):
+    def __call__(self, path: str) -> bool:
+        if self._excluded is not None and self._excluded(path):
             return False
-        return self._included(written)
+        return self._included(path)
 
 
 FILE_GLOB_SEARCH = Tool(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deployments.llama.tools.folder import Folder, Path, ToolError, told
+from deployments.llama.tools.folder import Folder, Path, ToolError, told, written
 from deployments.llama.tools.patterns import Pattern
 
 JUNK = frozenset(
@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def written(self) -> str:
-        return "/".join(self.path)
+        return written(self.path)
 
 
 def walk(folder: Folder, base: Path, depth: int, patience: Patience) -> Iterator[Entry]:

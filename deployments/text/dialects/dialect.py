@@ -14,13 +14,14 @@ from deployments.text.reply import ReplyParser
 class Tool:
     """A function that the model may call; `parameters` is a JSON Schema of an object.
 
-    Calls of a `strict` one always fit it.
+    Calls of a `strict` one always fit it, and `param` is where the request has it.
     """
 
     name: str
     description: str = ""
     parameters: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
     strict: bool = False
+    param: str = "tools"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,8 @@ class Dialect(ABC):
     """
 
     name: ClassVar[str]
-    marks: ClassVar[tuple[str, ...]] = ()
-    thought_marks: ClassVar[tuple[str, str] | None] = None
+    marks: tuple[str, ...] = ()
+    thought_marks: tuple[str, str] | None = None
     breaks: ClassVar[tuple[str, ...]] = ()
     unmarked: ClassVar[bool] = False
 
@@ -94,3 +95,7 @@ class Dialect(ABC):
     def call_id(self, index: int, name: str) -> str:
         """An id that the dialect's chat templates take back."""
         return f"call_{uuid.uuid4().hex[:24]}"
+
+    def template_id(self, call_id: str) -> str:
+        """A call's id, whoever made it, in a form that the dialect's chat templates take."""
+        return call_id

@@ -1,7 +1,6 @@
 """FunctionGemma and Gemma 4: calls in a notation of bare keys and marked strings."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from deployments.text.dialects.dialect import Listening, Mark, Tool
 from deployments.text.dialects.family import Family, Form
@@ -46,7 +45,7 @@ def notated_call(quote: str, closing: str) -> Form:
 class FunctionGemma(Family):
     name = "gemma"
     opening, closing, quote = "<start_function_call>", "<end_function_call>", "<escape>"
-    marks: ClassVar[tuple[str, ...]] = (opening, closing, quote)
+    marks: tuple[str, ...] = (opening, closing, quote)
     signs = (opening,)
     openings = ((opening, notated_call(quote, closing)),)
 

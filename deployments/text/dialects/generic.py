@@ -1,6 +1,7 @@
 """The dialect of models that were taught none: it is told to them, and is that of Hermes."""
 
-from deployments.text.dialects.hermes import Hermes
+from deployments.text.dialects.dialect import Dialect, Listening
+from deployments.text.dialects.hermes import CLOSE, OPEN, Hermes
 from deployments.text.dialects.json_calls import separated_calls
 
 
@@ -13,3 +14,11 @@ class Generic(Hermes):
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
         return True
+
+
+class Instructed(Generic):
+    """Of a family that has calls of its own, but a template that knows no tools: its thoughts."""
+
+    def __init__(self, family: Dialect) -> None:
+        self.thought_marks = family.thought_marks
+        self.marks = (OPEN, CLOSE, *family.kept_marks(Listening()))

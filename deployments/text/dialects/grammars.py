@@ -47,13 +47,13 @@ def _either(texts: Iterable[str]) -> str:
 
 def holdable(tool: Tool) -> Tool:
     """The tool, or for one whose calls may but need not fit its schema, where no grammar can hold
-    them to it, one of any arguments.
+    them to it, one of any arguments. Raises Refused for a strict one.
     """
-    if tool.strict:
-        return tool
     try:
-        lark_json(object_schema(tool), "tools")
+        lark_json(object_schema(tool), tool.param)
     except Refused:
+        if tool.strict:
+            raise
         return replace(tool, parameters=ANY_OBJECT)
     return tool
 
@@ -113,6 +113,6 @@ def object_schema(tool: Tool) -> Mapping[str, object]:
     """The tool's schema as one of an object, which its arguments are."""
     types = tool.parameters.get("type", "object")
     if types != "object" and not (isinstance(types, list) and "object" in types):
-        message = f"tools: the parameters of {tool.name!r} are no object"
-        raise Refused(RequestError(ErrorKind.INVALID_REQUEST, message, "tools"))
+        message = f"{tool.param}: the parameters of {tool.name!r} are no object"
+        raise Refused(RequestError(ErrorKind.INVALID_REQUEST, message, tool.param))
     return {**tool.parameters, "type": "object"}

@@ -19,8 +19,8 @@ def marked_json(reading: Reading) -> Steps[None]:
 
 class Hermes(Family):
     name = "hermes"
-    marks = (OPEN, CLOSE, *THINK)
-    thought_marks = THINK
+    marks: tuple[str, ...] = (OPEN, CLOSE, *THINK)
+    thought_marks: tuple[str, str] | None = THINK
     signs = (OPEN,)
     openings = ((OPEN, marked_json),)
     opening = OPEN

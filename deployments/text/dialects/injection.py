@@ -1,19 +1,16 @@
-"""Tools for chat templates that know none: told in the system message, spoken of in plain text.
+"""Tools for chat templates that are given none: told in the system message, spoken of in text.
 
-What comes out has the roles system, user and assistant alone, strings for contents, and no two
+What is injected has the roles system, user and assistant alone, strings for contents, and no two
 turns of one speaker in a row, which templates of this kind often refuse.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import cast
-
-from jinja2 import TemplateSyntaxError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from deployments.text.dialects.dialect import Tool
 from deployments.text.dialects.hermes import CLOSE, OPEN
 from deployments.text.dialects.literals import to_json
+from deployments.text.dialects.phi4 import CALLS, CALLS_END
 
 Message = Mapping[str, object]
 RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
@@ -26,6 +23,7 @@ To call a tool, write this and nothing else, once for each call:
 {{"name": "the tool's name", "arguments": {{"parameter": "value"}}}}
 </tool_call>
 What the tools answer then comes between <tool_response> and </tool_response>."""
+ASSISTANT = "You are a helpful assistant with some tools."
 OPTIONAL = "Call a tool only when it helps to answer; otherwise answer in plain text."
 REQUIRED = "You must answer with a call of a tool."
 
@@ -51,16 +49,25 @@ def inject(
     return [{"role": "system", "content": told}, *plain]
 
 
-@lru_cache(maxsize=64)
-def knows_tools(template: str) -> bool:
-    """Whether the template does anything with the tools that it is given."""
-    environment = ImmutableSandboxedEnvironment(
-        extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"]
-    )
-    try:
-        return "tools" in meta.find_undeclared_variables(environment.parse(template))
-    except TemplateSyntaxError:
-        return "tools" in template  # `generation` blocks and the like, which we do not have
+def attach(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+    """Messages for templates as Phi 4 mini's, which have tools in the system message, as JSON, and
+    else the role and the text of a message alone.
+    """
+    marked = list(map(_marked, messages))
+    if not tools:
+        return marked
+    listed = {"tools": f"[{', '.join(map(_described, tools))}]"}
+    if marked and marked[0]["role"] == "system":
+        return [{**marked[0], **listed}, *marked[1:]]
+    return [{"role": "system", "content": ASSISTANT, **listed}, *marked]
+
+
+def _marked(message: Message) -> Message:
+    content = message.get("content") or ""
+    if message["role"] == "tool":
+        return {"role": "tool_response", "content": content}
+    calls = ", ".join(map(_written, _calls(message)))
+    return {**message, "content": f"{content}{CALLS}[{calls}]{CALLS_END}"} if calls else message
 
 
 def _described(tool: Tool) -> str:
@@ -99,9 +106,12 @@ def _result(text: str, name: object) -> str:
 
 
 def _call(call: Message) -> str:
+    return f"{OPEN}\n{_written(call)}\n{CLOSE}"
+
+
+def _written(call: Message) -> str:
     function = _function(call)
-    written = to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
-    return f"{OPEN}\n{written}\n{CLOSE}"
+    return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
 
 
 def _calls(message: Message) -> Sequence[Message]:

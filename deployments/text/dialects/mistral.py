@@ -1,5 +1,6 @@
 """Mistral: a list of JSON objects behind a mark, or since v11 each call behind its own."""
 
+import hashlib
 import secrets
 import string
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ class Mistral(Family):
     name = "mistral"
     thought_marks = ("[THINK]", "[/THINK]")
     marks = (CALLS, ARGUMENTS, CALL_ID, *thought_marks)
-    signs = (CALLS,)
+    signs = (CALLS, thought_marks[0])
     openings = ((CALLS, tool_calls),)
     opening = CALLS
 
@@ -52,3 +53,9 @@ class Mistral(Family):
 
     def call_id(self, index: int, name: str) -> str:
         return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
+
+    def template_id(self, call_id: str) -> str:
+        if len(call_id) == ID_LENGTH and set(call_id) <= set(ALPHABET):
+            return call_id
+        digest = hashlib.sha256(call_id.encode()).digest()
+        return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:ID_LENGTH])

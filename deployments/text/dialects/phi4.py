@@ -30,11 +30,11 @@ class Phi4(Family):
     marks = (CALLS, CALLS_END, *THINK)
     signs = ("<|/tool|>",)
     openings = ((WORD, listed_calls), (CALLS, marked_list))
-    opening = f"{WORD}["
+    opening = CALLS
 
     def call_openings(self) -> tuple[str, ...]:
-        return self.opening, CALLS
+        return f"{WORD}[", CALLS
 
     def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         listed = several("call", '", "', parallel)
-        return calls_lark(f'{listed} "]"', tools, json_call())
+        return calls_lark(f'"[" {listed} "]" {mark(CALLS_END)}', tools, json_call())

@@ -1,17 +1,19 @@
 """All dialects by name, and the one that a chat template speaks."""
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from deployments.text.dialects.command import Command
 from deployments.text.dialects.deepseek import DeepSeek, DeepSeek31
 from deployments.text.dialects.dialect import Dialect
+from deployments.text.dialects.family import Family
 from deployments.text.dialects.gemma import FunctionGemma, Gemma4
-from deployments.text.dialects.generic import Generic
+from deployments.text.dialects.generic import Generic, Instructed
 from deployments.text.dialects.glm import Glm
 from deployments.text.dialects.granite import Granite
 from deployments.text.dialects.harmony import Harmony
 from deployments.text.dialects.hermes import Hermes
 from deployments.text.dialects.kimi import Kimi
+from deployments.text.dialects.listed import Jamba, Nemotron
 from deployments.text.dialects.llama3_json import Llama3Json
 from deployments.text.dialects.minimax import MiniMax
 from deployments.text.dialects.mistral import Mistral
@@ -37,6 +39,8 @@ ORDER: tuple[Dialect, ...] = (
     Llama3Json(),
     Phi4(),
     Granite(),
+    Nemotron(),
+    Jamba(),
     Qwen3Coder(),
     Hermes(),
     Generic(),
@@ -48,3 +52,12 @@ DIALECTS: dict[str, Dialect] = {one.name: one for one in ORDER}
 def dialect_of(template: str | None) -> Dialect:
     """The first, in that order, that the template speaks."""
     return next(one for one in ORDER if one.is_spoken_by(template or ""))
+
+
+@cache
+def instructed(family: Dialect) -> Dialect:
+    """What a model of the family speaks when it is told in words how to call.
+
+    Harmony stays: nothing else reads the headers of its messages.
+    """
+    return Instructed(family) if isinstance(family, Family) else family

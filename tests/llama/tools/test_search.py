@@ -1,5 +1,6 @@
 """Searches by name and by content: what they find, and that they come to an end."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,17 @@ def test_lines_are_found_by_what_they_hold(
     folder: Path, params: dict[str, object], shown: list[str]
 ) -> None:
     assert lines(folder, **params) == shown
+
+
+def test_a_name_that_is_no_utf8_is_found_and_written_as_far_as_it_is(folder: Path) -> None:
+    directory = os.path.join(os.fsencode(folder), b"sub\xff")
+    os.mkdir(directory)
+    with open(os.path.join(directory, b"\xfe.py"), "wb") as file:
+        file.write(b"here")
+    name = "sub\ufffd/\ufffd.py"
+    assert found(folder, include="sub*/*.py") == [name]
+    assert found(folder, include="sub*", type="dir") == ["sub\ufffd"]
+    assert lines(folder, pattern="here") == [f"{name}:1:here"]
 
 
 def test_so_many_lines_are_enough(folder: Path) -> None:

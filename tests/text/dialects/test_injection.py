@@ -3,10 +3,8 @@
 import json
 from collections.abc import Mapping
 
-import pytest
-
 from deployments.text.dialects.dialect import Listening, Tool
-from deployments.text.dialects.injection import inject, instructions, knows_tools
+from deployments.text.dialects.injection import inject, instructions
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.reply import fold_reply
 from tests.text.dialects.transcripts import TOOLS, WEATHER
@@ -101,19 +99,3 @@ def test_messages_are_left_as_they_were() -> None:
     before = json.dumps(messages)
     inject(messages, (Tool("f"),), required=True)
     assert json.dumps(messages) == before
-
-
-@pytest.mark.parametrize(
-    ("template", "knows"),
-    [
-        ("{% if tools %}{{ tools | tojson }}{% endif %}", True),
-        ("{%- if not tools is defined %}{%- set tools = none %}{%- endif %}{{ tools }}", True),
-        ("{% generation %}{{ tools }}{% endgeneration %}", True),
-        ("{% for m in messages %}{% if m.bad %}{% break %}{% endif %}{% endfor %}", False),
-        ("{% for m in messages %}{{ m.tools }}{{ m['tools'] }} about tools{% endfor %}", False),
-        ("{% macro shown(tools) %}{{ tools }}{% endmacro %}{{ shown([]) }}", False),
-        ("", False),
-    ],
-)
-def test_a_template_knows_tools_when_it_reads_them(template: str, knows: bool) -> None:
-    assert knows_tools(template) is knows

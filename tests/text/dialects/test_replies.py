@@ -315,7 +315,7 @@ AS_JSON = {
 @pytest.mark.parametrize("name", AS_JSON)
 def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str) -> None:
     [table] = [one for one in TABLES if one.dialect == name]
-    odd = Tool("ping", "", {"properties": {"at": {"format": "no-such-format"}}})
+    odd = Tool("ping", "", {"properties": {"at": {"uniqueItems": True}}})
     held = talk(table, "text", tools=(odd,), parallel=False)
     lean, _, _ = reader(held.tokenizer)
     matcher = LLMatcher(lean, held.prompt.grammar)

@@ -4,13 +4,13 @@ from tests.text.dialects.transcripts import PARIS, Calls, Table, Transcript, jso
 
 
 def write(calls: Calls) -> str:
-    return f"functools[{', '.join(json_call(*call) for call in calls)}]"
+    return f"<|tool_call|>[{', '.join(json_call(*call) for call in calls)}]<|/tool_call|>"
 
 
 ROWS = [
     Transcript(
-        label="between marks",
-        text=f"<|tool_call|>[{json_call('get_weather', PARIS)}]<|/tool_call|>",
+        label="behind a word",
+        text=f"functools[{json_call('get_weather', PARIS)}]",
         calls=(("get_weather", PARIS),),
     ),
     *(

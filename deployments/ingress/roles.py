@@ -1,0 +1,89 @@
+"""One conversation for templates that know fewer roles: the same words in messages they take."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+Message = Mapping[str, object]
+INSTRUCTING = ("system", "developer")
+
+
+def forms(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """The messages as they are, then each form of them that more templates take."""
+    yield messages
+    for narrow in (
+        with_one_system_message,
+        with_one_call_each,
+        with_one_text_before_calls,
+        without_system_message,
+    ):
+        form = narrow(messages)
+        if form != list(messages):
+            yield form
+        messages = form
+
+
+def with_one_system_message(messages: Sequence[Message]) -> list[Message]:
+    """The first instructions in one message, and later ones in their places as the user's words."""
+    begun, gathered = False, list[Message]()
+    for message in messages:
+        instructs = message["role"] in INSTRUCTING
+        begun = begun or not instructs
+        role = ("user" if begun else "system") if instructs else message["role"]
+        last = gathered[-1] if gathered else None
+        if last is not None and last["role"] == role and role in ("system", "user"):
+            text = f"{last['content']}\n{message['content']}"
+            gathered[-1] = {**last, "content": text}
+        else:
+            gathered.append({**message, "role": role} if instructs else message)
+    return gathered
+
+
+def with_one_call_each(messages: Sequence[Message]) -> list[Message]:
+    """A message for each call of a reply that has several, and its result right behind it."""
+    spread: list[Message] = []
+    for message in messages:
+        calls = _calls(message)
+        if message["role"] == "tool":
+            spread.insert(_place(message, spread), message)
+        else:
+            spread.append({**message, "tool_calls": calls[:1]} if calls else message)
+        answer = {"role": "assistant", "content": ""}
+        spread += [{**answer, "tool_calls": [call]} for call in calls[1:]]
+    return spread
+
+
+def _place(result: Message, before: Sequence[Message]) -> int:
+    """Behind the call that it is the result of, if that was since the user's last words."""
+    for index in range(len(before) - 1, -1, -1):
+        if any(call["id"] == result.get("tool_call_id") for call in _calls(before[index])):
+            return index + 1
+        if before[index]["role"] == "user":
+            break
+    return len(before)
+
+
+def _calls(message: Message) -> Sequence[Message]:
+    return cast(Sequence[Message], message.get("tool_calls") or ())
+
+
+def with_one_text_before_calls(messages: Sequence[Message]) -> list[Message]:
+    """What was said between a thought and a call as the end of the thought."""
+    return list(map(_thought_alone, messages))
+
+
+def _thought_alone(message: Message) -> Message:
+    thought, said = message.get("reasoning_content"), message.get("content")
+    if not (thought and said and _calls(message)):
+        return message
+    return {**message, "reasoning_content": f"{thought}\n\n{said}", "content": ""}
+
+
+def without_system_message(messages: Sequence[Message]) -> list[Message]:
+    """The instructions that begin the messages as the beginning of the user's words."""
+    if not messages or messages[0]["role"] != "system":
+        return list(messages)
+    told, *rest = messages
+    if not rest or rest[0]["role"] != "user":
+        return [{**told, "role": "user"}, *rest]
+    asked, *rest = rest
+    return [{**asked, "content": f"{told['content']}\n\n{asked['content']}"}, *rest]

@@ -1,0 +1,26 @@
+"""Endpoints for what this server can't do: each refused in words of its own."""
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from deployments.wire import ErrorKind, Refused, RequestError
+
+
+def unsupported_routes(paths: Mapping[str, str]) -> list[Route]:
+    """Of each path with what its clients look for there."""
+    return [_route(path, what) for path, what in paths.items()]
+
+
+def not_supported(what: str) -> Refused:
+    message = f"This server does not support {what}"
+    return Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+
+
+def _route(path: str, what: str) -> Route:
+    async def refuse(request: Request) -> Response:
+        raise not_supported(what)
+
+    return Route(path, refuse, methods=["POST"], include_in_schema=False)

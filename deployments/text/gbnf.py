@@ -1,0 +1,153 @@
+"""GBNF, llama.cpp's notation, as Lark that llguidance reads as llama.cpp reads the original.
+
+There a grammar is one of characters. Here what can be is a terminal, as those are much faster, and
+all else is written character by character.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from llguidance.gbnf_to_lark import (
+    AlternativeNode,
+    ASTNode,
+    GrammarParser,
+    LiteralNode,
+    RegexNode,
+    RepetitionNode,
+    RuleRefNode,
+    SequenceNode,
+)
+
+from deployments.text.greed import (
+    Either,
+    Part,
+    Ranges,
+    Repeated,
+    Row,
+    Rule,
+    Rules,
+    Text,
+    Whole,
+    parts_of,
+    taken_whole,
+)
+
+START = "root"
+HIGHEST = 0x10FFFF
+CHARACTER = re.compile(r"\\x[0-9a-fA-F]{2}|\\?.", re.DOTALL)
+CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
+UNICODE_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
+
+
+@lru_cache(maxsize=64)
+def lark_of(gbnf: str) -> str:
+    """Raises ValueError, and what llguidance's parser does."""
+    parsed = GrammarParser().parse(UNICODE_ESCAPE.sub(_plain, gbnf))
+    rules = {name: _part(rule.alternatives) for name, rule in parsed.items()}
+    used = {one.name for rule in rules.values() for one in parts_of(rule) if isinstance(one, Rule)}
+    for name in sorted({START, *used} - rules.keys()):
+        raise ValueError(f"there is no rule {name}")
+    return _written(rules, taken_whole(rules, START))
+
+
+def _plain(escape: re.Match[str]) -> str:
+    """The character of a Unicode escape, which llguidance's parser garbles."""
+    digits = escape[1] or escape[2]
+    if digits is None:
+        return escape[0]
+    code = int(digits, 16)
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    char = chr(code)
+    return "\\" + char if char in '"\\[]' else char
+
+
+def _part(node: ASTNode) -> Part:
+    match node:
+        case LiteralNode(value):
+            codes = map(_code, CHARACTER.findall(value))
+            return Text(tuple(((code, code),) for code in codes))
+        case RegexNode(rx):
+            return Text((((0, HIGHEST),) if rx == "." else _class(CHARACTER.findall(rx[1:-1])),))
+        case RuleRefNode(name):
+            return Rule(name)
+        case RepetitionNode(inner, least, most):
+            return Repeated(_part(inner), least, most)
+        case SequenceNode(nodes):
+            return _part(nodes[0]) if len(nodes) == 1 else Row(tuple(map(_part, nodes)))
+        case AlternativeNode(nodes):
+            return _part(nodes[0]) if len(nodes) == 1 else Either(tuple(map(_part, nodes)))
+    raise ValueError(f"{type(node).__name__} is not known")
+
+
+def _code(character: str) -> int:
+    if character.startswith("\\x"):
+        return int(character[2:], 16)
+    return ord(CONTROLS.get(character[1:], character[-1]))
+
+
+def _class(characters: list[str]) -> Ranges:
+    """A `-` that stands first or last is one; so is a `^` that does not stand first."""
+    negated = characters[:1] == ["^"]
+    ranges: list[tuple[int, int]] = []
+    rest = characters[::-1][: -1 if negated else None]
+    while rest:
+        low = high = _code(rest.pop())
+        if len(rest) > 1 and rest[-1] == "-":
+            rest.pop()
+            high = _code(rest.pop())
+        ranges.append((low, high))
+    if not ranges:
+        raise ValueError("a class has no characters")
+    return _others(ranges) if negated else tuple(ranges)
+
+
+def _others(ranges: list[tuple[int, int]]) -> Ranges:
+    others, end = [], 0
+    for low, high in sorted(ranges):
+        if low > end:
+            others.append((end, low - 1))
+        end = max(end, high + 1)
+    return (*others, (end, HIGHEST)) if end <= HIGHEST else tuple(others)
+
+
+def _written(rules: Rules, whole: Whole) -> str:
+    names = {
+        name: f"R{number}" if name in whole else f"r{number}" for number, name in enumerate(rules)
+    }
+    lines = [f"start: {names[START]}"]
+    for name, rule in rules.items():
+        lines.append(f"{names[name]}: {_lark(rule, names, whole, name in whole)}")
+    return "\n".join(lines) + "\n"
+
+
+def _lark(part: Part, names: Mapping[str, str], whole: Whole, in_terminal: bool) -> str:
+    match part:
+        case Text(characters):
+            if in_terminal or part in whole or not characters:
+                return _string(characters)
+            return " ".join(map(_character, characters))
+        case Rule(name):
+            return names[name]
+        case Repeated(inner, least, most):
+            times = f"{{{least},{'' if most is None else most}}}"
+            return f"({_lark(inner, names, whole, in_terminal)}){times}"
+        case Row(parts):
+            return " ".join(_lark(one, names, whole, in_terminal) for one in parts) or '""'
+        case Either(parts):
+            return f"({' | '.join(_lark(one, names, whole, in_terminal) for one in parts)})"
+
+
+def _string(characters: tuple[Ranges, ...]) -> str:
+    if len(characters) == 1:
+        return _character(characters[0])
+    return json.dumps("".join(chr(low) for ((low, _),) in characters))
+
+
+def _character(ranges: Ranges) -> str:
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return json.dumps(chr(ranges[0][0]))
+    inner = "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in ranges)
+    return f"/[{inner}]/"

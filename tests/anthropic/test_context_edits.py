@@ -1,0 +1,113 @@
+"""Context management: older thoughts are left out of the prompt, and the answer says so."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from deployments.text.tokenizer import TextTokenizer
+from tests.anthropic.serving import (
+    COUNT,
+    HELLO,
+    WEATHER,
+    answer,
+    asked,
+    sdk,
+    served,
+    streamed,
+    thinker,
+    whole,
+)
+from tests.ingress.engines import ScriptedEngine, says
+
+TOKENIZER = TextTokenizer(thinker())
+CLEAR = "clear_thinking_20251015"
+
+
+def thinks(thought: str, *more: object) -> dict[str, object]:
+    block = {"type": "thinking", "thinking": thought, "signature": "s"}
+    return {"role": "assistant", "content": [block, {"type": "text", "text": "So."}, *more]}
+
+
+def user(*blocks: object) -> dict[str, object]:
+    return {"role": "user", "content": [*blocks, {"type": "text", "text": "Hi"}]}
+
+
+CALL = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "sunny"}
+HISTORY: dict[str, Any] = {
+    "tools": [WEATHER],
+    "thinking": {"type": "adaptive"},
+    "messages": [
+        user(),
+        thinks("first"),
+        user(),
+        {"role": "assistant", "content": "No thought."},
+        user(),
+        thinks("second", CALL),
+        user(RESULT),
+        thinks("third"),
+        user(),
+    ],
+}
+ALL = ["first", "second", "third"]
+
+
+def editing(**fields: object) -> dict[str, Any]:
+    return {**HISTORY, "context_management": {"edits": [{"type": CLEAR, **fields}]}}
+
+
+def turns(value: int) -> dict[str, object]:
+    return {"type": "thinking_turns", "value": value}
+
+
+CASES: list[tuple[dict[str, Any], list[str]]] = [
+    (HISTORY, ALL),
+    ({**HISTORY, "context_management": {"edits": []}}, ALL),
+    (editing(keep="all"), ALL),
+    (editing(keep={"type": "all"}), ALL),
+    (editing(keep=turns(2)), ALL),
+    (editing(keep=turns(9)), ALL),
+    (editing(keep=turns(1)), ["second", "third"]),
+    (editing(), ["second", "third"]),
+    (editing(keep=None), ["second", "third"]),
+]
+
+
+@pytest.mark.parametrize(("body", "kept"), CASES)
+def test_the_last_turns_keep_their_thoughts(body: dict[str, Any], kept: list[str]) -> None:
+    prompt = TOKENIZER.decode(asked(body).prompt_ids)
+    assert [thought for thought in ALL if f"<think>{thought}</think>So." in prompt] == kept
+    assert prompt.count("<think>") == len(kept)
+
+
+def test_the_answer_says_what_was_left_out() -> None:
+    tokens = len(TOKENIZER.encode("first", False))
+    edit = {"type": CLEAR, "cleared_thinking_turns": 1, "cleared_input_tokens": tokens}
+    for body, edits in ((editing(), [edit]), (editing(keep="all"), [])):
+        told = {"applied_edits": edits}
+        assert whole(says("x"), **body)["context_management"] == told
+        [*_, last, _] = streamed(says("x"), **body)
+        assert (last["type"], last["context_management"]) == ("message_delta", told)
+    assert "context_management" not in whole(says("x"), **HISTORY)
+
+
+def test_the_count_knows_what_there_was_before() -> None:
+    edited = answer(says("x"), {"model": "tiny", **editing()}, path=COUNT).json()
+    tokens = len(TOKENIZER.encode("first", False))
+    assert edited["input_tokens"] == len(asked(editing()).prompt_ids)
+    original = edited["context_management"]["original_input_tokens"]
+    assert original == edited["input_tokens"] + tokens
+
+
+def test_the_sdk_reads_what_was_left_out() -> None:
+    async def asks() -> list[Any]:
+        async with sdk(served(ScriptedEngine(says("x"), thinker()))) as client:
+            body: Any = {**HELLO, **editing()}
+            unary = await client.beta.messages.create(**body)
+            async with client.beta.messages.stream(**body) as stream:
+                return [unary, await stream.get_final_message()]
+
+    for message in asyncio.run(asks()):
+        [edit] = message.context_management.applied_edits
+        assert (edit.type, edit.cleared_thinking_turns) == (CLEAR, 1)

@@ -1,0 +1,113 @@
+"""A model is read as it was told to call, whatever its templates know of tools."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from deployments.ingress.conversation import Conversation, Prompt, prepare_prompt
+from deployments.text.dialects.deepseek import CALL, SEPARATOR
+from deployments.text.dialects.hermes import CLOSE, OPEN
+from deployments.text.dialects.injection import Message, attach
+from deployments.text.dialects.phi4 import CALLS, CALLS_END
+from deployments.text.reply import Reply, fold_reply
+from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
+from tests.text.cards import card
+from tests.text.dialects.test_injection import CALLS as MADE
+from tests.text.dialects.test_injection import RESULTS, USER
+from tests.text.dialects.transcripts import PARIS, TOOLS, json_call
+from tests.text.held import may_say
+
+SAYS = "{% for m in messages %}|{{ m.role }}:{{ m.content }}{% endfor %}"
+# As of DeepSeek R1's distilled models: calls of the past, and no tools.
+R1 = (
+    SAYS + "{% for m in messages %}{% for call in m.tool_calls or [] %}"
+    f"{CALL}function{SEPARATOR}{{{{ call.function.name }}}}\n```json\n"
+    "{% endfor %}{% endfor %}|assistant:<think>\n"
+)
+MAGISTRAL = "[SYSTEM_PROMPT]Think like this: [THINK]So.[/THINK]" + SAYS
+PHI = (
+    "{% for m in messages %}{% if m['role'] == 'system' and 'tools' in m and m['tools'] %}"
+    "<|system|>{{ m['content'] }}<|tool|>{{ m['tools'] }}<|/tool|><|end|>{% else %}"
+    "<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endif %}{% endfor %}<|assistant|>"
+)
+HERMES = SAYS + "{% for tool in tools %}<tool_call>{{ tool }}{% endfor %}"
+UNKNOWN = SAYS + "Action: {{ tools | length }}"
+WRITTEN = json_call("get_weather", PARIS)
+IN_WORDS = f"{OPEN}\n{WRITTEN}\n{CLOSE}"
+MARKED = f"{CALLS}[{WRITTEN}]{CALLS_END}"
+
+
+def prompt(model: ModelCard, *messages: Message, required: bool = False) -> Prompt:
+    conversation = Conversation(
+        messages=[USER, *messages], tools=TOOLS, choice="required" if required else "auto"
+    )
+    return prepare_prompt(conversation, model, TextTokenizer(model))
+
+
+def heard(asked: Prompt, text: str) -> Reply:
+    parser = asked.parser()
+    return fold_reply([*parser.push(text), *parser.finish()])
+
+
+@pytest.mark.parametrize(
+    ("template", "thought"),
+    [(R1, "Hm.\n</think>\n\n"), (MAGISTRAL, "[THINK]Hm.[/THINK]"), (SAYS, "<think>Hm.</think>")],
+    ids=["DeepSeek", "Mistral", "none"],
+)
+def test_who_is_told_in_words_is_read_so_and_thinks_as_ever(template: str, thought: str) -> None:
+    model = card(chat_template=template)
+    asked, forced = prompt(model), prompt(model, required=True)
+    assert IN_WORDS.splitlines()[0] in asked.text
+    reply = heard(asked, f"{thought}So:\n{IN_WORDS}")
+    assert (reply.thought, reply.content, len(reply.calls)) == ("Hm.", "So:", 1)
+    assert may_say(forced.grammar, (thought if asked.thinks else "") + IN_WORDS)
+
+
+def test_calls_of_the_past_are_written_as_they_are_read() -> None:
+    for template in (R1, PHI):
+        asked = prompt(card(chat_template=template), MADE, *RESULTS)
+        written = asked.text.split("I'll look.")[1]
+        calls = heard(asked, f"</think>{written}" if asked.listening.thinking else written).calls
+        assert [call.name for call in calls] == ["get_weather", "ping"]
+
+
+def test_phi_4_mini_finds_its_tools_in_the_system_message() -> None:
+    model = card(chat_template=PHI)
+    asked = prompt(model, MADE, *RESULTS)
+    listed = asked.text.split("<|tool|>")[1].split("<|/tool|>")[0]
+    assert [tool["name"] for tool in json.loads(listed)] == [tool.name for tool in TOOLS]
+    assert "<|tool_response|>pong<|end|>" in asked.text
+    for text in (MARKED, f"functools[{WRITTEN}]"):
+        assert [call.name for call in heard(asked, text).calls] == ["get_weather"]
+    briefed = prompt(model, {"role": "system", "content": "Be brief."})
+    assert briefed.text.count("<|tool|>") == 1
+
+
+def test_a_system_message_gets_its_tools_beside_its_text() -> None:
+    first, second = attach([{"role": "system", "content": "Be brief."}, USER], TOOLS)
+    assert first["content"] == "Be brief."
+    assert "get_weather" in str(first["tools"])
+    assert second == USER
+    assert attach([USER], ()) == [USER]
+
+
+def test_what_an_operator_sets_is_spoken_however_tools_are_told() -> None:
+    asked = prompt(replace(card(chat_template=SAYS), dialect="mistral"))
+    assert asked.dialect.name == "mistral"
+
+
+@pytest.mark.parametrize(
+    ("own", "operator", "used"),
+    [(HERMES, "", True), (UNKNOWN, "", False), (UNKNOWN, "hermes", True)],
+)
+def test_a_template_for_tools_is_used_where_its_calls_can_be_read(
+    own: str, operator: str, used: bool
+) -> None:
+    model = replace(card(chat_template=SAYS), tool_template=own, dialect=operator)
+    asked = prompt(model)
+    assert ("You can call these tools" not in asked.text) is used
+    assert asked.dialect.name == ("hermes" if used else "generic")
+    without = prepare_prompt(Conversation(messages=[USER]), model, TextTokenizer(model))
+    assert without.text == f"|user:{USER['content']}"
