@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from deployments.ingress.builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.builder import ResponseBuilder
 from deployments.ingress.deadline import Deadline
+from deployments.ingress.deltas import Deltas
 from deployments.ingress.errors import public
-from deployments.ingress.merge import Item, Merge, Start
+from deployments.ingress.merge import Item
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.sse import EVENT_STREAM
 from deployments.text.stream import TextDelta, fold
@@ -39,8 +40,7 @@ class Answer:
 
     def __init__(
         self,
-        generations: Sequence[Generation],
-        start: Start,
+        deltas: Deltas,
         builder: ResponseBuilder[Any],
         guard: InflightGuard,
         *,
@@ -50,8 +50,7 @@ class Answer:
         deadline: Deadline,
         request_id: str,
     ) -> None:
-        self._generations = generations
-        self._start = start
+        self._deltas = deltas
         self._builder = builder
         self._guard = guard
         self._stream = stream
@@ -60,7 +59,6 @@ class Answer:
         self.begun = False
         self._deadline = deadline
         self._request_id = request_id
-        self._usage = Usage(generations)
 
     @property
     def is_stream(self) -> bool:
@@ -79,49 +77,59 @@ class Answer:
             except OSError:  # the server's word for a client that has left
                 return
             finally:
-                usage = self._usage
+                usage = self._deltas.usage
                 self._guard.used(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
 
     async def _respond(self, send: Send) -> None:
-        async with Merge(self._generations, self._start) as merge:
+        async with self._deltas:
             if self._stream:
-                await self._send_stream(merge, send)
+                await self._send_stream(send)
                 return
             probe = Probe(self._probe_s, send, began=self.begun)
-            body = await self._body(merge, probe)
+            body = await self._body(probe)
         if not probe.began:
             headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body))]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _body(self, merge: Merge, probe: "Probe") -> bytes:
-        choices: list[list[TextDelta]] = [[] for _ in self._generations]
-        while not merge.done:
-            for choice, delta in await self._deadline.batch(merge, self._probe_s):
+    async def _body(self, probe: "Probe") -> bytes:
+        choices: dict[int, list[TextDelta]] = {}
+        while not self._deltas.done:
+            for choice, delta in await self._deadline.batch(self._deltas, self._probe_s):
                 self._count(choice, delta)
-                choices[choice].append(delta)
+                choices.setdefault(choice, []).append(delta)
             await probe.send_if_due()
-        body = self._builder.format_response([fold(deltas) for deltas in choices], self._usage)
+        folded = [fold(choices[choice]) for choice in sorted(choices)]
+        body = self._builder.format_response(folded, self._deltas.usage)
         self._guard.mark_ok()
         return body
 
-    async def _send_stream(self, merge: Merge, send: Send) -> None:
+    async def _send_stream(self, send: Send) -> None:
         first: list[Item] = []
         if not self.begun:
-            first = await self._deadline.batch(merge, sooner(self._keep_alive_s, self._probe_s))
+            silence_s = sooner(self._keep_alive_s, self._probe_s)
+            first = await self._deadline.batch(self._deltas, silence_s)
             await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
-        async for frames in self._frames(merge, first):
+        async for frames in self._frames(first):
             await send({"type": "http.response.body", "body": frames, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _frames(self, merge: Merge, batch: list[Item]) -> AsyncIterator[bytes]:
+    async def _frames(self, batch: list[Item]) -> AsyncIterator[bytes]:
+        self._deltas.begin()
         frames = self._builder.format_stream_start() + self._chunks(batch)
+        sent = time.monotonic()
         try:
-            while not merge.done:
+            while not self._deltas.done:
+                silence_s = self._keep_alive_s
                 if frames:
                     yield frames
-                frames = self._chunks(await self._deadline.batch(merge, self._keep_alive_s))
-            frames += self._builder.format_stream_end(self._usage)
+                    sent = time.monotonic()
+                elif silence_s is not None:  # deltas may come for long and have nothing to send
+                    silence_s = max(sent + silence_s - time.monotonic(), 0)
+                frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
+                if not frames and silence_s == 0:
+                    frames = self._builder.keep_alive
+            frames += self._builder.format_stream_end(self._deltas.usage)
             self._guard.mark_ok()
         except Refused as refusal:
             self._guard.mark_error(refusal)
@@ -135,11 +143,11 @@ class Answer:
         frames = []
         for choice, delta in batch:
             self._count(choice, delta)
-            frames.append(self._builder.format_chunk(choice, delta, self._usage))
+            frames.append(self._builder.format_chunk(choice, delta, self._deltas.usage))
         return b"".join(frames)
 
     def _count(self, choice: int, delta: TextDelta) -> None:
-        self._usage.add(choice, delta)
+        self._deltas.usage.add(choice, delta)
         self._guard.produced(choice, delta.output_tokens)
 
 

@@ -9,6 +9,7 @@ import grpc  # type: ignore[import-untyped]
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
+from deployments.ingress import silence
 from deployments.ingress.channels import Channels, Sequence
 from deployments.ingress.cluster import UP
 from deployments.ingress.handles import (
@@ -19,6 +20,8 @@ from deployments.ingress.handles import (
 )
 from deployments.ingress.retries import Retries
 from deployments.ingress.router_client import RouterClient
+from deployments.ingress.silence import SilentError, in_time
+from deployments.model.channels import ALIVE
 from deployments.spans import traced
 from deployments.wire import (
     ErrorKind,
@@ -47,7 +50,9 @@ class ModelGoneError(LostError):
 
 
 class Alone:
-    """A sequence with a stream of its own."""
+    """A sequence with a stream of its own. Until its replica is heard of it may be waiting for one
+    and is not lost, however long that takes.
+    """
 
     def __init__(self, handles: Handles, model: str, request_id: str, stream: Any) -> None:
         self._handles = handles
@@ -55,20 +60,28 @@ class Alone:
         self._request_id = request_id
         self._stream = stream
         self._first: asyncio.Task[TokenEvent] | None = None
+        self.is_heard = False
 
     def __aiter__(self) -> "Alone":
         return self
 
     async def __anext__(self) -> TokenEvent:
         first, self._first = self._first, None
-        event: TokenEvent = await (anext(self._stream) if first is None else first)
-        return event
+        return await (self._said() if first is None else first)
 
     async def comes(self, within_s: float) -> bool:
         """Whether there is something to be read, or an end."""
         if self._first is None:
-            self._first = asyncio.ensure_future(anext(self._stream))
+            self._first = asyncio.ensure_future(self._said())
         return bool((await asyncio.wait({self._first}, timeout=within_s))[0])
+
+    async def _said(self) -> TokenEvent:
+        while True:
+            word = anext(self._stream)
+            event: TokenEvent = await (in_time(word) if self.is_heard else word)
+            self.is_heard = True
+            if event != ALIVE:
+                return event
 
     def leave(self) -> None:
         if self._first is not None:
@@ -93,8 +106,7 @@ class Attempts:
         try:
             with losses():
                 stream = await self._ask(card, pin, request)
-                while not await stream.comes(self._watch_s):
-                    await self._check_replicas(card.name, retries)
+                await self._until_said(stream, card.name, retries)
                 async for event in stream:
                     ended = event.finish_reason is not None
                     _check(event)
@@ -118,18 +130,30 @@ class Attempts:
         stream = generate.remote(pin, card.version, request)
         return Alone(self._handles, card.name, request.request_id, stream)
 
-    async def _check_replicas(self, model: str, retries: Retries) -> None:
+    async def _until_said(self, stream: Alone | Sequence, model: str, retries: Retries) -> None:
+        """Waits for something to be read. Raises SilentError when the replicas that there are do
+        not show that they have the request.
+        """
+        unheard_s = 0.0
+        while not await stream.comes(self._watch_s):
+            is_there = await self._has_replicas(model, retries)
+            unheard_s = unheard_s + self._watch_s if is_there and not stream.is_heard else 0.0
+            if unheard_s >= silence.SILENCE_S:
+                raise SilentError(f"not a word of any replica in {unheard_s:g} s")
+
+    async def _has_replicas(self, model: str, retries: Retries) -> bool:
         """Raises ModelGoneError, or Refused when there has been no replica for too long."""
         try:
             status = await self._router.status(model, max_age_s=self._watch_s / 2)
         except Refused:
-            return  # the replica may well be there
+            return False  # they may well be there
         if status is None or status.state not in UP | {ModelState.LOADING}:
             raise ModelGoneError("the model is not up")
         if status.replicas or status.state is ModelState.SLEEPING:
             retries.found()
         elif not retries.left_s:
             raise unavailable(f"The model {model!r} has had no replica for too long")
+        return status.replicas > 0
 
 
 @contextmanager
@@ -142,7 +166,7 @@ def losses() -> Iterator[None]:
         raise Refused(RequestError(ErrorKind.OVERLOADED, "The model is overloaded")) from error
     except RayTaskError:  # what broke inside, of whatever type; it would break again
         raise
-    except CalledOffError as error:
+    except (CalledOffError, SilentError) as error:
         raise LostError(repr(error)) from error
     except (RayServeException, TimeoutError) as error:
         raise ModelGoneError(repr(error)) from error
@@ -160,5 +184,5 @@ def _check(event: TokenEvent) -> None:
         return
     if event.error.kind is ErrorKind.UNAVAILABLE:
         raise LostError(event.error.message)  # an engine that stops says so
-    if event.error.kind is ErrorKind.OVERLOADED:
+    if event.error.kind in (ErrorKind.OVERLOADED, ErrorKind.MODEL_REPLACED):
         raise Refused(event.error)

@@ -1,4 +1,4 @@
-"""The cards of models that were asked for, by name; one that may be stale is asked for again."""
+"""The cards of models that were asked for, by name; one whose model has another now is dropped."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import pickle
 import time
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from deployments.ingress.cluster import UP
 from deployments.ingress.detached import in_own_context
@@ -24,7 +24,7 @@ from deployments.wire import ModelCard, ModelStatus
 log = logging.getLogger("ray.serve")
 
 FETCH_TIMEOUT_S = 30.0  # a replica that has just started may be slow to answer
-NAME_S = 5.0  # how long the default model and an alias are taken to stand for the same model
+NAME_S = 5.0  # how long a name is taken to stand for the same model, and that to have its card
 MOST_NAMES = 1024
 MOST_CARDS = 64  # each holds a tokenizer, of up to tens of megabytes
 
@@ -48,7 +48,7 @@ class Cards:
         self._who = uuid.uuid4().hex  # asks what a name means
         self._cards: dict[str, ModelCard] = {}
         self._fetching: dict[str, asyncio.Task[ModelCard]] = {}
-        # What is no model's own name -> the model that it stood for, and until when.
+        # A name, alias or None -> the model that it stood for, and until when.
         self._names: dict[str | None, tuple[str, float]] = {}
 
     async def get(self, model: str | None) -> ModelCard:
@@ -59,6 +59,15 @@ class Cards:
         card = self._cards.get(name)
         return await self._fetch(name) if card is None else card
 
+    def compare(self, statuses: Iterable[ModelStatus]) -> None:
+        """What the router has just said of its models."""
+        for status in statuses:
+            card = self._cards.get(status.name)
+            if card is not None and not _is_of(card, status):
+                self.forget(status.name)
+            elif card is not None:
+                self._remember(status.name, status.name)
+
     def forget(self, model: str) -> None:
         """It may come back as another one, and other names may come to mean others."""
         self._cards.pop(model, None)
@@ -66,37 +75,40 @@ class Cards:
 
     async def _known(self, model: str | None) -> str | None:
         """The name of the model if it has a card here, and surely is the one that is meant."""
-        if model is not None and model in self._cards:
-            return model
-        name, until = self._names.get(model, (None, 0.0))
-        if name not in self._cards:
+        name, until = self._names.get(model, (model, float("-inf")))
+        if name is None or name not in self._cards:
             return None
-        if name is None or self._clock() < until or not self._router.may_ask():
+        if self._clock() < until or not self._router.may_ask():
             return name
         return await self._again(model, name)
 
     async def _again(self, model: str | None, name: str) -> str | None:
-        """What the name means now; without a router what it meant."""
+        """What the name means now, if that is up; without a router what it meant."""
         self._remember(model, name)  # whoever comes meanwhile need not ask too
         try:
             answer = await self._router.want(model, self._who, wait_s=0.0, grace_s=CHOICE_TIMEOUT_S)
         except RouterSilentError:
             return name
-        if not isinstance(answer, ModelStatus) or answer.state not in UP:
-            self._names.pop(model, None)
+        self._names.pop(model, None)
+        if not isinstance(answer, ModelStatus):
+            return None
+        self.compare([answer])
+        if answer.state not in UP:
             return None
         self._remember(model, answer.name)
         return answer.name
 
     async def _find(self, model: str | None) -> str:
         status = await self._waiting.until_up(model, self._patience_s)
-        if status.name != model:
-            self._remember(model, status.name)
+        self.compare([status])
+        self._remember(model, status.name)
         return status.name
 
     def _remember(self, model: str | None, name: str) -> None:
-        self._names.pop(model, None)
-        self._names[model] = name, self._clock() + NAME_S
+        """What it means, and that the model's card is not to be asked about either."""
+        for one in {model, name}:
+            self._names.pop(one, None)
+            self._names[one] = name, self._clock() + NAME_S
         while len(self._names) > MOST_NAMES:
             del self._names[next(iter(self._names))]
 
@@ -132,6 +144,11 @@ class Cards:
         with cancelled_elsewhere():
             chunks = model.options(stream=True, method_name="card").remote()
             return b"".join([chunk async for chunk in chunks])
+
+
+def _is_of(card: ModelCard, status: ModelStatus) -> bool:
+    """Whether the model, as far as is known, has this card still."""
+    return status.state in UP and status.version in ("", card.version)
 
 
 def _unpack(packed: bytes) -> ModelCard:

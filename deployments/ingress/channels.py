@@ -17,7 +17,8 @@ from deployments import logs
 from deployments.engine.mailbox import merge
 from deployments.ingress.detached import in_own_context
 from deployments.ingress.handles import CalledOffError, Handles, answer_of, cancelled_elsewhere
-from deployments.model.channels import IDLE_S, Join, fitting, heard, weight_of, written
+from deployments.ingress.silence import SilentError, in_time
+from deployments.model.channels import HEARTBEAT_S, IDLE_S, Join, fitting, heard, weight_of, written
 from deployments.wire import GenerationRequest, TokenEvent
 
 log = logging.getLogger("ray.serve")
@@ -28,6 +29,8 @@ Replica = tuple[str, str]  # a model's name and a pin
 
 class Sequence:
     """One request on a channel, and its events as they come. `leave` ends it."""
+
+    is_heard = True  # else its channel ends
 
     def __init__(self, join: Join, handles: Handles, model: str) -> None:
         self.join = join
@@ -185,27 +188,32 @@ class Channel:
         model = await self._handles.model(self._model)
         opening = model.options(stream=True, method_name="channel")
         stream = opening.remote(self._pin, self._name, words)
+        beating = in_own_context(self._beat())
         try:
             await self._hear(aiter(stream))
         finally:
+            beating.cancel()
             stream.cancel()
 
     async def _hear(self, stream: AsyncIterator[bytes]) -> None:
         # Where it is: the pin was only a hint.
-        self._pin = (await anext(stream, b"")).decode()
+        self._pin = (await in_time(anext(stream, b""))).decode()
         self._is_open = True
         self._tell_soon()
-        async for burst in stream:
-            for number, event in heard(burst):
-                if sequence := self._sequences.get(number):  # else it has left
-                    sequence.put(event)
-                    if event.finish_reason is not None:
-                        self._drop(sequence)
+        while burst := await in_time(anext(stream, b"")):
+            self._pass_on(burst)
             if not self._can_be_told and self._is_empty:
                 break
         self._can_be_told = False
         if self._telling is not None:  # who joins while it ends will be refused, and is not lost
             await asyncio.wait({self._telling})
+
+    def _pass_on(self, burst: bytes) -> None:
+        for number, event in heard(burst):
+            if sequence := self._sequences.get(number):  # else it has left
+                sequence.put(event)
+                if event.finish_reason is not None:
+                    self._drop(sequence)
 
     def _end(self, failure: BaseException) -> None:
         self._can_be_told = False
@@ -213,9 +221,13 @@ class Channel:
             self._telling.cancel()
         for sequence in self._leaving:
             sequence.abort()
-        for sequence in self._sequences.values():
+        lost = [*self._sequences.values()]
+        if isinstance(failure, SilentError):  # asked again, they would come to the same replica
+            lost += self._joining
+        else:
+            self._ask_again(self._joining)
+        for sequence in lost:
             sequence.fail(failure)
-        self._ask_again(self._joining)
 
     def _ask_again(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:
@@ -243,9 +255,7 @@ class Channel:
         joins = [one.join for one in joining]
         words = written(joins, [one.join.number for one in leaving])
         try:
-            async with asyncio.timeout(TELL_TIMEOUT_S):
-                model = await self._handles.model(self._model)
-                told = await answer_of(model.tell.remote(self._pin, self._name, words))
+            told = await self._call(words)
         except Exception as failure:
             log.warning("a channel to %s can't be told: %r", self._model, failure)
             self._not_told(joining, leaving, failure)
@@ -254,6 +264,25 @@ class Channel:
             del self._leaving[: len(leaving)]
         else:
             self._refused(joining)
+
+    async def _call(self, words: bytes) -> bool:
+        """Whether it came to where the channel is. Raises what kept it from coming anywhere."""
+        async with asyncio.timeout(TELL_TIMEOUT_S):
+            model = await self._handles.model(self._model)
+            told: bool = await answer_of(model.tell.remote(self._pin, self._name, words))
+        return told
+
+    async def _beat(self) -> None:
+        """Else the replica takes this ingress for dead. One that stops can't be told and does not
+        do so, but one that is shunned can be told again.
+        """
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if self._is_open and self._sequences:
+                try:
+                    await self._call(written((), ()))
+                except Exception as failure:
+                    log.warning("a channel to %s hears no heartbeat: %r", self._model, failure)
 
     def _not_told(
         self, joining: list[Sequence], leaving: list[Sequence], failure: Exception

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from deployments.ingress.merge import Item, Merge
+from deployments.ingress.deltas import Deltas
+from deployments.ingress.merge import Item
 from deployments.wire import ErrorKind, Refused, RequestError
 
 GRACE_S = 5.0  # for a client to take the last of an answer
@@ -17,14 +18,14 @@ class Deadline:
         now = asyncio.get_running_loop().time()
         self._end = None if timeout_s is None else now + timeout_s - waited_s
 
-    async def batch(self, merge: Merge, silence_s: float | None) -> list[Item]:
-        """`merge.batch`, which also raises Refused when the time is over."""
+    async def batch(self, deltas: Deltas, silence_s: float | None) -> list[Item]:
+        """`deltas.batch`, which also raises Refused when the time is over."""
         if self._end is None:
-            return await merge.batch(silence_s)
+            return await deltas.batch(silence_s)
         left = self._left(self._end)
         batch: list[Item] = []
         if left > 0:
-            batch = await merge.batch(left if silence_s is None else min(left, silence_s))
+            batch = await deltas.batch(left if silence_s is None else min(left, silence_s))
         if not batch and self._left(self._end) <= 0:
             raise self._exceeded()
         return batch

@@ -22,6 +22,7 @@ from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.waiting import Waiting
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import (
+    Choice,
     ErrorKind,
     GenerationRequest,
     ModelCard,
@@ -57,7 +58,9 @@ class Fleet:
         return await self._cards.get(model)
 
     async def statuses(self, timeout_s: float = CONTROL_TIMEOUT_S) -> list[ModelStatus]:
-        return await self._router.statuses(timeout_s)
+        statuses = await self._router.statuses(timeout_s)
+        self._cards.compare(statuses)
+        return statuses
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         return await self._router.changes(version, wait_s)
@@ -89,38 +92,47 @@ class Fleet:
         said, retries = Said(request), Retries(self._patience_s)
         hashes = await self._hashes.of(request, card.page_size)
         lost: set[str | None] = set()
+        unloads: int | None = None  # before it began
         while True:
             part = said.rest()
-            pin = await self._choose(card, hashes, part, retries)
-            pin = None if pin in lost else pin
+            choice = await self._router.choose(card, hashes, part.request_id, part.session)
+            unloads = choice.unloads if unloads is None else unloads
+            if not choice.is_up:
+                await self._until_up(card, retries, unloads)
+            pin = None if choice.replica_id in lost else choice.replica_id
             try:
                 async with aclosing(self._attempts.events(card, pin, part, retries)) as events:
                     async for event in events:
-                        self._check(card, event)
                         yield said.add(event)
                         if event.finish_reason is not None:
                             return
             except (LostError, Refused) as failure:
-                if not (isinstance(failure, LostError) or _was_accepted(failure, lost)):
+                if isinstance(failure, Refused) and not self._goes_on(failure, card, choice, lost):
                     raise
                 lost.add(pin)
                 await self._lost(card, said, retries, failure)
+                if isinstance(failure, ModelGoneError):
+                    await self._until_up(card, retries, unloads)
 
-    async def _choose(
-        self, card: ModelCard, hashes: tuple[bytes, ...], part: GenerationRequest, retries: Retries
-    ) -> str | None:
-        """Raises Refused when the model does not come up."""
-        choice = await self._router.choose(card.name, hashes, part.request_id, part.session)
-        if not choice.is_up:
-            await self._until_up(card, retries)
-        return choice.replica_id
+    def _goes_on(
+        self, refusal: Refused, card: ModelCard, choice: Choice, lost: Collection[str | None]
+    ) -> bool:
+        """Who lost the place that it had waits for another one, and is not turned away. Ids that a
+        replica refused are for those that have their card; a card that none has is forgotten.
+        """
+        if refusal.error.kind is not ErrorKind.MODEL_REPLACED:
+            return bool(lost) and refusal.error.kind is ErrorKind.OVERLOADED
+        if choice.version == card.version:
+            return True
+        self._cards.forget(card.name)
+        return False
 
-    async def _until_up(self, card: ModelCard, retries: Retries) -> None:
+    async def _until_up(self, card: ModelCard, retries: Retries, unloads: int | None) -> None:
         """A model that comes back as another one refuses ids of the old one itself. Raises Refused,
-        also when the name is now an alias of another model.
+        also when the name is now an alias of another model, or an operator has unloaded it.
         """
         self._cards.forget(card.name)
-        status = await self._waiting.until_up(card.name, retries.left_s)
+        status = await self._waiting.until_up(card.name, retries.left_s, unloads)
         if status.name != card.name:
             message = f"The model {card.name!r} was replaced by {status.name!r}; try again"
             raise Refused(RequestError(ErrorKind.MODEL_REPLACED, message))
@@ -133,14 +145,3 @@ class Fleet:
         log.warning("request %s goes on elsewhere: %r", said.request_id, failure)
         await retries.after_loss(progressed=said.progressed)
         self._metrics.failed_over(card.name, mid_stream=said.began)
-        if isinstance(failure, ModelGoneError):
-            await self._until_up(card, retries)
-
-    def _check(self, card: ModelCard, event: TokenEvent) -> None:
-        if event.error is not None and event.error.kind is ErrorKind.MODEL_REPLACED:
-            self._cards.forget(card.name)
-
-
-def _was_accepted(refusal: Refused, lost: Collection[str | None]) -> bool:
-    """Who lost the place that it had waits for another one, and is not turned away."""
-    return bool(lost) and refusal.error.kind is ErrorKind.OVERLOADED

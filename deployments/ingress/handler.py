@@ -16,6 +16,7 @@ from deployments.ingress.answer import Answer, sooner, while_there
 from deployments.ingress.builder import ApiRequest, Generation, ResponseBuilder
 from deployments.ingress.clients import Caller
 from deployments.ingress.deadline import Deadline
+from deployments.ingress.deltas import Deltas, Prepared
 from deployments.ingress.late import Late
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.settings import DEFAULTS, IngressSettings
@@ -104,11 +105,8 @@ class ProtocolHandler(Generic[RequestT]):
         self._found = True
         waited_s = time.monotonic() - began
         self._guard.serving(card.name, stream=stream)
-        with span("prepare"):
-            prepared = await self._prepare(card)
         return Answer(
-            prepared,
-            partial(self._engine.generate, card),
+            Deltas(await self._prepared(card), self._prepared_again),
             self._builder,
             self._guard,
             stream=stream,
@@ -131,6 +129,15 @@ class ProtocolHandler(Generic[RequestT]):
             silence_s=silence_s,
             request_id=self._request_id,
         )
+
+    async def _prepared(self, card: ModelCard) -> Prepared:
+        with span("prepare"):
+            generations = await self._prepare(card)
+        return Prepared(generations, partial(self._engine.generate, card))
+
+    async def _prepared_again(self) -> Prepared:
+        """For what the model's name means now. Raises Refused."""
+        return await self._prepared(await self._engine.card(self._request.model))
 
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:
         if self._off_loop or not self._tokenizers.holds(card):

@@ -1,9 +1,8 @@
-"""The generations of one answer as one sequence of deltas; leaving it closes all of them."""
+"""Generations that run side by side as one sequence of deltas; closing it closes all of them."""
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from types import TracebackType
 
 from deployments.ingress.builder import Generation
 from deployments.ingress.errors import internal
@@ -38,17 +37,12 @@ class Merge:
     def done(self) -> bool:
         return self._running == 0
 
-    async def __aenter__(self) -> "Merge":
+    def start(self) -> None:
+        """Pairs with `close`."""
         pumps = (self._pump(*numbered) for numbered in enumerate(self._generations))
         self._pumps = [asyncio.create_task(pump) for pump in pumps]
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         if unended := [pump for pump in self._pumps if not pump.done()]:
             for pump in unended:
                 pump.cancel()

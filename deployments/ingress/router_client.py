@@ -16,7 +16,7 @@ from deployments.ingress.handles import (
 )
 from deployments.model.channels import fitting
 from deployments.spans import traced
-from deployments.wire import Choice, ModelStatus, Question, Refused, RequestError
+from deployments.wire import Choice, ModelCard, ModelStatus, Question, Refused, RequestError
 
 log = logging.getLogger("ray.serve")
 
@@ -45,12 +45,12 @@ class RouterClient:
         self._choosing: asyncio.Task[None] | None = None
 
     async def choose(
-        self, model: str, hashes: tuple[bytes, ...], request_id: str, session: str
+        self, card: ModelCard, hashes: tuple[bytes, ...], request_id: str, session: str
     ) -> Choice:
         """Any replica will do when there is no advice: a request never waits for long."""
         if not self.may_ask():
             return ANY_REPLICA
-        question = Question(model, hashes, request_id, session)
+        question = Question(card.name, hashes, request_id, session, card.version)
         if traced():  # a call of its own, that shows up among its spans
             [advice] = await self._advice([question])
             return advice
@@ -61,11 +61,16 @@ class RouterClient:
             return ANY_REPLICA
 
     async def want(
-        self, model: str | None, who: str, wait_s: float, grace_s: float = CONTROL_TIMEOUT_S
+        self,
+        model: str | None,
+        who: str,
+        wait_s: float,
+        unloads: int | None = None,
+        grace_s: float = CONTROL_TIMEOUT_S,
     ) -> ModelStatus | RequestError:
         """Raises RouterSilentError."""
         answer: ModelStatus | RequestError = await self._ask(
-            wait_s + grace_s, "want", model, who, wait_s
+            wait_s + grace_s, "want", model, who, wait_s, unloads
         )
         return answer
 

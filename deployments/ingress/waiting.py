@@ -18,6 +18,7 @@ from deployments.wire import ModelState, ModelStatus, Refused, RequestError
 WANT_S = 2.0  # how long the router keeps one question
 PAUSE_S = 0.2  # between two questions that were answered at once
 PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a second or two
+Wish = tuple[str | None, int | None]  # a model, and how often it may have been unloaded
 
 
 @dataclass(slots=True, eq=False)
@@ -42,11 +43,16 @@ class Waiting:
     metrics: Metrics
     pause_s: float = PAUSE_S
     patience_s: float = PATIENCE_S
-    _waits: dict[str | None, _Wait] = field(default_factory=dict)
+    _waits: dict[Wish, _Wait] = field(default_factory=dict)
 
-    async def until_up(self, model: str | None, timeout_s: float) -> ModelStatus:
-        """READY or SLEEPING. None is the default model. Raises Refused."""
-        wait = self._join(model)
+    async def until_up(
+        self, model: str | None, timeout_s: float, unloads: int | None = None
+    ) -> ModelStatus:
+        """READY or SLEEPING. None is the default model. Raises Refused, also when operators have
+        unloaded it more often than `unloads` times.
+        """
+        wish = model, unloads
+        wait = self._join(wish)
         began = time.monotonic()
         try:
             assert wait.wanting is not None
@@ -55,31 +61,31 @@ class Waiting:
         except TimeoutError as error:
             raise unavailable(_still(model, wait.status)) from error
         finally:
-            self._leave(model, wait)
+            self._leave(wish, wait)
             self._count(wait, time.monotonic() - began)
 
-    def _join(self, model: str | None) -> _Wait:
-        wait = self._waits.get(model)
+    def _join(self, wish: Wish) -> _Wait:
+        wait = self._waits.get(wish)
         if wait is None:
-            wait = self._waits[model] = _Wait()
-            wait.wanting = in_own_context(self._want(model, wait))
+            wait = self._waits[wish] = _Wait()
+            wait.wanting = in_own_context(self._want(*wish, wait))
         wait.waiters += 1
         return wait
 
-    def _leave(self, model: str | None, wait: _Wait) -> None:
+    def _leave(self, wish: Wish, wait: _Wait) -> None:
         assert wait.wanting is not None
         wait.waiters -= 1
         if wait.waiters and not wait.wanting.done():
             return
         wait.wanting.cancel()
-        if self._waits.get(model) is wait:
-            del self._waits[model]
+        if self._waits.get(wish) is wait:
+            del self._waits[wish]
 
-    async def _want(self, model: str | None, wait: _Wait) -> ModelStatus:
+    async def _want(self, model: str | None, unloads: int | None, wait: _Wait) -> ModelStatus:
         heard = time.monotonic()
         while True:
             try:
-                answer = await self.router.want(model, wait.who, WANT_S)
+                answer = await self.router.want(model, wait.who, WANT_S, unloads)
             except RouterSilentError as error:
                 if time.monotonic() - heard > self.patience_s:
                     message = "The router does not answer; try again soon"

@@ -1,6 +1,6 @@
 """What Serve is told of a model: how many replicas, where, and what of them can change in place."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import ray
 from ray import serve
@@ -72,24 +72,30 @@ def most_replicas(settings: ModelSettings) -> int:
 
 def rank_resources(settings: ModelSettings, rank_cpus: float | None = None) -> dict[str, float]:
     """Of a replica's actor; of each of its ranks when it has several."""
-    gpus = settings.num_gpus or 0
     if rank_cpus is None:
-        cpus = settings.num_cpus
-        if cpus is None:
-            cpus = settings.tensor_parallel if gpus else default_cpus(most_replicas(settings))
-        rank_cpus = cpus / settings.tensor_parallel
-    return {"num_cpus": rank_cpus, "num_gpus": gpus}
+        rank_cpus = cpus_of_rank(settings, node_cpus)
+    return {"num_cpus": rank_cpus, "num_gpus": settings.num_gpus or 0}
 
 
-def default_cpus(num_replicas: int) -> int:
-    """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest."""
-    return cores_each(
-        [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]], num_replicas
-    )
+def cpus_of_rank(settings: ModelSettings, nodes: Callable[[], Sequence[float]]) -> float:
+    """`nodes` tells the cores of each, where the settings leave it to them."""
+    cpus = settings.num_cpus
+    if cpus is None and settings.num_gpus:
+        cpus = settings.tensor_parallel
+    elif cpus is None:
+        cpus = cores_each(nodes(), most_replicas(settings))
+    return cpus / settings.tensor_parallel
+
+
+def node_cpus() -> list[float]:
+    return [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
 
 
 def cores_each(nodes: Sequence[float], num_replicas: int) -> int:
-    """A head that is to run nothing has no cores, and takes no replicas."""
+    """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest.
+
+    A head that is to run nothing has no cores, and takes no replicas.
+    """
     cores = [cpus for cpus in nodes if cpus] or [0]
     replicas_a_node = -(-num_replicas // len(cores))
     return max(1, int(max(cores)) // 2 // replicas_a_node)

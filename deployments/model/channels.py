@@ -1,17 +1,20 @@
 """A replica's end of its channels: each is one stream that carries what many sequences say.
 
 A sequence is not asked for its next event before the last one was taken, so that whoever reads
-slowly finds more in each. What a channel runs ends with it.
+slowly finds more in each. What a channel runs ends with it. While it runs anything, its silence
+means that the replica is lost: however long a step takes, the event loop shows that it is there.
 """
 
 import asyncio
 import logging
 import pickle
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 from deployments import logs
+from deployments.engine.mailbox import merge
 from deployments.ingress.detached import in_own_context
 from deployments.wire import (
     ErrorKind,
@@ -23,6 +26,11 @@ from deployments.wire import (
 
 log = logging.getLogger("ray.serve")
 
+HEARTBEAT_S = 5.0  # of a channel with sequences: of a replica that says nothing, and of an ingress
+# An ingress that died is not heard of; of one that lives four calls in a row may be lost, or come
+# to others while its replica is shunned.
+FORGOTTEN_S = 30.0
+ALIVE = TokenEvent()  # what a sequence with a stream of its own says then
 IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
 # Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
 MOST_WEIGHT = 60_000
@@ -53,6 +61,7 @@ class Channel:
         self._said: Burst = []
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()  # set when all that has been said is taken
+        self.told_at = 0.0
 
     def join(self, joins: Sequence[Join]) -> None:
         for one in joins:
@@ -65,33 +74,38 @@ class Channel:
             if number in self._running:
                 self._running[number].cancel()
 
-    async def bursts(self) -> AsyncGenerator[bytes, None]:
-        """Everything that was said since the last one; ends `idle_s` after the last sequence."""
-        try:
-            while await self._has_more():
-                if self._said:
-                    yield pickle.dumps(self._take(), PROTOCOL)
-        finally:
-            self.leave([*self._running])
+    def end(self) -> None:
+        """Everybody leaves."""
+        self.leave([*self._running])
 
-    async def _has_more(self) -> bool:
-        """Waits for something to be said, or for nobody to come."""
-        if not (self._said or self._running):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._idle_s):
+    async def bursts(self) -> AsyncGenerator[Burst, None]:
+        """What was said since the last one, and that may be nothing; ends `idle_s` after the last
+        sequence.
+        """
+        while await self._is_used():
+            await self._until(lambda: bool(self._said) or not self._running, HEARTBEAT_S)
+            if self._said or self._running:
+                yield self._take()
+
+    async def _is_used(self) -> bool:
+        """Waits for somebody to come, when there is nobody."""
+        await self._until(lambda: bool(self._said or self._running), self._idle_s)
+        return bool(self._said or self._running)
+
+    async def _until(self, holds: Callable[[], bool], within_s: float) -> None:
+        """Or for so long."""
+        if holds():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not holds():
+                    self._changed.clear()
                     await self._changed.wait()
-            if not (self._said or self._running):
-                return False
-        await self._changed.wait()
-        self._changed.clear()
-        return True
 
     def _take(self) -> Burst:
         n = fitting(_weight(event) for _, event in self._said)
         taken, self._said = self._said[:n], self._said[n:]
-        if self._said:
-            self._changed.set()
-        else:
+        if not self._said:
             self._taken.set()
             self._taken = asyncio.Event()
         return taken
@@ -138,19 +152,46 @@ class Channels:
             yield self._replica_id.encode()
             async with aclosing(channel.bursts()) as bursts:
                 async for burst in bursts:
-                    yield burst
+                    yield pickle.dumps(burst, PROTOCOL)
         finally:
-            del self._open[name]
+            channel.end()
+            self._open.pop(name, None)
+
+    async def alone(
+        self, version: str, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        """What one sequence says, on a channel of its own."""
+        channel = Channel(self._run, idle_s=0.0)
+        channel.join([Join(0, logs.request_id(), version, request)])
+        try:
+            async with aclosing(channel.bursts()) as bursts:
+                async for burst in bursts:
+                    yield merge([event for _, event in burst]) if burst else ALIVE
+        finally:
+            channel.end()
 
     def tell(self, name: str, words: bytes) -> bool:
-        """Who joins the channel and who leaves it; False when there is none of this name."""
+        """Who joins the channel and who leaves it; False when there is none of this name.
+
+        Nobody may: then its ingress shows that it is there.
+        """
         channel = self._open.get(name)
         if channel is None:
             return False
+        channel.told_at = time.monotonic()
         joins, leaves = read(words)
         channel.join(joins)
         channel.leave(leaves)
         return True
+
+    def forget(self) -> None:
+        """Ends channels whose ingress is gone: Ray goes on with a call whose caller died."""
+        since = time.monotonic() - FORGOTTEN_S
+        for name, channel in [*self._open.items()]:
+            if channel.told_at <= since:
+                log.warning("a channel was not told anything for %g s: it ends", FORGOTTEN_S)
+                channel.end()
+                del self._open[name]
 
 
 def written(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:

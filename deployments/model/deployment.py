@@ -100,11 +100,12 @@ class Model:
     async def generate(
         self, pin: str | None, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Events of one sequence, whose ids were made by the card of this version.
+        """Events of one sequence, whose ids were made by the card of this version; ALIVE when it
+        says nothing for long.
 
         `pin` is for PinRouter alone.
         """
-        async with aclosing(self._events(version, request)) as events:
+        async with aclosing(self._channels.alone(version, request)) as events:
             async for event in events:
                 yield event
 
@@ -165,8 +166,12 @@ class Model:
         )
         return demand.as_dict()
 
-    def check_health(self) -> None:
+    # Async, so that it runs on the event loop whatever Serve is told of threads.
+    async def check_health(self) -> None:
         """Raises when the engine can't go on, or what runs beside it has ended."""
+        # Here, as Serve asks for as long as it sends calls here: a replica that stops hears no more
+        # of ingresses that live.
+        self._channels.forget()
         self._sleeper.check_health()
         for task in self._work:
             if task.done():
@@ -220,6 +225,7 @@ class Model:
             page_size=self._card.page_size,
             idle_s=self._sleeper.idle_s,
             sleeping=sleeping,
+            version=self._card.version,
         )
 
 

@@ -41,6 +41,7 @@ class Gauges:
     page_size: int = 0
     idle_s: float = 0.0
     sleeping: bool = False
+    version: str = ""
 
     @property
     def is_busy(self) -> bool:

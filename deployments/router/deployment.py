@@ -60,11 +60,14 @@ class Router:
         now = time.monotonic()
         return [self._choose(question, now) for question in questions]
 
-    async def want(self, model: str | None, who: str, wait_s: float) -> ModelStatus | RequestError:
+    async def want(
+        self, model: str | None, who: str, wait_s: float, unloads: int | None = None
+    ) -> ModelStatus | RequestError:
         """Has a model loaded, and waits so long for it to be up or to have failed.
 
         Until a few seconds after the call `who` keeps the model's place in the queue, and then its
-        replicas. Cancelled, it gives both up at once.
+        replicas. Cancelled, it gives both up at once. A request that began when operators had
+        unloaded the model `unloads` times has it not loaded again after the next time.
         """
         entry = self._fleet.registry.find(model)
         if entry is None:
@@ -72,7 +75,7 @@ class Router:
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
         self._fleet.retry(entry)
         try:
-            return await self._wait(entry, who, until)
+            return await self._wait(entry, who, until, unloads)
         except asyncio.CancelledError:
             self._fleet.capacity.release(entry.name, who)
             raise
@@ -130,13 +133,15 @@ class Router:
         entry = self._fleet.registry.get(question.model)
         if entry is None:
             return Choice(None, False)
-        return entry.choose(question.hashes, question.request_id, question.session, now)
+        return entry.choose(*question[1:], now)
 
-    async def _wait(self, entry: ModelEntry, who: str, until: float) -> ModelStatus | RequestError:
-        unloads = entry.unloads
+    async def _wait(
+        self, entry: ModelEntry, who: str, until: float, unloads: int | None
+    ) -> ModelStatus | RequestError:
+        unloads = entry.unloads if unloads is None else unloads
         while True:
-            if entry.removed or entry.unloads != unloads:
-                message = f"The model {entry.name!r} was unloaded while a request waited for it"
+            if entry.removed or entry.unloads > unloads:
+                message = f"The model {entry.name!r} was unloaded while a request needed it"
                 return RequestError(ErrorKind.UNAVAILABLE, message)
             version = self._fleet.changes.version
             if refused := self._fleet.want(entry, who, until + LEASE_S):

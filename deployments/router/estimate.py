@@ -1,41 +1,51 @@
 """What a model will take, estimated before it is loaded, and what the cluster has.
 
-All of it blocks, on files and on Ray: never to be called on an event loop.
+All of it but `cpu_needs` blocks, on files and on Ray: never to be called on an event loop.
 """
 
 import json
 import math
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import ray
+from safetensors import SafetensorError, safe_open
 
 from deployments.engine.limits import CPU_KV_GIB
-from deployments.model.application import rank_resources
+from deployments.engine.weight_files import weight_files
+from deployments.model.application import cpus_of_rank, node_cpus
 from deployments.model.settings import ModelSettings
 from deployments.router.capacity import GIB, Resources
 from deployments.router.model_paths import CONFIG
 from deployments.router.settings import CapacitySettings
 
-WEIGHTS = ("*.safetensors", "*.bin")  # the first that there are any of
+# Bytes of a weight, as files say its type and as settings do.
+WIDTHS = {"F64": 8.0, "F32": 4.0, "BF16": 2.0, "F16": 2.0, "U8": 2.0}  # the last is MXFP4, undone
+CHOSEN = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+QUANTIZED = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 4 / 64}  # int4 has scale and zero for 64
+UNQUANTIZED = ("embed", "lm_head")
 # What another config than those of the engine's models can raise when it is read as one.
 NO_CONFIG = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
 def model_needs(settings: ModelSettings) -> Resources:
     """With autoscaling, of the fewest replicas that serve: more come only where there is room."""
-    replicas = settings.num_replicas
-    if settings.autoscaling is not None:
-        replicas = settings.autoscaling.fewest
-    rank = rank_resources(settings)
-    ranks = replicas * settings.tensor_parallel
-    size = replicas * (weight_bytes(settings.path) + _kv_bytes(settings))
+    replicas = _replicas(settings)
+    size = replicas * (weight_bytes(settings) + _kv_bytes(settings))
     return Resources(
-        cpus=ranks * rank["num_cpus"],
-        gpus=ranks * rank["num_gpus"],
+        cpus=cpu_needs(settings, node_cpus),
+        gpus=replicas * settings.tensor_parallel * (settings.num_gpus or 0),
         cpu_bytes=0 if settings.num_gpus else size,
         gpu_bytes=size if settings.num_gpus else 0,
     )
+
+
+def cpu_needs(settings: ModelSettings, nodes: Callable[[], Sequence[float]]) -> float:
+    """`nodes` tells the cores of each."""
+    ranks = _replicas(settings) * settings.tensor_parallel
+    return ranks * cpus_of_rank(settings, nodes)
 
 
 def limits(settings: CapacitySettings) -> Resources:
@@ -49,14 +59,40 @@ def limits(settings: CapacitySettings) -> Resources:
     )
 
 
-def weight_bytes(path: str) -> int:
-    """Of the files on this disk; 0 for what can't be read, as a hub id never fetched to it."""
+def _replicas(settings: ModelSettings) -> int:
+    scaling = settings.autoscaling
+    return settings.num_replicas if scaling is None else scaling.fewest
+
+
+def weight_bytes(settings: ModelSettings) -> int:
+    """Of what the files on this disk are loaded as; 0 for what can't be read, as a hub id never
+    fetched to it."""
     try:
-        folder = _folder(path)
-        sizes = [sum(file.stat().st_size for file in folder.glob(kind)) for kind in WEIGHTS]
+        files = weight_files(_folder(settings.path))
+        return sum(_loaded_bytes(file, settings) for file in files)
     except (OSError, ValueError):  # the latter from a file that is no text
         return 0
-    return next((size for size in sizes if size), 0)
+
+
+def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
+    try:
+        with safe_open(file, "np") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+            return round(sum(_bytes_of(name, one, settings) for name, one in slices.items()))
+    except SafetensorError:  # of another format, or broken, which the replica will say
+        return file.stat().st_size
+
+
+def _bytes_of(name: str, tensor: Any, settings: ModelSettings) -> float:
+    shape: list[int] = tensor.get_shape()
+    if name.endswith("_scales"):  # of MXFP4, whose blocks have two weights a byte
+        return 0.0
+    numbers = math.prod(shape) * (2 if name.endswith("_blocks") else 1)
+    is_linear = len(shape) == 2 and not any(part in name for part in UNQUANTIZED)
+    if settings.quantization != "none" and is_linear:
+        return numbers * QUANTIZED[settings.quantization]
+    chosen = settings.dtype or ("bfloat16" if settings.num_gpus else None)
+    return numbers * (CHOSEN[chosen] if chosen else WIDTHS.get(tensor.get_dtype(), 1.0))
 
 
 def _folder(path: str) -> Path:

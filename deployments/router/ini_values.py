@@ -20,7 +20,7 @@ def comma_separated(text: str) -> tuple[str, ...]:
 
 
 def hub_id(text: str) -> str:
-    if ":" in text:
+    if ":" in text and "://" not in text:
         raise ValueError("a tag chooses among GGUF files, which can't be read: name the repository")
     if not HUB_ID.fullmatch(text):
         raise ValueError("must be a repository of the Hugging Face hub: owner/name")

@@ -8,14 +8,16 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Sequence
 
 from ray.serve.schema import ApplicationStatus
 
+from deployments.model.application import node_cpus
 from deployments.router.applications import UNREACHABLE, Deployed, read_as
 from deployments.router.capacity import Capacity, Holder, Plan, Resources
 from deployments.router.changes import Changes
 from deployments.router.commands import Commands
-from deployments.router.estimate import limits, model_needs
+from deployments.router.estimate import cpu_needs, limits, model_needs
 from deployments.router.registry import ModelEntry, Phase, Registry
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
 from deployments.router.sources import PresetError, Sources
@@ -251,15 +253,25 @@ class Lifecycle:
         if not self._stays:
             return
         self.capacity.limits = await asyncio.to_thread(limits, self._settings)
+        nodes = await asyncio.to_thread(node_cpus)
         for entry in self.registry:
             deployed = found.pop(entry.application, None)
             if asked.get(entry.name) == entry.commands:
                 self._observe(entry, deployed)
+        self._share(nodes)
         self._strays = set(found)
         for name, deployed in found.items():
             if deployed.status is not ApplicationStatus.DELETING:
                 log.info("deleting %s, which no model owns now", name)
                 self._commands.delete_application(name)
+
+    def _share(self, nodes: Sequence[float]) -> None:
+        """What is not loaded is to have the cores that it would be deployed with now."""
+        for entry in self.registry:
+            if entry.phase is Phase.GONE:
+                cpus = cpu_needs(entry.preset.settings, lambda: nodes)
+                entry.needs = entry.needs._replace(cpus=cpus)
+                self.capacity.amend(entry.name, entry.needs)
 
     def _observe(self, entry: ModelEntry, deployed: Deployed | None) -> None:
         now, timeout_s = time.monotonic(), self._settings.load_timeout_s

@@ -18,8 +18,19 @@ def model_path(model: str, base: Path) -> str:
     if path.is_file():
         raise ValueError(f"{path} is a file: a model is a directory with a {CONFIG}")
     if model.startswith((".", "/", "~")) or not HUB_ID.fullmatch(model):
-        raise ValueError(f"there is no directory {path}")
+        raise ValueError(f"there is no directory {path}{_hint(model)}")
     return model
+
+
+def _hint(model: str) -> str:
+    """For what other programs would have understood."""
+    if "://" in model:
+        return "; OWNER/NAME is how a model of the hub is named"
+    if model[0] in "\"'":
+        return "; a value has no quotes around it"
+    if ":" in model:
+        return "; a tag chooses among GGUF files, which can't be read"
+    return ""
 
 
 def adapter_path(adapter: str, base: Path) -> str:

@@ -5,12 +5,19 @@ Arguments, presets and their checks are all made from this table, so that they c
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from difflib import get_close_matches
+from typing import Annotated, Literal, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
-from deployments.model.settings import Adapter, Autoscaling, ModelSettings, SamplingDefaults
+from deployments.model.settings import (
+    Adapter,
+    Autoscaling,
+    ModelSettings,
+    SamplingDefaults,
+    check_settings,
+)
 from deployments.router.ini_values import (
     boolean,
     comma_separated,
@@ -26,6 +33,7 @@ from deployments.text.dialects.registry import DIALECTS
 LIMITS = ON_CPU
 SCALING = Autoscaling()
 SETTINGS = ModelSettings(name="", path="")
+NEAR = 0.7  # as alike has a name to be that somebody may have meant it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,30 @@ class Options(BaseModel):
     """Unknown names are errors: a misspelt setting must not be silently off."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names_and_lists(cls, said: object) -> object:
+        """With more help than pydantic would give."""
+        for name, value in said.items() if isinstance(said, dict) else ():
+            if name not in cls.model_fields:
+                raise ValueError(f"unknown setting {name}{cls._nearest(str(name))}")
+            if isinstance(value, str) and get_origin(cls.model_fields[name].annotation) is tuple:
+                raise ValueError(f"{name}: must be a list")
+        return said
+
+    @classmethod
+    def _nearest(cls, unknown: str) -> str:
+        """Of its options, by their own names and by those that presets files have."""
+        named = {
+            key.replace("-", "_"): name
+            for name, field in cls.model_fields.items()
+            for ini in (*field.metadata, Ini((name,)))
+            if isinstance(ini, Ini)
+            for key in ini.names
+        }
+        near = get_close_matches(unknown.replace("-", "_"), named, n=1, cutoff=NEAR)
+        return f"; did you mean {named[near[0]]}?" if near else ""
 
 
 class ScalingOptions(Options):
@@ -148,7 +180,7 @@ class ModelOptions(Options):
         float | None,
         Ini(("num-gpus",)),
         Ini(("n-gpu-layers", "gpu-layers", "ngl", "LLAMA_ARG_N_GPU_LAYERS"), read=gpus_for_layers),
-    ] = Field(default=None, ge=0, description="Of each of a replica's ranks; 0: none")
+    ] = Field(default=None, ge=0, description="Of each of a replica's ranks, 1 at most; 0: none")
     tensor_parallel: int = Field(
         default=1, ge=1, description="Ranks that share one replica's weights"
     )
@@ -220,6 +252,14 @@ class ModelOptions(Options):
         le=1,
         description="Share of a GPU that may be taken in all, where neither is said",
     )
+    draft_tokens: Annotated[
+        int, Ini(("draft-tokens", "draft-max", "draft", "draft-n", "LLAMA_ARG_DRAFT_MAX"))
+    ] = Field(
+        default=LIMITS.draft_tokens,
+        ge=0,
+        le=64,
+        description="Guessed a step from where a sequence's last words stood before; 0: none",
+    )
     async_scheduling: Annotated[
         bool | None, Ini(("async-scheduling",), read=boolean, unset="auto")
     ] = Field(
@@ -264,15 +304,7 @@ class ModelOptions(Options):
     def _settings(self, name: str) -> ModelSettings:
         if self.model is None:
             raise ValueError("no model is named: a directory or a hub id")
-        if self.sleep_weights == "host" and not self.num_gpus:
-            raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
-        if self.quantization == "fp8" and not self.num_gpus:
-            raise ValueError("quantization = fp8 needs num_gpus: a CPU does not multiply it")
-        if self.kv_dtype == "fp8" and not self.num_gpus:
-            raise ValueError("kv_dtype = fp8 needs num_gpus: a CPU does not read it")
-        if self.async_scheduling and self.tensor_parallel > 1:
-            raise ValueError("async_scheduling: with tensor_parallel all ranks know all tokens")
-        return ModelSettings(
+        settings = ModelSettings(
             name=name,
             path=self.model,
             num_replicas=self.num_replicas,
@@ -292,6 +324,8 @@ class ModelOptions(Options):
             stop_timeout_s=self.stop_timeout_s,
             limits=self._limits(),
         )
+        check_settings(settings)
+        return settings
 
     def _limits(self) -> EngineLimits:
         given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}

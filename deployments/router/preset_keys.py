@@ -35,7 +35,7 @@ REFUSED = (
         "requests say it",
     ),
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
-    (r"(model-)?draft.*|md|spec-.*", "there are no draft models"),
+    (r"(model-)?draft.*|md|spec-.*", "no draft models; see draft-tokens"),
     (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
     (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
     (r"(hf-file|hff|model-url|mu)", "a model is a directory or a repository of the hub"),

@@ -99,15 +99,19 @@ def _is_version(line: Line, file: Path) -> bool:
 
 def _options(lines: list[Line], file: Path, start: int) -> ModelOptions:
     values: dict[str, object] = {}
+    places: dict[str, int] = {}
     for line in lines:
         try:
             key, inverted = key_of(line.key)
         except ValueError as error:
             raise PresetError(f"{file}:{line.number}: {error}") from error
+        said = f"{line.key} = {line.value}"
+        if (first := places.setdefault(key.name, line.number)) != line.number:
+            reason = f"{key.name} is said in line {first} too"
+            raise PresetError(f"{file}:{line.number}: {said}: {reason}")
         try:
             values[key.name] = value_of(key, line.value, inverted)
         except ValueError as error:
-            said = f"{line.key} = {line.value}"
             raise PresetError(f"{file}:{line.number}: {said}: {error}") from error
     try:
         return options_of(values)

@@ -96,6 +96,7 @@ class ModelEntry:
             preset=self.preset.text,
             pinned=self.preset.pinned,
             replicas=len(self._running),
+            version=self.replicas.version,
             progress=self._progress if self.phase is Phase.STARTING else None,
         )
 
@@ -173,13 +174,16 @@ class ModelEntry:
         elif self.phase is not Phase.STOPPING:
             self._follow(deployed, now)
 
-    def choose(self, hashes: Sequence[bytes], request_id: str, session: str, now: float) -> Choice:
+    def choose(
+        self, hashes: Sequence[bytes], request_id: str, session: str, version: str, now: float
+    ) -> Choice:
         if self.phase is not Phase.UP:
-            return Choice(None, False)
+            return Choice(None, False, unloads=self.unloads)
         self._used = now
         if not self._running:
             self._spared_until = now + WAKING_S
-        return Choice(self.replicas.choose(hashes, request_id, session), True)
+        chosen = self.replicas.choose(hashes, request_id, session, version)
+        return Choice(chosen, True, self.replicas.version_of(chosen), self.unloads)
 
     def report(self, report: ReplicaReport) -> bool:
         """Whether a snapshot is asked for. Replicas that end are not to be chosen again."""

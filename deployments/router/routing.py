@@ -5,7 +5,7 @@ Pure: it is told by reports, asks a clock for the time and calls nobody.
 
 import random
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -94,6 +94,16 @@ class ReplicaSet:
         """Whether there are replicas and all of them sleep."""
         return bool(self._replicas) and all(one.told.sleeping for one in self._replicas.values())
 
+    @property
+    def version(self) -> str:
+        """Of the card that most replicas have, the older one of two; "" without replicas."""
+        versions = Counter(one.told.version for one in self._replicas.values())
+        return max(versions, key=versions.__getitem__, default="")
+
+    def version_of(self, replica_id: str | None) -> str:
+        """Of a replica's card; "" of none."""
+        return "" if replica_id is None else self._replicas[replica_id].told.version
+
     def idle_s(self) -> float:
         """Seconds since the last use: a choice, or the end of a request; 0 while busy."""
         if self.busy:
@@ -129,15 +139,19 @@ class ReplicaSet:
             flights = ((k, one) for k, one in self._flights.items() if one.replica_id not in gone)
             self._flights = OrderedDict(flights)
 
-    def choose(self, hashes: Sequence[bytes], request_id: str, session: str = "") -> str | None:
+    def choose(
+        self, hashes: Sequence[bytes], request_id: str, session: str = "", version: str = ""
+    ) -> str | None:
         """The replica for a prompt whose full pages have these hashes; None when none is known.
 
-        The request counts there from now on; one that is chosen for again counts only once.
+        One of this version, if there is any. The request counts there from now on; one that is
+        chosen for again counts only once.
         """
         self._last_use = self._clock()
         self._expire(self._last_use)
         self._land(request_id)
-        candidates = self._candidates(self._index.overlap(hashes), self._sessions.get(session))
+        overlap, last = self._index.overlap(hashes), self._sessions.get(session)
+        candidates = self._candidates(overlap, last, version)
         chosen = choose(candidates, len(hashes), self._settings, self._rng)
         if chosen is None:
             return None
@@ -186,8 +200,10 @@ class ReplicaSet:
             self._index.evict(report.replica_id, report.evicted)
         self._index.sweep()
 
-    def _candidates(self, overlap: Mapping[str, int], last: str | None) -> list[Candidate]:
-        heard = self._heard(self._clock())
+    def _candidates(
+        self, overlap: Mapping[str, int], last: str | None, version: str
+    ) -> list[Candidate]:
+        heard = self._heard(self._clock(), version)
         awake = [one.lately for one in heard.values() if not one.told.sleeping]
         mean = sum(awake) / max(1, len(awake))
         scale = mean + FEW_PAGES
@@ -206,12 +222,14 @@ class ReplicaSet:
             for told in (one.told,)
         ]
 
-    def _heard(self, now: float) -> Mapping[str, Replica]:
-        """Replicas that were heard of lately; all when there are none."""
+    def _heard(self, now: float, version: str) -> Mapping[str, Replica]:
+        """Replicas of this version, or of any when there are none; of those the ones that were
+        heard of lately, or all when there are none.
+        """
         since = now - SILENCE_S
-        return {
-            k: one for k, one in self._replicas.items() if one.heard_at > since
-        } or self._replicas
+        fit = {k: one for k, one in self._replicas.items() if one.told.version == version}
+        fit = fit or self._replicas
+        return {k: one for k, one in fit.items() if one.heard_at > since} or fit
 
     def _send(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
         """Counts the request where it was sent, until a report does."""

@@ -50,6 +50,7 @@ class RouterActor:
     choices: list[Choice | BaseException] = field(default_factory=lambda: [Choice(None, True)])
     gate: asyncio.Event | None = None  # that wants wait for
     wanted: list[tuple[str | None, str]] = field(default_factory=list)
+    unloads: list[int | None] = field(default_factory=list)  # that those who want it know of
     asked: list[tuple[str, str]] = field(default_factory=list)  # request ids and sessions
     batches: list[int] = field(default_factory=list)  # questions in each call
     choosing: asyncio.Event | None = None  # that choices wait for
@@ -63,9 +64,10 @@ class RouterActor:
     refusal: RequestError | None = None
 
     async def want(
-        self, model: str | None, who: str, wait_s: float
+        self, model: str | None, who: str, wait_s: float, unloads: int | None
     ) -> ModelStatus | RequestError | BaseException:
         self.wanted.append((model, who))
+        self.unloads.append(unloads)
         self.waiting += 1
         self.joined.set()
         try:

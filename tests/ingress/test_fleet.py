@@ -223,18 +223,13 @@ def test_a_model_whose_application_is_gone_is_wanted_again() -> None:
     assert len(actors.router.wanted) == 2
 
 
-def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None:
-    replaced = RequestError(ErrorKind.MODEL_REPLACED, "The model was replaced")
-    actors = Actors(refuses(replaced))
-
-    async def asks_twice() -> TokenEvent:
-        fleet = actors.fleet()
-        events = [event async for event in fleet.generate(await fleet.card(MODEL), ASKED)]
-        await fleet.card(MODEL)
-        return events[-1]
-
-    assert asyncio.run(asks_twice()).error == replaced
-    assert actors.model.cards_sent == 2
+def test_a_sequence_that_began_before_an_unload_does_not_load_its_model_again() -> None:
+    unloaded = unavailable("The model was unloaded while a request needed it").error
+    actors = Actors(produces(3, ActorDiedError()), produces())
+    actors.router.choices = [Choice("a", True, unloads=4), Choice(None, False, unloads=5)]
+    actors.router.wants = [UP, unloaded]
+    assert refusal_of(actors) == unloaded
+    assert actors.router.unloads == [None, 4]
 
 
 def test_twenty_requests_for_a_model_that_is_not_up_want_it_once() -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 from ray.exceptions import RayError
 
-from deployments.ingress.attempt import Attempts, ModelGoneError
+from deployments.ingress import silence
+from deployments.ingress.attempt import Attempts, LostError, ModelGoneError
 from deployments.ingress.cards import MOST_CARDS, NAME_S, Cards
 from deployments.ingress.handles import Handles
 from deployments.ingress.prompt_hashes import OFF_LOOP, PromptHashes
@@ -15,17 +16,19 @@ from deployments.ingress.retries import DELAYS_S, Retries
 from deployments.ingress.router_client import SILENCE_S, RouterClient
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.waiting import Waiting
+from deployments.model.channels import ALIVE
 from deployments.wire import (
     Choice,
     ErrorKind,
     GenerationRequest,
+    ModelCard,
     ModelState,
     ModelStatus,
     Refused,
     TokenEvent,
 )
 from kv.hashing import page_hashes
-from tests.ingress.actors import MODEL, UP, Actors, status
+from tests.ingress.actors import MODEL, UP, Actors, Fate, status
 from tests.text.cards import card
 
 AT_ONCE = (0.0,) * 3
@@ -124,7 +127,7 @@ def test_a_silent_router_is_asked_by_one_a_second() -> None:
         asked = []
         for _ in range(3):
             for _ in range(4):
-                assert await router.choose("m", (), "r", "") == Choice(None, True)
+                assert await router.choose(card(), (), "r", "") == Choice(None, True)
             asked.append(len(actors.router.asked))
             clock.now += SILENCE_S
         return asked
@@ -139,9 +142,9 @@ def test_a_router_that_is_back_is_asked_by_all() -> None:
 
     async def ask() -> None:
         router = RouterClient(Handles(actors.find), clock)
-        assert await router.choose("m", (), "r", "") == Choice(None, True)
+        assert await router.choose(card(), (), "r", "") == Choice(None, True)
         clock.now += SILENCE_S
-        assert [await router.choose("m", (), "r", "") for _ in range(3)] == [advice] * 3
+        assert [await router.choose(card(), (), "r", "") for _ in range(3)] == [advice] * 3
 
     asyncio.run(ask())
 
@@ -153,9 +156,9 @@ def test_questions_that_come_during_a_call_go_together_in_the_next_one() -> None
     async def ask() -> list[Choice]:
         router = RouterClient(Handles(actors.find))
         actors.router.choosing = asyncio.Event()
-        asking = [asyncio.create_task(router.choose("m", (), "0", ""))]
+        asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
         await actors.router.chosen.wait()
-        asking += [asyncio.create_task(router.choose("m", (), str(n), "")) for n in range(1, 6)]
+        asking += [asyncio.create_task(router.choose(card(), (), str(n), "")) for n in range(1, 6)]
         asking[3].cancel()
         await asyncio.sleep(0)
         actors.router.choosing.set()
@@ -174,9 +177,9 @@ def test_who_waits_behind_a_call_that_was_lost_is_told_at_once_that_any_replica_
     async def ask() -> None:
         router = RouterClient(Handles(actors.find))
         actors.router.choosing = asyncio.Event()
-        asking = [asyncio.create_task(router.choose("m", (), "0", ""))]
+        asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
         await actors.router.chosen.wait()
-        asking += [asyncio.create_task(router.choose("m", (), str(n), "")) for n in range(1, 6)]
+        asking += [asyncio.create_task(router.choose(card(), (), str(n), "")) for n in range(1, 6)]
         await asyncio.sleep(0)
         actors.router.choosing.set()
         assert await asyncio.gather(*asking) == [Choice(None, True)] * 6
@@ -213,6 +216,57 @@ def test_another_default_model_is_noticed() -> None:
         return first.name, (await cards.get(None)).name
 
     assert asyncio.run(ask()) == (MODEL, "other")
+
+
+CHANGED = replace(card(), version="2", context_length=4096)
+
+
+@pytest.mark.parametrize("name", [None, MODEL])
+def test_a_card_is_asked_about_after_a_while_and_fetched_when_its_model_has_another(
+    name: str | None,
+) -> None:
+    actors, clock = Actors(), Clock()
+
+    async def ask() -> list[ModelCard]:
+        cards = cards_of(actors, clock)
+        found = [await cards.get(name)]
+        actors.model.card = CHANGED
+        for version, later_s in ((card().version, NAME_S), ("2", NAME_S / 2), ("2", NAME_S)):
+            actors.router.wants = [replace(UP, version=version)]
+            clock.now += later_s
+            found.append(await cards.get(name))
+        return found
+
+    assert asyncio.run(ask()) == [card(), card(), card(), CHANGED]
+    assert (len(actors.router.wanted), actors.model.cards_sent) == (3, 2)
+
+
+def test_a_card_does_not_outlast_its_model() -> None:
+    actors, clock = Actors(), Clock()
+    loading = status(ModelState.LOADING, message="no replica answers")
+
+    async def ask() -> ModelCard:
+        cards = cards_of(actors, clock)
+        await cards.get(MODEL)
+        actors.model.card, actors.router.wants = CHANGED, [loading, loading, UP]
+        clock.now += NAME_S
+        return await cards.get(MODEL)
+
+    assert asyncio.run(ask()) == CHANGED
+    assert len(actors.router.wanted) == 4
+
+
+def test_what_is_told_of_all_models_is_told_of_their_cards() -> None:
+    actors = Actors()
+
+    async def ask() -> list[ModelCard]:
+        fleet = actors.fleet()
+        before = await fleet.card(MODEL)
+        actors.model.card, actors.router.statuses = CHANGED, [replace(UP, version="2")]
+        await fleet.statuses()
+        return [before, await fleet.card(MODEL)]
+
+    assert asyncio.run(ask()) == [card(), CHANGED]
 
 
 def test_without_a_router_a_name_means_what_it_meant() -> None:
@@ -305,12 +359,23 @@ def test_a_call_to_a_model_that_went_away_is_left(state: ModelState) -> None:
         asyncio.run(attempted(actors, patience_s=60.0))
 
 
+async def shows_life(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+    while True:
+        yield ALIVE
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(
-    "known", [[UP], [status(ModelState.SLEEPING)]], ids=["a replica that is busy", "one that wakes"]
+    ("fate", "known"),
+    [(shows_life, UP), (unanswered, status(ModelState.SLEEPING))],
+    ids=["a replica that is busy", "one that is to come"],
 )
-def test_a_call_is_waited_for_as_long_as_there_is_a_replica(known: list[ModelStatus]) -> None:
-    actors = Actors(unanswered)
-    actors.router.statuses = known
+def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
+    fate: Fate, known: ModelStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENCE_S", 0.02)
+    actors = Actors(fate)
+    actors.router.statuses = [known]
 
     async def wait() -> None:
         async with asyncio.timeout(0.05):
@@ -318,3 +383,11 @@ def test_a_call_is_waited_for_as_long_as_there_is_a_replica(known: list[ModelSta
 
     with pytest.raises(TimeoutError):
         asyncio.run(wait())
+
+
+def test_a_call_that_no_replica_takes_though_there_are_some_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "SILENCE_S", 0.02)
+    with pytest.raises(LostError, match="not a word"):
+        asyncio.run(attempted(Actors(unanswered), patience_s=60.0))

@@ -124,7 +124,7 @@ def test_a_model_that_can_not_be_loaded_says_why(tiny: ModelSettings) -> None:
     status = serve.status().applications[settings.application]
     message = status.deployments[MODEL_DEPLOYMENT].message
     serve.delete(settings.application)
-    assert reason(message).startswith("sleep_weights: on a CPU")
+    assert reason(message).startswith("sleep_weights = host needs num_gpus")
 
 
 def test_more_replicas_leave_alone_the_one_there_is(tiny: ModelSettings, deploy: Deploy) -> None:

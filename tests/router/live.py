@@ -112,7 +112,7 @@ class Fleet:
 
     def choose(self, name: str, request_id: str) -> Choice:
         """For a request that is then counted as on its way."""
-        asked = [Question(name, (), request_id, "")]
+        asked = [Question(name, (), request_id, "", "")]
         choice: Choice
         [choice] = self.router.choose.remote(asked).result(timeout_s=CALL_S)
         return choice
@@ -132,10 +132,13 @@ class Fleet:
             return None
         return str(labels["replica"])
 
+    def model(self, name: str) -> DeploymentHandle:
+        return serve.get_deployment_handle(MODEL_DEPLOYMENT, application_name(name))
+
     @contextmanager
     def stream(self, name: str, request_id: str = "r") -> Iterator[Iterator[object]]:
         """Tokens of a sequence that ends only when it is left."""
-        model = serve.get_deployment_handle(MODEL_DEPLOYMENT, application_name(name))
+        model = self.model(name)
         card = read_card(model)
         request = GenerationRequest(
             request_id=request_id,

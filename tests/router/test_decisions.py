@@ -8,7 +8,7 @@ import pytest
 from ray.serve.schema import ApplicationStatus
 
 from deployments.model.settings import ModelSettings
-from deployments.router import commands, lifecycle
+from deployments.router import commands, estimate, lifecycle
 from deployments.router.applications import Deployed
 from deployments.router.capacity import UNLIMITED
 from deployments.router.lifecycle import Lifecycle
@@ -27,6 +27,7 @@ class Serve:
         self.applications: dict[str, Deployed] = {}
         self.stays = True
         self.limits = UNLIMITED
+        self.nodes = [8.0]  # their cores
         self.busy = 0
         self.when_asked: Callable[[], Awaitable[None]] | None = None
         self.deleted: list[str] = []
@@ -37,6 +38,8 @@ class Serve:
         monkeypatch.setattr(commands, "model_handle", lambda _: self)
         monkeypatch.setattr(lifecycle, "read_as", lambda _: (dict(self.applications), self.stays))
         monkeypatch.setattr(lifecycle, "limits", lambda _: self.limits)
+        monkeypatch.setattr(lifecycle, "node_cpus", lambda: self.nodes)
+        monkeypatch.setattr(estimate, "node_cpus", lambda: self.nodes)
 
     def broadcast(self, method: str) -> "Serve":
         assert method == "busy"
@@ -168,6 +171,23 @@ def test_a_request_clears_the_failure_only_of_what_it_may_load(
 
     write(tmp_path / "models.ini")
     asyncio.run(play())
+
+
+def test_what_is_not_loaded_is_planned_with_the_cores_of_the_nodes_of_now(
+    serve: Serve, tmp_path: Path
+) -> None:
+    async def play() -> list[float]:
+        fleet = await started(tmp_path / "models.ini")
+        cpus = []
+        for applications, nodes in (({}, [64.0]), ({"model-m": RUNNING}, [8.0]), ({}, [8.0])):
+            serve.applications, serve.nodes = applications, nodes
+            await fleet._look()
+            cpus.append(fleet.registry["m"].needs.cpus)
+        return cpus
+
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "models.ini").write_text(f"[m]\nmodel = {tmp_path}\n")
+    assert asyncio.run(play()) == [32, 32, 4]
 
 
 def test_a_model_of_the_start_that_found_no_gpu_is_loaded_when_there_is_one(

@@ -12,7 +12,7 @@ from deployments.router.settings import CapacitySettings, Preset
 from deployments.router.sources import Sources
 from deployments.wire import ErrorKind, ModelState, ModelStatus, RequestError
 from tests.checkpoints import save_checkpoint
-from tests.router.live import Recorder, cluster, deploy_router, running, settings
+from tests.router.live import Recorder, cluster, deploy_router, read_card, running, settings
 
 WAITS = "waits for a loaded model to become idle"
 pytestmark = pytest.mark.timeout(900)
@@ -50,6 +50,8 @@ def test_many_who_want_a_model_cost_one_load_and_all_see_its_states(checkpoint: 
         assert fleet.count("manta_router_loads", "a") == 1
         fleet.until(lambda: fleet.choose("a", "r").replica_id is not None, "a replica reports")
         assert fleet.choose("a", "r").replica_id in fleet.replicas("a")
+        version = read_card(fleet.model("a"))
+        assert fleet.choose("a", "r").version == fleet.models()["a"].version == version
         assert fleet.call("unload", "a") is None
         assert not fleet.choose("a", "r").is_up
         fleet.until_state("a", ModelState.UNLOADED)
@@ -114,6 +116,10 @@ def test_a_load_is_cancelled_by_an_unload(checkpoint: Path) -> None:
         assert isinstance(answer, RequestError)
         assert answer.kind is ErrorKind.UNAVAILABLE
         fleet.until_state("a", ModelState.UNLOADED)
+        assert fleet.choose("a", "r").unloads == 1
+        late = fleet.router.want.remote("a", "me", 0.0, 0).result(timeout_s=60)
+        assert late == answer
+        assert fleet.state("a") is ModelState.UNLOADED
     assert ModelState.READY not in recorder.states
 
 

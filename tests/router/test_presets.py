@@ -66,10 +66,15 @@ def test_lines_before_any_section_are_of_the_model_default() -> None:
     assert sections["a"].options.said() == {}
 
 
-def test_the_last_of_two_lines_wins_and_sections_of_one_name_are_one() -> None:
-    assert said("np = 1\nparallel = 2") == {"max_running": 2}
-    both = parse_presets("[a]\nnp = 1\nc = 9\n[b]\n[a]\nnp = 2\n", FILE)
+def test_sections_of_one_name_are_one() -> None:
+    both = parse_presets("[a]\nc = 9\n[b]\n[a]\nnp = 2\n", FILE)
     assert both["a"].options.said() == {"max_running": 2, "context_length": 9}
+
+
+@pytest.mark.parametrize("text", ["[a]\nnp = 1\n\nparallel = 2\n", "[a]\nnp = 1\n[a]\nnp = 1\n"])
+def test_a_key_that_a_section_says_twice_is_an_error(text: str) -> None:
+    with pytest.raises(PresetError, match=r"models\.ini:4: .*: parallel is said in line 2 too"):
+        parse_presets(text, FILE)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +173,7 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("ngl = some", "must be a number of layers, auto or all"),
         ("hf-repo = a/b:Q4_K_M", "GGUF"),
         ("hf-repo = b", "owner/name"),
+        ("hf-repo = https://huggingface.co/a/b", "owner/name"),
         ("model = x.gguf", "GGUF"),
         ("model =", "at least 1 character"),
         ("lora-scaled = a", "must be FOLDER:SCALE"),
@@ -183,7 +189,7 @@ def test_a_line_that_says_nothing_we_know_is_an_error_with_its_place(
     line: str, reason: str
 ) -> None:
     with pytest.raises(PresetError) as wrong:
-        parse_presets(f"[m]\n\nnp = 2 ; two\n{line}\nb = 3\n", FILE)
+        parse_presets(f"[m]\n\npage-size = 2 ; two\n{line}\nb = 3\n", FILE)
     assert str(wrong.value).startswith(f"{FILE}:4: ")
     assert reason in str(wrong.value)
 

@@ -1,19 +1,15 @@
 """A model's states by what Serve and its replicas say, and who is told, without Ray."""
 
 import asyncio
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from ray.serve.schema import ApplicationStatus
 
-from deployments.engine.limits import EngineLimits
 from deployments.model.settings import Autoscaling, ModelSettings
 from deployments.router.applications import Deployed, reason
-from deployments.router.capacity import GIB, Resources
+from deployments.router.capacity import Resources
 from deployments.router.changes import Changes
-from deployments.router.estimate import model_needs
 from deployments.router.registry import SPARED_S, UNHEARD_S, WAKING_S, ModelEntry, Phase, Registry
 from deployments.router.routing import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
@@ -103,7 +99,7 @@ def test_a_model_without_replicas_is_up_and_not_ready() -> None:
     model = loaded()
     model.observe(replace(RUNNING, running=frozenset()), 2)
     assert (model.state, model.status.message) == (ModelState.LOADING, "no replica answers")
-    assert model.choose((), "r", "", 2).is_up
+    assert model.choose((), "r", "", "", 2).is_up
     model.observe(replace(RUNNING, running=frozenset(), target=0), 3)
     assert model.state is ModelState.SLEEPING
 
@@ -120,19 +116,19 @@ def test_a_model_sleeps_when_all_its_replicas_do() -> None:
 def test_a_replica_that_ends_gets_nothing_more() -> None:
     model = loaded()
     model.report(report("a"))
-    assert model.choose((), "r", "", 1).replica_id == "a"
+    assert model.choose((), "r", "", "", 1).replica_id == "a"
     model.observe(Deployed(ApplicationStatus.RUNNING, "", frozenset("b"), frozenset("a")), 2)
     assert not model.report(report("a"))
-    assert model.choose((), "r", "", 2).replica_id is None
+    assert model.choose((), "r", "", "", 2).replica_id is None
     model.report(report("b"))
-    assert model.choose((), "r", "", 2).replica_id == "b"
+    assert model.choose((), "r", "", "", 2).replica_id == "b"
 
 
 def test_a_model_that_is_unloaded_takes_no_requests() -> None:
     model = loaded()
     model.report(report())
     model.stop(2)
-    assert not model.choose((), "r", "", 2).is_up
+    assert not model.choose((), "r", "", "", 2).is_up
     assert not model.report(report())
     assert model.state is ModelState.UNLOADING
 
@@ -143,7 +139,7 @@ def test_a_model_is_idle_when_nothing_runs_and_nothing_is_coming() -> None:
     assert not model.holder(2).idle
     model.report(replace(report(), sequence=2))
     assert model.holder(2).idle
-    model.choose((), "r", "", 2)
+    model.choose((), "r", "", "", 2)
     assert not model.holder(2).idle
     assert not entry().holder(0).idle
 
@@ -182,11 +178,11 @@ def test_a_model_takes_requests_as_soon_as_one_of_its_replicas_does() -> None:
     model = entry()
     model.start(0)
     model.observe(replace(DEPLOYING, target=4), 1)
-    assert not model.choose((), "r", "", 1).is_up
+    assert not model.choose((), "r", "", "", 1).is_up
     model.observe(replace(DEPLOYING, running=frozenset("a"), target=4), 2)
     model.report(report("a"))
     assert (model.state, model.status.replicas) == (ModelState.READY, 1)
-    assert model.choose((), "r", "", 2).replica_id == "a"
+    assert model.choose((), "r", "", "", 2).replica_id == "a"
     assert not model.is_overdue(500, 60)
     model.observe(replace(FAILED, running=frozenset("a"), target=4), 3)
     assert model.state is ModelState.READY
@@ -197,7 +193,7 @@ def test_the_last_use_of_what_an_earlier_router_deployed_is_what_its_replicas_sa
     model.observe(RUNNING, 100)
     model.report(replace(report(), idle_s=60.0))
     assert model.last_used(100) == 40
-    model.choose((), "r", "", 100)
+    model.choose((), "r", "", "", 100)
     assert model.last_used(100) == 100
 
 
@@ -215,7 +211,7 @@ def test_a_model_that_a_request_starts_from_no_replica_is_not_idle() -> None:
     model = entry()
     model.observe(Deployed(ApplicationStatus.RUNNING, target=0), 1)
     assert model.holder(50).idle
-    assert model.choose((), "r", "", 50).is_up
+    assert model.choose((), "r", "", "", 50).is_up
     assert not model.holder(60).idle
     assert model.holder(50 + WAKING_S).idle
 
@@ -299,19 +295,6 @@ def test_the_reason_of_a_failed_load_is_what_its_exception_says(message: str, sa
     assert reason(message) == said
 
 
-def test_what_a_model_needs_is_its_files_and_pages_times_its_replicas(tmp_path: Path) -> None:
-    (tmp_path / "a.safetensors").write_bytes(b"12345")
-    (tmp_path / "b.safetensors").write_bytes(b"123")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"not counted")
-    limits = EngineLimits(kv_gib=0.5)
-    made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, num_replicas=3, limits=limits)
-    assert model_needs(made) == Resources(cpus=6, cpu_bytes=3 * (8 + GIB // 2))
-    on_gpus = replace(made, num_gpus=1, num_cpus=1, tensor_parallel=2, num_replicas=1)
-    assert model_needs(on_gpus) == Resources(cpus=1, gpus=2, gpu_bytes=8 + GIB)
-    scaled = replace(made, autoscaling=Autoscaling(min_replicas=0, max_replicas=9))
-    assert model_needs(scaled).cpus == 2
-
-
 def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
     scaling = Autoscaling(min_replicas=2, max_replicas=8)
     settings = replace(preset().settings, autoscaling=scaling)
@@ -326,43 +309,6 @@ def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
     assert [one.needs.gpus for one in held] == [2, 5, 6, 2]
     assert held[1].needs == Resources(cpus=10, gpus=5, gpu_bytes=500)
     assert held[1].extra == Resources(models=0, cpus=6, gpus=3, gpu_bytes=300)
-
-
-def test_pages_are_as_large_as_the_config_says(tmp_path: Path) -> None:
-    (tmp_path / "a.safetensors").write_bytes(b"12345")
-    shape = {"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 64}
-    numbers = 10 * 16 * 2 * 3 * 8  # of a token's keys and values, in 8 heads of 8
-    limits = EngineLimits(n_pages=10, page_size=16)
-    made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, limits=limits)
-    in_fp8 = replace(made, limits=replace(limits, kv_dtype="fp8"))
-
-    def pages(config: object, settings: ModelSettings = made) -> float:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        return model_needs(settings).cpu_bytes - 5
-
-    assert pages(shape) == numbers * 8 * 2
-    assert pages({**shape, "num_key_value_heads": 2, "head_dim": 16}) == numbers * 2 // 8 * 16 * 2
-    assert pages({"text_config": shape}, replace(made, dtype="float32")) == numbers * 8 * 4
-    assert pages(shape, in_fp8) == numbers * 8
-    shapeless: list[object] = [{}, [], {**shape, "num_attention_heads": 0}]
-    assert [pages(config) for config in shapeless] == [0, 0, 0]
-
-
-def test_what_is_not_on_this_disk_is_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    limits = EngineLimits(n_pages=10)
-    made = ModelSettings(name="m", path="some/model", num_cpus=1, limits=limits)
-    assert model_needs(made).cpu_bytes == 0
-    kept = tmp_path / "models--some--model"
-    (kept / "refs").mkdir(parents=True)
-    (kept / "refs" / "main").write_text("abc")
-    (kept / "snapshots" / "abc").mkdir(parents=True)
-    (kept / "snapshots" / "abc" / "model.safetensors").write_bytes(b"123")
-    assert model_needs(made).cpu_bytes == 3
-    (kept / "refs" / "main").write_bytes(b"\xff")
-    assert model_needs(made).cpu_bytes == 0
 
 
 def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:

@@ -186,6 +186,30 @@ def test_a_silent_replica_is_chosen_only_when_all_are_silent() -> None:
     assert fleet.set.choose(prompt(1), "two") in {"a", "b"}
 
 
+def test_who_has_another_card_is_chosen_only_when_none_has_the_one_asked_for() -> None:
+    fleet = Fleet("abc")
+    fleet.tell("a", version="2", stored=b"".join(prompt(1)))
+    for name in "bc":
+        fleet.tell(name, version="1")
+    of_none, of_one, of_two = (fleet.set.choose(prompt(1), v, "", v) for v in "321")
+    assert (of_none, of_one) == ("a", "a")
+    assert of_two in {"b", "c"}
+    fleet.now += SILENCE_S
+    fleet.tell("b")
+    fleet.tell("c")
+    assert fleet.set.choose(prompt(1), "one", "", "2") == "a"
+
+
+def test_a_model_has_the_card_of_most_of_its_replicas() -> None:
+    fleet = Fleet("abc")
+    versions = [fleet.set.version]
+    for name, version in zip("abc", "122", strict=True):
+        fleet.tell(name, version=version)
+        versions.append(fleet.set.version)
+    fleet.set.keep_only(set())
+    assert [*versions, fleet.set.version] == ["", "", "1", "2", ""]
+
+
 def test_a_conversation_stays_where_it_was() -> None:
     fleet = Fleet("abcd")
     for number in range(12):

@@ -1,0 +1,27 @@
+"""How long an ingress waits for a word of a replica, which has one whatever its engine does."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+# A node that lost its power closes no connection. Serve replaces a replica whose event loop hangs
+# for 10 s; one that hangs for 15 still comes in time with a sign of life that is due every 5.
+SILENCE_S = 20.0
+
+WordT = TypeVar("WordT")
+
+
+class SilentError(Exception):
+    """A replica has said nothing for SILENCE_S: it is lost."""
+
+
+async def in_time(word: Awaitable[WordT]) -> WordT:
+    """Raises SilentError."""
+    limit = asyncio.timeout(SILENCE_S)
+    try:
+        async with limit:
+            return await word
+    except TimeoutError as error:
+        if not limit.expired():  # it is the call's own
+            raise
+        raise SilentError(f"not a word in {SILENCE_S:g} s") from error

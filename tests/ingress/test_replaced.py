@@ -1,0 +1,101 @@
+"""Requests whose model is replaced under them: what has told nothing yet is prepared anew, once."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import httpx
+import pytest
+from ray.exceptions import ActorDiedError
+
+from deployments.wire import (
+    Choice,
+    ErrorKind,
+    GenerationRequest,
+    ModelCard,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
+from tests.ingress.actors import MODEL, Actors, produces
+from tests.ingress.engines import ScriptedEngine, fails, says
+from tests.ingress.test_fleet import ASKED, WHOLE, answered, ids, refuses
+from tests.openai.serving import CHAT, HELLO, post
+from tests.text.cards import card
+
+REPLACED = RequestError(ErrorKind.MODEL_REPLACED, "The model was replaced")
+
+
+class Reloading(ScriptedEngine):
+    """Fails with its first `times` cards, after some text; each has more context than the last."""
+
+    def __init__(self, times: int, after: str = "") -> None:
+        super().__init__(says("Hello there"))
+        self.times = times
+        self.after = after
+
+    async def generate(
+        self, card: ModelCard, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        self.script = says("Hello there")
+        if self.times:
+            self.times -= 1
+            self.script = fails(REPLACED, self.after)
+            self.cards[card.name] = replace(card, context_length=2 * card.context_length)
+        async for event in super().generate(card, request):
+            yield event
+
+
+def ask(engine: Reloading, stream: bool) -> httpx.Response:
+    response = asyncio.run(post(engine, CHAT, {**HELLO, "stream": stream}))
+    assert engine.running == 0
+    return response
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_has_told_nothing_is_prepared_for_the_next_card(stream: bool) -> None:
+    engine = Reloading(1)
+    response = ask(engine, stream)
+    assert response.status_code == 200
+    assert '"finish_reason":"stop"' in response.text
+    before, after = [request.max_tokens or 0 for request in engine.requests]
+    assert before < after
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_that_is_replaced_again_is_the_callers_to_ask_for(stream: bool) -> None:
+    response = ask(Reloading(2), stream)
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "model_replaced"
+
+
+@pytest.mark.parametrize(("stream", "status"), [(False, 503), (True, 200)])
+def test_what_has_told_something_ends_with_its_model(stream: bool, status: int) -> None:
+    engine = Reloading(1, after="Hello")
+    response = ask(engine, stream)
+    assert response.status_code == status
+    assert "model_replaced" in response.text
+    assert len(engine.requests) == 1
+
+
+def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None:
+    actors = Actors(refuses(REPLACED))
+    actors.router.choices = [Choice("a", True, "another")]
+
+    async def asks_twice() -> None:
+        fleet = actors.fleet()
+        with pytest.raises(Refused) as caught:
+            await anext(fleet.generate(await fleet.card(MODEL), ASKED))
+        assert caught.value.error == REPLACED
+        await fleet.card(MODEL)
+
+    asyncio.run(asks_twice())
+    assert actors.model.cards_sent == 2
+    assert len(actors.model.requests) == 1
+
+
+def test_ids_that_one_replica_refused_are_for_those_that_have_their_card() -> None:
+    actors = Actors(produces(3, ActorDiedError()), refuses(REPLACED), produces())
+    actors.router.choices = [Choice(name, True, card().version) for name in "abc"]
+    assert ids(answered(actors)) == WHOLE
+    assert [pin for pin, _ in actors.model.requests] == ["a", "b", "c"]
