@@ -18,6 +18,8 @@ from deployments.wire import (
 
 logger = logging.getLogger(__name__)
 
+AT_ONCE = 512  # of one answer: an engine's queue is not for it alone
+
 Start = Callable[[GenerationRequest], AsyncGenerator[TokenEvent, None]]
 Item = tuple[int, TextDelta]
 
@@ -30,6 +32,7 @@ class Merge:
         self._start = start
         self._queue: asyncio.Queue[Item | RequestError] = asyncio.Queue(2 * len(generations))
         self._pumps: list[asyncio.Task[None]] = []
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._running = len(generations)
         self._failure: RequestError | None = None
 
@@ -77,6 +80,10 @@ class Merge:
         return batch
 
     async def _pump(self, choice: int, generation: Generation) -> None:
+        async with self._places:
+            await self._run(choice, generation)
+
+    async def _run(self, choice: int, generation: Generation) -> None:
         events = self._start(generation.request)
         try:
             await self._forward(choice, generation, events)

@@ -9,10 +9,11 @@ import pytest
 from starlette.types import Message
 
 from deployments.ingress import deadline
+from deployments.ingress.merge import AT_ONCE
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
-from deployments.wire import Refused
+from deployments.wire import GenerationRequest, Refused, TokenEvent
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, ScriptedEngine, forever, never, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, chunks_of, http
@@ -152,3 +153,19 @@ def test_of_what_a_client_sent_only_a_part_comes_back() -> None:
     response = ask(served(), "POST", CHAT, json={**HELLO, "x" * 100_000: 1})
     assert response.status_code == 400
     assert len(response.content) < 5000
+
+
+def test_many_sequences_of_one_answer_leave_room_for_others() -> None:
+    speak, most = says("Hello there"), 0
+
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        nonlocal most
+        most = max(most, engine.running)
+        async for event in speak(request):
+            yield event
+
+    engine = ScriptedEngine(script)
+    prompts = ["x"] * (AT_ONCE + 100)
+    answer = ask(app(engine, Metrics()), "POST", COMPLETIONS, json={"prompt": prompts})
+    assert len(answer.json()["choices"]) == len(prompts)
+    assert (most, engine.running) == (AT_ONCE, 0)
