@@ -85,3 +85,12 @@ def tiny_model(architecture: str = "llama", seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(CONFIGS[architecture]())
     return model.float().eval()
+
+
+def forgetful(architecture: str = "llama") -> PreTrainedModel:
+    """A model that nearly goes by the last token alone, and so soon repeats itself for a while."""
+    model = tiny_model(architecture)
+    for name, weight in model.named_parameters():
+        if "o_proj" in name:
+            weight.data.mul_(0.01)
+    return model

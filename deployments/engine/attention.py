@@ -1,7 +1,7 @@
 """Attention over the paged cache, in the place of a Hugging Face model's own.
 
-Rows with the same number of new tokens share a call. Single new tokens have a kernel of their own
-where it can compute with the cache's type; else they differ in nothing from a prompt's chunk.
+Rows with the same number of new tokens share a call. Few new tokens of a row have a kernel of their
+own where it can compute with the cache's type; else they differ in nothing from a prompt's chunk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from deployments.engine import kernels
+from deployments.engine.drafts import MOST_IN_STEP
 from deployments.engine.kernels import DecodeRows, Form
+from deployments.engine.servable import UnsupportedModelError
 from kv.storage import Storage
 from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
 
@@ -28,8 +30,9 @@ PART_BYTES = 4 << 20
 # Contexts are padded to a multiple of so many tokens: a kernel that computes as many at once then
 # treats no row otherwise for what it is padded to.
 PADDING = 16
-# New tokens of a row up to which our kernel reads its keys for each of them: drafts, mostly.
-FEW = 8
+# New tokens of a row up to which our kernel reads its keys for each of them: drafts, mostly, which
+# are then computed as single tokens are.
+FEW = MOST_IN_STEP
 
 Ints = NDArray[np.int64]
 
@@ -191,7 +194,12 @@ def paged_attention(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """The function registered with transformers; returns [1, tokens, heads, head_dim]."""
+    """The function registered with transformers; returns [1, tokens, heads, head_dim].
+
+    Raises UnsupportedModelError for a layer that wants to see anything else than what was before.
+    """
+    if attention_mask is not None or getattr(module, "is_causal", True) is False:
+        raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
     layer: int = module.layer_idx  # type: ignore[assignment]
     out = step.attend(
         layer,

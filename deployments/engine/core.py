@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from deployments.engine.admission import Admission
 from deployments.engine.decoder import fuse
 from deployments.engine.drafting import Drafter
+from deployments.engine.drafts import MOST_IN_STEP, MOST_ON_GPU
 from deployments.engine.follower import lead
 from deployments.engine.grammar import GrammarStrategy
 from deployments.engine.limits import EngineLimits
@@ -39,9 +40,6 @@ from deployments.wire import (
     TokenEvent,
 )
 from kv.cache import KVCache
-
-# Tokens of a step up to which one more costs little; wherever it computes, and on a GPU.
-MOST_IN_STEP = (16, 128)
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +246,7 @@ class EngineCore:
 def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:
     if not limits.draft_tokens:
         return None
-    return Drafter(limits.draft_tokens, MOST_IN_STEP[device.type == "cuda"])
+    return Drafter(limits.draft_tokens, MOST_ON_GPU if device.type == "cuda" else MOST_IN_STEP)
 
 
 def _is_ahead(limits: EngineLimits, device: torch.device) -> bool:

@@ -7,9 +7,12 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
+# Tokens of a step up to which one more costs little; wherever it computes, and on a GPU.
+MOST_IN_STEP, MOST_ON_GPU = 16, 128
 WORDS = 3  # tokens that have to stand before a draft as they did where it was found
 BITS = 21  # of a token id in a key
 MOST_WAITED = 32  # tokens after drafts that were wrong
+MOST_TAKEN = 2048  # tokens a look: streams wait meanwhile, and a prompt may be long
 
 
 @dataclass(slots=True)
@@ -27,22 +30,23 @@ class Drafts:
         if n <= WORDS or n < self.next_at:
             return tokens[:0]
         newest = self._see(tokens, n)
-        start = self.last.get(newest)
+        start = None if newest is None else self.last.get(newest)
         if start is None:
             return tokens[:0]
         most = most if self.length is None else min(most, self.length)
         return tokens[start + np.arange(most) % (n - start)]
 
-    def _see(self, tokens: Ints, n: int) -> int:
-        """Takes in all but the newest words, whose key it returns."""
-        some = tokens[self.n_seen - WORDS + 1 : n]
+    def _see(self, tokens: Ints, n: int) -> int | None:
+        """Takes in all but the newest words, whose key it returns; None while more are left."""
+        end = min(n, self.n_seen + 1 + MOST_TAKEN)
+        some = tokens[self.n_seen - WORDS + 1 : end]
         keys = np.zeros(len(some) - WORDS + 1, dtype=np.int64)
         for place in range(WORDS):
             keys = keys << BITS | some[place : place + len(keys)]
         *known, newest = keys.tolist()
-        self.last.update(zip(known, range(self.n_seen + 1, n), strict=True))
-        self.n_seen = n - 1
-        return newest
+        self.last.update(zip(known, range(self.n_seen + 1, end), strict=True))
+        self.n_seen = end - 1
+        return newest if end == n else None
 
     def learn(self, n_drafted: int, n_right: int, n: int) -> None:
         """The first `n_right` of the tokens drafted last were drawn; `n` are known now."""

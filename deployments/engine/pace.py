@@ -27,7 +27,8 @@ class Pace:
         self._mixed: deque[tuple[int, int, float]] = deque(maxlen=REMEMBERED)
 
     def observe(self, n_decodes: int, n_tokens: int, seconds: float) -> None:
-        """A step of so many decoding rows and tokens of prompts took so long."""
+        """A step of so many decoding rows, drafted tokens among them, and tokens of prompts took so
+        long."""
         if self._target_s is not None:
             (self._mixed if n_tokens else self._alone).append((n_decodes, n_tokens, seconds))
 

@@ -26,6 +26,12 @@ class Rows:
     tasks: Sequence[Task]
     n: Sequence[int]
 
+    @property
+    def n_prompts(self) -> int:
+        """Tokens of prompts, which neither draw alone nor are drafted."""
+        paired = zip(self.tasks, self.n, strict=True)
+        return sum(n for task, n in paired if n != 1 + task.n_drafted)
+
     def drawing(self) -> list[int]:
         """Places of those that reach their last known token, so that the next one is drawn; once
         more for each drafted token, to draw what is behind it."""

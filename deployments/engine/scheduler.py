@@ -253,8 +253,8 @@ class InferenceScheduler:
 
     def _time(self, rows: Rows) -> None:
         assert self._busy_since is not None
-        n_decodes = sum(n == 1 for n in rows.n)
-        self._pace.observe(n_decodes, sum(rows.n) - n_decodes, self.stuck_for())
+        n_prompts = rows.n_prompts
+        self._pace.observe(sum(rows.n) - n_prompts, n_prompts, self.stuck_for())
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -313,12 +313,12 @@ class InferenceScheduler:
     def _accept(self, task: Task, samples: Sequence[Sample]) -> None:
         """What was drawn behind those of its drafted tokens that were right."""
         self._stats.drafted_tokens += task.n_drafted
-        self._stats.accepted_tokens += len(samples)
         assert task.drafts is not None
         task.drafts.learn(task.n_drafted, len(samples), task.n_tokens)
         task.n_drafted = 0
         for sample in samples:
             if not task.has_ended:
+                self._stats.accepted_tokens += 1
                 self._advance(task, 1, ())
                 self._emit(task, sample)
         if not task.has_ended:

@@ -23,6 +23,7 @@ TOKENIZERS = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
 QUANTIZED = re.compile(r"(scale|zero|qweight)[^.]*$")  # what stands beside quantized weights
 GIT_LFS = b"version https://git-lfs"
 NAMED = 3  # weights, of all that an error is about
+MOST_SAID = 500  # characters of another's error
 
 
 class UnsupportedModelError(ValueError):
@@ -37,8 +38,8 @@ def explained(what: str) -> Iterator[None]:
     except (OSError, UnsupportedModelError):  # which say it themselves
         raise
     except Exception as error:
-        said = str(error).strip() or type(error).__name__
-        raise UnsupportedModelError(f"{what} can't be loaded: {said.splitlines()[0]}") from error
+        said = " ".join(str(error).split())[:MOST_SAID] or type(error).__name__
+        raise UnsupportedModelError(f"{what} can't be loaded: {said}") from error
 
 
 def read_config(path: str) -> PretrainedConfig:

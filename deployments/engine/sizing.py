@@ -10,6 +10,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.decoder import fuse
+from deployments.engine.drafts import MOST_ON_GPU
 from deployments.engine.limits import CPU_KV_GIB, EngineLimits
 from deployments.engine.loader import attach
 from deployments.engine.servable import UnsupportedModelError, check_supported
@@ -106,7 +107,7 @@ def _estimate(model: PreTrainedModel, limits: EngineLimits) -> DeviceMemory:
     inner: int = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     widths = WIDTHS * config.hidden_size + INNER_WIDTHS * inner
     tokens = max(limits.max_batch_tokens, limits.max_running)
-    logits = 4 * torch.float32.itemsize * limits.max_running * config.vocab_size
+    logits = 4 * torch.float32.itemsize * most_drawing(limits) * config.vocab_size
     return _memory(model, tokens * widths * model.dtype.itemsize + logits)
 
 
@@ -131,9 +132,15 @@ def largest_step(limits: EngineLimits, one: CacheShape) -> StepInputs:
         total_len=new_len,
         new_len=new_len,
         page_table=np.arange(limits.max_running * n_pages).reshape(-1, n_pages),
-        kept=ends - 1,
+        kept=np.resize(ends - 1, most_drawing(limits)),
         uncleared=np.empty((0, 2), dtype=np.int64),
     )
+
+
+def most_drawing(limits: EngineLimits) -> int:
+    """Tokens of one step behind which one is drawn: the last of each row, and drafts."""
+    drafted = min(limits.max_running * (1 + limits.draft_tokens), MOST_ON_GPU)
+    return max(limits.max_running, drafted)
 
 
 def _page_shape(model: PreTrainedModel, limits: EngineLimits, n_ranks: int) -> CacheShape:

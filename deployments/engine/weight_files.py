@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-WHOLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+WHOLE = ("model.safetensors", "pytorch_model.bin")  # or each with an index of its parts
 KINDS = ("model*.safetensors", "*.safetensors", "*.bin")  # the first that there are any of
 
 
@@ -13,10 +12,11 @@ def weight_files(folder: Path) -> list[Path]:
 
     Raises OSError or ValueError for an index that can't be read.
     """
-    if (folder / WHOLE).is_file():
-        return [folder / WHOLE]
-    if (folder / INDEX).is_file():
-        return sorted({folder / name for name in _indexed(folder / INDEX)})
+    for name in WHOLE:
+        if (folder / name).is_file():
+            return [folder / name]
+        if (index := folder / f"{name}.index.json").is_file():
+            return sorted({folder / part for part in _indexed(index)})
     found = (sorted(folder.glob(kind)) for kind in KINDS)
     return next((files for files in found if files), [])
 

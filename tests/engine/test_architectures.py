@@ -7,6 +7,7 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     DiffLlamaConfig,
+    DogeConfig,
     Gemma4TextConfig,
     MiMoV2FlashConfig,
     NemotronConfig,
@@ -116,6 +117,7 @@ def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:
             "gemma4_text has layers that differ in head_dim",
         ),
         (DiffLlamaConfig(**SIZES), "diffllama attends more than once in a layer"),
+        (DogeConfig(**SIZES), "DogeAttention attends by a mask of its own"),
         (NemotronConfig(**SIZES), "nemotron does not attend in a way that can be replaced"),
         (
             MiMoV2FlashConfig(**SIZES),

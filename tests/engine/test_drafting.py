@@ -4,16 +4,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
+from itertools import count
 
 import numpy as np
 import pytest
-from transformers import PreTrainedModel
 
-from deployments.engine.drafts import Drafts
-from deployments.wire import FinishReason, GenerationRequest, SamplingParams
+from deployments.engine.drafts import MOST_IN_STEP, MOST_TAKEN, Drafts
+from deployments.engine.pace import Pace
+from deployments.text.grammar import from_regex
+from deployments.wire import FinishReason, GenerationRequest, MirostatParams, SamplingParams
 from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
 from tests.engine.test_laws import check, every_sampling, requests
-from tests.models import tiny_model
+from tests.engine.test_recovery import ERROR, Faults
+from tests.models import forgetful
 
 N_NEW = 90
 PERIOD = random_ids(5, seed=1)
@@ -31,15 +34,6 @@ def repeating(name: str) -> list[GenerationRequest]:
         request(f"r{i}", prompt, SAMPLINGS[name], max_tokens=N_NEW - i)
         for i, prompt in enumerate(prompts)
     ]
-
-
-def forgetful(architecture: str = "llama") -> PreTrainedModel:
-    """A model that nearly goes by the last token alone, and so soon repeats itself for a while."""
-    model = tiny_model(architecture)
-    for name, weight in model.named_parameters():
-        if "o_proj" in name:
-            weight.data.mul_(0.01)
-    return model
 
 
 def drafting(**changes: float | None) -> AbstractContextManager[Engine]:
@@ -78,13 +72,34 @@ def test_windows_see_what_was_accepted_alone(architecture: str) -> None:
 
 
 @every_repeating
-@pytest.mark.parametrize("is_ahead", [False, True])
-def test_among_others_it_is_plain(name: str, is_ahead: bool) -> None:
+def test_among_others_it_is_plain(name: str) -> None:
     others = [replace(one, request_id=f"o{i}") for i, one in enumerate(requests("penalties"))]
-    with drafting(max_batch_tokens=16, async_scheduling=is_ahead) as running:
+    with drafting(max_batch_tokens=16) as running:
         outcomes = running.run_together(*repeating(name), *others)
         assert running.core.stats().accepted_tokens > 0
     assert tokens(outcomes[:3]) == tokens(plain(name))
+
+
+@every_repeating
+def test_behind_steps_that_were_launched_ahead_it_is_plain(name: str) -> None:
+    short = [request(f"s{i}", random_ids(6, seed=i), max_tokens=9) for i in range(MOST_IN_STEP)]
+    with drafting(max_running=32, async_scheduling=True) as running:
+        outcomes = running.run_at_once(*repeating(name), *short)
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes[:3]) == tokens(plain(name))
+
+
+@every_repeating
+def test_where_steps_fail_it_is_plain(name: str) -> None:
+    model, step = forgetful(), count()
+    faults = Faults(model, ERROR)
+    with engine(model=model, limits=roomy(draft_tokens=5)) as running:
+        faults.failing = lambda ids: next(step) in (8, 15, 22)
+        outcomes = running.run_at_once(*repeating(name))
+        stats = running.core.stats()
+    assert stats.failed_steps == 3
+    assert stats.accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
 
 
 @every_repeating
@@ -103,6 +118,42 @@ def test_whatever_is_asked_for_it_is_plain(name: str) -> None:
         check(running.run_together(*requests(name)), name)
 
 
+REPEATING = repeating("greedy")[0]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        replace(REPEATING, sampling=replace(GREEDY, presence_penalty=0.3)),
+        replace(REPEATING, sampling=replace(GREEDY, logprobs=1)),
+        replace(REPEATING, sampling=replace(GREEDY, bad_words=((PERIOD[0], PERIOD[2]),))),
+        replace(
+            REPEATING,
+            sampling=SamplingParams(seed=3, mirostat=MirostatParams(version=2, tau=0.1)),
+        ),
+        replace(REPEATING, min_tokens=N_NEW),
+        replace(REPEATING, grammar=from_regex("([a-f]{3}-)*", "regex")),
+    ],
+)
+def test_nothing_is_guessed_where_a_draw_depends_on_more_than_its_logits(
+    one: GenerationRequest,
+) -> None:
+    with engine(model=forgetful()) as running:
+        expected = running.run(one)
+    with drafting() as running:
+        assert running.run(one) == expected
+        assert running.core.stats().drafted_tokens == 0
+
+
+def test_drafts_are_no_prompts_to_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[int, int, float]] = []
+    monkeypatch.setattr(Pace, "observe", lambda _, *step: steps.append(step))
+    with drafting(max_batch_tokens=16) as running:
+        running.run(REPEATING)
+        assert running.core.stats().accepted_tokens > 0
+    assert sum(n_tokens for _, n_tokens, _ in steps) == len(REPEATING.prompt_ids)
+
+
 def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
     for place, token_id in enumerate(plain("greedy")[0].token_ids):
         if place and place % 7 == 0:
@@ -110,9 +161,11 @@ def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
             expected = plain("greedy")[0].token_ids
             with drafting() as running:
                 (outcome,) = running.run(one)
+                stats = running.core.stats()
             assert outcome.token_ids == expected[: expected.index(token_id) + 1]
             assert outcome.finish_reason is FinishReason.STOP
             assert outcome.stop_token_id == token_id
+            assert stats.steps == len(outcome.token_ids) - stats.accepted_tokens
 
 
 def test_pages_of_wrong_drafts_are_given_back() -> None:
@@ -155,6 +208,14 @@ def test_what_followed_the_last_words_before_is_found(
     for n in range(len(ids)):
         growing.find(ids, n, most)
     assert tuple(growing.find(ids, len(ids), most)) == expected
+
+
+def test_a_long_prompt_is_taken_in_by_parts() -> None:
+    ids = np.arange(2 * MOST_TAKEN + 9, dtype=np.int64)
+    ids[-3:] = (5, 6, 7)
+    drafts = Drafts()
+    found = [tuple(drafts.find(ids, len(ids), 2)) for _ in range(4)]
+    assert found == [(), (), (8, 9), (8, 9)]
 
 
 def test_a_draft_that_was_wrong_is_waited_for_longer_each_time() -> None:

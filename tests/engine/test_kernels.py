@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine import kernels
-from deployments.engine.attention import plan_attention
+from deployments.engine.attention import FEW, plan_attention
 from deployments.engine.decoder import Norm, rotary_turn
 from deployments.engine.kernels import FEW_ROWS, MANY_ROWS, Packed
 from deployments.engine.linear import PackedLinear, is_packable
@@ -134,13 +134,30 @@ def test_single_tokens_attend_to_their_own_context(
 
 
 def test_single_tokens_share_a_step_with_chunks() -> None:
-    batch = Batch([50, 70, 90], 4)
+    batch, n = Batch([50, 70, 90], 4), FEW + 1
     alone = batch.attend([0, 2])
-    new_len = np.array([1, 8, 1])
+    new_len = np.array([1, n, 1])
     step = plan_attention(batch.storage, batch.table, batch.lengths, new_len)
-    q = torch.cat([batch.q[:1], some(8, 4, DIM), batch.q[2:]])
-    k, v = (torch.cat([one[:1], some(8, KV_HEADS, DIM), one[2:]]) for one in batch.new)
+    q = torch.cat([batch.q[:1], some(n, 4, DIM), batch.q[2:]])
+    k, v = (torch.cat([one[:1], some(n, KV_HEADS, DIM), one[2:]]) for one in batch.new)
     assert torch.equal(step.attend(0, q, k, v, scale=0.3)[[0, -1]], alone)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_few_tokens_of_a_row_attend_as_one_after_the_other(window: int | None) -> None:
+    batch, new_len = Batch([50, 70, 90], 4), np.array([1, 5, FEW])
+    rows = np.repeat(np.arange(3), new_len)
+    q, k, v = (some(len(rows), heads, DIM) for heads in (4, KV_HEADS, KV_HEADS))
+    step = plan_attention(batch.storage, batch.table, batch.lengths, new_len)
+    together = step.attend(0, q, k, v, scale=0.3, window=window)
+    seen = np.concatenate(
+        [np.arange(end - n, end) + 1 for end, n in zip(batch.lengths, new_len, strict=True)]
+    )
+    for at, row in enumerate(rows):
+        table, length = batch.table[[row]], seen[[at]]
+        step = plan_attention(batch.storage, table, length, np.ones(1, np.int64))
+        alone = step.attend(0, q[[at]], k[[at]], v[[at]], scale=0.3, window=window)
+        assert torch.equal(together[[at]], alone)
 
 
 @pytest.mark.skipif(not PACKABLE, reason="this processor does not multiply bfloat16")

@@ -19,7 +19,8 @@ from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
 from tests.engine.ranks import Follower, engine_of_ranks, following, joined
 from tests.engine.test_adapters import adapter, matrices
-from tests.models import CONFIGS, tiny_model
+from tests.engine.test_drafting import plain, repeating, tokens
+from tests.models import CONFIGS, forgetful, tiny_model
 
 SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)
 SHARED = random_ids(21, seed=1)
@@ -101,6 +102,15 @@ def test_neither_chunks_nor_preemption_show_over_ranks(
     check_same(outcomes, whole(tiny_model()))
     assert stats.cached_tokens > 0
     assert (stats.preemptions > 0) == (name == "preempted")
+
+
+def test_drafts_are_checked_by_all_ranks(follower: Follower, tmp_path: Path) -> None:
+    path = saved(forgetful(), tmp_path)
+    with engine_of_ranks(follower, path, roomy(draft_tokens=5)) as running:
+        outcomes = running.run(*repeating("greedy"))
+        running.check_idle()
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain("greedy"))
 
 
 def test_a_step_of_any_length_reaches_all_ranks(follower: Follower, llama: Path) -> None:

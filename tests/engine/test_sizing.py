@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.engine.drafts import MOST_ON_GPU
 from deployments.engine.limits import CPU_KV_GIB, EngineLimits
 from deployments.engine.sizing import GIB, DeviceMemory, cache_shape, kv_budget, largest_step
 from kv.cache import CacheShape
@@ -65,17 +66,24 @@ def test_no_more_pages_are_made_than_could_ever_be_used() -> None:
     assert (shape.n_pages, shape.max_tokens) == (9, 40)
 
 
-@given(max_running=st.integers(1, 12), max_batch_tokens=st.integers(1, 200))
+@given(
+    max_running=st.integers(1, 12),
+    max_batch_tokens=st.integers(1, 200),
+    draft_tokens=st.sampled_from([0, 1, 64]),
+)
 def test_the_step_that_is_tried_is_the_largest_that_there_can_be(
-    max_running: int, max_batch_tokens: int
+    max_running: int, max_batch_tokens: int, draft_tokens: int
 ) -> None:
-    limits = EngineLimits(max_running=max_running, max_batch_tokens=max_batch_tokens)
+    limits = EngineLimits(
+        max_running=max_running, max_batch_tokens=max_batch_tokens, draft_tokens=draft_tokens
+    )
     step = largest_step(limits, SHAPE)
     fits = max_running * SHAPE.max_tokens
-    assert len(step.new_len) == len(step.kept) == max_running
+    assert len(step.new_len) == max_running
+    assert len(step.kept) == min(max_running * (1 + draft_tokens), MOST_ON_GPU)
     assert len(step.token_ids) == min(max(max_batch_tokens, max_running), fits)
     assert step.new_len.sum() == len(step.token_ids) == len(step.positions)
-    assert np.array_equal(step.positions[step.kept], step.new_len - 1)
+    assert np.array_equal(step.positions[step.kept[:max_running]], step.new_len - 1)
     assert step.positions.max() < SHAPE.max_tokens
     assert len(np.unique(step.page_table)) == step.page_table.size
     assert step.page_table.shape[1] * SHAPE.page_size >= step.total_len.max()

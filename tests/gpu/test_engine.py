@@ -9,7 +9,9 @@ from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.sizing import cache_shape
 from deployments.wire import GenerationRequest, SamplingParams
-from tests.models import CONFIGS, VOCAB, tiny_model
+from tests.engine.drive import engine, roomy
+from tests.engine.test_drafting import every_repeating, plain, repeating, tokens
+from tests.models import CONFIGS, VOCAB, forgetful, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -41,6 +43,14 @@ def generate(architecture: str, device: str, limits: EngineLimits = LIMITS) -> l
 @pytest.mark.parametrize("architecture", CONFIGS)
 def test_tokens_on_a_gpu_are_those_on_a_cpu(architecture: str) -> None:
     assert generate(architecture, "cuda") == generate(architecture, "cpu")
+
+
+@every_repeating
+def test_drafted_tokens_are_those_on_a_cpu(name: str) -> None:
+    with engine(model=forgetful().to("cuda"), limits=roomy(draft_tokens=5)) as running:
+        outcomes = running.run_together(*repeating(name))
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
 
 
 def test_keys_and_values_of_one_byte_take_half_the_memory_of_two() -> None:

@@ -15,9 +15,8 @@ from deployments.router.estimate import model_needs, weight_bytes
 
 
 def test_what_a_model_needs_is_its_files_and_pages_times_its_replicas(tmp_path: Path) -> None:
-    (tmp_path / "a.safetensors").write_bytes(b"12345")
-    (tmp_path / "b.safetensors").write_bytes(b"123")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"not counted")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"12345678")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"not counted")
     limits = EngineLimits(kv_gib=0.5)
     made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, num_replicas=3, limits=limits)
     assert model_needs(made) == Resources(cpus=6, cpu_bytes=3 * (8 + GIB // 2))

@@ -278,6 +278,7 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
         {"async_scheduling": True, "tensor_parallel": 2},
+        {"async_scheduling": True, "draft_tokens": 2},
         {"num_gpus": 2},
         {"quantization": "int8", "tensor_parallel": 2},
         {"sleep_weights": "host", "num_gpus": 1, "tensor_parallel": 2},
