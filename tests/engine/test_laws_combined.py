@@ -21,11 +21,12 @@ from deployments.wire import (
     TokenEvent,
 )
 from tests.engine.drive import Record, engine, random_ids, request, roomy
+from tests.models import forgetful
 
 END = 0  # the model's end token
 SHARED = random_ids(22, seed=1)
 STEERED = SamplingParams(
-    temperature=2, seed=5, mirostat=MirostatParams(version=2, tau=3), logprobs=2
+    temperature=2, seed=7, mirostat=MirostatParams(version=2, tau=3), logprobs=2
 )
 REMEMBERING = SamplingParams(
     temperature=2.5,
@@ -60,13 +61,14 @@ REQUESTS = {
     "steered": request("e", random_ids(37, seed=3), STEERED, max_tokens=21, prompt_logprobs=0),
     "prompt alone": request("f", (*SHARED, 9, 9, 1), max_tokens=0, prompt_logprobs=3),
     "plain": request("g", SHARED[:9], max_tokens=18),
+    "repeating": request("h", random_ids(5, seed=4) * 3, max_tokens=32),
 }
 every_request = pytest.mark.parametrize("name", REQUESTS)
 
 
 @cache
 def undisturbed(name: str) -> tuple[TokenEvent, ...]:
-    with engine(eos=frozenset({END})) as running:
+    with engine(eos=frozenset({END}), model=forgetful()) as running:
         return tuple(event for _, event in running.core.run([REQUESTS[name]]))
 
 
@@ -124,7 +126,7 @@ def test_undisturbed_is_what_was_asked_for(name: str) -> None:
 @every_request
 def test_failed_over_behind_any_token_is_undisturbed(name: str) -> None:
     n = len(undisturbed(name))
-    with engine(eos=frozenset({END})) as running:
+    with engine(eos=frozenset({END}), model=forgetful()) as running:
         for n_produced in range(0, n, 3):
             events = [event for _, event in running.core.run([continued(name, n_produced)])]
             check(name, n_produced, events)
@@ -141,7 +143,7 @@ def disturbed(
         running.gate.open()
 
     records = [Record() for _ in requests]
-    with engine(eos=frozenset({END}), limits=limits) as running:
+    with engine(eos=frozenset({END}), model=forgetful(), limits=limits) as running:
         for index, event in running.core.run(until_all_wait()):
             records[index].put(event)
         return [record.events for record in records], running.core.stats().preemptions

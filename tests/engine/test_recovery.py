@@ -22,7 +22,7 @@ from deployments.engine.task import make_task
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import Engine, Outcome, Record, engine, random_ids, request, roomy
 from tests.engine.test_laws_combined import END, REQUESTS, check
-from tests.models import VOCAB, tiny_model
+from tests.models import VOCAB, forgetful, tiny_model
 
 BAD = 100
 GOOD_IDS = tuple(token_id for token_id in random_ids(40) if token_id != BAD)
@@ -269,7 +269,7 @@ def run_with_faults(gaps: Sequence[int], limits: EngineLimits) -> tuple[int, lis
         yield from REQUESTS.values()
         running.gate.open()
 
-    model = tiny_model()
+    model = forgetful()
     memory = ScarceMemory(model.get_input_embeddings(), gaps)
     records = [Record() for _ in REQUESTS]
     with engine(eos=frozenset({END}), model=model, limits=limits) as running:
