@@ -58,10 +58,7 @@ def _plain(escape: re.Match[str]) -> str:
     if digits is None:
         return escape[0]
     code = int(digits, 16)
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    char = chr(code)
-    return "\\" + char if char in '"\\[]' else char
+    return f"\\x{code:02x}" if code < 0x80 else chr(code)  # no character of ASCII is syntax then
 
 
 def _part(node: ASTNode) -> Part:
@@ -99,17 +96,29 @@ def _class(characters: list[str]) -> Ranges:
             rest.pop()
             high = _code(rest.pop())
         ranges.append((low, high))
-    if not ranges:
+    found = _others(ranges) if negated else _merged(ranges)
+    if not ranges or not found:
         raise ValueError("a class has no characters")
-    return _others(ranges) if negated else tuple(ranges)
+    return found
+
+
+def _merged(ranges: list[tuple[int, int]]) -> Ranges:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(one for one in ranges if one[0] <= one[1]):
+        if merged and low <= merged[-1][1] + 1:
+            start, end = merged.pop()
+            merged.append((start, max(end, high)))
+        else:
+            merged.append((low, high))
+    return tuple(merged)
 
 
 def _others(ranges: list[tuple[int, int]]) -> Ranges:
     others, end = [], 0
-    for low, high in sorted(ranges):
-        if low > end:
+    for low, high in _merged(ranges):
+        if low:
             others.append((end, low - 1))
-        end = max(end, high + 1)
+        end = high + 1
     return (*others, (end, HIGHEST)) if end <= HIGHEST else tuple(others)
 
 
