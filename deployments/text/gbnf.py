@@ -30,8 +30,8 @@ from deployments.text.greed import (
     Rules,
     Text,
     Whole,
-    parts_of,
     taken_whole,
+    used_by,
 )
 
 START = "root"
@@ -46,8 +46,7 @@ def lark_of(gbnf: str) -> str:
     """Raises ValueError, and what llguidance's parser does."""
     parsed = GrammarParser().parse(UNICODE_ESCAPE.sub(_plain, gbnf))
     rules = {name: _part(rule.alternatives) for name, rule in parsed.items()}
-    used = {one.name for rule in rules.values() for one in parts_of(rule) if isinstance(one, Rule)}
-    for name in sorted({START, *used} - rules.keys()):
+    for name in sorted({START}.union(*map(used_by, rules.values())) - rules.keys()):
         raise ValueError(f"there is no rule {name}")
     return _written(rules, taken_whole(rules, START))
 

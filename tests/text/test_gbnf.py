@@ -1,5 +1,6 @@
 """GBNF means here what it means in llama.cpp: characters, and every way to read them."""
 
+import tracemalloc
 from itertools import product
 
 import pytest
@@ -98,10 +99,14 @@ def test_a_grammar_is_one_of_characters(gbnf: str, inside: str, outside: str | N
     assert outside is None or not allows(grammar, outside)
 
 
+NAMES = "root ::= " + " | ".join(f'"{n * 104_729:011d}"' for n in range(4000))
+
+
 def test_what_no_text_can_be_mistaken_for_is_a_terminal() -> None:
     """Without them a mask takes fifty times as long."""
     terminals = [line for line in lark_of(JSON).splitlines() if line.startswith("R")]
     assert len(terminals) == len(("string", "number", "ws"))
+    assert "\nR0: " in lark_of(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +116,26 @@ def test_what_no_text_can_be_mistaken_for_is_a_terminal() -> None:
         "root ::= (" + " | ".join(f'"{n}"' for n in range(2000)) + ") root?",
         "root ::= (" + "[a-z]? " * 2000 + "root)?",
         "root ::= (" + " | ".join(f"[a-{chr(0x4E00 + n)}]" for n in range(2000)) + ") root?",
+        NAMES,
+        NAMES.replace("::= ", "::= (") + ") root?",
+        "root ::= [" + "a" * 100_000 + "] [^" + "b" * 100_000 + "]",
+        "root ::= n0\n"
+        + "".join(f'n{n} ::= "a"? n{n + 1} "a"?\n' for n in range(300))
+        + "".join(f'n{n} ::= "a"\n' for n in range(300, 10_000)),
         'root ::= r0\nr2000 ::= "c"\n' + "\n".join(f'r{n} ::= r{n + 1} "a"?' for n in range(2000)),
     ],
 )  # fmt: skip
 def test_a_large_grammar_is_read_too(gbnf: str) -> None:
     assert from_gbnf(gbnf, "field")
+
+
+def test_the_memory_that_a_grammar_takes_is_no_square_of_its_length() -> None:
+    tracemalloc.start()
+    try:
+        lark_of('root ::= "' + "a" * 20_000 + '"')
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
 
 
 ANY: Ranges = ((0, 0x10FFFF),)
