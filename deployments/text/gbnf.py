@@ -6,8 +6,6 @@ all else is written character by character.
 
 import json
 import re
-from collections.abc import Mapping
-from functools import lru_cache
 
 from llguidance.gbnf_to_lark import (
     AlternativeNode,
@@ -41,14 +39,13 @@ CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 UNICODE_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
-@lru_cache(maxsize=64)
 def lark_of(gbnf: str) -> str:
     """Raises ValueError, and what llguidance's parser does."""
     parsed = GrammarParser().parse(UNICODE_ESCAPE.sub(_plain, gbnf))
     rules = {name: _part(rule.alternatives) for name, rule in parsed.items()}
     for name in sorted({START}.union(*map(used_by, rules.values())) - rules.keys()):
         raise ValueError(f"there is no rule {name}")
-    return _written(rules, taken_whole(rules, START))
+    return Writer(rules, taken_whole(rules, START)).write()
 
 
 def _plain(escape: re.Match[str]) -> str:
@@ -121,31 +118,50 @@ def _others(ranges: list[tuple[int, int]]) -> Ranges:
     return (*others, (end, HIGHEST)) if end <= HIGHEST else tuple(others)
 
 
-def _written(rules: Rules, whole: Whole) -> str:
-    names = {
-        name: f"R{number}" if name in whole else f"r{number}" for number, name in enumerate(rules)
-    }
-    lines = [f"start: {names[START]}"]
-    for name, rule in rules.items():
-        lines.append(f"{names[name]}: {_lark(rule, names, whole, name in whole)}")
-    return "\n".join(lines) + "\n"
+class Writer:
+    """Writes each character that no terminal holds by a name: so most take two bytes, not six."""
+
+    def __init__(self, rules: Rules, whole: Whole) -> None:
+        self._rules = rules
+        self._whole = whole
+        self._names = {
+            name: f"R{number}" if name in whole else f"r{number}"
+            for number, name in enumerate(rules)
+        }
+        self._characters: dict[Ranges, str] = {}
+
+    def write(self) -> str:
+        lines = [f"start: {self._names[START]}"]
+        for name, rule in self._rules.items():
+            lines.append(f"{self._names[name]}: {self._lark(rule, name in self._whole)}")
+        for ranges, name in self._characters.items():
+            lines.append(f"{name}: {_character(ranges)}")
+        return "\n".join(lines) + "\n"
+
+    def _lark(self, part: Part, in_terminal: bool) -> str:
+        match part:
+            case Text(characters):
+                if in_terminal or part in self._whole or not characters:
+                    return _string(characters)
+                return " ".join(map(self._named, characters))
+            case Rule(name):
+                return self._names[name]
+            case Repeated(inner, least, most):
+                times = f"{{{least},{'' if most is None else most}}}"
+                return f"({self._lark(inner, in_terminal)}){times}"
+            case Row(parts):
+                return " ".join(self._lark(one, in_terminal) for one in parts) or '""'
+            case Either(parts):
+                return f"({' | '.join(self._lark(one, in_terminal) for one in parts)})"
+
+    def _named(self, ranges: Ranges) -> str:
+        return self._characters.setdefault(ranges, _letters(len(self._characters)))
 
 
-def _lark(part: Part, names: Mapping[str, str], whole: Whole, in_terminal: bool) -> str:
-    match part:
-        case Text(characters):
-            if in_terminal or part in whole or not characters:
-                return _string(characters)
-            return " ".join(map(_character, characters))
-        case Rule(name):
-            return names[name]
-        case Repeated(inner, least, most):
-            times = f"{{{least},{'' if most is None else most}}}"
-            return f"({_lark(inner, names, whole, in_terminal)}){times}"
-        case Row(parts):
-            return " ".join(_lark(one, names, whole, in_terminal) for one in parts) or '""'
-        case Either(parts):
-            return f"({' | '.join(_lark(one, names, whole, in_terminal) for one in parts)})"
+def _letters(number: int) -> str:
+    """A to Z, BA to BZ, and so on."""
+    more, last = divmod(number, 26)
+    return (_letters(more) if more else "") + chr(ord("A") + last)
 
 
 def _string(characters: tuple[Ranges, ...]) -> str:
@@ -157,5 +173,8 @@ def _string(characters: tuple[Ranges, ...]) -> str:
 def _character(ranges: Ranges) -> str:
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return json.dumps(chr(ranges[0][0]))
-    inner = "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in ranges)
-    return f"/[{inner}]/"
+    return f"/[{''.join(map(_range, ranges))}]/"
+
+
+def _range(ends: tuple[int, int]) -> str:
+    return "-".join(f"\\x{{{end:x}}}" for end in sorted(set(ends)))

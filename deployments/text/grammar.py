@@ -74,6 +74,7 @@ def from_lark(lark: str, param: str) -> str:
     return _checked({"lark_grammar": lark}, param)
 
 
+@lru_cache(maxsize=64)
 def from_gbnf(gbnf: str, param: str) -> str:
     """llama.cpp's notation; its rule `root` is the output."""
     _check_size(gbnf, param)
@@ -162,7 +163,9 @@ def _written(value: object, param: str) -> str:
         text = json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as failure:
         raise _refused(str(failure), param) from failure
-    _check_size(text, param)
+    if len(text) > MAX_BYTES:
+        message = f"it is {len(text)} bytes as llguidance reads it, of at most {MAX_BYTES}"
+        raise _refused(message, param)
     return text
 
 

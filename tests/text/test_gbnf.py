@@ -118,7 +118,9 @@ def test_what_no_text_can_be_mistaken_for_is_a_terminal() -> None:
         "root ::= (" + " | ".join(f"[a-{chr(0x4E00 + n)}]" for n in range(2000)) + ") root?",
         NAMES,
         NAMES.replace("::= ", "::= (") + ") root?",
+        'root ::= "' + "a" * 100_000 + '"',
         "root ::= [" + "a" * 100_000 + "] [^" + "b" * 100_000 + "]",
+        "root ::= [" + "".join(chr(n) for n in range(0x3400, 0xD400, 2)) + "]",
         "root ::= n0\n"
         + "".join(f'n{n} ::= "a"? n{n + 1} "a"?\n' for n in range(300))
         + "".join(f'n{n} ::= "a"\n' for n in range(300, 10_000)),

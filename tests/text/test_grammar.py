@@ -301,6 +301,9 @@ def test_a_grammar_that_is_too_long_is_refused() -> None:
     long = {"enum": ["x" * 1000 + str(i) for i in range(300)]}
     for write in (from_json_schema, near_json_schema):
         assert str(MAX_BYTES) in refusal(partial(write, long, "field")).message
+    spread = "".join(chr(n) for n in range(0x10000, 0x20000, 2))  # 320 kB as llguidance reads it
+    for gbnf in ('root ::= "a"' + " " * MAX_BYTES, f"root ::= [{spread}]"):
+        assert str(MAX_BYTES) in refusal(partial(from_gbnf, gbnf, "field")).message
 
 
 @pytest.mark.parametrize(("n", "nesting"), [(5000, 0), (3500, 1), (250, 90)])
