@@ -11,6 +11,7 @@ from deployments.ingress.errors import refused
 from deployments.ingress.sampler_names import DEFAULT_SAMPLERS
 from deployments.ingress.schema import Items, ModelName, Strict
 from deployments.ingress.validation import parse, refuse_unsupported
+from deployments.openai.fields import MOST_BIASES
 from deployments.openai.native_fields import NEUTRAL as COMMON
 from deployments.openai.native_fields import (
     Amount,
@@ -35,6 +36,7 @@ MOST_SEQUENCES = 1024
 MOST_CHOICES = 128
 MOST_ALTERNATIVES = 100
 MOST_STOPS = 64
+MOST_TEXTS = 4096  # of one prompt or of several: each is a call of the tokenizer
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -54,7 +56,10 @@ Texts = Annotated[list[Text], Field(max_length=MOST_STOPS)]
 Limit = AtLeastMinus1
 Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
 Alternatives = Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)]
-BiasPair = Annotated[list[int | float | str | bool], Field(min_length=2, max_length=2)]
+BiasText = Annotated[str, Field(max_length=1024)]
+BiasPair = Annotated[list[int | float | BiasText | bool], Field(min_length=2, max_length=2)]
+BiasMap = Annotated[dict[BiasText, float | bool], Field(max_length=MOST_BIASES)]
+BiasPairs = Annotated[Items[BiasPair], Field(max_length=MOST_BIASES)]
 
 
 class PromptObject(Strict):
@@ -105,7 +110,7 @@ class CompletionFields(Strict):
     samplers: Samplers = Field(default_factory=lambda: list(DEFAULT_SAMPLERS))
     min_keep: AtLeast0 = 0
     seed: Annotated[int, Field(ge=-1, lt=2**63)] = -1
-    logit_bias: dict[str, float | bool] | Items[BiasPair] = Field(default_factory=dict)
+    logit_bias: BiasMap | BiasPairs = Field(default_factory=dict)
     n_probs: Alternatives = 0
     logprobs: Alternatives = 0
     post_sampling_probs: bool = False
@@ -190,7 +195,13 @@ class CompletionRequest(CompletionFields):
                 raise refused("`prompt` mixes token ids with whole prompts", "prompt")
         if len(self.prompts) * self.choices > MOST_SEQUENCES:
             raise refused(f"`prompt` asks for more than {MOST_SEQUENCES} choices", "prompt")
+        if sum(map(texts_in, self.prompts)) > MOST_TEXTS:
+            raise refused(f"`prompt` has more than {MOST_TEXTS} texts", "prompt")
         return self
+
+
+def texts_in(prompt: OnePrompt) -> int:
+    return sum(isinstance(part, str) for part in prompt) if isinstance(prompt, list) else 1
 
 
 def parse_completion(body: object) -> CompletionRequest:

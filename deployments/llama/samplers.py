@@ -7,6 +7,7 @@ from deployments.ingress.errors import refused
 from deployments.ingress.plan import check_ids
 from deployments.ingress.sampler_names import sampler_order
 from deployments.llama.completion_schema import CompletionFields
+from deployments.openai.fields import MOST_BIASES
 from deployments.openai.native_sampling import dry_params, mirostat_params
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import DryParams, ModelCard, SamplingParams
@@ -100,6 +101,8 @@ def _biases(
             banned |= dict.fromkeys(ids)
         else:
             added |= dict.fromkeys(ids, float(bias))
+    if len(added) + len(banned) > MOST_BIASES:
+        raise refused(f"`logit_bias` is of more than {MOST_BIASES} tokens", "logit_bias")
     return tuple(added.items()), tuple((token_id,) for token_id in banned)
 
 

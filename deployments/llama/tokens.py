@@ -11,7 +11,7 @@ from deployments.ingress.schema import Items, ModelName, Strict
 from deployments.ingress.service import Question
 from deployments.ingress.validation import parse
 from deployments.llama.chat import parse_chat
-from deployments.llama.completion_schema import given_fields
+from deployments.llama.completion_schema import MOST_TEXTS, given_fields, texts_in
 from deployments.llama.prompts import mixed_ids
 from deployments.openai.chat_prompt import chat_prompt
 from deployments.openai.chat_schema import ChatRequest
@@ -35,15 +35,17 @@ class TokenizeRequest(Strict):
 
     @model_validator(mode="after")
     def _is_not_too_long(self) -> Self:
-        if sum(len(part) for part in self.parts if isinstance(part, str)) > MOST_CHARACTERS:
-            message = f"`content` must have at most {MOST_CHARACTERS} characters"
+        if sum(len(part) if isinstance(part, str) else 1 for part in self.parts) > MOST_CHARACTERS:
+            message = f"`content` must have at most {MOST_CHARACTERS} characters and ids"
             raise refused(message, "content")
+        if isinstance(self.content, list) and texts_in(self.content) > MOST_TEXTS:
+            raise refused(f"`content` has more than {MOST_TEXTS} texts", "content")
         return self
 
 
 class DetokenizeRequest(Strict):
     model: ModelName = None
-    tokens: Annotated[Items[TokenId], Field(max_length=1 << 22)]
+    tokens: Annotated[Items[TokenId], Field(max_length=1 << 20)]
 
 
 def parse_tokenize(body: object) -> TokenizeRequest:

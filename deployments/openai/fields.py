@@ -10,6 +10,7 @@ from deployments.ingress.schema import MOST_STOPS, Items, ModelName, StopString,
 MOST_CHOICES = 128
 MOST_BAD_WORDS = 256
 MOST_STOP_IDS = 1024
+MOST_BIASES = 4096  # each is added anew in every step
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopStrings = Annotated[list[StopString], Field(max_length=MOST_STOPS)]
@@ -18,6 +19,7 @@ Identifier = Annotated[str, Field(max_length=512)]
 MetadataName = Annotated[str, Field(max_length=64)]
 TokenIds = Annotated[Items[TokenId], Field(min_length=1)]
 BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class CacheOptions(Strict):
@@ -79,7 +81,7 @@ class GenerationFields(CommonFields):
     include_stop_str_in_output: Switch = None
     skip_special_tokens: Switch = None
     bad_words: Annotated[list[BadWord], Field(max_length=MOST_BAD_WORDS)] | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Annotated[dict[str, Bias], Field(max_length=MOST_BIASES)] | None = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:

@@ -68,6 +68,7 @@ WRONG_CHAT: list[tuple[dict[str, object], str]] = [
     ({"logit_bias": {"5": 101}}, "logit_bias.5"),
     ({"logit_bias": {"x": 1}}, "logit_bias"),
     ({"logit_bias": {"99999": 1}}, "logit_bias"),
+    ({"logit_bias": {str(token_id): 1 for token_id in range(4097)}}, "logit_bias"),
     ({"logprobs": 1}, "logprobs"),
     ({"top_logprobs": 1}, "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
