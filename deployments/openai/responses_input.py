@@ -36,20 +36,20 @@ class Turn:
     """What becomes one message: an assistant's thought, words and calls belong together."""
 
     role: str
-    text: str = ""
-    thought: str = ""
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     calls: list[Message] = field(default_factory=list)
     call_id: str = ""
     name: str = ""
 
     def may_go_on(self) -> bool:
         """Words that follow words begin a turn; those around a call are of the same reply."""
-        return self.role == "assistant" and (bool(self.calls) or not self.text)
+        return self.role == "assistant" and (bool(self.calls) or not self.texts)
 
     def message(self) -> Message:
-        message: Message = {"role": self.role, "content": self.text}
-        if self.thought:
-            message["reasoning_content"] = self.thought
+        message: Message = {"role": self.role, "content": "\n".join(self.texts)}
+        if self.thoughts:
+            message["reasoning_content"] = "\n".join(self.thoughts)
         if self.calls:
             message["tool_calls"] = self.calls
         if self.role == "tool":
@@ -133,11 +133,11 @@ def turns(said: Sequence[tuple[str, Item]]) -> list[Turn]:
     for path, item in said:
         match item:
             case MessageItem(role="assistant"):
-                _going_on(found).text += item.text
+                _going_on(found).texts += filter(None, [item.text])
             case MessageItem():
-                found.append(Turn(item.role, item.text))
+                found.append(Turn(item.role, [item.text]))
             case ReasoningItem():
-                _going_on(found).thought += item.text
+                _going_on(found).thoughts += filter(None, [item.text])
             case CallItem():
                 names[item.call_id] = item.name
                 turn = found[-1] if found and found[-1].role == "assistant" else _going_on(found)
@@ -163,7 +163,7 @@ def _result(path: str, item: ResultItem, names: Mapping[str, str]) -> Turn:
     if item.call_id not in names:
         param = f"{path}.call_id"
         raise refused(f"`{param}`: there is no call {item.call_id!r} before it", param)
-    return Turn("tool", item.text, call_id=item.call_id, name=names[item.call_id])
+    return Turn("tool", [item.text], call_id=item.call_id, name=names[item.call_id])
 
 
 def _spoken(message: Message, card: ModelCard) -> Message:

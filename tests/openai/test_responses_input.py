@@ -99,7 +99,15 @@ def test_two_messages_of_the_assistant_are_two_turns() -> None:
 
 def test_words_around_a_call_are_one_turn() -> None:
     prompt = rendered([said("One."), call("c1"), said("Two."), result("c1", "42")])
-    assert '<|im_start|>assistant\nOne.Two.f={"a": 1}<|im_end|>\n<|im_start|>tool' in prompt
+    assert '<|im_start|>assistant\nOne.\nTwo.f={"a": 1}<|im_end|>\n<|im_start|>tool' in prompt
+
+
+def test_thoughts_before_one_message_are_its_thought() -> None:
+    first, second = (
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+        for text in ("Hm.", "Well.")
+    )
+    assert "<think>Hm.\nWell.</think>Yes." in rendered([first, second, said("Yes.")], THINKER)
 
 
 def test_a_result_has_the_name_of_its_call() -> None:
