@@ -14,12 +14,14 @@ from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.openai.fields import MOST_BIASES
 from deployments.openai.native_fields import NEUTRAL as COMMON
 from deployments.openai.native_fields import (
+    TYPICAL,
     Amount,
     AtLeast0,
     AtLeastMinus1,
     Breakers,
+    Hints,
+    Names,
     PingInterval,
-    Samplers,
     Share,
     Text,
 )
@@ -74,7 +76,7 @@ Prompt = (
 OnePrompt = str | PromptObject | Items[str | int]
 
 
-class CompletionFields(Strict):
+class CompletionFields(Hints):
     """What every native way to ask for a completion takes."""
 
     model: ModelName = None
@@ -91,7 +93,7 @@ class CompletionFields(Strict):
     top_k: AtLeastMinus1 = 40
     top_p: Share = 0.95
     min_p: Share = 0.05
-    typical_p: Share = 1.0
+    typical_p: Share = Field(default=1.0, validation_alias=TYPICAL)
     top_n_sigma: Annotated[float, Field(ge=-1)] = -1.0
     xtc_probability: Share = 0.0
     xtc_threshold: Share = 0.1
@@ -107,7 +109,7 @@ class CompletionFields(Strict):
     mirostat: Literal[0, 1, 2] = 0
     mirostat_tau: Amount = TAU
     mirostat_eta: Amount = ETA
-    samplers: Samplers = Field(default_factory=lambda: list(DEFAULT_SAMPLERS))
+    samplers: Names = Field(default_factory=lambda: list(DEFAULT_SAMPLERS))
     min_keep: AtLeast0 = 0
     seed: Annotated[int, Field(ge=-1, lt=2**63)] = -1
     logit_bias: BiasMap | BiasPairs = Field(default_factory=dict)

@@ -22,7 +22,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "include_reasoning": (True,),
     "modalities": (["text"],),
     "moderation": (),
-    "prediction": (),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -138,6 +137,13 @@ Message = Annotated[
 ]
 
 
+class Prediction(Strict):
+    """What much of the answer may be: a hint, which can't change it."""
+
+    type: Literal["content"]
+    content: str | Parts
+
+
 class ThinkingSwitch(Strict):
     """DeepSeek's and GLM's form."""
 
@@ -163,6 +169,7 @@ class ChatRequest(ExtendedFields):
     tools: ToolList | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: Switch = None
+    prediction: Prediction | None = None
 
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
         None

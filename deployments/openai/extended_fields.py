@@ -22,6 +22,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "media_io_kwargs": ({},),
     "mm_processor_kwargs": ({},),
     "prompt_embeds": (),
+    "response_fields": ([], [""]),  # the second is what editors ask for that want none
     "spaces_between_special_tokens": (True,),
     "store": (False,),
     "truncate_prompt_tokens": (),

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from deployments.ingress.errors import refused
-from deployments.ingress.schema import Switch
+from deployments.ingress.schema import Strict, Switch
 from deployments.openai.structure_schema import StructureFields
 
 HIGHEST = 2**31 - 1
@@ -15,17 +15,12 @@ MOST_BREAKERS = 64
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "adaptive_target": (-1, -1.0),
     "adaptive_decay": (0.9,),
-    "backend_sampling": (False,),
     "grammar_lazy": (False,),
     "grammar_triggers": ([],),
     "lora": ([],),
     "n_cache_reuse": (0,),
     "n_discard": (0,),
     "preserved_tokens": ([],),
-    "speculative.n_max": (0,),
-    "speculative.n_min": (0,),
-    "speculative.p_min": (0, 0.0),
-    "speculative.types": ("none", ["none"], []),
     "verbose": (False,),
 }
 
@@ -35,11 +30,24 @@ AtLeast0 = Annotated[int, Field(ge=0, le=HIGHEST)]
 AtLeastMinus1 = Annotated[int, Field(ge=-1, le=HIGHEST)]
 Text = Annotated[str, Field(min_length=1, max_length=1024)]
 Breakers = Annotated[list[Text], Field(min_length=1, max_length=MOST_BREAKERS)]
-Samplers = str | Annotated[list[str], Field(max_length=32)]
+Names = str | Annotated[list[str], Field(max_length=32)]
 PingInterval = Annotated[int, Field(ge=-1, le=3600)]  # seconds; -1 is never
+TYPICAL = AliasChoices("typical_p", "typ_p")  # the second is its name as a sampler
 
 
-class NativeFields(StructureFields):
+class Hints(Strict):
+    """Where to draw, and how to guess ahead: the same tokens come of it, and the settings of a
+    model decide.
+    """
+
+    backend_sampling: Switch = None
+    draft_most: AtLeast0 | None = Field(default=None, alias="speculative.n_max")
+    draft_least: AtLeast0 | None = Field(default=None, alias="speculative.n_min")
+    draft_probability: Share | None = Field(default=None, alias="speculative.p_min")
+    drafters: Names | None = Field(default=None, alias="speculative.types")
+
+
+class NativeFields(Hints, StructureFields):
     """Null leaves the model's own. `id_slot` and `n_keep` have no meaning here: any slot would do,
     and nothing is ever discarded.
     """
@@ -47,7 +55,7 @@ class NativeFields(StructureFields):
     n_predict: AtLeastMinus1 | None = None
     dynatemp_range: Amount | None = None
     dynatemp_exponent: Amount | None = None
-    typical_p: Share | None = None
+    typical_p: Share | None = Field(default=None, validation_alias=TYPICAL)
     top_n_sigma: Annotated[float, Field(ge=-1)] | None = None
     xtc_probability: Share | None = None
     xtc_threshold: Share | None = None
@@ -61,7 +69,7 @@ class NativeFields(StructureFields):
     mirostat: Literal[0, 1, 2] | None = None
     mirostat_tau: Amount | None = None
     mirostat_eta: Amount | None = None
-    samplers: Samplers | None = None
+    samplers: Names | None = None
     min_keep: AtLeast0 | None = None
     cache_prompt: Switch = None
     id_slot: AtLeastMinus1 | None = None

@@ -147,6 +147,10 @@ def test_words_for_what_is_done_anyway_are_taken(path: str) -> None:
         {"thinking_budget_tokens": -1, "backend_sampling": False},
         {"reasoning_budget_tokens": -1, "sse_ping_interval": 1, "verbose": False, "lora": []},
         {"id_slot": 0, "cache_prompt": False, "n_predict": 100, "n_keep": -1},
+        {"samplers": [], "response_fields": [""], "typ_p": 1, "backend_sampling": True},
+        {"speculative.n_max": 16, "speculative.n_min": 0, "speculative.types": ["ngram-simple"]},
+        {"prediction": {"type": "content", "content": "Hello"}},
+        {"prediction": {"type": "content", "content": [{"type": "text", "text": "Hello"}]}},
         {"messages": [{"role": "user", "content": "Hi", "type": "text"}]},
         {
             "messages": [

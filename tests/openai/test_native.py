@@ -74,6 +74,10 @@ def test_the_native_name_of_a_limit_is_one(fields: dict[str, Any], limit: int) -
     assert parse_chat({**HELLO, **fields}).token_limit == limit
 
 
+def test_typical_sampling_has_the_name_of_its_sampler_too() -> None:
+    assert parse_chat({**HELLO, "typ_p": 0.5}).typical_p == 0.5
+
+
 def test_a_prompt_that_is_not_to_be_cached_has_a_salt_of_its_own() -> None:
     salts = {asked({"cache_prompt": False})[0].cache_salt for _ in range(2)}
     assert len(salts) == 2
