@@ -3,28 +3,20 @@
 import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, TypeAdapter
 
-from deployments.ingress.schema import Items, Strict
+from deployments.ingress.schema import Items, Strict, without_nulls
 from deployments.openai.fields import Identifier
 
 OTHER_PARTS = ("input_image", "input_file", "input_audio", "input_video", "computer_screenshot")
 Json = dict[str, object]
-Value = TypeVar("Value")
 
 
 class HasText(Protocol):
     @property
     def text(self) -> str: ...
-
-
-def without_nulls(value: Value) -> Value | Json:
-    """What the SDKs print of an answer may come back: null stands for a field that is not there."""
-    if not isinstance(value, dict):
-        return value
-    return {name: inner for name, inner in value.items() if inner is not None}
 
 
 def _text_only(part: object) -> object:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.errors import refused
-from deployments.ingress.schema import Items, Strict, Switch
+from deployments.ingress.schema import Items, Strict, Switch, without_nulls
 from deployments.ingress.validation import parse, refuse_unsupported
 from deployments.openai.fields import CommonFields, Identifier
 from deployments.openai.responses_items import (
@@ -14,7 +14,6 @@ from deployments.openai.responses_items import (
     MessageItem,
     ReferenceItem,
     typed,
-    without_nulls,
 )
 from deployments.openai.responses_tools import (
     AdditionalTools,
@@ -151,9 +150,14 @@ class ResponsesRequest(CommonFields):
             for path, item in self._items
             if isinstance(item, AdditionalTools)
             for place, tool in enumerate(item.tools)
+            if isinstance(tool, FunctionTool)
         }
-        given = [(f"tools[{place}]", tool) for place, tool in enumerate(self.tools or ())]
-        return [one for one in given if one[1].name not in added] + list(added.values())
+        given = [
+            (f"tools[{place}]", tool)
+            for place, tool in enumerate(self.tools or ())
+            if isinstance(tool, FunctionTool) and tool.name not in added
+        ]
+        return [*given, *added.values()]
 
     @cached_property
     def chosen(self) -> Chosen:

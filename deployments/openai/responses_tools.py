@@ -1,13 +1,21 @@
 """Tools of a Responses request, which are flat, and the choice among them."""
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    model_validator,
+)
 
-from deployments.ingress.schema import MOST_TOOLS, Items, Strict
+from deployments.ingress.errors import refused
+from deployments.ingress.schema import MOST_TOOLS, Items, Strict, without_nulls
 from deployments.openai.fields import Identifier
-from deployments.openai.responses_items import without_nulls
 from deployments.openai.tools_schema import Function, Mode, Selection, functions_only
 
 # What only its maker runs, or calls in a form of its own. Agents offer these to every model beside
@@ -23,21 +31,28 @@ LEFT_OUT = (
     "web_search_preview",
     "web_search_preview_2025_03_11",
 )
-
-
-def _callable_here(tools: object) -> object:
-    if not isinstance(tools, list):
-        return tools
-    return [one for one in tools if not (isinstance(one, dict) and one.get("type") in LEFT_OUT)]
+CALLED, PASSED = "called here", "passed over"
 
 
 def _known_tool(tool: object) -> object:
-    return without_nulls(functions_only(tool))
+    return tool if _fate(tool) == PASSED else without_nulls(functions_only(tool))
 
 
 def _known_choice(choice: object) -> object:
     kind = choice.get("type") if isinstance(choice, dict) else None
-    return choice if kind == "allowed_tools" else _known_tool(choice)
+    return choice if kind == "allowed_tools" else without_nulls(functions_only(choice))
+
+
+def _fate(tool: object) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return PASSED if kind in LEFT_OUT else CALLED
+
+
+class LeftOut(Strict):
+    """A tool that no model hears of here."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
 
 
 class FunctionTool(Function):
@@ -70,20 +85,38 @@ class AllowedChoice(Strict):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: Annotated[
-        list[Annotated[NamedChoice, BeforeValidator(_known_tool)]],
+        list[
+            Annotated[
+                Annotated[NamedChoice, Tag(CALLED)] | Annotated[LeftOut, Tag(PASSED)],
+                Discriminator(_fate),
+                BeforeValidator(_known_tool),
+            ]
+        ],
         Field(min_length=1, max_length=MOST_TOOLS),
     ]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.tools if isinstance(one, NamedChoice))
+
+    @property
     def selection(self) -> Selection:
-        return Selection(self.mode, tuple(one.name for one in self.tools), "tool_choice.tools")
+        return Selection(self.mode if self.names else "none", self.names, "tool_choice.tools")
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Self:
+        if self.mode == "required" and not self.names:
+            message = "`tool_choice.tools` has nothing that can be called here"
+            raise refused(message, "tool_choice.tools")
+        return self
 
 
-ToolList = Annotated[
-    list[Annotated[FunctionTool, BeforeValidator(_known_tool)]],
-    Field(max_length=MOST_TOOLS),
-    BeforeValidator(_callable_here),
+Offered = Annotated[
+    Annotated[FunctionTool, Tag(CALLED)] | Annotated[LeftOut, Tag(PASSED)],
+    Discriminator(_fate),
+    BeforeValidator(_known_tool),
 ]
+ToolList = Annotated[list[Offered], Field(max_length=MOST_TOOLS)]
 ToolChoice = Annotated[
     Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
     BeforeValidator(_known_choice),

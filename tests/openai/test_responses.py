@@ -345,6 +345,16 @@ def test_what_openais_own_agent_sends_is_served() -> None:
     assert [one["name"] for one in body["tools"]] == [WEATHER["name"]]
 
 
+@pytest.mark.parametrize(("names", "calls"), [(["weather"], True), ([], False)])
+def test_a_choice_may_allow_what_only_openai_runs(names: list[str], calls: bool) -> None:
+    search = {"type": "web_search"}
+    functions = [{"type": "function", "name": name} for name in names]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [search, *functions]}
+    body = whole(says(CALL), tools=[search, WEATHER], tool_choice=choice)
+    assert (body["output"][0]["type"] == "function_call") == calls
+    assert body["tool_choice"] == choice
+
+
 def additional(*tools: object) -> dict[str, object]:
     return {"type": "additional_tools", "role": "developer", "tools": tools}
 

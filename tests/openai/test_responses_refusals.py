@@ -44,6 +44,7 @@ def allowed(mode: str, *tools: object) -> dict[str, object]:
     return {"tools": [WEATHER], "tool_choice": choice}
 
 
+SEARCH = {"type": "web_search", "search_context_size": "low"}
 UNIQUE = {"type": "array", "uniqueItems": True}
 OUTPUT_TEXT = {"type": "output_text", "text": "x"}
 OUTPUT = {"type": "function_call_output"}
@@ -127,6 +128,8 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (tool(**{"async": True}), "tools[0].async"),
     (tool(output_schema="x"), "tools[0].output_schema"),
     ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
+    ({"tools": [SEARCH, {**WEATHER, "parameters": {"type": "array"}}]}, "tools[1].parameters"),
+    ({"tools": [SEARCH, {"type": "function", "name": ""}]}, "tools[1].name"),
     ({"input": [added(WEATHER)]}, "input"),
     (item(**added({"type": "file_search"})), "input[1].tools[0]"),
     (item(**added() | {"role": "user"}), "input[1].role"),
@@ -139,6 +142,8 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (allowed("none", NAMED), "tool_choice.mode"),
     (allowed("auto"), "tool_choice.tools"),
     (allowed("auto", {"type": "mcp", "server_label": "x"}), "tool_choice.tools[0]"),
+    (allowed("required", SEARCH), "tool_choice.tools"),
+    (allowed("auto", SEARCH, {"type": "function"}), "tool_choice.tools[1].name"),
     (allowed("auto", {**NAMED, "name": "other"}), "tool_choice.tools"),
     ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ({"text": "plain"}, "text"),
