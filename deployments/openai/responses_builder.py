@@ -12,7 +12,13 @@ from deployments.openai.generations import common_sampling
 from deployments.openai.logprobs import finite
 from deployments.openai.origin import origin_of
 from deployments.openai.responses_events import Events, error_event
-from deployments.openai.responses_input import earlier_items, given_items, prompt_of
+from deployments.openai.responses_input import (
+    earlier_items,
+    functions_of,
+    given_items,
+    prompt_of,
+    read_items,
+)
 from deployments.openai.responses_items import Item, Json, new_id
 from deployments.openai.responses_object import ResponseObject
 from deployments.openai.responses_output import Output
@@ -43,14 +49,16 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         logprobs = (request.top_logprobs or 0) if request.wants_logprobs else None
         sampling = common_sampling(request, card, logprobs)
         self._tokenizer = tokenizer
-        self._object = ResponseObject(new_id("resp"), card.name, request, sampling)
         self._events = Events(muted=not request.stream)
         self._output = Output(self._events)
-        said = given_items(request, self._store)
+        given = given_items(request, self._store)
         self._stored = request.store is not False
         self._earlier = earlier_items(request, self._store)
-        self._given = tuple(self._kept(item) for _, item in said) if self._stored else ()
-        prompt = prompt_of(request, self._earlier, said, card, tokenizer)
+        self._given = tuple(self._kept(item) for _, item in given) if self._stored else ()
+        said = [*read_items(self._earlier), *given]
+        functions = functions_of(request, said)
+        self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
+        prompt = prompt_of(request, said, functions, card, tokenizer)
         planned = self._plan(request, card, sampling, prompt)
         return self._origin.salted(planned).generations([prompt.ids])
 

@@ -14,13 +14,17 @@ from deployments.openai.responses_items import (
     ReasoningItem,
     ReferenceItem,
     ResultItem,
+    ToolsItem,
 )
 from deployments.openai.responses_schema import (
+    LOGPROBS,
     JsonObjectFormat,
     JsonSchemaFormat,
     ResponsesRequest,
 )
 from deployments.openai.responses_store import ResponseStore, StoredItem
+from deployments.openai.responses_tools import FunctionTool, PlacedFunction
+from deployments.openai.tools_schema import chosen
 from deployments.text.grammar import any_json_object, from_json_schema, near_json_schema
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
@@ -29,6 +33,7 @@ EFFORT = "reasoning.effort"
 PREVIOUS = "previous_response_id"
 LASTING = ("system", "developer")  # roles whose messages are never cut away
 Message = dict[str, object]
+PlacedItem = tuple[str, Item]  # with the path that it is blamed under
 
 
 @dataclass(slots=True)
@@ -68,13 +73,13 @@ def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[Stor
     return previous.conversation
 
 
-def given_items(request: ResponsesRequest, store: ResponseStore) -> list[tuple[str, Item]]:
+def given_items(request: ResponsesRequest, store: ResponseStore) -> list[PlacedItem]:
     """The request's own items with their paths, those it refers to in their places. Raises
     Refused.
     """
     return [
         (path, _referred(path, item, store) if isinstance(item, ReferenceItem) else item)
-        for path, item in request.said
+        for path, item in request.items
     ]
 
 
@@ -86,19 +91,39 @@ def _referred(path: str, reference: ReferenceItem, store: ResponseStore) -> Item
     return KEPT.validate_json(found.body)
 
 
+def read_items(earlier: Sequence[StoredItem]) -> list[PlacedItem]:
+    return [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
+
+
+def functions_of(request: ResponsesRequest, said: Sequence[PlacedItem]) -> list[PlacedFunction]:
+    """All that may be called: of two with one name the one that the later item has."""
+    added = {
+        tool.name: (f"{path}.tools[{place}]", tool)
+        for path, item in said
+        if isinstance(item, ToolsItem)
+        for place, tool in enumerate(item.tools)
+        if isinstance(tool, FunctionTool)
+    }
+    given = [
+        (f"tools[{place}]", tool)
+        for place, tool in enumerate(request.tools or ())
+        if isinstance(tool, FunctionTool) and tool.name not in added
+    ]
+    return [*given, *added.values()]
+
+
 def prompt_of(
     request: ResponsesRequest,
-    earlier: Sequence[StoredItem],
-    given: Sequence[tuple[str, Item]],
+    said: Sequence[PlacedItem],
+    functions: Sequence[PlacedFunction],
     card: ModelCard,
     tokenizer: TextTokenizer,
 ) -> Prompt:
     """Raises Refused."""
-    before = [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
-    messages = [turn.message() for turn in turns([*before, *given])]
+    messages = [turn.message() for turn in turns(said)]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
-    talk = conversation(request, [_spoken(message, card) for message in messages])
+    talk = conversation(request, functions, [_spoken(message, card) for message in messages])
     try:
         prompt = _fitting(request, talk, card, tokenizer)
     except Refused as refusal:
@@ -110,15 +135,19 @@ def prompt_of(
 
 
 def conversation(
-    request: ResponsesRequest, messages: Sequence[Mapping[str, object]]
+    request: ResponsesRequest,
+    functions: Sequence[PlacedFunction],
+    messages: Sequence[Mapping[str, object]],
 ) -> Conversation:
-    chosen = request.chosen
+    tools = chosen(functions, request.tool_choice)
+    if request.wants_logprobs and tools.tools and tools.choice != "none":
+        raise refused(f"`include` can't have {LOGPROBS} with `tools`", "include")
     return Conversation(
         messages=messages,
-        tools=chosen.tools,
-        choice=chosen.choice,
-        callable=chosen.callable,
-        parallel_calls=not request.one_call,
+        tools=tools.tools,
+        choice=tools.choice,
+        callable=tools.callable,
+        parallel_calls=not tools.one and request.parallel_tool_calls is not False,
         answer=_answer(request),
         thinking=_thinking(request),
         split_thoughts=not request.wants_logprobs,
@@ -126,8 +155,8 @@ def conversation(
     )
 
 
-def turns(said: Sequence[tuple[str, Item]]) -> list[Turn]:
-    """Items as turns, each with the path that it is blamed under. Raises Refused."""
+def turns(said: Sequence[PlacedItem]) -> list[Turn]:
+    """Raises Refused."""
     found: list[Turn] = []
     names: dict[str, str] = {}  # of the functions called, by the call's id
     for path, item in said:

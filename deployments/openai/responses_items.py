@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, TypeAdap
 
 from deployments.ingress.schema import Items, Strict, without_nulls
 from deployments.openai.fields import Identifier
+from deployments.openai.responses_tools import ToolList
 
 OTHER_PARTS = ("input_image", "input_file", "input_audio", "input_video", "computer_screenshot")
 Json = dict[str, object]
@@ -188,12 +189,26 @@ class ResultItem(CallingItem):
         return {**head, "output": parts}
 
 
+class ToolsItem(Strict):
+    """More tools for this request and those that go on from it."""
+
+    type: Literal["additional_tools"]
+    role: Literal["developer"]
+    id: Identifier = ""
+    tools: ToolList
+
+    def listed(self) -> Json:
+        tools = [tool.listed() for tool in self.tools]
+        head = {"id": self.id or new_id("tools"), "type": self.type, "role": self.role}
+        return {**head, "tools": tools}
+
+
 class ReferenceItem(Strict):
     type: Literal["item_reference"] = "item_reference"
     id: Annotated[str, Field(min_length=1, max_length=512)]
 
 
-Item = MessageItem | ReasoningItem | CallItem | ResultItem
+Item = MessageItem | ReasoningItem | CallItem | ResultItem | ToolsItem
 KEPT: TypeAdapter[Item] = TypeAdapter(Annotated[Item, Field(discriminator="type")])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from deployments.ingress.builder import Usage
 from deployments.openai.responses_items import Json
 from deployments.openai.responses_schema import ResponsesRequest
-from deployments.openai.responses_tools import FunctionTool
+from deployments.openai.responses_tools import PlacedFunction
 from deployments.wire import ErrorKind, RequestError, SamplingParams
 
 # OpenAI's words for why a response failed; all else is the server's fault.
@@ -19,7 +19,12 @@ CODES = {
 
 class ResponseObject:
     def __init__(
-        self, response_id: str, model: str, request: ResponsesRequest, sampling: SamplingParams
+        self,
+        response_id: str,
+        model: str,
+        request: ResponsesRequest,
+        functions: Sequence[PlacedFunction],
+        sampling: SamplingParams,
     ) -> None:
         self.id = response_id
         self._head: Json = {
@@ -30,6 +35,7 @@ class ResponseObject:
         }
         self._echo = {
             **_echo(request),
+            "tools": [tool.listed() for _, tool in functions],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
         }
@@ -83,7 +89,6 @@ def _echo(request: ResponsesRequest) -> Json:
         "store": request.store is not False,
         "text": _text(request),
         "tool_choice": _tool_choice(request),
-        "tools": [_tool(tool) for _, tool in request.functions],
         "top_logprobs": request.top_logprobs or 0,
         "truncation": request.truncation or "disabled",
     }
@@ -103,11 +108,6 @@ def _tool_choice(request: ResponsesRequest) -> object:
     if request.tool_choice is None or isinstance(request.tool_choice, str):
         return request.tool_choice or "auto"
     return request.tool_choice.model_dump()
-
-
-def _tool(tool: FunctionTool) -> Json:
-    told = tool.model_dump(by_alias=True, exclude_none=True)
-    return {"parameters": None, **told, "strict": bool(tool.strict)}
 
 
 def usage_object(usage: Usage) -> Json:

@@ -1,6 +1,5 @@
 """The body of POST /v1/responses: every field honoured, neutral, or refused by its name."""
 
-from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
@@ -13,15 +12,10 @@ from deployments.openai.responses_items import (
     Item,
     MessageItem,
     ReferenceItem,
+    ToolsItem,
     typed,
 )
-from deployments.openai.responses_tools import (
-    AdditionalTools,
-    FunctionTool,
-    ToolChoice,
-    ToolList,
-)
-from deployments.openai.tools_schema import Chosen, chosen
+from deployments.openai.responses_tools import ToolChoice, ToolList
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -95,7 +89,7 @@ class StreamOptions(Strict):
 
 
 InputItem = Annotated[
-    Annotated[Item | ReferenceItem | AdditionalTools, Field(discriminator="type")],
+    Annotated[Item | ReferenceItem, Field(discriminator="type")],
     BeforeValidator(typed),
 ]
 
@@ -127,62 +121,29 @@ class ResponsesRequest(CommonFields):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        if not self.said and self.previous_response_id is None:
+        says = any(not isinstance(item, ToolsItem) for _, item in self.items)
+        if not says and self.previous_response_id is None:
             raise refused("`input` is required, and must not be empty", "input")
         if self.stream_options is not None and not self.stream:
             raise refused("`stream_options` needs `stream`: true", "stream_options")
         if self.top_logprobs and not self.wants_logprobs:
             raise refused(f'`top_logprobs` needs `include`: ["{LOGPROBS}"]', "top_logprobs")
-        if self.chosen.tools and self.chosen.choice != "none" and self.wants_logprobs:
-            raise refused(f"`include` can't have {LOGPROBS} with `tools`", "include")
         return self
-
-    @property
-    def said(self) -> list[tuple[str, Item | ReferenceItem]]:
-        """The items of the conversation, each with its path."""
-        return [(path, item) for path, item in self._items if not isinstance(item, AdditionalTools)]
-
-    @cached_property
-    def functions(self) -> list[tuple[str, FunctionTool]]:
-        """All that may be called, each with its path."""
-        added = {
-            tool.name: (f"{path}.tools[{place}]", tool)
-            for path, item in self._items
-            if isinstance(item, AdditionalTools)
-            for place, tool in enumerate(item.tools)
-            if isinstance(tool, FunctionTool)
-        }
-        given = [
-            (f"tools[{place}]", tool)
-            for place, tool in enumerate(self.tools or ())
-            if isinstance(tool, FunctionTool) and tool.name not in added
-        ]
-        return [*given, *added.values()]
-
-    @cached_property
-    def chosen(self) -> Chosen:
-        return chosen(self.functions, self.tool_choice)
 
     @property
     def is_heavy(self) -> bool:
         """Behind a short body there may be a long conversation, or a grammar to write."""
-        return self.format.type != "text" or bool(self.functions) or self._recalls
+        recalls = self.previous_response_id is not None or any(
+            isinstance(item, ReferenceItem | ToolsItem) for _, item in self.items
+        )
+        return recalls or self.format.type != "text" or bool(self.tools)
 
     @property
-    def _items(self) -> list[tuple[str, Item | ReferenceItem | AdditionalTools]]:
+    def items(self) -> list[tuple[str, Item | ReferenceItem]]:
+        """Those of the request itself, each with its path."""
         if isinstance(self.input, str):
             return [("input[0]", MessageItem(role="user", content=self.input))]
         return [(f"input[{place}]", item) for place, item in enumerate(self.input or ())]
-
-    @property
-    def _recalls(self) -> bool:
-        referred = any(isinstance(item, ReferenceItem) for _, item in self.said)
-        return referred or self.previous_response_id is not None
-
-    @property
-    def one_call(self) -> bool:
-        """Whether an answer has at most one call."""
-        return self.chosen.one or self.parallel_tool_calls is False
 
     @property
     def wants_logprobs(self) -> bool:

@@ -15,7 +15,6 @@ from pydantic import (
 
 from deployments.ingress.errors import refused
 from deployments.ingress.schema import MOST_TOOLS, Items, Strict, without_nulls
-from deployments.openai.fields import Identifier
 from deployments.openai.tools_schema import Function, Mode, Selection, functions_only
 
 # What only its maker runs, or calls in a form of its own. Agents offer these to every model beside
@@ -54,6 +53,9 @@ class LeftOut(Strict):
     model_config = ConfigDict(extra="allow")
     type: str
 
+    def listed(self) -> dict[str, object]:
+        return self.model_dump()
+
 
 class FunctionTool(Function):
     """One that its client runs, called by the model while it waits."""
@@ -70,6 +72,14 @@ class FunctionTool(Function):
             return super().told
         schema = json.dumps(self.output_schema, ensure_ascii=False)
         return f"{super().told}\nSchema of its output:\n{schema}".lstrip()
+
+    def listed(self) -> dict[str, object]:
+        """Its whole form, as responses show it."""
+        told = self.model_dump(by_alias=True, exclude_none=True)
+        return {"parameters": None, **told, "strict": bool(self.strict)}
+
+
+PlacedFunction = tuple[str, FunctionTool]  # with its path
 
 
 class NamedChoice(Strict):
@@ -121,12 +131,3 @@ ToolChoice = Annotated[
     Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
     BeforeValidator(_known_choice),
 ]
-
-
-class AdditionalTools(Strict):
-    """More tools of this request, as an item; of two with one name the later counts."""
-
-    type: Literal["additional_tools"]
-    role: Literal["developer"]
-    id: Identifier = ""
-    tools: ToolList

@@ -207,6 +207,26 @@ def test_a_call_is_answered_from_the_store() -> None:
     assert 'weather={"city": "K\u00f6ln"}<|im_end|>\n<|im_start|>tool\nsunny' in prompt
 
 
+def test_tools_that_came_as_items_are_those_of_the_conversation() -> None:
+    item = {"type": "additional_tools", "role": "developer", "tools": [WEATHER]}
+    again = {**WEATHER, "description": "Tells it better."}
+    choice = {"type": "function", "name": "weather"}
+
+    async def asks(ask: Ask, engine: ScriptedEngine) -> None:
+        first = (await ask({"input": [item, user("One?")]})).json()
+        more = {"input": "Two?", "previous_response_id": first["id"]}
+        second = await ask({**more, "tools": [{**WEATHER, "name": "other"}], "tool_choice": choice})
+        assert [tool["name"] for tool in second.json()["tools"]] == ["other", "weather"]
+        third = (await ask({**more, "input": [{**item, "tools": [again]}]})).json()
+        assert [tool["description"] for tool in third["tools"]] == ["Tells it better."]
+        logprobs = await ask({**more, "include": ["message.output_text.logprobs"]})
+        assert logprobs.json()["error"]["param"] == "include"
+        alone = await ask({"input": "Two?", "tool_choice": choice})
+        assert alone.json()["error"]["param"] == "tool_choice.name"
+
+    talk(says(CALL), asks=asks)
+
+
 def test_a_stateless_client_sends_the_output_back() -> None:
     async def asks(ask: Ask, engine: ScriptedEngine) -> list[str]:
         for store in (True, False):

@@ -142,6 +142,11 @@ def test_a_wrong_query_is_refused_by_its_name(path: str, query: dict[str, str], 
 
 EVERYTHING = [
     {"role": "developer", "content": "Be kind."},
+    {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [WEATHER, {"type": "tool_search"}],
+    },
     {"role": "user", "content": [{"type": "input_text", "text": "One?"}]},
     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
     {"role": "assistant", "content": "Let me see.", "phase": "commentary"},
@@ -164,7 +169,8 @@ def test_input_items_are_whole_and_in_order() -> None:
         ITEMS.validate_json(listed.text, strict=True)
         items = listed.json()["data"]
         assert len(items) == len(EVERYTHING) + 2
-        assert items[4]["id"] == "fc_own"
+        assert items[1]["tools"][1] == {"type": "tool_search"}
+        assert items[5]["id"] == "fc_own"
         assert items[-1]["content"] == [{"type": "input_text", "text": "Two?"}]
         assert items[-2] == first["output"][0]
         assert (await client.get(path)).json()["data"] == items[::-1]
