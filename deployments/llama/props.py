@@ -1,7 +1,8 @@
 """GET /props: what the server and a model's template can do, as llama-server's clients read it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,6 +15,8 @@ from deployments.llama.generation_settings import default_settings
 from deployments.llama.replicas import replicas_of
 from deployments.llama.samplers import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.openai.fingerprint import system_fingerprint
+from deployments.text.dialects.call_ids import with_template_ids
+from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.templates import knows_tools, variables
 from deployments.text.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, RequestError
@@ -27,6 +30,13 @@ ROUTER = {
     "build_info": system_fingerprint(),
     "cors_proxy_enabled": False,
 }
+# What templates are tried with.
+USER: Mapping[str, object] = {"role": "user", "content": "U-u"}
+TOOL: Mapping[str, object] = {
+    "type": "function",
+    "function": {"name": "t_0", "description": "D-d", "parameters": {"type": "object"}},
+}
+Messages = Sequence[Mapping[str, object]]
 
 
 def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
@@ -84,28 +94,31 @@ def _default_params(card: ModelCard, tokenizer: TextTokenizer) -> object:
 def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
     """Tried out: whether what a message holds is to be found in the prompt."""
     template = card.chat_template or ""
-    user = {"role": "user", "content": "U-u"}
+    tooled = card.tool_template or template
+    dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(tooled)
+    shows = partial(_shows, tokenizer.render_chat)
+    tells = partial(_shows, partial(tokenizer.render_chat, tools=[TOOL], template=tooled))
     calls = [_call("f_1", "A-a"), _call("g_2", "B-b")]
-    one = _shows(tokenizer, [user, _assistant(tool_calls=calls[:1])], "f_1", "A-a")
-    both = _shows(tokenizer, [user, _assistant(tool_calls=calls)], "f_1", "g_2")
-    system = [{"role": "system", "content": "S-s"}, user]
-    thought = [user, _assistant(reasoning_content="T-t", tool_calls=calls[:1])]
+    called = with_template_ids([USER, _assistant(tool_calls=calls[:1])], dialect)
+    both = with_template_ids([USER, _assistant(tool_calls=calls)], dialect)
+    thought = [USER, {**called[1], "reasoning_content": "T-t"}]
+    one = tells(called, "f_1", "A-a")
     return {
         "supports_object_arguments": one,
-        "supports_parallel_tool_calls": both,
-        "supports_preserve_reasoning": _shows(tokenizer, thought, "T-t"),
+        "supports_parallel_tool_calls": tells(both, "f_1", "g_2"),
+        "supports_preserve_reasoning": tells(thought, "T-t"),
         "supports_reasoning_effort": "reasoning_effort" in variables(template),
-        "supports_string_content": _shows(tokenizer, [user], "U-u"),
-        "supports_system_role": _shows(tokenizer, system, "S-s"),
+        "supports_string_content": shows([USER], "U-u"),
+        "supports_system_role": shows([{"role": "system", "content": "S-s"}, USER], "S-s"),
         "supports_tool_calls": one,
-        "supports_tools": knows_tools(card.tool_template or template),
+        "supports_tools": knows_tools(tooled),
         "supports_typed_content": False,
     }
 
 
-def _shows(tokenizer: TextTokenizer, messages: Sequence[Mapping[str, object]], *texts: str) -> bool:
+def _shows(render: Callable[[Messages], str], messages: Messages, *texts: str) -> bool:
     try:
-        prompt = tokenizer.render_chat(messages)
+        prompt = render(messages)
     except Refused:
         return False
     return all(text in prompt for text in texts)

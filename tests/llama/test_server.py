@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import pytest
 
 from deployments.ingress.metrics import Family
 from deployments.ingress.settings import IngressSettings
@@ -72,6 +73,22 @@ def test_what_the_template_can_do_is_tried_out() -> None:
     assert props["chat_template_tool_use"] == own.tool_template
     none = CountingCluster(says("x"), card(chat_template=None))
     assert not any(asked(none, "/props").json()["chat_template_caps"].values())
+
+
+# As Mistral's, whose marks name the dialect.
+PARTICULAR = """{% for m in messages %}{% for c in m.tool_calls or [] %}[TOOL_CALLS]
+{%- if c.id | length != 9 %}{{ raise_exception('Tool call IDs should have length 9!') }}{% endif %}
+{{- c.function }}{% endfor %}{% endfor %}{{ tools }}"""
+
+
+@pytest.mark.parametrize("name", ["chat_template", "tool_template"])
+def test_calls_are_tried_out_as_the_template_for_them_takes_them(name: str) -> None:
+    templates: dict[str, Any] = {name: PARTICULAR}
+    particular = CountingCluster(says("x"), replace(card(), **templates))
+    caps = asked(particular, "/props").json()["chat_template_caps"]
+    assert caps["supports_tools"]
+    assert caps["supports_tool_calls"]
+    assert caps["supports_parallel_tool_calls"]
 
 
 def test_models_are_listed_in_both_shapes() -> None:
