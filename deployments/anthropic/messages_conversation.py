@@ -56,23 +56,28 @@ def conversation(request: PromptFields, transcript: "Transcript") -> Conversatio
 
 def _tools(request: PromptFields, found: Collection[str]) -> tuple[Tool, ...]:
     """Those that the model has heard of. Raises Refused for a choice that none of them can meet."""
-    heard = [t for t in request.tools or () if not t.defer_loading or t.name in found]
+    heard = [
+        (place, tool)
+        for place, tool in enumerate(request.tools or ())
+        if not tool.defer_loading or tool.name in found
+    ]
     choice = request.tool_choice
-    if isinstance(choice, NamedChoice) and choice.name not in {tool.name for tool in heard}:
+    if isinstance(choice, NamedChoice) and choice.name not in {tool.name for _, tool in heard}:
         message = "`tool_choice.name` is deferred, and no result has referred to it"
         raise refused(message, "tool_choice.name")
     if request.forces_calls and not heard:
         message = "`tool_choice` wants a call, and all `tools` are deferred"
         raise refused(message, "tool_choice")
-    return tuple(map(_tool, heard))
+    return tuple(_tool(f"tools[{place}]", tool) for place, tool in heard)
 
 
-def _tool(tool: CustomTool) -> Tool:
+def _tool(path: str, tool: CustomTool) -> Tool:
     description = tool.description or ""
     if tool.input_examples:
         examples = "\n".join(json.dumps(one, ensure_ascii=False) for one in tool.input_examples)
         description = f"{description}\nExamples of its input:\n{examples}".lstrip()
-    return Tool(tool.name, description, tool.input_schema, bool(tool.strict))
+    param = f"{path}.input_schema"
+    return Tool(tool.name, description, tool.input_schema, bool(tool.strict), param)
 
 
 def _choice(request: PromptFields) -> Literal["none", "auto", "required"]:

@@ -36,6 +36,7 @@ OTHER = {**WEATHER, "name": "other"}
 NAMED = {"type": "tool", "name": "weather"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
 CLEARED = {"type": "clear_thinking_20251015"}
+UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
 SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 
 
@@ -176,6 +177,10 @@ SHARED: list[tuple[dict[str, object], str]] = [
     (tool(type="bash_20250124"), "bash_20250124"),
     (tool(type=5), "tools[0].type"),
     (tool(strict="yes"), "tools[0].strict"),
+    (
+        {"tools": [{**OTHER, **LATER}, {**WEATHER, "strict": True, "input_schema": UNIQUE}]},
+        "tools[1].input_schema",
+    ),
     (tool(defer_loading=1), "tools[0].defer_loading"),
     (tool(allowed_callers=["code_execution_20250825"]), "tools[0].allowed_callers"),
     (tool(input_examples=[5]), "tools[0].input_examples"),
