@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from deployments.ingress.schema import Items, Strict
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
+
+CLEAR_THINKING = "clear_thinking_20251015"
 
 
 class ThinkingTurns(Strict):
@@ -27,14 +29,24 @@ class ClearThinking(Strict):
     ) = None
 
 
+def _known(edit: object) -> object:
+    """Of an edit that this server does not have only the type is wrong."""
+    if isinstance(edit, dict) and edit.get("type", CLEAR_THINKING) != CLEAR_THINKING:
+        return {"type": edit["type"]}
+    return edit
+
+
 def _once(edits: list[ClearThinking]) -> list[ClearThinking]:
     if len(edits) > 1:
         raise ValueError("has an edit more than once")
     return edits
 
 
+Edit = Annotated[ClearThinking, BeforeValidator(_known)]
+
+
 class ContextManagement(Strict):
-    edits: Annotated[Items[ClearThinking], AfterValidator(_once)] | None = None
+    edits: Annotated[Items[Edit], AfterValidator(_once)] | None = None
 
     @property
     def kept_turns(self) -> int | None:
@@ -78,4 +90,4 @@ def applied_edits(
         "cleared_thinking_turns": len(cleared),
         "cleared_input_tokens": tokens_of(cleared, card, tokenizer),
     }
-    return [{"type": "clear_thinking_20251015", **counts}]
+    return [{"type": CLEAR_THINKING, **counts}]

@@ -220,6 +220,12 @@ SHARED: list[tuple[dict[str, object], str]] = [
     ({"mcp_servers": [{}]}, "mcp_servers"),
     (edits({"type": "compact_20260112"}), "context_management.edits[0].type"),
     (edits(CLEARED, {"type": "clear_tool_uses_20250919"}), "context_management.edits[1].type"),
+    (
+        edits(
+            {"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}},
+        ),
+        "context_management.edits[0].type",
+    ),
     (edits(CLEARED, CLEARED), "context_management.edits"),
     (edits({**CLEARED, "keep": "none"}), "context_management.edits[0].keep"),
     (edits({**CLEARED, "keep": {"type": "some"}}), "context_management.edits[0].keep.type"),
