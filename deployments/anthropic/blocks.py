@@ -32,6 +32,10 @@ def _readable(block: object) -> object:
     return block
 
 
+class Unasked(Strict):
+    """All its fields ask for what this server does not have. Without any it asks for nothing."""
+
+
 class CacheControl(Strict):
     """A hint: every prefix is cached here, for all and for as long as there is room."""
 
@@ -195,6 +199,8 @@ class AssistantMessage(Strict):
 class SystemMessage(Strict):
     role: Literal["system"]
     content: str | Annotated[Items[PlainText], Field(min_length=1)]
+    clear_at: Literal["never"] | None = None
+    output_config: Unasked | None = None
 
 
 Message = Annotated[UserMessage | AssistantMessage | SystemMessage, Field(discriminator="role")]

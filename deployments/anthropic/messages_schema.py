@@ -11,6 +11,7 @@ from deployments.anthropic.blocks import (
     PlainText,
     RedactedThinkingBlock,
     ThinkingBlock,
+    Unasked,
 )
 from deployments.anthropic.context_edits import ContextManagement
 from deployments.anthropic.signatures import is_held
@@ -44,11 +45,13 @@ class EnabledThinking(Strict):
     type: Literal["enabled"]
     budget_tokens: Annotated[int, Field(ge=LEAST_BUDGET)]
     display: Display = None
+    block_binding: Unasked | None = None
 
 
 class AdaptiveThinking(Strict):
     type: Literal["adaptive"]
     display: Display = None
+    block_binding: Unasked | None = None
 
 
 class DisabledThinking(Strict):
@@ -68,6 +71,7 @@ class JsonFormat(Strict):
 class OutputConfig(Strict):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: JsonFormat | None = None
+    task_budget: None = None
 
 
 class Diagnostics(Strict):

@@ -27,6 +27,8 @@ class CacheOptions(Strict):
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Identifier | None = None
+    prewarm: Literal[False] | None = None
+    comparison_response_id: None = None
 
 
 class CommonFields(Strict):

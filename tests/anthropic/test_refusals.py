@@ -156,6 +156,14 @@ SHARED: list[tuple[dict[str, object], str]] = [
     ({**assistant("x"), "output_format": SCHEMA}, "output_format"),
     ({**assistant("x"), "output_config": {"format": SCHEMA}}, "output_config.format"),
     ({"messages": [{"role": "system", "content": []}, USER]}, "messages[0].content"),
+    (
+        {"messages": [{"role": "system", "content": "x", "clear_at": "next_user_message"}, USER]},
+        "messages[0].clear_at",
+    ),
+    (
+        thinking(type="adaptive", block_binding={"prefix_mismatch_behavior": "error"}),
+        "thinking.block_binding.prefix_mismatch_behavior",
+    ),
     ({"messages": [{"role": "system", "content": [IMAGE]}, USER]}, "messages[0].content[0]"),
     ({"system": 5}, "system"),
     ({"system": [IMAGE]}, "system[0]"),

@@ -339,7 +339,16 @@ NEUTRAL: list[dict[str, object]] = [
     {"speed": "standard", "inference_geo": "global"},
     {"output_config": {}},
     {"output_config": {"effort": "low"}},
+    {"output_config": {"task_budget": None}},
     {"thinking": {"type": "adaptive", "display": "summarized"}},
+    {"thinking": {"type": "adaptive", "block_binding": None}},
+    {"thinking": {"type": "adaptive", "block_binding": {}}},
+    {
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "system", "content": "x", "clear_at": "never", "output_config": None},
+        ]
+    },
 ]
 
 

@@ -260,7 +260,7 @@ def test_identifiers_and_what_is_done_anyway_are_accepted() -> None:
         prompt_cache_key="k",
         store=False,
         prompt_cache_retention="24h",
-        prompt_cache_options={"mode": "explicit", "ttl": "30m"},
+        prompt_cache_options={"mode": "explicit", "ttl": "30m", "prewarm": False},
         service_tier="priority",
         response_format={"type": "text"},
         tools=None,

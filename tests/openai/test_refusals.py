@@ -130,6 +130,7 @@ WRONG_CHAT: list[tuple[dict[str, object], str]] = [
     ({"service_tier": "first"}, "service_tier"),
     ({"prompt_cache_retention": "1y"}, "prompt_cache_retention"),
     ({"prompt_cache_options": {"size": 1}}, "prompt_cache_options.size"),
+    ({"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options.prewarm"),
 ]
 WRONG_COMPLETIONS: list[tuple[dict[str, object], str]] = [
     ({"prompt": None}, "prompt"),

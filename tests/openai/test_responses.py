@@ -309,7 +309,7 @@ def test_identifiers_and_what_is_done_anyway_are_accepted() -> None:
         safety_identifier="s",
         prompt_cache_key="k",
         prompt_cache_retention="24h",
-        prompt_cache_options={"mode": "explicit", "ttl": "30m"},
+        prompt_cache_options={"prewarm": False, "comparison_response_id": None},
         service_tier="flex",
         background=False,
         background_options=None,
