@@ -17,6 +17,7 @@ Envelope = Callable[[RequestError, str], tuple[int, object]]
 
 RETRY_SOON = MappingProxyType({"retry-after": "1"})
 RETRY_LATER = MappingProxyType({"retry-after": "5"})
+NEVER_RETRY = MappingProxyType({"x-should-retry": "false"})  # the SDKs would, of any 5xx
 LAST_REQUEST = MappingProxyType({"connection": "close"})
 KEY_WANTED = MappingProxyType({"www-authenticate": "Bearer"})
 LONGEST = 2000  # characters of a message, and of the field it names
@@ -95,7 +96,10 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         Form(500, SERVER, "internal_error"), Form(500, "api_error"), Form(500, SERVER)
     ),
     ErrorKind.NOT_SUPPORTED: ErrorRow(
-        Form(501, CALLER, "not_supported"), Form(501, "api_error"), Form(501, "not_supported_error")
+        Form(501, CALLER, "not_supported"),
+        Form(501, "api_error"),
+        Form(501, "not_supported_error"),
+        NEVER_RETRY,
     ),
     ErrorKind.UNAVAILABLE: ErrorRow(
         Form(503, SERVER, "service_unavailable"),

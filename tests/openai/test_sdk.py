@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from openai import BadRequestError, RateLimitError, pydantic_function_tool
+from openai import APIStatusError, BadRequestError, RateLimitError, pydantic_function_tool
 from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
 
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, RequestError
@@ -64,6 +65,25 @@ def test_errors_are_the_sdks_own() -> None:
         assert wrong.value.param == "temperature"
 
     asyncio.run(asks())
+
+
+def test_what_no_model_here_can_do_is_asked_for_once() -> None:
+    async def asks() -> int:
+        answering, asked = served(ScriptedEngine(says("x"))), 0
+
+        async def counting(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal asked
+            asked += 1
+            await answering(scope, receive, send)
+
+        async with sdk(counting) as client:
+            patient = client.with_options(max_retries=2)
+            with pytest.raises(APIStatusError) as wrong:
+                await patient.embeddings.create(model="tiny", input="x")
+        assert wrong.value.status_code == 501
+        return asked
+
+    assert asyncio.run(asks()) == 1
 
 
 class Weather(BaseModel):
