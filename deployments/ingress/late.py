@@ -10,7 +10,6 @@ from deployments.ingress.answer import EVENT_HEADERS, JSON_HEADERS, SPACE, Answe
 from deployments.ingress.builder import ResponseBuilder
 from deployments.ingress.errors import public
 from deployments.ingress.metrics import InflightGuard
-from deployments.ingress.sse import KEEP_ALIVE
 from deployments.wire import Refused
 
 
@@ -67,7 +66,7 @@ class Late:
 
     async def _wait(self, send: Send) -> None:
         headers = EVENT_HEADERS if self.is_stream else JSON_HEADERS
-        silence = KEEP_ALIVE if self.is_stream else SPACE
+        silence = self._builder.keep_alive if self.is_stream else SPACE
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             while not self._making.done():

@@ -47,6 +47,7 @@ NOT_HERE = {
     "/v1/embeddings": "embeddings",
     "/v1/images/edits": "images",
     "/v1/images/generations": "images",
+    "/v1/images/variations": "images",
     "/v1/moderations": "moderation",
     "/v1/rerank": "reranking",
     "/v1/reranking": "reranking",

@@ -9,6 +9,11 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from deployments.anthropic.events import PING
+from deployments.anthropic.routes import app as anthropic_app
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
+from deployments.openai.routes import app as openai_app
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
@@ -17,6 +22,7 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
+from tests.anthropic.serving import MESSAGES
 from tests.ingress.engines import Script, ScriptedEngine, never, says
 from tests.openai.responding import EVENT, RESPONSES
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, http, served
@@ -113,8 +119,10 @@ async def waits(
     A stream that need not wait long for its first comment begins without a probe too.
     """
     probe_s = 0.001 if keep_alive_s > 1 else None
+    settings = IngressSettings(keep_alive_s=keep_alive_s, probe_s=probe_s)
+    protocol = anthropic_app if path == MESSAGES else openai_app
     socket = Socket(path, body)
-    asking = asyncio.create_task(socket(served(engine, keep_alive_s=keep_alive_s, probe_s=probe_s)))
+    asking = asyncio.create_task(socket(protocol(engine, Metrics(), settings)))
     sent = [await socket.sent.get() for _ in range(3)]
     assert engine.waiting == 1
     engine.loaded.set()
@@ -149,6 +157,14 @@ def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(
     else:
         assert headers[b"content-type"] == b"application/json"
         assert json.loads(body)["choices"][0]["message"]["content"] == "Hello there"
+
+
+def test_anthropics_clients_are_pinged_while_their_model_loads() -> None:
+    body = {"model": "tiny", "max_tokens": 4, **HELLO, "stream": True}
+    told = body_of(asyncio.run(waits(Loading(), MESSAGES, body)))
+    assert told.startswith(PING)
+    assert told.count(b"event: message_start") == 1
+    assert b"keep-alive" not in told
 
 
 @pytest.mark.parametrize("keep_alive_s", [15, 0.001])

@@ -277,7 +277,12 @@ def test_unknown_paths_and_methods_answer_in_form() -> None:
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("embeddings", "embeddings"), ("rerank", "reranking"), ("audio/speech", "audio output")],
+    [
+        ("embeddings", "embeddings"),
+        ("rerank", "reranking"),
+        ("audio/speech", "audio output"),
+        ("images/variations", "images"),
+    ],
 )
 def test_what_no_model_here_can_do_is_said_so(path: str, what: str) -> None:
     error = refusal(asyncio.run(ask(f"/v1/{path}", json={"input": "x"})), 501)
