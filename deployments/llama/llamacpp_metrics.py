@@ -1,6 +1,6 @@
 """llama-server's names for what the engines' own metrics say, summed over all replicas.
 
-Of its metrics those are missing that no engine measures: seconds, rates, speculation.
+Of its metrics those are missing that no engine measures: seconds, rates, drafts by position.
 """
 
 from collections import defaultdict
@@ -33,6 +33,20 @@ FAMILIES: tuple[Row, ...] = (
         None,
     ),
     ("n_decode", "Number of decode calls", "counter", "manta_engine_steps_total", None),
+    (
+        "spec_decode_num_draft_tokens",
+        "Number of tokens guessed ahead",
+        "counter",
+        "manta_engine_drafted_tokens_total",
+        None,
+    ),
+    (
+        "spec_decode_num_accepted_tokens",
+        "Number of tokens guessed ahead and accepted",
+        "counter",
+        "manta_engine_accepted_tokens_total",
+        None,
+    ),
     (
         "requests_processing",
         "Number of requests processing",

@@ -45,8 +45,9 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
         if name is None and len(await cluster.statuses()) > 1:
             return JSONResponse(ROUTER)
         model, card = await look_at(cluster, name)
-        replicas, slots_each = await replicas_of(cluster, model)
-        told = await asyncio.to_thread(_props, card, tokenizers, slots_each * len(replicas))
+        replicas = await replicas_of(cluster, model)
+        slots = replicas.slots_each * len(replicas.stats)
+        told = await asyncio.to_thread(_props, card, tokenizers, slots)
         return JSONResponse({**told, "is_sleeping": model.state is ModelState.SLEEPING})
 
     async def change_props(request: Request) -> Response:

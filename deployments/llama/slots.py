@@ -18,11 +18,17 @@ def slot_routes(cluster: Cluster) -> list[Route]:
     async def list_slots(request: Request) -> Response:
         wants_idle = switch(request, "fail_on_no_slot")
         model, card = await look_at(cluster, request.query_params.get("model"))
-        replicas, slots_each = await replicas_of(cluster, model)
-        busy = [slot < stats["active_requests"] for stats in replicas for slot in range(slots_each)]
+        replicas = await replicas_of(cluster, model)
+        busy = [
+            slot < stats["active_requests"]
+            for stats in replicas.stats
+            for slot in range(replicas.slots_each)
+        ]
         if wants_idle and all(busy):
             raise Refused(RequestError(ErrorKind.OVERLOADED, "no slot available"))
-        return JSONResponse([slot_object(*one, card.context_length) for one in enumerate(busy)])
+        same = {"n_ctx": card.context_length, "speculative": replicas.speculates}
+        slots = [{"id": slot, **same, "is_processing": now} for slot, now in enumerate(busy)]
+        return JSONResponse(slots)
 
     return [
         DocumentedRoute(
@@ -35,15 +41,6 @@ def slot_routes(cluster: Cluster) -> list[Route]:
         ),
         Route("/slots/{id}", act, methods=["POST"]),
     ]
-
-
-def slot_object(number: int, is_processing: bool, context_length: int) -> object:
-    return {
-        "id": number,
-        "n_ctx": context_length,
-        "speculative": False,
-        "is_processing": is_processing,
-    }
 
 
 async def act(request: Request) -> Response:

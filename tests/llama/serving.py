@@ -35,13 +35,14 @@ class CountingCluster(ScriptedEngine):
 
     stats: tuple[dict[str, float], ...] = (STATS, {**STATS, "active_requests": 0.0})
     families: tuple[Family, ...] = ()
+    limits = EngineLimits(max_running=2)
 
     async def broadcast(
         self, application: str, deployment: str, method: str, *args: object
     ) -> list[object]:
         if deployment != MODEL_DEPLOYMENT:
             return []
-        settings = ModelSettings(name="tiny", path="tiny", limits=EngineLimits(max_running=2))
+        settings = ModelSettings(name="tiny", path="tiny", limits=self.limits)
         samples = [({"replica": str(place)}, list(self.families)) for place, _ in enumerate("ab")]
         answers: dict[str, list[object]] = {
             "stats": list(self.stats),

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.engine.limits import EngineLimits
 from deployments.ingress.metrics import Family
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import (
@@ -38,6 +39,9 @@ def test_a_running_request_is_a_slot() -> None:
     assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
     assert [slot["is_processing"] for slot in slots] == [True, False, False, False]
     assert slots[0] == {"id": 0, "n_ctx": 512, "speculative": False, "is_processing": True}
+    guessing = tiny()
+    guessing.limits = EngineLimits(max_running=2, draft_tokens=4)
+    assert all(slot["speculative"] for slot in asked(guessing, "/slots").json())
 
 
 def test_it_may_be_asked_whether_a_slot_is_idle() -> None:
@@ -125,6 +129,8 @@ def test_metrics_have_llama_servers_names_too_summed_over_replicas() -> None:
         counter("manta_prefix_cache_queries", 30.0),
         counter("manta_prefix_cache_hits", 10.0),
         counter("manta_engine_generation_tokens", 7.0),
+        counter("manta_engine_drafted_tokens", 5.0),
+        counter("manta_engine_accepted_tokens", 3.0),
         Family("manta_running_requests", "text", "gauge", (("manta_running_requests", {}, 1.0),)),
     )
     response = asked(cluster, "/metrics")
@@ -133,6 +139,8 @@ def test_metrics_have_llama_servers_names_too_summed_over_replicas() -> None:
     assert "llamacpp:prompt_tokens_total 40.0" in lines
     assert "llamacpp:prompt_tokens_cached_total 20.0" in lines
     assert "llamacpp:tokens_predicted_total 14.0" in lines
+    assert "llamacpp:spec_decode_num_draft_tokens_total 10.0" in lines
+    assert "llamacpp:spec_decode_num_accepted_tokens_total 6.0" in lines
     assert "llamacpp:requests_processing 2.0" in lines
     assert "# TYPE llamacpp:prompt_tokens_total counter" in lines
     assert 'manta_running_requests{replica="1"} 1.0' in lines
