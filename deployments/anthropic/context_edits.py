@@ -1,16 +1,16 @@
 """What a request leaves out of its own history: the thoughts of older turns."""
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from deployments.ingress.schema import Items, Strict
-from deployments.text.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 
 CLEAR_THINKING = "clear_thinking_20251015"
+THOUGHT = "reasoning_content"  # what templates call it
+Fields = dict[str, object]
 
 
 class ThinkingTurns(Strict):
@@ -59,35 +59,33 @@ class ContextManagement(Strict):
         return keep.value if isinstance(keep, ThinkingTurns) else None
 
 
-def clear_thoughts(messages: Sequence[dict[str, object]], kept: int) -> list[str]:
-    """Takes them out of all but the last `kept` turns that have some: a text for each turn.
+def clear_thoughts(messages: Sequence[Fields], kept: int) -> tuple[list[Fields], int]:
+    """The messages without the thoughts of all but the last `kept` turns that have some, and of how
+    many turns those were.
 
     A turn goes on over the results of its calls.
     """
-    turns: list[list[dict[str, object]]] = [[]]
-    for answers, group in groupby(messages, lambda message: message["role"] == "assistant"):
+    turns: list[list[int]] = [[]]  # the places of their thoughts
+    for answers, group in groupby(enumerate(messages), lambda one: one[1]["role"] == "assistant"):
         run = list(group)
-        roles = {message["role"] for message in run}
+        roles = {message["role"] for _, message in run}
         if answers:
-            turns[-1] += [message for message in run if "reasoning_content" in message]
+            turns[-1] += [place for place, message in run if THOUGHT in message]
         elif "user" in roles and "tool" not in roles:
             turns.append([])
     older = list(filter(None, turns))[:-kept]
-    return ["".join(str(message.pop("reasoning_content")) for message in turn) for turn in older]
+    cleared = set(chain.from_iterable(older))
+    left = [_silent(one) if place in cleared else one for place, one in enumerate(messages)]
+    return left, len(older)
 
 
-def tokens_of(cleared: Sequence[str], card: ModelCard, tokenizer: TextTokenizer) -> int:
-    text = "".join(cleared)
-    return len(tokenizer.encode(text, add_special_tokens=False, most=card.context_length))
+def _silent(message: Fields) -> Fields:
+    return {name: value for name, value in message.items() if name != THOUGHT}
 
 
-def applied_edits(
-    cleared: Sequence[str], card: ModelCard, tokenizer: TextTokenizer
-) -> list[dict[str, object]]:
-    if not cleared:
+def applied_edits(turns: int, tokens: int) -> list[dict[str, object]]:
+    """What became of a prompt that has `tokens` fewer without the thoughts of `turns`."""
+    if not turns:
         return []
-    counts = {
-        "cleared_thinking_turns": len(cleared),
-        "cleared_input_tokens": tokens_of(cleared, card, tokenizer),
-    }
+    counts = {"cleared_thinking_turns": turns, "cleared_input_tokens": tokens}
     return [{"type": CLEAR_THINKING, **counts}]

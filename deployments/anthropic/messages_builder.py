@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from deployments.anthropic.context_edits import applied_edits, tokens_of
+from deployments.anthropic.context_edits import applied_edits
 from deployments.anthropic.envelope import anthropic_envelope
 from deployments.anthropic.events import PING, BlockEvents, content_blocks, event
 from deployments.anthropic.messages_conversation import Transcript, conversation
-from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
+from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
 from deployments.ingress.builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.conversation import Prompt, prepare_prompt
 from deployments.ingress.plan import Plan
@@ -50,7 +50,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         self, request: MessagesRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         transcript = Transcript(request)
-        prompt = prepare_prompt(conversation(request, transcript), card, tokenizer)
+        prompt, original = _prepared(request, transcript, card, tokenizer)
         room = _room(prompt, card)
         message_id = f"msg_{uuid.uuid4().hex}"
         self._request = request
@@ -61,7 +61,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "model": card.name,
         }
         if request.context_management is not None:
-            edits = applied_edits(transcript.cleared, card, tokenizer)
+            edits = applied_edits(transcript.cleared, original - len(prompt.ids))
             self._context = {"context_management": {"applied_edits": edits}}
         self._blocks = BlockEvents(shows_thoughts=request.shows_thoughts)
         self._cut = "max_tokens" if request.max_tokens <= room else "model_context_window_exceeded"
@@ -124,12 +124,23 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
 
 
 def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-    transcript = Transcript(request)
-    tokens = len(prepare_prompt(conversation(request, transcript), card, tokenizer).ids)
-    if request.context_management is None:
-        return {"input_tokens": tokens}
-    original = tokens + tokens_of(transcript.cleared, card, tokenizer)
-    return {"input_tokens": tokens, "context_management": {"original_input_tokens": original}}
+    prompt, original = _prepared(request, Transcript(request), card, tokenizer)
+    counted: dict[str, object] = {"input_tokens": len(prompt.ids)}
+    if request.context_management is not None:
+        counted["context_management"] = {"original_input_tokens": original}
+    return counted
+
+
+def _prepared(
+    request: PromptFields, transcript: Transcript, card: ModelCard, tokenizer: TextTokenizer
+) -> tuple[Prompt, int]:
+    """The prompt, and how many tokens it would have with all that was left out of it."""
+    talk = conversation(request, transcript)
+    prompt = prepare_prompt(talk, card, tokenizer)
+    if not transcript.cleared:
+        return prompt, len(prompt.ids)
+    whole = replace(talk, messages=transcript.uncleared)
+    return prompt, len(prepare_prompt(whole, card, tokenizer).ids)
 
 
 def usage_object(usage: Usage) -> dict[str, object]:

@@ -16,7 +16,7 @@ from deployments.anthropic.blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from deployments.anthropic.context_edits import clear_thoughts
+from deployments.anthropic.context_edits import THOUGHT, Fields, clear_thoughts
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
 from deployments.anthropic.signatures import Unsealing, is_held
 from deployments.anthropic.tools_schema import CustomTool, NamedChoice, NoChoice
@@ -32,7 +32,6 @@ BILLING = "x-anthropic-billing-header:"
 # Templates know three words; the two above them ask for as much as there is.
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
-Fields = dict[str, object]
 Readable = TextBlock | DocumentBlock | SearchResultBlock
 Block = Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
 Turn = Sequence[tuple[int, Message]]  # neighbours of one role, with their places
@@ -109,9 +108,9 @@ def _thinking(request: PromptFields) -> Thinking:
 
 
 class Transcript:
-    """`messages` as templates take them; `continues` says that the last is to be gone on with,
-    `found` has the names of tools that results refer to, and `cleared` the thoughts left out, a
-    text for each turn.
+    """`messages` as templates take them; `continues` says that the last is to be gone on with, and
+    `found` has the names of tools that results refer to. Of `cleared` turns the thoughts are left
+    out, which `uncleared` has too.
     """
 
     def __init__(self, request: PromptFields) -> None:
@@ -129,7 +128,9 @@ class Transcript:
             self._continue(f"messages[{len(request.messages) - 1}]")
         context = request.context_management
         kept = None if context is None else context.kept_turns
-        self.cleared = [] if kept is None else clear_thoughts(self.messages, kept)
+        self.uncleared, self.cleared = self.messages, 0
+        if kept is not None:
+            self.messages, self.cleared = clear_thoughts(self.uncleared, kept)
 
     def _turn(self, role: str, turn: Turn) -> None:
         if role == "system":
@@ -185,7 +186,7 @@ class Transcript:
         fields: Fields = {"role": "assistant", "content": "\n".join(filter(None, texts))}
         thought = "".join(self._thoughts(place, message) for place, message in turn)
         if thought:
-            fields["reasoning_content"] = thought
+            fields[THOUGHT] = thought
         blocks = [block for _, message in turn for block in _blocks(message)]
         calls = [self._call(block) for block in blocks if isinstance(block, ToolUseBlock)]
         if calls:
@@ -227,7 +228,7 @@ class Transcript:
             raise refused(f"`{param}`: the last text must not end with whitespace", param)
         if text:
             self.continues = True
-        elif "reasoning_content" in last:
+        elif THOUGHT in last:
             raise refused(f"`{param}`: the last block must not be a thought", param)
         else:
             self.messages.pop()

@@ -1,14 +1,17 @@
 """Context management: older thoughts are left out of the prompt, and the answer says so."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from deployments.text.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
 from tests.anthropic.serving import (
     COUNT,
     HELLO,
+    TEMPLATE,
     WEATHER,
     answer,
     asked,
@@ -74,6 +77,10 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
+def counted(body: dict[str, Any], model: ModelCard | None = None) -> Any:
+    return answer(says("x"), {"model": "tiny", **body}, path=COUNT, model=model).json()
+
+
 @pytest.mark.parametrize(("body", "kept"), CASES)
 def test_the_last_turns_keep_their_thoughts(body: dict[str, Any], kept: list[str]) -> None:
     prompt = TOKENIZER.decode(asked(body).prompt_ids)
@@ -82,7 +89,8 @@ def test_the_last_turns_keep_their_thoughts(body: dict[str, Any], kept: list[str
 
 
 def test_the_answer_says_what_was_left_out() -> None:
-    tokens = len(TOKENIZER.encode("first", False))
+    tokens = counted(HISTORY)["input_tokens"] - counted(editing())["input_tokens"]
+    assert tokens > len(TOKENIZER.encode("first", False))  # its marks went too
     edit = {"type": CLEAR, "cleared_thinking_turns": 1, "cleared_input_tokens": tokens}
     for body, edits in ((editing(), [edit]), (editing(keep="all"), [])):
         told = {"applied_edits": edits}
@@ -93,11 +101,17 @@ def test_the_answer_says_what_was_left_out() -> None:
 
 
 def test_the_count_knows_what_there_was_before() -> None:
-    edited = answer(says("x"), {"model": "tiny", **editing()}, path=COUNT).json()
-    tokens = len(TOKENIZER.encode("first", False))
+    edited = counted(editing())
     assert edited["input_tokens"] == len(asked(editing()).prompt_ids)
     original = edited["context_management"]["original_input_tokens"]
-    assert original == edited["input_tokens"] + tokens
+    assert original == counted(HISTORY)["input_tokens"]
+
+
+def test_what_a_template_leaves_out_by_itself_is_not_saved_by_an_edit() -> None:
+    forgets = "{% if m.reasoning_content and loop.index0 > 1 %}"
+    template = TEMPLATE.replace("{% if m.reasoning_content %}", forgets)
+    edited = counted(editing(), replace(thinker(), chat_template=template))
+    assert edited["context_management"] == {"original_input_tokens": edited["input_tokens"]}
 
 
 def test_the_sdk_reads_what_was_left_out() -> None:
