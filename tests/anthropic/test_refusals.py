@@ -36,6 +36,7 @@ OTHER = {**WEATHER, "name": "other"}
 NAMED = {"type": "tool", "name": "weather"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
 CLEARED = {"type": "clear_thinking_20251015"}
+TOOL_USES = {"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}}
 UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
 SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 
@@ -227,13 +228,7 @@ SHARED: list[tuple[dict[str, object], str]] = [
     ({"container": "x"}, "container"),
     ({"mcp_servers": [{}]}, "mcp_servers"),
     (edits({"type": "compact_20260112"}), "context_management.edits[0].type"),
-    (edits(CLEARED, {"type": "clear_tool_uses_20250919"}), "context_management.edits[1].type"),
-    (
-        edits(
-            {"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}},
-        ),
-        "context_management.edits[0].type",
-    ),
+    (edits(CLEARED, TOOL_USES), "context_management.edits[1].type"),
     (edits(CLEARED, CLEARED), "context_management.edits"),
     (edits({**CLEARED, "keep": "none"}), "context_management.edits[0].keep"),
     (edits({**CLEARED, "keep": {"type": "some"}}), "context_management.edits[0].keep.type"),
