@@ -17,7 +17,7 @@ from deployments.ingress.merge import Item
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.sse import EVENT_STREAM
 from deployments.text.stream import TextDelta, fold
-from deployments.wire import Refused
+from deployments.wire import Refused, RequestError
 
 ValueT = TypeVar("ValueT")
 
@@ -57,6 +57,7 @@ class Answer:
         self._keep_alive_s = keep_alive_s
         self._probe_s = probe_s
         self.begun = False
+        self._is_told = False  # the client, of how the stream's answer begins
         self._deadline = deadline
         self._request_id = request_id
 
@@ -115,8 +116,7 @@ class Answer:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _frames(self, batch: list[Item]) -> AsyncIterator[bytes]:
-        self._deltas.begin()
-        frames = self._builder.format_stream_start() + self._chunks(batch)
+        frames = self._chunks(batch)
         sent = time.monotonic()
         try:
             while not self._deltas.done:
@@ -133,18 +133,26 @@ class Answer:
             self._guard.mark_ok()
         except Refused as refusal:
             self._guard.mark_error(refusal)
-            error = public(refusal.error, self._request_id)
-            frames = self._builder.format_stream_error(error)
+            frames = self._failed(public(refusal.error, self._request_id))
         yield frames
 
     def _chunks(self, batch: list[Item]) -> bytes:
+        """What begins the answer comes with its first delta: until then it may be prepared anew."""
         if not batch:
             return self._builder.keep_alive
-        frames = []
+        frames: list[bytes] = []
+        if not self._is_told:
+            self._is_told = True
+            frames.append(self._builder.format_stream_start())
         for choice, delta in batch:
             self._count(choice, delta)
             frames.append(self._builder.format_chunk(choice, delta, self._deltas.usage))
         return b"".join(frames)
+
+    def _failed(self, error: RequestError) -> bytes:
+        if self._is_told:
+            return self._builder.format_stream_error(error)
+        return self._builder.format_refusal(error)
 
     def _count(self, choice: int, delta: TextDelta) -> None:
         self._deltas.usage.add(choice, delta)

@@ -72,7 +72,8 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         """One generation a choice, in the order of the choices. Raises Refused."""
 
     @abstractmethod
-    def format_stream_start(self) -> bytes: ...
+    def format_stream_start(self) -> bytes:
+        """What comes before the first chunk, and with it."""
 
     @abstractmethod
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
@@ -83,10 +84,10 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
 
     @abstractmethod
     def format_stream_error(self, error: RequestError) -> bytes:
-        """Closes a stream that had begun when its generation failed."""
+        """Closes a stream whose generation failed after `format_stream_start`."""
 
     def format_refusal(self, error: RequestError) -> bytes:
-        """The same for one that began before `prepare`, whose request was then refused."""
+        """The same for one that failed before, of which nothing but silence was sent."""
         return self.format_stream_error(error)
 
     @abstractmethod

@@ -42,10 +42,6 @@ class Deltas:
     ) -> None:
         await self._merge.close()
 
-    def begin(self) -> None:
-        """The client is told how the answer begins."""
-        self._is_untold = False
-
     async def batch(self, timeout_s: float | None = None) -> list[Item]:
         """As Merge has it; preparing comes on top of `timeout_s`."""
         try:

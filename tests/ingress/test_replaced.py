@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -20,25 +21,32 @@ from deployments.wire import (
 from tests.ingress.actors import MODEL, Actors, produces
 from tests.ingress.engines import ScriptedEngine, fails, says
 from tests.ingress.test_fleet import ASKED, WHOLE, answered, ids, refuses
-from tests.openai.serving import CHAT, HELLO, post
+from tests.openai.responding import RESPONSES
+from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, post, served
 from tests.text.cards import card
 
 REPLACED = RequestError(ErrorKind.MODEL_REPLACED, "The model was replaced")
 
 
 class Reloading(ScriptedEngine):
-    """Fails with its first `times` cards, after some text; each has more context than the last."""
+    """Fails with its first `times` cards, after some text; each has more context than the last.
 
-    def __init__(self, times: int, after: str = "") -> None:
+    The gate is what they wait for.
+    """
+
+    def __init__(self, times: int, after: str = "", gate: asyncio.Event | None = None) -> None:
         super().__init__(says("Hello there"))
         self.times = times
         self.after = after
+        self.gate = gate
 
     async def generate(
         self, card: ModelCard, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
         self.script = says("Hello there")
         if self.times:
+            if self.gate is not None:
+                await self.gate.wait()
             self.times -= 1
             self.script = fails(REPLACED, self.after)
             self.cards[card.name] = replace(card, context_length=2 * card.context_length)
@@ -60,6 +68,38 @@ def test_what_has_told_nothing_is_prepared_for_the_next_card(stream: bool) -> No
     assert '"finish_reason":"stop"' in response.text
     before, after = [request.max_tokens or 0 for request in engine.requests]
     assert before < after
+
+
+ASKED_OF: list[tuple[str, dict[str, Any], bytes]] = [
+    (CHAT, HELLO, b'"role":"assistant"'),
+    (COMPLETIONS, {"prompt": "Hello"}, b'"finish_reason":"stop"'),
+    (RESPONSES, {"input": "Hello"}, b"event: response.created"),
+]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("path", "body", "once"), ASKED_OF)
+def test_a_stream_that_has_sent_only_silence_has_told_nothing(
+    path: str, body: dict[str, Any], once: bytes, times: int
+) -> None:
+    async def ask() -> bytes:
+        gate = asyncio.Event()
+        engine = Reloading(times, gate=gate)
+        socket = Socket(path, {**body, "stream": True})
+        asking = asyncio.create_task(socket(served(engine, keep_alive_s=0.001)))
+        assert (await socket.sent.get())["status"] == 200
+        sent: bytes = (await socket.sent.get())["body"]
+        gate.set()
+        await asking
+        assert (len(engine.requests), engine.running) == (2, 0)
+        while not socket.sent.empty():
+            sent += socket.sent.get_nowait()["body"]
+        return sent
+
+    sent = asyncio.run(ask())
+    assert sent.startswith(b": keep-alive\n\n")
+    assert sent.count(once) == (times == 1)
+    assert (b"model_replaced" in sent) == (times == 2)
 
 
 @pytest.mark.parametrize("stream", [False, True])

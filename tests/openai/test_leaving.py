@@ -107,7 +107,8 @@ def test_silence_is_filled_with_comments_and_cancels_nothing() -> None:
 
     received = asyncio.run(waits())
     assert b'"content":"Hello"' in received
-    assert received.startswith(b"data: ")
+    assert received.startswith(b": keep-alive\n\n")
+    assert received.count(b'"role":"assistant"') == 1
     assert received.endswith(b"data: [DONE]\n\n")
 
 
