@@ -2,6 +2,7 @@
 of it was told.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
@@ -23,7 +24,8 @@ class Deltas:
 
     def __init__(self, prepared: Prepared, again: Callable[[], Awaitable[Prepared]]) -> None:
         self._again = again
-        self._is_untold = True
+        self._may_renew = True  # until something is told, and once
+        self._renewing: asyncio.Task[None] | None = None
         self._take(prepared)
 
     @property
@@ -40,22 +42,40 @@ class Deltas:
         failure: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
         await self._merge.close()
 
     async def batch(self, timeout_s: float | None = None) -> list[Item]:
-        """As Merge has it; preparing comes on top of `timeout_s`."""
+        """Everything that is there, waiting for something; empty after `timeout_s` of silence.
+
+        Raises Refused when a generation has failed, after all that came before it.
+        """
+        limit = asyncio.timeout(timeout_s)
         try:
-            batch = await self._merge.batch(timeout_s)
-        except Refused as refusal:
-            if not (self._is_untold and refusal.error.kind is ErrorKind.MODEL_REPLACED):
+            async with limit:
+                return await self._next()
+        except TimeoutError:
+            if not limit.expired():  # it is another one
                 raise
-            await self._renew()
-            batch = await self._merge.batch(timeout_s)
-        self._is_untold &= not batch
+            return []
+
+    async def _next(self) -> list[Item]:
+        if self._renewing is not None:
+            await asyncio.shield(self._renewing)
+        try:
+            batch = await self._merge.batch()
+        except Refused as refusal:
+            if not self._may_renew or refusal.error.kind is not ErrorKind.MODEL_REPLACED:
+                raise
+            self._may_renew = False
+            self._renewing = asyncio.create_task(self._renew())
+            return await self._next()
+        self._may_renew = False
         return batch
 
     async def _renew(self) -> None:
-        self._is_untold = False  # once
         await self._merge.close()
         self._take(await self._again())
         self._merge.start()

@@ -51,20 +51,13 @@ class Merge:
                 pump.cancel()
             await asyncio.gather(*unended, return_exceptions=True)
 
-    async def batch(self, timeout_s: float | None = None) -> list[Item]:
-        """Everything that is there, waiting for something; empty after `timeout_s` of silence.
+    async def batch(self) -> list[Item]:
+        """Everything that is there, waiting for something.
 
         Raises Refused when a generation has failed, after all that came before it.
         """
-        if self._failure is None:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    item = await self._queue.get()
-            except TimeoutError:
-                return []
-            batch = self._drain(item)
-            if batch:
-                return batch
+        if self._failure is None and (batch := self._drain(await self._queue.get())):
+            return batch
         assert self._failure is not None
         raise Refused(self._failure)
 

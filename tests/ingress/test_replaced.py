@@ -31,14 +31,33 @@ REPLACED = RequestError(ErrorKind.MODEL_REPLACED, "The model was replaced")
 class Reloading(ScriptedEngine):
     """Fails with its first `times` cards, after some text; each has more context than the last.
 
-    The gate is what they wait for.
+    The gate is what they wait for, and `loaded` what later cards do.
     """
 
-    def __init__(self, times: int, after: str = "", gate: asyncio.Event | None = None) -> None:
+    def __init__(
+        self,
+        times: int,
+        after: str = "",
+        gate: asyncio.Event | None = None,
+        loaded: asyncio.Event | None = None,
+    ) -> None:
         super().__init__(says("Hello there"))
         self.times = times
         self.after = after
         self.gate = gate
+        self.loaded = loaded
+        self.loading = asyncio.Event()
+        self.waiting = 0
+
+    async def card(self, model: str | None) -> ModelCard:
+        if self.requests and self.loaded is not None:
+            self.waiting += 1
+            self.loading.set()
+            try:
+                await self.loaded.wait()
+            finally:
+                self.waiting -= 1
+        return await super().card(model)
 
     async def generate(
         self, card: ModelCard, request: GenerationRequest
@@ -100,6 +119,42 @@ def test_a_stream_that_has_sent_only_silence_has_told_nothing(
     assert sent.startswith(b": keep-alive\n\n")
     assert sent.count(once) == (times == 1)
     assert (b"model_replaced" in sent) == (times == 2)
+
+
+async def loads_anew(stream: bool) -> tuple[Reloading, Socket, asyncio.Task[None]]:
+    """An answer that has begun, and is shown to go on, while its model loads."""
+    engine = Reloading(1, loaded=asyncio.Event())
+    socket = Socket(CHAT, {**HELLO, "stream": stream})
+    asking = asyncio.create_task(socket(served(engine, keep_alive_s=0.001, probe_s=0.001)))
+    await engine.loading.wait()
+    while not socket.sent.empty():
+        socket.sent.get_nowait()
+    for _ in range(3):
+        await socket.sent.get()
+    return engine, socket, asking
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_silence_is_filled_while_an_answer_is_prepared_anew(stream: bool) -> None:
+    async def ask() -> bytes:
+        engine, socket, asking = await loads_anew(stream)
+        assert engine.loaded is not None
+        engine.loaded.set()
+        await asking
+        return b"".join(socket.sent.get_nowait()["body"] for _ in range(socket.sent.qsize()))
+
+    assert b'"finish_reason":"stop"' in asyncio.run(ask())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_leaving_is_seen_while_an_answer_is_prepared_anew(stream: bool) -> None:
+    async def leaves() -> int:
+        engine, socket, asking = await loads_anew(stream)
+        socket.leave()
+        await asking
+        return engine.waiting
+
+    assert asyncio.run(leaves()) == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
