@@ -33,6 +33,11 @@ class Merge:
         self._queue: asyncio.Queue[Item | RequestError] = asyncio.Queue(2 * len(generations))
         self._pumps: list[asyncio.Task[None]] = []
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._handed_over = asyncio.Semaphore(0)  # places, to those that were put off
+        self._active = 0  # that have a place
+        self._put_off = 0
+        self._begun: set[int] = set()
+        self._is_failing = False
         self._running = len(generations)
         self._failure: RequestError | None = None
 
@@ -73,37 +78,68 @@ class Merge:
         return batch
 
     async def _pump(self, choice: int, generation: Generation) -> None:
-        async with self._places:
-            await self._run(choice, generation)
+        await self._places.acquire()
+        self._active += 1
+        while not await self._run(choice, generation):
+            await self._handed_over.acquire()
+        if self._is_failing:  # nothing begins any more
+            return
+        if self._put_off:
+            self._put_off -= 1
+            self._handed_over.release()
+        else:
+            self._active -= 1
+            self._places.release()
 
-    async def _run(self, choice: int, generation: Generation) -> None:
+    async def _run(self, choice: int, generation: Generation) -> bool:
+        """Whether it came to an end, and was not put off."""
         events = self._start(generation.request)
         try:
             await self._forward(choice, generation, events)
         except Refused as refusal:
-            await self._queue.put(refusal.error)
+            if self._puts_off(choice, refusal.error):
+                return False
+            await self._fail(refusal.error)
         except Exception as failure:
             logger.exception("generation %s", generation.request.request_id)
-            await self._queue.put(internal(failure))
+            await self._fail(internal(failure))
         finally:
             await _close(events)
+        return True
+
+    async def _fail(self, error: RequestError) -> None:
+        self._is_failing = True
+        await self._queue.put(error)
+
+    def _puts_off(self, choice: int, error: RequestError) -> bool:
+        """What is refused as overload, while others of its answer run, loses its place and gets
+        that of the next one that ends: an answer that is half done fails for no lack of room.
+        """
+        if error.kind is not ErrorKind.OVERLOADED or choice in self._begun or self._active == 1:
+            return False
+        self._active -= 1
+        self._put_off += 1
+        return True
 
     async def _forward(
         self, choice: int, generation: Generation, events: AsyncGenerator[TokenEvent, None]
     ) -> None:
         async for event in events:
+            if not event.token_ids:
+                _check(event)  # before the text ends with it, as it may begin again
             delta = generation.text.push(event)
             _check(delta)
+            self._begun.add(choice)
             await self._queue.put((choice, delta))
             if delta.finish_reason is not None:
                 return
         raise RuntimeError("the engine's stream ended without a finish reason")
 
 
-def _check(delta: TextDelta) -> None:
-    if delta.finish_reason is FinishReason.ERROR:
-        raise Refused(delta.error or internal("the engine gave no reason"))
-    if delta.finish_reason is FinishReason.ABORT:
+def _check(said: TokenEvent | TextDelta) -> None:
+    if said.finish_reason is FinishReason.ERROR:
+        raise Refused(said.error or internal("the engine gave no reason"))
+    if said.finish_reason is FinishReason.ABORT:
         message = "The generation was aborted by the server"
         raise Refused(RequestError(ErrorKind.UNAVAILABLE, message))
 

@@ -13,9 +13,9 @@ from deployments.ingress.merge import AT_ONCE
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
-from deployments.wire import GenerationRequest, Refused, TokenEvent
+from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError, TokenEvent
 from tests.ingress.edge import ask, served
-from tests.ingress.engines import Script, ScriptedEngine, forever, never, says
+from tests.ingress.engines import Script, ScriptedEngine, fails, forever, never, raises, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, chunks_of, http
 
 SOON = 0.02
@@ -169,3 +169,34 @@ def test_many_sequences_of_one_answer_leave_room_for_others() -> None:
     answer = ask(app(engine, Metrics()), "POST", COMPLETIONS, json={"prompt": prompts})
     assert len(answer.json()["choices"]) == len(prompts)
     assert (most, engine.running) == (AT_ONCE, 0)
+
+
+LATER = RequestError(ErrorKind.OVERLOADED, "later")
+
+
+@pytest.mark.parametrize("refuses", [raises(Refused(LATER)), fails(LATER)], ids=["raised", "event"])
+@pytest.mark.parametrize(("room", "status", "asked"), [(3, 200, 10 + 7), (0, 429, 10)])
+def test_sequences_that_find_no_room_wait_for_others_of_their_answer(
+    refuses: Script, room: int, status: int, asked: int
+) -> None:
+    speak = says("Hello there")
+
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        fate = speak if engine.running <= room else refuses
+        async for event in fate(request):
+            yield event
+
+    engine = ScriptedEngine(script)
+    answer = ask(app(engine, Metrics()), "POST", COMPLETIONS, json={"prompt": ["x"] * 10})
+    assert answer.status_code == status
+    if room:
+        assert {one["text"] for one in answer.json()["choices"]} == {"Hello there"}
+    assert (len(engine.requests), engine.running) == (asked, 0)
+
+
+def test_an_answer_that_fails_begins_no_more_of_its_sequences() -> None:
+    engine = ScriptedEngine(fails(RequestError(ErrorKind.UNAVAILABLE, "gone")))
+    prompts = ["x"] * (AT_ONCE + 1)
+    answer = ask(app(engine, Metrics()), "POST", COMPLETIONS, json={"prompt": prompts})
+    assert answer.status_code == 503
+    assert (len(engine.requests), engine.running) == (AT_ONCE, 0)
