@@ -1,15 +1,14 @@
 """One attempt at a sequence on one replica, which ends whole, refused, or lost: never silently."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
 from deployments.ingress import silence
+from deployments.ingress.alone import Alone, Heartbeats
 from deployments.ingress.channels import Channels, Sequence
 from deployments.ingress.cluster import UP
 from deployments.ingress.handles import (
@@ -20,8 +19,7 @@ from deployments.ingress.handles import (
 )
 from deployments.ingress.retries import Retries
 from deployments.ingress.router_client import RouterClient
-from deployments.ingress.silence import SilentError, in_time
-from deployments.model.channels import ALIVE
+from deployments.ingress.silence import SilentError
 from deployments.spans import traced
 from deployments.wire import (
     ErrorKind,
@@ -49,51 +47,11 @@ class ModelGoneError(LostError):
     """No replica at all takes the request: its model has to be wanted again."""
 
 
-class Alone:
-    """A sequence with a stream of its own. Until its replica is heard of it may be waiting for one
-    and is not lost, however long that takes.
-    """
-
-    def __init__(self, handles: Handles, model: str, request_id: str, stream: Any) -> None:
-        self._handles = handles
-        self._model = model
-        self._request_id = request_id
-        self._stream = stream
-        self._first: asyncio.Task[TokenEvent] | None = None
-        self.is_heard = False
-
-    def __aiter__(self) -> "Alone":
-        return self
-
-    async def __anext__(self) -> TokenEvent:
-        first, self._first = self._first, None
-        return await (self._said() if first is None else first)
-
-    async def comes(self, within_s: float) -> bool:
-        """Whether there is something to be read, or an end."""
-        if self._first is None:
-            self._first = asyncio.ensure_future(self._said())
-        return bool((await asyncio.wait({self._first}, timeout=within_s))[0])
-
-    async def _said(self) -> TokenEvent:
-        while True:
-            word = anext(self._stream)
-            event: TokenEvent = await (in_time(word) if self.is_heard else word)
-            self.is_heard = True
-            if event != ALIVE:
-                return event
-
-    def leave(self) -> None:
-        if self._first is not None:
-            self._first.cancel()
-        self._stream.cancel()
-        self._handles.abort(self._model, self._request_id)  # cancellation is lost now and then
-
-
 class Attempts:
     def __init__(self, handles: Handles, router: RouterClient, watch_s: float = WATCH_S) -> None:
         self._handles = handles
         self._channels = Channels(handles)
+        self._heartbeats = Heartbeats(handles)
         self._router = router
         self._watch_s = watch_s
 
@@ -128,7 +86,7 @@ class Attempts:
         model = await self._handles.model(card.name)
         generate = model.options(stream=True, method_name="generate")
         stream = generate.remote(pin, card.version, request)
-        return Alone(self._handles, card.name, request.request_id, stream)
+        return Alone(self._handles, self._heartbeats, card.name, request.request_id, stream)
 
     async def _until_said(self, stream: Alone | Sequence, model: str, retries: Retries) -> None:
         """Waits for something to be read. Raises SilentError when the replicas that there are do

@@ -9,8 +9,8 @@ import asyncio
 import logging
 import pickle
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from typing import NamedTuple
 
 from deployments import logs
@@ -61,7 +61,7 @@ class Channel:
         self._said: Burst = []
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()  # set when all that has been said is taken
-        self.told_at = 0.0
+        self.told_at = time.monotonic()
 
     def join(self, joins: Sequence[Join]) -> None:
         for one in joins:
@@ -146,29 +146,32 @@ class Channels:
 
     async def open(self, name: str, words: bytes) -> AsyncGenerator[bytes, None]:
         """The replica's id, and then bursts."""
-        channel = self._open[name] = Channel(self._run, self._idle_s)
-        try:
+        with self._opened(name, self._idle_s) as channel:
             self.tell(name, words)
             yield self._replica_id.encode()
             async with aclosing(channel.bursts()) as bursts:
                 async for burst in bursts:
                     yield pickle.dumps(burst, PROTOCOL)
-        finally:
-            channel.end()
-            self._open.pop(name, None)
 
     async def alone(
         self, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        """What one sequence says, on a channel of its own."""
-        channel = Channel(self._run, idle_s=0.0)
-        channel.join([Join(0, logs.request_id(), version, request)])
-        try:
+        """What one sequence says, on a channel of its own, named as the request is."""
+        with self._opened(request.request_id, idle_s=0.0) as channel:
+            channel.join([Join(0, logs.request_id(), version, request)])
             async with aclosing(channel.bursts()) as bursts:
                 async for burst in bursts:
                     yield merge([event for _, event in burst]) if burst else ALIVE
+
+    @contextmanager
+    def _opened(self, name: str, idle_s: float) -> Iterator[Channel]:
+        channel = self._open[name] = Channel(self._run, idle_s)
+        try:
+            yield channel
         finally:
             channel.end()
+            if self._open.get(name) is channel:
+                del self._open[name]
 
     def tell(self, name: str, words: bytes) -> bool:
         """Who joins the channel and who leaves it; False when there is none of this name.
@@ -183,6 +186,12 @@ class Channels:
         channel.join(joins)
         channel.leave(leaves)
         return True
+
+    def hear_of(self, names: Iterable[str]) -> None:
+        """Who asked for sequences with streams of their own is there; some may run elsewhere."""
+        for name in names:
+            if name in self._open:
+                self._open[name].told_at = time.monotonic()
 
     def forget(self) -> None:
         """Ends channels whose ingress is gone: Ray goes on with a call whose caller died."""

@@ -121,6 +121,10 @@ class Model:
         """Whether the channel is here, and has heard who joins and who leaves it."""
         return self._channels.tell(name, words)
 
+    async def hear_of(self, *request_ids: str) -> None:
+        """The ingress of these sequences, which have streams of their own, is there."""
+        self._channels.hear_of(request_ids)
+
     async def abort(self, *request_ids: str) -> None:
         """Ends requests, also those that are still on their way here.
 

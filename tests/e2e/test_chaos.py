@@ -13,6 +13,7 @@ import httpx
 import openai
 import pytest
 
+from deployments.ingress.merge import AT_ONCE
 from tests.e2e.server import THROUGHPUT_MODE, Server
 
 SETTINGS = {
@@ -251,21 +252,25 @@ def test_a_dead_ingress_leaves_nothing_running(pair: Server) -> None:
 
     [ingress] = pair.replicas("openai")
 
-    async def ask(client: httpx.AsyncClient, began: asyncio.Event) -> None:
-        body = {"prompt": "abc", "max_tokens": 900, "ignore_eos": True, "stream": True}
+    async def ask(client: httpx.AsyncClient) -> None:
+        """Sequences that would take minutes, as few of them run at once."""
+        prompts = ["abc"] * AT_ONCE
+        body = {"prompt": prompts, "max_tokens": 900, "ignore_eos": True, "stream": True}
         async with client.stream("POST", f"{pair.url}/v1/completions", json=body) as answer:
             async for _ in answer.aiter_bytes():
-                began.set()
+                pass
+
+    def waits() -> bool:
+        return pair.stats()["waiting_requests"] > 2 * AT_ONCE
 
     async def ask_and_kill() -> list[object]:
-        began = [asyncio.Event() for _ in range(8)]
         async with httpx.AsyncClient(timeout=60) as client:
-            asked = [asyncio.create_task(ask(client, one)) for one in began]
-            await asyncio.gather(*(one.wait() for one in began))
+            asked = [asyncio.create_task(ask(client)) for _ in range(3)]
+            await asyncio.to_thread(pair.eventually, waits)
             os.kill(ingress, signal.SIGKILL)
             return await asyncio.gather(*asked, return_exceptions=True)
 
     answers = asyncio.run(ask_and_kill())
     assert all(isinstance(one, httpx.HTTPError) for one in answers)
-    pair.eventually(lambda: pair.pages_used() == 0)
+    pair.eventually(lambda: pair.pages_used() == 0, 60)
     pair.eventually(pair.is_ready)

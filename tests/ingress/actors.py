@@ -108,6 +108,7 @@ class ModelActor:
     requests: list[tuple[str | None, GenerationRequest]] = field(default_factory=list)
     cancelled: int = 0
     aborted: list[str] = field(default_factory=list)
+    heard_of: asyncio.Queue[tuple[str, ...]] = field(default_factory=asyncio.Queue)
     opened: int = 0  # channels
     cards_sent: int = 0
     card_deaths: list[BaseException] = field(default_factory=list)  # of the attempts to fetch it
@@ -220,7 +221,10 @@ class _ModelHandle:
         return Remote(lambda *args: _Stream(actor, getattr(actor, method_name)(*args)))
 
     def broadcast(self, method: str, *args: str) -> "_Broadcast":
-        self._actor.aborted += args
+        if method == "hear_of":
+            self._actor.heard_of.put_nowait(args)
+        else:
+            self._actor.aborted += args
         return _Broadcast(self._actor.meeting)
 
 

@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, replace
 
 import pytest
 from ray.exceptions import ActorDiedError
 
 from deployments.ingress import silence
 from deployments.ingress.silence import SilentError
-from deployments.model.channels import ALIVE, Join, heard, written
+from deployments.model.channels import ALIVE, FORGOTTEN_S, Join, heard, written
 from deployments.wire import Choice, GenerationRequest, TokenEvent
-from tests.ingress.actors import Actors, produces, token_at
+from tests.ingress.actors import MODEL, Actors, produces, token_at
 from tests.ingress.replicas import Replica
 from tests.ingress.test_channels import LENGTH, Stage, played, said, token, whole
-from tests.ingress.test_fleet import WHOLE, answered, counted, ids
+from tests.ingress.test_fleet import ASKED, WHOLE, answered, counted, ids
 
 SHORT_S = 0.1
 HELD = GenerationRequest(request_id="held", prompt_ids=(1,))
@@ -105,6 +106,30 @@ def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
     played(act)
 
 
+def test_replicas_hear_of_sequences_with_streams_of_their_own_while_these_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deployments.ingress.alone.HEARTBEAT_S", 0.001)
+    actors = Actors()
+
+    async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        yield ALIVE
+        while await actors.model.heard_of.get() != (request.request_id,):
+            pass
+        async for event in produces()(request):
+            yield event
+
+    async def ask() -> None:
+        fleet = actors.fleet()
+        for name in ("first", "second"):
+            request = replace(ASKED, request_id=name)
+            events = fleet.generate(await fleet.card(MODEL), request)
+            assert ids([event async for event in events]) == WHOLE
+
+    actors.model.fates = [fate]
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
 def test_what_shows_that_a_replica_is_there_is_no_part_of_an_answer() -> None:
     async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
         async for event in produces()(request):
@@ -130,20 +155,42 @@ def test_a_sequence_goes_on_where_its_replica_fell_silent(pin: str | None) -> No
     assert counted(actors, "mid_stream") == 1
 
 
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("is_alone", [False, True], ids=["on a channel", "on its own stream"])
 def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
-    monkeypatch: pytest.MonkeyPatch,
+    is_alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = Clock()
+    monkeypatch.setattr("deployments.model.channels.time", clock)
+
     async def act(stage: Stage) -> None:
         ends = Replica("a", stage.speaker.run, idle_s=0.0).ends
-        bursts = ends.open("c", JOINS)
-        assert [await anext(bursts), len(heard(await anext(bursts)))] == [b"a", 1]
+        words: AsyncGenerator[object, None] = (
+            ends.alone("v", HELD) if is_alone else ends.open("c", JOINS)
+        )
+        while stage.speaker.running != {"held"}:
+            await anext(words)
+        clock.now = FORGOTTEN_S - 1
+        if is_alone:
+            ends.hear_of(["held", "elsewhere"])
+        else:
+            assert ends.tell("c", NOTHING)
+        clock.now += FORGOTTEN_S - 1
         ends.forget()
-        assert ends.tell("c", NOTHING)
-        monkeypatch.setattr("deployments.model.channels.FORGOTTEN_S", 0.0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert stage.speaker.running == {"held"}
+        clock.now += 1
         ends.forget()
         await stage.speaker.until_gone("held")
         assert not ends.tell("c", NOTHING)
-        assert [burst async for burst in bursts] == []
 
     played(act)
 
