@@ -6,7 +6,7 @@ there on another one. The router is asked and never waited for long: without it 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from deployments.ingress.attempt import Attempts, LostError, ModelGoneError
@@ -115,14 +115,16 @@ class Fleet:
                     await self._until_up(card, retries, unloads)
 
     def _goes_on(
-        self, refusal: Refused, card: ModelCard, choice: Choice, lost: Collection[str | None]
+        self, refusal: Refused, card: ModelCard, choice: Choice, lost: set[str | None]
     ) -> bool:
         """Who lost the place that it had waits for another one, and is not turned away. Ids that a
-        replica refused are for those that have their card; a card that none has is forgotten.
+        replica refused are for those that have their card, be they the one that was lost before; a
+        card that none has is forgotten.
         """
         if refusal.error.kind is not ErrorKind.MODEL_REPLACED:
             return bool(lost) and refusal.error.kind is ErrorKind.OVERLOADED
         if choice.version == card.version:
+            lost.discard(choice.replica_id)
             return True
         self._cards.forget(card.name)
         return False

@@ -194,3 +194,10 @@ def test_ids_that_one_replica_refused_are_for_those_that_have_their_card() -> No
     actors.router.choices = [Choice(name, True, card().version) for name in "abc"]
     assert ids(answered(actors)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == ["a", "b", "c"]
+
+
+def test_who_lost_the_only_replica_with_its_card_comes_back_to_it_from_others() -> None:
+    actors = Actors(produces(3, ActorDiedError()), refuses(REPLACED), produces())
+    actors.router.choices = [Choice("a", True, card().version)]
+    assert ids(answered(actors)) == WHOLE
+    assert [pin for pin, _ in actors.model.requests] == ["a", None, "a"]
