@@ -291,6 +291,7 @@ class ModelStatus:
     preset: its section of the INI file, completed from `[*]`; "" without one.
     replicas: those that answer.
     version: of the card that most of them have; "" while none has said it.
+    unloads: by operators, so far.
     """
 
     name: str
@@ -305,6 +306,7 @@ class ModelStatus:
     pinned: bool = False
     replicas: int = 0
     version: str = ""
+    unloads: int = 0
     progress: LoadProgress | None = None
 
 

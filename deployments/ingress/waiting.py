@@ -96,6 +96,8 @@ class Waiting:
                     return status
                 assert isinstance(answer, ModelStatus)
                 wait.status = answer
+                # It waits since then: an unload between two questions counts, too.
+                unloads = answer.unloads if unloads is None else unloads
             await asyncio.sleep(self.pause_s)
 
     def _count(self, wait: _Wait, seconds: float) -> None:

@@ -97,6 +97,7 @@ class ModelEntry:
             pinned=self.preset.pinned,
             replicas=len(self._running),
             version=self.replicas.version,
+            unloads=self.unloads,
             progress=self._progress if self.phase is Phase.STARTING else None,
         )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
@@ -230,6 +231,13 @@ def test_a_sequence_that_began_before_an_unload_does_not_load_its_model_again() 
     actors.router.wants = [UP, unloaded]
     assert refusal_of(actors) == unloaded
     assert actors.router.unloads == [None, 4]
+
+
+def test_who_waits_for_a_model_knows_of_the_unloads_before_it_came() -> None:
+    actors = Actors()
+    actors.router.wants = [replace(LOADING, unloads=4), replace(LOADING, unloads=5), UP]
+    assert ids(answered(actors)) == WHOLE
+    assert actors.router.unloads == [None, 4, 4]
 
 
 def test_twenty_requests_for_a_model_that_is_not_up_want_it_once() -> None:

@@ -112,6 +112,7 @@ def test_an_unload_counts_though_the_model_was_about_to_be_spared(
         fleet._commands.evict(entry)
         await asked(fleet, entry)
         assert (entry.state, serve.deleted) == (ModelState.UNLOADING, ["model-m"])
+        assert entry.status.unloads == 1
 
     write(tmp_path / "models.ini")
     serve.applications = {"model-m": RUNNING}
