@@ -255,7 +255,7 @@ class Channel:
         joins = [one.join for one in joining]
         words = written(joins, [one.join.number for one in leaving])
         try:
-            told = await self._call(words)
+            told = await self._call(words, TELL_TIMEOUT_S)
         except Exception as failure:
             log.warning("a channel to %s can't be told: %r", self._model, failure)
             self._not_told(joining, leaving, failure)
@@ -265,24 +265,28 @@ class Channel:
         else:
             self._refused(joining)
 
-    async def _call(self, words: bytes) -> bool:
+    async def _call(self, words: bytes, timeout_s: float) -> bool:
         """Whether it came to where the channel is. Raises what kept it from coming anywhere."""
-        async with asyncio.timeout(TELL_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             model = await self._handles.model(self._model)
             told: bool = await answer_of(model.tell.remote(self._pin, self._name, words))
         return told
 
     async def _beat(self) -> None:
-        """Else the replica takes this ingress for dead. One that stops can't be told and does not
-        do so, but one that is shunned can be told again.
-        """
+        """Else the replica takes this ingress for dead. None waits for the last one's end."""
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            if self._is_open and self._sequences:
-                try:
-                    await self._call(written((), ()))
-                except Exception as failure:
-                    log.warning("a channel to %s hears no heartbeat: %r", self._model, failure)
+            await asyncio.gather(self._show_life(), asyncio.sleep(HEARTBEAT_S))
+
+    async def _show_life(self) -> None:
+        """A replica that stops can't be told and forgets nobody, but one that is shunned can be
+        told again.
+        """
+        if not (self._is_open and self._sequences):
+            return
+        try:
+            await self._call(written((), ()), HEARTBEAT_S)
+        except Exception as failure:
+            log.warning("a channel to %s hears no heartbeat: %r", self._model, failure)
 
     def _not_told(
         self, joining: list[Sequence], leaving: list[Sequence], failure: Exception

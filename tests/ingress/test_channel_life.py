@@ -219,7 +219,10 @@ def test_an_ingress_is_heard_of_while_it_has_sequences_and_disturbs_none(
     played(act, "a", "b")
 
 
-def test_a_heartbeat_that_fails_is_followed_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_heartbeat_that_is_lost_is_followed_by_others(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("deployments.ingress.channels.HEARTBEAT_S", 0.001)
 
     async def act(stage: Stage) -> None:
@@ -227,11 +230,13 @@ def test_a_heartbeat_that_fails_is_followed_by_others(monkeypatch: pytest.Monkey
 
         async def fails(name: str, words: bytes) -> bool:
             calls.release()
+            if hangs:
+                await asyncio.Event().wait()
             raise ActorDiedError
 
         stage.all[0].tell = fails  # type: ignore[method-assign]
         [held] = await stage.begun("held")
-        for _ in range(3):
+        for _ in range(5):
             await calls.acquire()
         stage.speaker.released.set()
         assert (await said(held))[-1] == whole(held)[-1]
