@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-# A node that lost its power closes no connection. Serve replaces a replica whose event loop hangs
-# for 10 s; one that hangs for 15 still comes in time with a sign of life that is due every 5.
+# A node that lost its power closes no connection. A replica whose event loop hangs for 15 s still
+# comes in time with a sign of life that is due every 5; Serve replaces one that hangs through three
+# health checks, of 10 s each.
 SILENCE_S = 20.0
 
 WordT = TypeVar("WordT")
