@@ -58,6 +58,7 @@ class RouterActor:
     commands: list[tuple[str, ...]] = field(default_factory=list)
     statuses: list[ModelStatus] = field(default_factory=lambda: [UP])
     told: int = 0  # how often all statuses were
+    looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))  # the same
     waiting: int = 0
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +89,7 @@ class RouterActor:
 
     async def models(self) -> list[ModelStatus]:
         self.told += 1
+        self.looks.release()
         return self.statuses
 
     async def load(self, model: str) -> RequestError | None:

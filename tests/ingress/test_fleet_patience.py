@@ -32,6 +32,7 @@ from tests.ingress.actors import MODEL, UP, Actors, Fate, status
 from tests.text.cards import card
 
 AT_ONCE = (0.0,) * 3
+WATCH_S = 0.001
 
 
 @dataclass
@@ -332,7 +333,7 @@ def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> Non
 async def attempted(actors: Actors, patience_s: float) -> None:
     """One attempt at a call that no replica answers, looked at very often."""
     handles = Handles(actors.find)
-    attempts = Attempts(handles, RouterClient(handles), watch_s=0.001)
+    attempts = Attempts(handles, RouterClient(handles), watch_s=WATCH_S)
     request = GenerationRequest(request_id="r", prompt_ids=(1,), max_tokens=3)
     async for _ in attempts.events(card(), None, request, Retries(patience_s)):
         raise AssertionError
@@ -377,12 +378,17 @@ def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
     actors = Actors(fate)
     actors.router.statuses = [known]
 
-    async def wait() -> None:
-        async with asyncio.timeout(0.05):
-            await attempted(actors, patience_s=0.0)
+    async def looked_at() -> None:
+        for _ in range(3 * int(silence.SILENCE_S / WATCH_S)):
+            await actors.router.looks.acquire()
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(wait())
+    async def wait() -> None:
+        waiting = asyncio.create_task(attempted(actors, patience_s=0.0))
+        looks = asyncio.create_task(looked_at())
+        await asyncio.wait({waiting, looks}, return_when=asyncio.FIRST_COMPLETED)
+        assert (looks.done(), waiting.done()) == (True, False)
+
+    asyncio.run(wait())
 
 
 def test_a_call_that_no_replica_takes_though_there_are_some_is_lost(
