@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from deployments.ingress.errors import refused
-from deployments.ingress.roles import forms
+from deployments.ingress.roles import forms, with_one_call_each
 from deployments.text.dialects.call_ids import with_template_ids
 from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
 from deployments.text.dialects.grammars import holdable, literal, through, without
@@ -129,7 +129,10 @@ def _render(conversation: Conversation, telling: Telling, tokenizer: TextTokeniz
         template_kwargs={**switches, **conversation.template_kwargs},
         template=telling.template,
     )
-    for form in forms(with_template_ids(telling.messages, telling.dialect)):
+    messages = with_template_ids(telling.messages, telling.dialect)
+    if telling.dialect.one_call_each:
+        messages = with_one_call_each(messages)
+    for form in forms(messages):
         try:
             return render(form)
         except Refused as failure:

@@ -115,6 +115,26 @@ def test_where_a_template_takes_one_call_a_message_each_has_its_own() -> None:
     ]  # fmt: skip
 
 
+# As gpt-oss's, which refuses nothing: of the calls of a message it knows the first, and takes every
+# result for that of the call before.
+FIRST_CALL = (
+    "{# <|channel|><|message|> #}{% set last = namespace(name=none) %}{% for m in messages %}"
+    "{% if 'tool_calls' in m %}{% set last.name = m.tool_calls[0].function.name %}"
+    "|{{ m.content }}:{{ last.name }}"
+    "{% elif m.role == 'tool' %}|{{ last.name }}={{ m.content }}{% endif %}{% endfor %}{{ tools }}"
+)
+
+
+def test_where_a_template_shows_one_call_a_message_none_is_lost() -> None:
+    messages: list[Mapping[str, object]] = [
+        SPOKEN[2],
+        {"role": "assistant", "content": "d", "tool_calls": calls("1", "2")},
+        {"role": "tool", "tool_call_id": "1", "content": "one"},
+        {"role": "tool", "tool_call_id": "2", "content": "two"},
+    ]
+    assert prompt(FIRST_CALL, messages) == "|d:f1|f1=one|:f2|f2=twoNone"
+
+
 def test_where_a_template_takes_one_text_before_a_call_it_is_the_thought() -> None:
     answer = {"role": "assistant", "content": "d", "reasoning_content": "Hm."}
     template = ONE_TEXT + SAYS + "{% for m in messages %}{{ m.thinking }}{% endfor %}{{ tools }}"

@@ -46,7 +46,9 @@ Mark = Callable[[str], str]
 class Dialect(ABC):
     """`thought_marks` open and close a thought; `marks` are all texts that structure a reply and
     may be special tokens, which then stay in the text for the parser. `breaks` end a thought too.
-    Where calls are `unmarked`, a reply may begin with one as if it were text.
+    Where calls are `unmarked`, a reply may begin with one as if it were text. With `one_call_each`
+    the family's templates show but the first call of a message, and take its name for that of all
+    results behind it.
     """
 
     name: ClassVar[str]
@@ -54,6 +56,7 @@ class Dialect(ABC):
     thought_marks: tuple[str, str] | None = None
     breaks: ClassVar[tuple[str, ...]] = ()
     unmarked: ClassVar[bool] = False
+    one_call_each: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

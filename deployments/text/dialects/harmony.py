@@ -35,6 +35,7 @@ class Harmony(Dialect):
     thought_marks = (f"{CHANNEL}analysis{MESSAGE}", END)
     marks = (START, CHANNEL, CONSTRAIN, MESSAGE, END, CALL, RETURN)
     breaks = (CALL, RETURN, START, CHANNEL)
+    one_call_each = True
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
