@@ -1,9 +1,9 @@
 """One conversation for templates that know fewer roles: the same words in messages they take."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Iterator, Sequence
 
-Message = Mapping[str, object]
+from deployments.text.messages import Message, calls_of
+
 INSTRUCTING = ("system", "developer")
 
 
@@ -42,7 +42,7 @@ def with_one_call_each(messages: Sequence[Message]) -> list[Message]:
     """A message for each call of a reply that has several, and its result right behind it."""
     spread: list[Message] = []
     for message in messages:
-        calls = _calls(message)
+        calls = calls_of(message)
         if message["role"] == "tool":
             spread.insert(_place(message, spread), message)
         else:
@@ -55,15 +55,11 @@ def with_one_call_each(messages: Sequence[Message]) -> list[Message]:
 def _place(result: Message, before: Sequence[Message]) -> int:
     """Behind the call that it is the result of, if that was since the user's last words."""
     for index in range(len(before) - 1, -1, -1):
-        if any(call["id"] == result.get("tool_call_id") for call in _calls(before[index])):
+        if any(call["id"] == result.get("tool_call_id") for call in calls_of(before[index])):
             return index + 1
         if before[index]["role"] == "user":
             break
     return len(before)
-
-
-def _calls(message: Message) -> Sequence[Message]:
-    return cast(Sequence[Message], message.get("tool_calls") or ())
 
 
 def with_one_text_before_calls(messages: Sequence[Message]) -> list[Message]:
@@ -73,7 +69,7 @@ def with_one_text_before_calls(messages: Sequence[Message]) -> list[Message]:
 
 def _thought_alone(message: Message) -> Message:
     thought, said = message.get("reasoning_content"), message.get("content")
-    if not (thought and said and _calls(message)):
+    if not (thought and said and calls_of(message)):
         return message
     return {**message, "reasoning_content": f"{thought}\n\n{said}", "content": ""}
 

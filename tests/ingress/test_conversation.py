@@ -151,3 +151,23 @@ def test_what_no_order_of_roles_mends_is_refused() -> None:
 def test_a_call_that_another_model_made_is_named_as_this_ones_template_has_it() -> None:
     called, result = re.findall(r"\|(\w+)\|", prompt(PARTICULAR, CALLED))
     assert called == result
+
+
+# As Kimi K2's, which shows the ids of calls and of results alone.
+BY_ID = (
+    "{# <|tool_calls_section_begin|> #}{% for m in messages %}"
+    "{% for c in m.tool_calls or [] %}|{{ c.id }}{% endfor %}"
+    "{% if m.role == 'tool' %}|{{ m.tool_call_id }}{% endif %}{% endfor %}|{{ tools }}"
+)
+
+
+def test_where_a_template_shows_ids_alone_they_name_the_function() -> None:
+    own, odd = {**CALL, "id": "functions.f:1"}, {**CALL, "id": "functions.g:1"}
+    again = {"role": "tool", "tool_call_id": "call_1", "content": "c"}
+    messages = [
+        *CALLED,
+        {"role": "assistant", "content": "", "tool_calls": [own, odd, CALL]},
+        *({**again, "tool_call_id": one["id"]} for one in (own, odd, CALL)),
+    ]
+    first, *later = ["functions.f:0", "functions.f:1", "functions.f:2", "functions.f:3"]
+    assert prompt(BY_ID, messages).split("|")[1:-1] == [first, first, *later, *later]

@@ -1,28 +1,29 @@
 """Ids of calls and of their results, as the templates of a dialect take them."""
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Sequence
+from itertools import count
 
 from deployments.text.dialects.dialect import Dialect
-
-Message = Mapping[str, object]
+from deployments.text.messages import Message, calls_of, function_of
 
 
 def with_template_ids(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
     """The messages of a conversation that may have begun with a model of another dialect."""
-    return [_with_template_ids(message, dialect) for message in messages]
+    indices = count()
+    ids: dict[object, str] = {}  # of the last call with each id: some number anew in every reply
 
+    def template_id(given: object, name: object) -> str:
+        ids[given] = dialect.template_id(str(given), str(name), next(indices))
+        return ids[given]
 
-def _with_template_ids(message: Message, dialect: Dialect) -> Message:
-    answered = message.get("tool_call_id")
-    if isinstance(answered, str):
-        return {**message, "tool_call_id": dialect.template_id(answered)}
-    calls = cast(Sequence[Message], message.get("tool_calls") or ())
-    if not calls:
-        return message
-    return {**message, "tool_calls": [_named(call, dialect) for call in calls]}
+    def named(message: Message) -> Message:
+        if message["role"] == "tool":
+            given, name = message["tool_call_id"], message.get("name")
+            return {**message, "tool_call_id": ids.get(given) or template_id(given, name)}
+        calls = [
+            {**call, "id": template_id(call["id"], function_of(call)["name"])}
+            for call in calls_of(message)
+        ]
+        return {**message, "tool_calls": calls} if calls else message
 
-
-def _named(call: Message, dialect: Dialect) -> Message:
-    made = call.get("id")
-    return call if made is None else {**call, "id": dialect.template_id(str(made))}
+    return list(map(named, messages))

@@ -99,6 +99,9 @@ class Dialect(ABC):
         """An id that the dialect's chat templates take back."""
         return f"call_{uuid.uuid4().hex[:24]}"
 
-    def template_id(self, call_id: str) -> str:
-        """A call's id, whoever made it, in a form that the dialect's chat templates take."""
+    def template_id(self, call_id: str, name: str, index: int) -> str:
+        """The id of a call, whoever made it, in a form that the dialect's chat templates take.
+
+        `name` is the function's, `index` the call's among all of the conversation.
+        """
         return call_id

@@ -5,14 +5,13 @@ turns of one speaker in a row, which templates of this kind often refuse.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
 
 from deployments.text.dialects.dialect import Tool
 from deployments.text.dialects.hermes import CLOSE, OPEN
 from deployments.text.dialects.literals import to_json
 from deployments.text.dialects.phi4 import CALLS, CALLS_END
+from deployments.text.messages import Message, calls_of, function_of
 
-Message = Mapping[str, object]
 RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
 INTRODUCTION = """You can call these tools, given as JSON, one a line:
 
@@ -66,7 +65,7 @@ def _marked(message: Message) -> Message:
     content = message.get("content") or ""
     if message["role"] == "tool":
         return {"role": "tool_response", "content": content}
-    calls = ", ".join(map(_written, _calls(message)))
+    calls = ", ".join(map(_written, calls_of(message)))
     return {**message, "content": f"{content}{CALLS}[{calls}]{CALLS_END}"} if calls else message
 
 
@@ -79,8 +78,8 @@ def _described(tool: Tool) -> str:
 
 def _called(message: Message) -> Iterator[tuple[object, object]]:
     """The id and the name of each call in a message."""
-    for call in _calls(message):
-        yield call.get("id"), _function(call)["name"]
+    for call in calls_of(message):
+        yield call.get("id"), function_of(call)["name"]
 
 
 def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object]:
@@ -94,7 +93,7 @@ def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object
                 "content": _result(text, names.get(message.get("tool_call_id"))),
             }
         case "assistant":
-            parts = [text, *map(_call, _calls(message))]
+            parts = [text, *map(_call, calls_of(message))]
             return {"role": "assistant", "content": "\n".join(filter(None, parts))}
         case role:
             return {"role": role, "content": text}
@@ -110,16 +109,8 @@ def _call(call: Message) -> str:
 
 
 def _written(call: Message) -> str:
-    function = _function(call)
+    function = function_of(call)
     return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
-
-
-def _calls(message: Message) -> Sequence[Message]:
-    return cast(Sequence[Message], message.get("tool_calls") or ())
-
-
-def _function(call: Message) -> Message:
-    return cast(Message, call["function"])
 
 
 def _merged(messages: Iterator[dict[str, object]]) -> Iterator[dict[str, object]]:

@@ -59,3 +59,11 @@ class Kimi(Family):
 
     def call_id(self, index: int, name: str) -> str:
         return f"{PREFIX}{name}:{index}"
+
+    def template_id(self, call_id: str, name: str, index: int) -> str:
+        """One that its own model did not make says nothing of the function, and templates show no
+        more of it.
+        """
+        head, _, number = call_id.rpartition(":")
+        is_own = head == PREFIX + name and number.isdecimal()
+        return call_id if is_own else self.call_id(index, name)

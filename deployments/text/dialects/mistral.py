@@ -54,7 +54,7 @@ class Mistral(Family):
     def call_id(self, index: int, name: str) -> str:
         return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
 
-    def template_id(self, call_id: str) -> str:
+    def template_id(self, call_id: str, name: str, index: int) -> str:
         if len(call_id) == ID_LENGTH and set(call_id) <= set(ALPHABET):
             return call_id
         digest = hashlib.sha256(call_id.encode()).digest()

@@ -3,17 +3,16 @@
 The dialect is that in which calls are told, so that what the model says is read as it was taught.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.dialect import Dialect, Tool
 from deployments.text.dialects.injection import attach, inject
 from deployments.text.dialects.phi4 import Phi4
 from deployments.text.dialects.registry import DIALECTS, dialect_of, instructed
+from deployments.text.messages import Message
 from deployments.text.templates import has_tools_in_messages, knows_tools
 from deployments.wire import ModelCard
-
-Message = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,15 +62,16 @@ def test_ids_are_unique_within_a_reply(dialect_name: str) -> None:
 @pytest.mark.parametrize("given", [None, "", "call_1", "call_2", "toolu_123456789", "a-b-c-d-e"])
 def test_mistrals_ids_are_as_its_templates_want_them(given: str | None) -> None:
     mistral = DIALECTS["mistral"]
-    call_id = mistral.call_id(0, "f") if given is None else mistral.template_id(given)
+    call_id = mistral.call_id(0, "f") if given is None else mistral.template_id(given, "f", 3)
     assert len(call_id) == 9
     assert call_id.isalnum()
     assert call_id.isascii()
-    assert mistral.template_id(call_id) == call_id
+    assert mistral.template_id(call_id, "f", 3) == call_id
 
 
 def test_two_calls_stay_two_for_mistrals_templates() -> None:
-    assert len({DIALECTS["mistral"].template_id(f"call_{index}") for index in range(50)}) == 50
+    mistral = DIALECTS["mistral"]
+    assert len({mistral.template_id(f"call_{index}", "f", index) for index in range(50)}) == 50
 
 
 def test_kimis_ids_hold_the_name_and_the_place() -> None:

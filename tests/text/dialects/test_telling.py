@@ -8,8 +8,9 @@ import pytest
 from deployments.ingress.conversation import Conversation, Prompt, prepare_prompt
 from deployments.text.dialects.deepseek import CALL, SEPARATOR
 from deployments.text.dialects.hermes import CLOSE, OPEN
-from deployments.text.dialects.injection import Message, attach
+from deployments.text.dialects.injection import attach
 from deployments.text.dialects.phi4 import CALLS, CALLS_END
+from deployments.text.messages import Message
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
