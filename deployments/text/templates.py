@@ -37,15 +37,22 @@ def knows_tools(template: str) -> bool:
     return "tools" in variables(template)
 
 
-@lru_cache(maxsize=64)
 def has_tools_in_messages(template: str) -> bool:
     """Whether the template reads tools, but as a part of a message."""
-    if knows_tools(template):
-        return False
+    return not knows_tools(template) and "tools" in _keys(template)
+
+
+def knows_calls(template: str) -> bool:
+    """Whether the template does anything with the calls of a message."""
+    return "tool_calls" in _keys(template)
+
+
+@lru_cache(maxsize=64)
+def _keys(template: str) -> frozenset[str]:
+    """The names by which it may take a part of something: attributes and strings."""
     try:
         tree = ENVIRONMENT.parse(template)
     except TemplateSyntaxError:
-        return False
-    keys = [one.arg for one in tree.find_all(nodes.Getitem)]
-    named = {one.attr for one in tree.find_all(nodes.Getattr)}
-    return "tools" in named | {key.value for key in keys if isinstance(key, nodes.Const)}
+        return frozenset()
+    strings = (one.value for one in tree.find_all(nodes.Const) if isinstance(one.value, str))
+    return frozenset({one.attr for one in tree.find_all(nodes.Getattr)}.union(strings))

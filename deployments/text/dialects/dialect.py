@@ -81,6 +81,13 @@ class Dialect(ABC):
         The parser hears no call but those: text is all that it does not take for one.
         """
 
+    def as_text(self, calls: Sequence[str]) -> str:
+        """Calls of the past as text, for templates that show none.
+
+        Each is a JSON object of a name and arguments.
+        """
+        return "\n".join(calls)
+
     def kept_marks(self, listening: Listening) -> tuple[str, ...]:
         """The marks that must stay in the text for its parser to hear what it should."""
         return self.marks if listening.tools else self.thought_marks or ()

@@ -28,16 +28,16 @@ class Family(Dialect):
     `signs`: any of them in a chat template tells the family. `openings`: what is read behind a
     mark that opens calls. `bare`: what is read where a block may begin with this character.
     `thoughts`: marks of thoughts beside `thought_marks`. `breaks`: openings that end a thought.
-    `opening`: what the grammar has before the first call. `frame`: special tokens that a model
-    may put around text and that are not for the parser.
+    `opening`: what the grammar has before the first call. `frame`: marks that a model may put
+    around its answer and that are no part of it; as special tokens they make no text.
     """
 
     signs: ClassVar[tuple[str, ...]] = ()
     openings: ClassVar[tuple[tuple[str, Form], ...]] = ()
     bare: ClassVar[tuple[tuple[str, Form], ...]] = ()
-    thoughts: ClassVar[tuple[tuple[str, str], ...]] = ()
+    thoughts: tuple[tuple[str, str], ...] = ()
     opening: ClassVar[str]
-    frame: ClassVar[tuple[str, str]] = ("", "")
+    frame: tuple[str, str] | None = None
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
@@ -58,7 +58,8 @@ class Family(Dialect):
         """Lark whose rule `listed` is the calls behind what opens them."""
 
     def reply(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        start, end = (f"{mark(one)}?" if mark(one)[0] == "<" else "" for one in self.frame)
+        frame = self.frame or ("", "")
+        start, end = (f"{mark(one)}?" if mark(one)[0] == "<" else "" for one in frame)
         first = not_first(*self.thought_ends(), *dict(self.bare))
         lines = [
             f"reply: text | lead listed{' | listed' if self.unmarked else ''}",
@@ -90,9 +91,12 @@ class Layout:
         self._ends = family.thought_ends()
         self._openings = dict(family.openings if listening.tools else ())
         self._bare = dict(family.bare if listening.tools and not listening.marked else ())
-        self._marked = listening.marked
+        # What opens calls within text.
+        self._inner: tuple[str, ...] = () if listening.marked else tuple(self._openings)
         self._breaks = family.breaks if listening.tools else ()
         self._split = listening.split_thoughts
+        self._frames = dict([family.frame] if family.frame and self._split else [])
+        self._frame_end: tuple[str, ...] = ()  # of the frame that is open
         self._opened = family.thought_marks if listening.thinking else None
         self._spaced = True  # whitespace at the next block is content unless a block follows
 
@@ -103,13 +107,16 @@ class Layout:
         while True:
             if fresh:
                 fresh = yield from self._block(reading)
-            elif self._marked or not self._openings:
+                continue
+            looked_for = (*self._inner, *self._frame_end)
+            if not looked_for:
                 return (yield from reading.source.rest(reading.content))
+            mark, newlines = yield from reading.source.until(marks(*looked_for), reading.content)
+            if not mark:
+                return reading.content(newlines)
+            if mark in self._frame_end:
+                self._frame_end = ()
             else:
-                looked_for = marks(*self._openings)
-                mark, newlines = yield from reading.source.until(looked_for, reading.content)
-                if not mark:
-                    return reading.content(newlines)
                 fresh = yield from self._call(reading, newlines + mark, self._openings[mark])
 
     def _block(self, reading: Reading) -> Steps[bool]:
@@ -117,7 +124,14 @@ class Layout:
         source, space = reading.source, list[str]()
         yield from source.run(SPACE, space.append)
         lead = "".join(space) if self._spaced else ""
-        mark = yield from source.one_of(*self._ends, *self._openings)
+        mark = yield from source.one_of(
+            *self._ends, *self._openings, *self._frames, *self._frame_end
+        )
+        if mark in self._frames:
+            return self._frame(mark)
+        if mark in self._frame_end:
+            self._frame_end = ()
+            return False
         if mark in self._ends:
             return (yield from self._thought(reading, lead + mark, self._ends[mark]))
         if mark:
@@ -127,6 +141,12 @@ class Layout:
             return (yield from self._call(reading, lead, form))
         reading.content(lead)
         return False
+
+    def _frame(self, start: str) -> bool:
+        """Within it are text and calls behind their marks, and behind it no more than that."""
+        self._frame_end = (self._frames.pop(start),)
+        self._ends, self._bare, self._spaced = {}, {}, False
+        return True
 
     def _opened_thought(self, reading: Reading, start: str, end: str) -> Steps[None]:
         """A thought that the prompt has opened; the model may open it once more."""

@@ -1,6 +1,7 @@
 """The dialect of models that were taught none: it is told to them, and is that of Hermes."""
 
-from deployments.text.dialects.dialect import Dialect, Listening
+from deployments.text.dialects.dialect import Listening
+from deployments.text.dialects.family import Family
 from deployments.text.dialects.hermes import CLOSE, OPEN, Hermes
 from deployments.text.dialects.json_calls import separated_calls
 
@@ -17,8 +18,9 @@ class Generic(Hermes):
 
 
 class Instructed(Generic):
-    """Of a family that has calls of its own, but a template that knows no tools: its thoughts."""
+    """Of a family that has calls of its own, but a template that knows no tools: all but those."""
 
-    def __init__(self, family: Dialect) -> None:
-        self.thought_marks = family.thought_marks
+    def __init__(self, family: Family) -> None:
+        self.thought_marks, self.thoughts = family.thought_marks, family.thoughts
+        self.frame = family.frame
         self.marks = (OPEN, CLOSE, *family.kept_marks(Listening()))

@@ -3,32 +3,36 @@
 Granite 4 speaks Hermes.
 """
 
-from collections.abc import Sequence
-
-from deployments.text.dialects.dialect import Mark, Tool
-from deployments.text.dialects.family import THINK, Family
-from deployments.text.dialects.grammars import calls_lark, json_call, several
-from deployments.text.dialects.hermes import CLOSE, OPEN, marked_json
-from deployments.text.dialects.json_calls import json_calls
+from deployments.text.dialects.family import THINK
+from deployments.text.dialects.hermes import CLOSE, OPEN
+from deployments.text.dialects.json_calls import closed_by, json_calls
+from deployments.text.dialects.listed import Listed
 
 CALLS = "<|tool_call|>"
+SENTENCES = ("Here is my thought process:", "Here is my response:")
+SHORT_SENTENCES = ("Here's my thought process:", "Here's my response:")
 
 
-class Granite(Family):
+class Granite(Listed):
     name = "granite"
-    thought_marks = THINK
-    thoughts = (
-        ("Here is my thought process:", "Here is my response:"),
-        ("Here's my thought process:", "Here's my response:"),
-    )
-    marks = (CALLS, OPEN, CLOSE, *THINK)
-    openings = ((CALLS, json_calls), (OPEN, marked_json))
+    thought_marks: tuple[str, str] | None = THINK
+    thoughts = (SENTENCES, SHORT_SENTENCES)
+    frame = ("<response>", "</response>")
+    marks: tuple[str, ...] = (CALLS, OPEN, CLOSE, *THINK)
+    openings = ((CALLS, json_calls), (OPEN, closed_by(CLOSE)))
     opening = CALLS
 
     @classmethod
     def is_spoken_by(cls, template: str) -> bool:
         return "<|start_of_role|>" in template and OPEN not in template
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        listed = several("call", '", "', parallel)
-        return calls_lark(f'"[" {listed} "]"', tools, json_call())
+
+class Granite32(Granite):
+    name = "granite_v32"
+    thought_marks = SENTENCES
+    thoughts = (SHORT_SENTENCES, THINK)
+    marks = (CALLS, OPEN, CLOSE, *SENTENCES)
+
+    @classmethod
+    def is_spoken_by(cls, template: str) -> bool:
+        return super().is_spoken_by(template) and SENTENCES[0] in template

@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from deployments.text.dialects.dialect import Mark, Tool
 from deployments.text.dialects.family import THINK, Family
 from deployments.text.dialects.grammars import calls_lark, json_call, several
-from deployments.text.dialects.json_calls import json_calls
-from deployments.text.dialects.machine import Steps
-from deployments.text.dialects.reading import Reading
+from deployments.text.dialects.json_calls import closed_by
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
-def marked_json(reading: Reading) -> Steps[None]:
-    yield from json_calls(reading)
-    yield from reading.source.close(CLOSE)
+def marked_text(calls: Sequence[str]) -> str:
+    return "\n".join(f"{OPEN}\n{call}\n{CLOSE}" for call in calls)
 
 
 class Hermes(Family):
@@ -22,9 +19,12 @@ class Hermes(Family):
     marks: tuple[str, ...] = (OPEN, CLOSE, *THINK)
     thought_marks: tuple[str, str] | None = THINK
     signs = (OPEN,)
-    openings = ((OPEN, marked_json),)
+    openings = ((OPEN, closed_by(CLOSE)),)
     opening = OPEN
 
     def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
         one = rf'"\n" call "\n" {mark(CLOSE)}'
         return calls_lark(several(one, rf'"\n" {mark(OPEN)}', parallel), tools, json_call())
+
+    def as_text(self, calls: Sequence[str]) -> str:
+        return marked_text(calls)

@@ -4,12 +4,12 @@ What is injected has the roles system, user and assistant alone, strings for con
 turns of one speaker in a row, which templates of this kind often refuse.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from deployments.text.dialects.dialect import Tool
-from deployments.text.dialects.hermes import CLOSE, OPEN
+from deployments.text.dialects.dialect import Dialect, Tool
+from deployments.text.dialects.hermes import marked_text
+from deployments.text.dialects.json_calls import call_json
 from deployments.text.dialects.literals import to_json
-from deployments.text.dialects.phi4 import CALLS, CALLS_END
 from deployments.text.messages import Message, calls_of, function_of
 
 RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
@@ -52,21 +52,32 @@ def attach(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     """Messages for templates as Phi 4 mini's, which have tools in the system message, as JSON, and
     else the role and the text of a message alone.
     """
-    marked = list(map(_marked, messages))
+    plain = [_response(one) if one["role"] == "tool" else one for one in messages]
     if not tools:
-        return marked
+        return plain
     listed = {"tools": f"[{', '.join(map(_described, tools))}]"}
-    if marked and marked[0]["role"] == "system":
-        return [{**marked[0], **listed}, *marked[1:]]
-    return [{"role": "system", "content": ASSISTANT, **listed}, *marked]
+    if plain and plain[0]["role"] == "system":
+        return [{**plain[0], **listed}, *plain[1:]]
+    return [{"role": "system", "content": ASSISTANT, **listed}, *plain]
 
 
-def _marked(message: Message) -> Message:
-    content = message.get("content") or ""
-    if message["role"] == "tool":
-        return {"role": "tool_response", "content": content}
-    calls = ", ".join(map(_written, calls_of(message)))
-    return {**message, "content": f"{content}{CALLS}[{calls}]{CALLS_END}"} if calls else message
+def _response(result: Message) -> Message:
+    return {"role": "tool_response", "content": result.get("content") or ""}
+
+
+def with_calls_in_text(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
+    """Messages for templates that show the text of a message and none of its calls."""
+    return [_called_in_text(one, dialect) if calls_of(one) else one for one in messages]
+
+
+def _called_in_text(message: Message, dialect: Dialect) -> Message:
+    said = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**said, "content": _said(message, dialect.as_text)}
+
+
+def _said(message: Message, as_text: Callable[[Sequence[str]], str]) -> str:
+    calls = [call_json(call) for call in calls_of(message)]
+    return "\n".join(filter(None, [str(message.get("content") or ""), as_text(calls)]))
 
 
 def _described(tool: Tool) -> str:
@@ -93,8 +104,7 @@ def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object
                 "content": _result(text, names.get(message.get("tool_call_id"))),
             }
         case "assistant":
-            parts = [text, *map(_call, calls_of(message))]
-            return {"role": "assistant", "content": "\n".join(filter(None, parts))}
+            return {"role": "assistant", "content": _said(message, marked_text)}
         case role:
             return {"role": role, "content": text}
 
@@ -102,15 +112,6 @@ def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object
 def _result(text: str, name: object) -> str:
     answer = text if name is None else to_json({"name": name, "content": text})
     return f"{RESULT_OPEN}\n{answer}\n{RESULT_CLOSE}"
-
-
-def _call(call: Message) -> str:
-    return f"{OPEN}\n{_written(call)}\n{CLOSE}"
-
-
-def _written(call: Message) -> str:
-    function = function_of(call)
-    return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
 
 
 def _merged(messages: Iterator[dict[str, object]]) -> Iterator[dict[str, object]]:

@@ -5,10 +5,12 @@ do, so that what is malformed before is content. An object that begins with othe
 """
 
 import json
+from collections.abc import Callable
 
 from deployments.text.dialects.literals import Literals, read_string, to_json
 from deployments.text.dialects.machine import NoCall, Source, Steps, ignore
 from deployments.text.dialects.reading import Reading
+from deployments.text.messages import Message, function_of
 
 NAMES = {"name", "tool_name"}
 ARGUMENTS = {"arguments", "parameters", "args"}
@@ -33,6 +35,23 @@ def json_calls(reading: Reading) -> Steps[None]:
             return
 
 
+def closed_by(closing: str) -> Callable[[Reading], Steps[None]]:
+    """What is read behind the mark that opens such calls, through the one that closes them.
+
+    Calls without a list around them may follow each other, one a line.
+    """
+
+    def read(reading: Reading) -> Steps[None]:
+        yield from json_calls(reading)
+        yield from reading.source.space()
+        while (yield from reading.source.peek()) == "{":
+            yield from JsonCall(reading).read()
+            yield from reading.source.space()
+        yield from reading.source.close(closing)
+
+    return read
+
+
 def separated_calls(reading: Reading) -> Steps[None]:
     """Calls with semicolons between them."""
     while True:
@@ -50,6 +69,12 @@ def named_call(reading: Reading, name: str, call_id: str | None = None) -> Steps
     reading.begin_call(name, call_id)
     yield from Literals(reading.source, reading.arguments).value()
     reading.end_call()
+
+
+def call_json(call: Message) -> str:
+    """A call of a message as one that is read here."""
+    function = function_of(call)
+    return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
 
 
 class JsonCall:

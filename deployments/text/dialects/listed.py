@@ -1,24 +1,27 @@
-"""Families whose calls are a JSON list between two marks, each with marks of its own."""
+"""Families whose calls are a JSON list behind a mark, most of them before another."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from deployments.text.dialects.dialect import Mark, Tool
-from deployments.text.dialects.family import THINK, Family, Form
+from deployments.text.dialects.family import THINK, Family
 from deployments.text.dialects.grammars import calls_lark, json_call, several
-from deployments.text.dialects.json_calls import json_calls
-from deployments.text.dialects.machine import Steps
-from deployments.text.dialects.reading import Reading
+from deployments.text.dialects.json_calls import closed_by
 
 
-def closed_by(closing: str) -> Form:
-    def read(reading: Reading) -> Steps[None]:
-        yield from json_calls(reading)
-        yield from reading.source.close(closing)
+class Listed(Family):
+    closing: ClassVar[str] = ""
 
-    return read
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        listed = several("call", '", "', parallel)
+        closing = mark(self.closing) if self.closing else ""
+        return calls_lark(f'"[" {listed} "]" {closing}', tools, json_call())
+
+    def as_text(self, calls: Sequence[str]) -> str:
+        return f"{self.opening}[{', '.join(calls)}]{self.closing}"
 
 
-class Nemotron(Family):
+class Nemotron(Listed):
     """Nemotron Nano 2; its successors speak Qwen 3 Coder's."""
 
     name = "nemotron"
@@ -28,16 +31,13 @@ class Nemotron(Family):
     signs = (opening,)
     openings = ((opening, closed_by(closing)),)
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        listed = several("call", '", "', parallel)
-        return calls_lark(f'"[" {listed} "]" {mark(self.closing)}', tools, json_call())
 
-
-class Jamba(Nemotron):
-    """Apriel as well."""
+class Jamba(Listed):
+    """Apriel and MiniMax M1 as well."""
 
     name = "jamba"
     opening, closing = "<tool_calls>", "</tool_calls>"
-    marks = (opening, closing, *THINK)
+    thought_marks = THINK
+    marks: tuple[str, ...] = (opening, closing, *THINK)
     signs = (opening,)
     openings = ((opening, closed_by(closing)),)

@@ -9,7 +9,7 @@ from deployments.text.dialects.family import Family
 from deployments.text.dialects.gemma import FunctionGemma, Gemma4
 from deployments.text.dialects.generic import Generic, Instructed
 from deployments.text.dialects.glm import Glm
-from deployments.text.dialects.granite import Granite
+from deployments.text.dialects.granite import Granite, Granite32
 from deployments.text.dialects.harmony import Harmony
 from deployments.text.dialects.hermes import Hermes
 from deployments.text.dialects.kimi import Kimi
@@ -38,6 +38,7 @@ ORDER: tuple[Dialect, ...] = (
     Pythonic(),
     Llama3Json(),
     Phi4(),
+    Granite32(),
     Granite(),
     Nemotron(),
     Jamba(),

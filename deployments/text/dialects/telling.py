@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.dialect import Dialect, Tool
-from deployments.text.dialects.injection import attach, inject
+from deployments.text.dialects.injection import attach, inject, with_calls_in_text
 from deployments.text.dialects.phi4 import Phi4
 from deployments.text.dialects.registry import DIALECTS, dialect_of, instructed
 from deployments.text.messages import Message
-from deployments.text.templates import has_tools_in_messages, knows_tools
+from deployments.text.templates import has_tools_in_messages, knows_calls, knows_tools
 from deployments.wire import ModelCard
 
 
@@ -37,9 +37,11 @@ def tell(
     template = _template(tools, card)
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(template)
     if knows_tools(template) or not (tools or any(map(_tells_of_tools, messages))):
-        return Telling(template, dialect, messages, [_described(tool) for tool in tools] or None)
+        shown = messages if knows_calls(template) else with_calls_in_text(messages, dialect)
+        return Telling(template, dialect, shown, [_described(tool) for tool in tools] or None)
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
-        return Telling(template, dialect, attach(messages, tools))
+        shown = with_calls_in_text(messages, dialect)
+        return Telling(template, dialect, attach(shown, tools))
     spoken = dialect if card.dialect else instructed(dialect)
     return Telling(template, spoken, inject(messages, tools, required))
 

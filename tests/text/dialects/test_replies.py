@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from deployments.ingress.conversation import Conversation, Prompt, prepare_prompt
 from deployments.text.dialects.dialect import Tool
+from deployments.text.dialects.family import Family
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.grammar import from_json_schema
 from deployments.text.reply import Reply, fold_reply
@@ -262,10 +263,10 @@ def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
 @MARKS
 def test_no_call_goes_unheard_within_a_thought(table: Table, marks: str) -> None:
     dialect, held = DIALECTS[table.dialect], talk(table, marks)
-    pairs = [dialect.thought_marks] if dialect.thought_marks is not None else []
-    pairs += [("Here is my thought process:", "")] if table.dialect == "granite" else []
+    starts = [dialect.thought_marks[0]] if dialect.thought_marks is not None else []
+    starts += list(dialect.thought_ends()) if isinstance(dialect, Family) else []
     lean, _, _ = reader(held.tokenizer)
-    for start, _ in pairs:
+    for start in starts:
         text = f"{start}Hm.\n{table.write([('ping', {'at': None})])}"
         matcher = LLMatcher(lean, held.prompt.grammar, log_level=0)
         said = matcher.consume_tokens(held.tokenizer.encode(text, add_special_tokens=False).ids)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.ingress.conversation import Conversation, Prompt, prepare_prompt
+from deployments.ingress.conversation import Conversation, Prompt, Thinking, prepare_prompt
 from deployments.text.dialects.deepseek import CALL, SEPARATOR
 from deployments.text.dialects.hermes import CLOSE, OPEN
 from deployments.text.dialects.injection import attach
@@ -32,6 +32,12 @@ PHI = (
     "{% for m in messages %}{% if m['role'] == 'system' and 'tools' in m and m['tools'] %}"
     "<|system|>{{ m['content'] }}<|tool|>{{ m['tools'] }}<|/tool|><|end|>{% else %}"
     "<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endif %}{% endfor %}<|assistant|>"
+)
+# As Granite 3.3's, which shows tools, and of a message the role and the text alone.
+GRANITE = (
+    "{% if tools and not available_tools %}{% set available_tools = tools %}{% endif %}"
+    "{{ (available_tools or []) | tojson }}{% for m in messages %}"
+    "<|start_of_role|>{{ m['role'] }}<|end_of_role|>{{ m['content'] }}<|end_of_text|>{% endfor %}"
 )
 HERMES = SAYS + "{% for tool in tools %}<tool_call>{{ tool }}{% endfor %}"
 UNKNOWN = SAYS + "Action: {{ tools | length }}"
@@ -67,11 +73,23 @@ def test_who_is_told_in_words_is_read_so_and_thinks_as_ever(template: str, thoug
 
 
 def test_calls_of_the_past_are_written_as_they_are_read() -> None:
-    for template in (R1, PHI):
+    for template in (R1, PHI, GRANITE, UNKNOWN):
         asked = prompt(card(chat_template=template), MADE, *RESULTS)
         written = asked.text.split("I'll look.")[1]
         calls = heard(asked, f"</think>{written}" if asked.listening.thinking else written).calls
         assert [call.name for call in calls] == ["get_weather", "ping"]
+
+
+def test_granite_3_2_thinks_behind_a_sentence() -> None:
+    start, end = "Here is my thought process:", "Here is my response:"
+    model = card(chat_template=f"{GRANITE}{{% if thinking %}}After '{start}'{{% endif %}}")
+    asked = Conversation(messages=[USER], thinking=Thinking(wanted=True, budget=5))
+    prepared = prepare_prompt(asked, model, TextTokenizer(model))
+    assert prepared.text.endswith(f"After '{start}'")
+    assert prepared.thinking is not None
+    assert prepared.thinking.end_ids == tuple(TextTokenizer(model).encode(end, False))
+    reply = heard(prepared, f"{start}\nHm.\n\n{end}\n\nYes.")
+    assert (reply.thought, reply.content) == ("Hm.", "Yes.")
 
 
 def test_phi_4_mini_finds_its_tools_in_the_system_message() -> None:

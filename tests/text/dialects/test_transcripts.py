@@ -149,7 +149,10 @@ def replies(draw: st.DrawFn) -> tuple[Table, list[str]]:
     return table, draw(st.lists(part, max_size=20))
 
 
-OPENINGS = ["<function=", "<parameter=", "</parameter>", "</function>", '<invoke name="', '">']
+OPENINGS = [
+    "<function=", "<parameter=", "</parameter>", "</function>", '<invoke name="', '">',
+    "<response>", "</response>", "<answer>", "</answer>",
+]  # fmt: skip
 
 
 @given(reply=replies(), tools=st.booleans(), thinking=st.booleans(), split=st.booleans())

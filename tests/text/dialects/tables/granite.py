@@ -16,6 +16,27 @@ ROWS = [
         content="Yes.",
     ),
     Transcript(
+        label="a framed answer",
+        text="<think>Hm.</think>\n\n<response>\nYes: </resp>.\n</response>",
+        thought="Hm.",
+        content="Yes: </resp>.",
+    ),
+    Transcript(
+        label="a framed call",
+        text=f"<think>Hm.</think><response>So:\n{write([('get_weather', PARIS)])}\n</response>",
+        thought="Hm.",
+        content="So:",
+        calls=(("get_weather", PARIS),),
+    ),
+    Transcript(label="a frame without end", text="<response>Yes\n</resp", content="Yes\n</resp"),
+    Transcript(label="a frame in a text", text="Use <response>.", content="Use <response>."),
+    Transcript(
+        label="a frame is not split off",
+        text="<response>Yes</response>",
+        content="<response>Yes</response>",
+        split_thoughts=False,
+    ),
+    Transcript(
         label="the form of Granite 4",
         text=hermes.write([("get_weather", PARIS)]),
         calls=(("get_weather", PARIS),),
