@@ -114,7 +114,8 @@ class Markup:
                 for part, each in zip(parts, parameters, strict=True)
             ]
             start = "" if opened else mark(self.start)
-            head = f"{start} {literal(tool.name + self.name_end)}"
+            ended = mark(self.name_end) if self.name_end else ""
+            head = f"{start} {literal(tool.name)} {ended}"
             return "\n".join([rf'{head} "\n" {" ".join(given)} {mark(self.end)}', *lines])
 
         return write

@@ -12,6 +12,7 @@ from deployments.text.dialects.glm import Glm
 from deployments.text.dialects.granite import Granite, Granite32
 from deployments.text.dialects.harmony import Harmony
 from deployments.text.dialects.hermes import Hermes
+from deployments.text.dialects.hunyuan import Hunyuan, Hunyuan3
 from deployments.text.dialects.kimi import Kimi
 from deployments.text.dialects.listed import Jamba, Nemotron
 from deployments.text.dialects.llama3_json import Llama3Json
@@ -31,6 +32,7 @@ ORDER: tuple[Dialect, ...] = (
     Mistral(),
     MiniMax(),
     Seed(),
+    Hunyuan3(),
     Glm(),
     Command(),
     FunctionGemma(),
@@ -41,6 +43,7 @@ ORDER: tuple[Dialect, ...] = (
     Granite32(),
     Granite(),
     Nemotron(),
+    Hunyuan(),
     Jamba(),
     Qwen3Coder(),
     Hermes(),
