@@ -10,13 +10,13 @@ from functools import partial
 from typing import Literal
 
 from deployments.ingress.errors import refused
-from deployments.ingress.roles import forms, with_one_call_each
+from deployments.ingress.roles import forms, with_one_call_each, with_text_arguments
 from deployments.text.dialects.call_ids import with_template_ids
 from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
 from deployments.text.dialects.grammars import holdable, literal, through, without
 from deployments.text.dialects.telling import Telling, tell
 from deployments.text.reply import ReplyParser
-from deployments.text.templates import variables
+from deployments.text.templates import prints_arguments, variables
 from deployments.text.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, Refused, ThinkingBudget
 
@@ -132,12 +132,15 @@ def _render(conversation: Conversation, telling: Telling, tokenizer: TextTokeniz
     messages = with_template_ids(telling.messages, telling.dialect)
     if telling.dialect.one_call_each:
         messages = with_one_call_each(messages)
+    if prints_arguments(telling.template):
+        messages = with_text_arguments(messages)
+    refusals: list[Refused] = []
     for form in forms(messages):
         try:
             return render(form)
-        except Refused as failure:
-            refusal = failure
-    raise refusal
+        except Refused as refusal:
+            refusals.append(refusal)
+    raise refusals[0]  # later ones may name what is wrong with another form alone
 
 
 def _switches(thinking: Thinking, template: str) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from deployments.text.messages import Message, calls_of
+from deployments.text.dialects.literals import to_json
+from deployments.text.messages import Message, calls_of, function_of
 
 INSTRUCTING = ("system", "developer")
 
@@ -10,6 +11,9 @@ INSTRUCTING = ("system", "developer")
 def forms(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     """The messages as they are, then each form of them that more templates take."""
     yield messages
+    in_text = with_text_arguments(messages)
+    if in_text != list(messages):
+        yield in_text
     for narrow in (
         with_one_system_message,
         with_one_call_each,
@@ -60,6 +64,23 @@ def _place(result: Message, before: Sequence[Message]) -> int:
         if before[index]["role"] == "user":
             break
     return len(before)
+
+
+def with_text_arguments(messages: Sequence[Message]) -> list[Message]:
+    """Calls with their arguments as JSON, as clients write them: older templates join texts."""
+    return [
+        {**message, "tool_calls": list(map(_with_text, calls_of(message)))}
+        if calls_of(message)
+        else message
+        for message in messages
+    ]
+
+
+def _with_text(call: Message) -> Message:
+    function = function_of(call)
+    arguments = function["arguments"]
+    text = arguments if isinstance(arguments, str) else to_json(arguments)
+    return {**call, "function": {**function, "arguments": text}}
 
 
 def with_one_text_before_calls(messages: Sequence[Message]) -> list[Message]:

@@ -26,10 +26,7 @@ ENVIRONMENT = ImmutableSandboxedEnvironment(
 @lru_cache(maxsize=64)  # asked with every request
 def variables(template: str) -> frozenset[str]:
     """The names that it takes from who renders it; none of a template that never renders."""
-    try:
-        return frozenset(meta.find_undeclared_variables(ENVIRONMENT.parse(template)))
-    except TemplateSyntaxError:
-        return frozenset()
+    return frozenset(meta.find_undeclared_variables(_tree(template)))
 
 
 def knows_tools(template: str) -> bool:
@@ -48,11 +45,40 @@ def knows_calls(template: str) -> bool:
 
 
 @lru_cache(maxsize=64)
+def prints_arguments(template: str) -> bool:
+    """Whether it prints the arguments of calls as they are, and never asks whether they are text.
+
+    Of an object that would be Python's notation.
+    """
+    tree = _tree(template)
+    asked = [one.node for one in tree.find_all(nodes.Test) if one.name in ("string", "mapping")]
+    printed: list[nodes.Node | None] = [
+        part for one in tree.find_all(nodes.Output) for part in one.nodes
+    ]
+    printed += [one.node for one in tree.find_all(nodes.Filter) if one.name == "string"]
+    return any(map(_is_arguments, printed)) and not any(map(_is_arguments, asked))
+
+
+def _is_arguments(node: nodes.Node | None) -> bool:
+    match node:
+        case nodes.Getattr(attr="arguments") | nodes.Getitem(arg=nodes.Const(value="arguments")):
+            return True
+    return False
+
+
+@lru_cache(maxsize=64)
 def _keys(template: str) -> frozenset[str]:
-    """The names by which it may take a part of something: attributes and strings."""
+    """The names by which it takes a part of something: `x.name`, `x["name"]`, `x.get("name")`."""
+    tree = _tree(template)
+    given: list[nodes.Node] = [one.arg for one in tree.find_all(nodes.Getitem)]
+    given += [part for one in tree.find_all(nodes.Call) for part in one.args]
+    strings = {one.value for one in given if isinstance(one, nodes.Const)}
+    return frozenset(strings.union(one.attr for one in tree.find_all(nodes.Getattr)))
+
+
+def _tree(template: str) -> nodes.Template:
+    """Of a template that never renders, an empty one."""
     try:
-        tree = ENVIRONMENT.parse(template)
+        return ENVIRONMENT.parse(template)
     except TemplateSyntaxError:
-        return frozenset()
-    strings = (one.value for one in tree.find_all(nodes.Const) if isinstance(one.value, str))
-    return frozenset({one.attr for one in tree.find_all(nodes.Getattr)}.union(strings))
+        return ENVIRONMENT.parse("")

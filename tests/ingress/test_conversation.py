@@ -143,9 +143,31 @@ def test_where_a_template_takes_one_text_before_a_call_it_is_the_thought() -> No
     assert prompt(template, [answer]) == "|assistant:dHm.None"
 
 
-def test_what_no_order_of_roles_mends_is_refused() -> None:
-    with pytest.raises(Refused, match="never"):
-        prompt("{{ raise_exception('never') }}")
+# As Functionary's, which joins texts, as Apriel's, and as such that take either.
+ARGUMENTS = {
+    "{% set shown = '<' + c.function.arguments + '>' %}{{ shown }}": '<{"a": "é"}>',
+    "{{ '<' + c['function']['arguments']|string + '>' }}": '<{"a": "é"}>',
+    "<{{ c.function['arguments'] }}>": '<{"a": "é"}>',
+    "{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}"
+    "{{ c.function.arguments.a }}{% endif %}": "é",
+    "{{ c.function.arguments | tojson }}": '{"a": "é"}',
+}
+
+
+@pytest.mark.parametrize(("shows", "shown"), ARGUMENTS.items())
+def test_arguments_are_an_object_or_json_as_a_template_takes_them(shows: str, shown: str) -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": {"a": "é"}}}
+    template = f"{{% for m in messages %}}{{% for c in m.tool_calls %}}{shows}{{% endfor %}}"
+    messages = [SPOKEN[2], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert (
+        prompt(template + "{% endfor %}{{ tools and '' }}", messages).removesuffix("None") == shown
+    )
+
+
+def test_what_no_order_of_roles_mends_is_refused_for_what_it_was() -> None:
+    counts = "{{ raise_exception('never ' + messages | length | string) }}"
+    with pytest.raises(Refused, match="never 6"):
+        prompt(counts)
 
 
 def test_a_call_that_another_model_made_is_named_as_this_ones_template_has_it() -> None:
