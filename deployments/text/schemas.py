@@ -32,6 +32,7 @@ SCHEMAS = frozenset(
 NAMED_SCHEMAS = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )
+DATA = frozenset({"const", "default", "enum", "example", "examples"})  # have values, not schemas
 
 
 def asks(name: str, value: object) -> bool:
@@ -71,10 +72,19 @@ def too_few_names(schema: Mapping[str, object]) -> Iterator[int]:
     while found:
         part = found.pop()
         if isinstance(part, Mapping):
-            found.extend(part.values())
+            found.extend(_schemas_in(part))
             least, named = part.get("minProperties"), part.get("required")
             n_named = len(named) if isinstance(named, list) else 0
             if isinstance(least, int) and least > n_named + 1:
                 yield least
         elif isinstance(part, list):
             found.extend(part)
+
+
+def _schemas_in(schema: Mapping[str, object]) -> Iterator[object]:
+    """Wherever a reference may lead, and so under names that are no keywords too."""
+    for name, value in schema.items():
+        if name in NAMED_SCHEMAS and isinstance(value, Mapping):
+            yield from value.values()
+        elif name not in DATA:
+            yield value

@@ -173,6 +173,12 @@ def test_names_of_properties_are_no_keywords() -> None:
     assert allows(from_json_schema(schema, "field"), '{"minProperties": 7, "not": 1}')
 
 
+def test_what_a_schema_quotes_is_no_schema() -> None:
+    quoted = {"minProperties": 5}
+    schema = {"properties": {"default": {"default": quoted, "enum": [quoted, 1]}}}
+    assert allows(from_json_schema(schema, "field"), '{"default": {"minProperties": 5}}')
+
+
 def test_enough_required_names_make_a_least_number_of_properties_safe() -> None:
     schema = {"type": "object", "required": ["a", "b"], "minProperties": 3}
     assert allows(from_json_schema(schema, "field"), '{"a":1,"b":2,"c":3}')
