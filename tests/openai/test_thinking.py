@@ -162,7 +162,7 @@ def test_thoughts_of_earlier_turns_are_taken_by_both_names() -> None:
 
 def test_a_call_ends_a_thought_where_the_model_writes_it_so() -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
-    model = replace(thinker(), dialect="kimi")
+    model = replace(thinker(THINKS + "{% if tools %}{% endif %}"), dialect="kimi")
     fields = {"messages": [{"role": "user", "content": "Hi"}], "thinking_token_budget": 9}
     [free], [calling] = asked_of(model, **fields), asked_of(model, **fields, tools=tools)
     assert free.thinking is not None

@@ -42,8 +42,7 @@ def tell(
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
         shown = with_calls_in_text(messages, dialect)
         return Telling(template, dialect, attach(shown, tools))
-    spoken = dialect if card.dialect else instructed(dialect)
-    return Telling(template, spoken, inject(messages, tools, required))
+    return Telling(template, instructed(dialect), inject(messages, tools, required))
 
 
 def _template(tools: Sequence[Tool], card: ModelCard) -> str:

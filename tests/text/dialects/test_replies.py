@@ -96,7 +96,11 @@ def talk(
 ) -> Talk:
     dialect, tokenizer = DIALECTS[table.dialect], marked(table.dialect, marks)
     mark = "" if dialect.thought_marks is None else dialect.thought_marks[0]
-    template = CHAT_TEMPLATE + (mark if opened else f"{{# {mark} #}}" if thinking else "")
+    template = (
+        "{% if tools %}{% endif %}"
+        + CHAT_TEMPLATE
+        + (mark if opened else f"{{# {mark} #}}" if thinking else "")
+    )
     model = replace(card(tokenizer), chat_template=template, dialect=table.dialect)
     conversation = Conversation(
         messages=[{"role": "user", "content": "x"}],

@@ -112,9 +112,12 @@ def test_a_system_message_gets_its_tools_beside_its_text() -> None:
     assert attach([USER], ()) == [USER]
 
 
-def test_what_an_operator_sets_is_spoken_however_tools_are_told() -> None:
-    asked = prompt(replace(card(chat_template=SAYS), dialect="mistral"))
-    assert asked.dialect.name == "mistral"
+def test_what_an_operator_sets_is_spoken_but_where_calls_are_told_in_words() -> None:
+    written = f"[TOOL_CALLS][{WRITTEN}]"
+    for template, call in ((SAYS, IN_WORDS), (SAYS + "{{ tools | length }}", written)):
+        asked = prompt(replace(card(chat_template=template), dialect="mistral"))
+        reply = heard(asked, f"[THINK]Hm.[/THINK]{call}")
+        assert (reply.thought, reply.content, len(reply.calls)) == ("Hm.", "", 1)
 
 
 @pytest.mark.parametrize(
