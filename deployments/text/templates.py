@@ -45,6 +45,14 @@ def knows_calls(template: str) -> bool:
 
 
 @lru_cache(maxsize=64)
+def has_results_in_calls(template: str) -> bool:
+    """Whether results are a part of the message that called, and messages of theirs unknown."""
+    compared = _tree(template).find_all(nodes.Compare)
+    roles = {text.value for one in compared for text in one.find_all(nodes.Const)}
+    return "tool_responses" in _keys(template) and "tool" not in roles
+
+
+@lru_cache(maxsize=64)
 def prints_arguments(template: str) -> bool:
     """Whether it prints the arguments of calls as they are, and never asks whether they are text.
 

@@ -1,10 +1,12 @@
-"""Tools for chat templates that are given none: told in the system message, spoken of in text.
+"""Tools, calls and results for chat templates that look for them elsewhere or know none of them.
 
-What is injected has the roles system, user and assistant alone, strings for contents, and no two
-turns of one speaker in a row, which templates of this kind often refuse.
+What is injected for those that know none is told in the system message and spoken of in text. It
+has the roles system, user and assistant alone, strings for contents, and no two turns of one
+speaker in a row, which templates of this kind often refuse.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from deployments.text.dialects.dialect import Dialect, Tool
 from deployments.text.dialects.hermes import marked_text
@@ -78,6 +80,29 @@ def _called_in_text(message: Message, dialect: Dialect) -> Message:
 def _said(message: Message, as_text: Callable[[Sequence[str]], str]) -> str:
     calls = [call_json(call) for call in calls_of(message)]
     return "\n".join(filter(None, [str(message.get("content") or ""), as_text(calls)]))
+
+
+def with_results_in_calls(messages: Sequence[Message]) -> list[Message]:
+    """Messages for templates as Gemma 4's first, which have the results of calls in the message
+    that called, and behind them the answer that ends the turn.
+    """
+    told: list[Message] = []
+    for message in messages:
+        before: Message = told[-1] if told else {}
+        responses = cast(Sequence[Message], before.get("tool_responses", ()))
+        if message["role"] == "tool" and calls_of(before):
+            response = {"name": message["name"], "response": message["content"]}
+            told[-1] = {**before, "tool_responses": [*responses, response]}
+        elif calls_of(message) and message["content"]:
+            told += [
+                {"role": "assistant", "content": message["content"]},
+                {**message, "content": ""},
+            ]
+        elif message["role"] == "assistant" and responses and not calls_of(message):
+            told[-1] = {**before, "content": message["content"]}
+        else:
+            told.append(message)
+    return told
 
 
 def _described(tool: Tool) -> str:

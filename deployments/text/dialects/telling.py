@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.dialect import Dialect, Tool
-from deployments.text.dialects.injection import attach, inject, with_calls_in_text
+from deployments.text.dialects.injection import (
+    attach,
+    inject,
+    with_calls_in_text,
+    with_results_in_calls,
+)
 from deployments.text.dialects.phi4 import Phi4
 from deployments.text.dialects.registry import DIALECTS, dialect_of, instructed
 from deployments.text.messages import Message
-from deployments.text.templates import has_tools_in_messages, knows_calls, knows_tools
+from deployments.text.templates import (
+    has_results_in_calls,
+    has_tools_in_messages,
+    knows_calls,
+    knows_tools,
+)
 from deployments.wire import ModelCard
 
 
@@ -37,12 +47,19 @@ def tell(
     template = _template(tools, card)
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(template)
     if knows_tools(template) or not (tools or any(map(_tells_of_tools, messages))):
-        shown = messages if knows_calls(template) else with_calls_in_text(messages, dialect)
+        shown = _shown(messages, template, dialect)
         return Telling(template, dialect, shown, [_described(tool) for tool in tools] or None)
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
         shown = with_calls_in_text(messages, dialect)
         return Telling(template, dialect, attach(shown, tools))
     return Telling(template, instructed(dialect), inject(messages, tools, required))
+
+
+def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:
+    """The calls and results of the past where the template looks for such."""
+    if not knows_calls(template):
+        return with_calls_in_text(messages, dialect)
+    return with_results_in_calls(messages) if has_results_in_calls(template) else messages
 
 
 def _template(tools: Sequence[Tool], card: ModelCard) -> str:

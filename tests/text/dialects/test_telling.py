@@ -39,6 +39,15 @@ GRANITE = (
     "{{ (available_tools or []) | tojson }}{% for m in messages %}"
     "<|start_of_role|>{{ m['role'] }}<|end_of_role|>{{ m['content'] }}<|end_of_text|>{% endfor %}"
 )
+# As Gemma 4's first, which know results as a part of the message that called.
+GEMMA = (
+    "{{ tools | length }}{% for m in messages %}|{{ m['role'] }}"
+    "{% for call in m['tool_calls'] %}<|tool_call>{{ call['function']['name'] }}{% endfor %}"
+    "{% for one in m['tool_responses'] %}>{{ one['name'] }}={{ one['response'] }}{% endfor %}"
+    ":{{ m['content'] }}{% endfor %}"
+)
+# As its later ones.
+GEMMA_LATER = GEMMA + "{% for m in messages %}{% if m['role'] == 'tool' %}{% endif %}{% endfor %}"
 HERMES = SAYS + "{% for tool in tools %}<tool_call>{{ tool }}{% endfor %}"
 UNKNOWN = SAYS + "Action: {{ tools | length }}"
 WRITTEN = json_call("get_weather", PARIS)
@@ -90,6 +99,22 @@ def test_granite_3_2_thinks_behind_a_sentence() -> None:
     assert prepared.thinking.end_ids == tuple(TextTokenizer(model).encode(end, False))
     reply = heard(prepared, f"{start}\nHm.\n\n{end}\n\nYes.")
     assert (reply.thought, reply.content) == ("Hm.", "Yes.")
+
+
+def test_results_stand_where_the_template_looks_for_them() -> None:
+    names = {"1": "get_weather", "2": "ping"}
+    results = [{**one, "name": names[str(one["tool_call_id"])]} for one in RESULTS]
+    calls = "|assistant<|tool_call>get_weather<|tool_call>ping"
+    said, shown = "|assistant:I'll look.", calls + '>ping=pong>get_weather="20 °C":'
+    turns: list[tuple[list[Message], str]] = [
+        ([], said + shown),
+        ([{"role": "assistant", "content": "Yes."}], f"{said}{shown}Yes."),
+        ([{**MADE, "content": ""}], f"{said}{shown}{calls}:"),
+    ]
+    for later, expected in turns:
+        asked = prompt(card(chat_template=GEMMA), MADE, *results, *later)
+        assert asked.text == f"{len(TOOLS)}|user:{USER['content']}{expected}"
+    assert "|tool:pong" in prompt(card(chat_template=GEMMA_LATER), MADE, *results).text
 
 
 def test_phi_4_mini_finds_its_tools_in_the_system_message() -> None:
