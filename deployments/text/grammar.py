@@ -95,6 +95,13 @@ def lark_json(schema: object, param: str) -> str:
     return f"%json {json.dumps(checked)}"
 
 
+def near_lark_json(schema: object, param: str) -> str:
+    """The same of what can be held of a schema."""
+    near = _near_schema(schema, param)
+    _checked({"json_schema": near}, param, near=True)
+    return f"%json {json.dumps(near)}"
+
+
 def with_deep_stack(text: str, work: Callable[[], T]) -> T:
     """Runs `work` on a thread whose stack holds a recursion as deep as the text may nest."""
     outcome: Future[T] = Future()

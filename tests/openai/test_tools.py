@@ -172,10 +172,12 @@ def test_without_parallel_calls_there_is_one_at_most() -> None:
 
 def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
     odd = tool("odd", a={"type": "array", "uniqueItems": True})
-    assert may_say(grammar(tools=[odd], parallel_tool_calls=False), call("odd", '{"b": 1}'))
+    held = grammar(tools=[odd], parallel_tool_calls=False)
+    assert may_say(held, call("odd", '{"a": [1, 1]}'))
+    assert not may_say(held, call("odd", '{"b": 1}'))
     assert refused(tools=[CLOCK, strict(odd)])["param"] == "tools[1].function.parameters"
     forced = grammar(tools=[odd, CLOCK], tool_choice="required")
-    for text in (call("odd", '{"b": 1}'), call("clock", "{}")):
+    for text in (call("odd", '{"a": [1, 1]}'), call("clock", "{}")):
         assert may_say(forced, text)
     assert not may_say(forced, "Hm.")
 

@@ -6,10 +6,11 @@ Rules are named `listed` for the calls behind the mark that opens them, `call` f
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from deployments.text.dialects.dialect import Tool
-from deployments.text.grammar import lark_json
+from deployments.text.grammar import lark_json, near_lark_json
 from deployments.wire import ErrorKind, Refused, RequestError
 
 MAX_CALLS = 32  # in one reply, when they are constrained
@@ -47,15 +48,16 @@ def _either(texts: Iterable[str]) -> str:
 
 def holdable(tool: Tool) -> Tool:
     """The tool, or for one whose calls may but need not fit its schema, where no grammar can hold
-    them to it, one of any arguments. Raises Refused for a strict one.
+    them to it, one that is held nearly so, or to nothing. Raises Refused for a strict one.
     """
-    try:
-        lark_json(object_schema(tool), tool.param)
-    except Refused:
-        if tool.strict:
-            raise
-        return replace(tool, parameters=ANY_OBJECT)
-    return tool
+    if tool.strict:
+        arguments_rule(tool, "")
+        return tool
+    for one in (tool, replace(tool, nearly=True)):
+        with suppress(Refused):
+            arguments_rule(one, "")
+            return one
+    return replace(tool, parameters=ANY_OBJECT)
 
 
 def calls_lark(listed: str, tools: Sequence[Tool], body: Body) -> str:
@@ -106,7 +108,8 @@ def headed_call(head: Callable[[str], str]) -> Body:
 
 
 def arguments_rule(tool: Tool, rule: str) -> str:
-    return f"{rule}_arguments: {lark_json(object_schema(tool), 'tools')}"
+    write = near_lark_json if tool.nearly else lark_json
+    return f"{rule}_arguments: {write(object_schema(tool), tool.param)}"
 
 
 def object_schema(tool: Tool) -> Mapping[str, object]:

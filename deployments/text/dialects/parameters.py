@@ -29,6 +29,8 @@ class Parameter:
 
 def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
     """None when the schema says more than which parameters there are and of what kind each is."""
+    if tool.nearly:
+        return None
     schema = object_schema(tool)
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):

@@ -320,7 +320,7 @@ AS_JSON = {
 @pytest.mark.parametrize("name", AS_JSON)
 def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str) -> None:
     [table] = [one for one in TABLES if one.dialect == name]
-    odd = Tool("ping", "", {"properties": {"at": {"uniqueItems": True}}})
+    odd = Tool("ping", "", {"properties": {"at": {"uniqueItems": True}}, "required": ["at"]})
     held = talk(table, "text", tools=(odd,), parallel=False)
     lean, _, _ = reader(held.tokenizer)
     matcher = LLMatcher(lean, held.prompt.grammar)
@@ -328,6 +328,8 @@ def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str)
     assert matcher.consume_tokens(ids), matcher.get_error()
     [call] = held.heard(ids).calls
     assert json.loads(call.arguments) == {"at": 1}
+    lacking = held.tokenizer.encode(AS_JSON[name].replace('"at": 1', ""), add_special_tokens=False)
+    assert not LLMatcher(lean, held.prompt.grammar, log_level=0).consume_tokens(lacking.ids)
     with pytest.raises(Refused) as refusal:
         talk(table, "text", tools=(replace(odd, strict=True),))
     assert refusal.value.error.param == "tools"
