@@ -38,6 +38,6 @@ class Jamba(Listed):
     name = "jamba"
     opening, closing = "<tool_calls>", "</tool_calls>"
     thought_marks = THINK
-    marks: tuple[str, ...] = (opening, closing, *THINK)
-    signs = (opening,)
+    marks = (opening, closing, *THINK)
+    signs: ClassVar[tuple[str, ...]] = (opening,)
     openings = ((opening, closed_by(closing)),)
