@@ -1,9 +1,10 @@
 """One conversation for templates that know fewer roles: the same words in messages they take."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from deployments.text.dialects.literals import to_json
-from deployments.text.messages import Message, calls_of, function_of
+from deployments.text.messages import Message, calls_of, function_of, joined
 
 INSTRUCTING = ("system", "developer")
 
@@ -28,42 +29,33 @@ def forms(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 def with_one_system_message(messages: Sequence[Message]) -> list[Message]:
     """The first instructions in one message, and later ones in their places as the user's words."""
-    begun, gathered = False, list[Message]()
+    begun, told = False, list[Message]()
     for message in messages:
         instructs = message["role"] in INSTRUCTING
         begun = begun or not instructs
-        role = ("user" if begun else "system") if instructs else message["role"]
-        last = gathered[-1] if gathered else None
-        if last is not None and last["role"] == role and role in ("system", "user"):
-            text = f"{last['content']}\n{message['content']}"
-            gathered[-1] = {**last, "content": text}
-        else:
-            gathered.append({**message, "role": role} if instructs else message)
-    return gathered
+        told.append({**message, "role": "user" if begun else "system"} if instructs else message)
+    return joined(told, ("system", "user"))
 
 
 def with_one_call_each(messages: Sequence[Message]) -> list[Message]:
-    """A message for each call of a reply that has several, and its result right behind it."""
-    spread: list[Message] = []
+    """A message for each call of a reply that has several, and behind it its result, if that came
+    before the user's next words."""
+    spread: list[list[Message]] = []
+    answered: dict[object, list[Message]] = {}  # by the id of a call that may be
     for message in messages:
         calls = calls_of(message)
-        if message["role"] == "tool":
-            spread.insert(_place(message, spread), message)
-        else:
-            spread.append({**message, "tool_calls": calls[:1]} if calls else message)
-        answer = {"role": "assistant", "content": ""}
-        spread += [{**answer, "tool_calls": [call]} for call in calls[1:]]
-    return spread
-
-
-def _place(result: Message, before: Sequence[Message]) -> int:
-    """Behind the call that it is the result of, if that was since the user's last words."""
-    for index in range(len(before) - 1, -1, -1):
-        if any(call["id"] == result.get("tool_call_id") for call in calls_of(before[index])):
-            return index + 1
-        if before[index]["role"] == "user":
-            break
-    return len(before)
+        if message["role"] == "tool" and message.get("tool_call_id") in answered:
+            answered[message["tool_call_id"]].append(message)
+            continue
+        if message["role"] == "user":
+            answered.clear()
+        spread.append([{**message, "tool_calls": calls[:1]} if calls else message])
+        spread += [
+            [{"role": "assistant", "content": "", "tool_calls": [call]}] for call in calls[1:]
+        ]
+        for call, place in zip(reversed(calls), reversed(spread), strict=False):
+            answered[call.get("id")] = place
+    return list(chain.from_iterable(spread))
 
 
 def with_text_arguments(messages: Sequence[Message]) -> list[Message]:

@@ -1,6 +1,6 @@
 """Messages of a conversation as chat templates take them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 Message = Mapping[str, object]
@@ -13,3 +13,21 @@ def calls_of(message: Message) -> Sequence[Message]:
 def function_of(call: Message) -> Message:
     """Its `name`, and its `arguments` as an object."""
     return cast(Message, call["function"])
+
+
+def joined(messages: Iterable[Message], roles: Collection[str]) -> list[Message]:
+    """One message, a text a line, in the place of neighbours that share one of the roles."""
+    runs: list[list[Message]] = []
+    for message in messages:
+        role = message["role"]
+        if role in roles and runs and runs[-1][0]["role"] == role:
+            runs[-1].append(message)
+        else:
+            runs.append([message])
+    return [_one(run) for run in runs]
+
+
+def _one(run: Sequence[Message]) -> Message:
+    if len(run) == 1:
+        return run[0]
+    return {**run[0], "content": "\n".join(str(message["content"]) for message in run)}

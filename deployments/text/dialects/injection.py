@@ -6,13 +6,12 @@ speaker in a row, which templates of this kind often refuse.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import cast
 
 from deployments.text.dialects.dialect import Dialect, Tool
 from deployments.text.dialects.hermes import marked_text
 from deployments.text.dialects.json_calls import call_json
 from deployments.text.dialects.literals import to_json
-from deployments.text.messages import Message, calls_of, function_of
+from deployments.text.messages import Message, calls_of, function_of, joined
 
 RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
 INTRODUCTION = """You can call these tools, given as JSON, one a line:
@@ -27,6 +26,7 @@ What the tools answer then comes between <tool_response> and </tool_response>.""
 ASSISTANT = "You are a helpful assistant with some tools."
 OPTIONAL = "Call a tool only when it helps to answer; otherwise answer in plain text."
 REQUIRED = "You must answer with a call of a tool."
+SPEAKING = ("user", "assistant")
 
 
 def instructions(tools: Sequence[Tool], required: bool) -> str:
@@ -35,12 +35,10 @@ def instructions(tools: Sequence[Tool], required: bool) -> str:
     return "\n".join([INTRODUCTION.format(tools=listed), REQUIRED if required else OPTIONAL])
 
 
-def inject(
-    messages: Sequence[Message], tools: Sequence[Tool], required: bool
-) -> list[dict[str, object]]:
+def inject(messages: Sequence[Message], tools: Sequence[Tool], required: bool) -> list[Message]:
     """Messages, as templates take them, for a template that knows nothing of tools."""
     names = dict(named for message in messages for named in _called(message))
-    plain = list(_merged(_plain(message, names) for message in messages))
+    plain = joined((_plain(message, names) for message in messages), SPEAKING)
     if not tools:
         return plain
     told = instructions(tools, required)
@@ -87,21 +85,22 @@ def with_results_in_calls(messages: Sequence[Message]) -> list[Message]:
     that called, and behind them the answer that ends the turn.
     """
     told: list[Message] = []
+    responses: list[Message] = []  # of the last message told
     for message in messages:
         before: Message = told[-1] if told else {}
-        responses = cast(Sequence[Message], before.get("tool_responses", ()))
         if message["role"] == "tool" and calls_of(before):
-            response = {"name": message["name"], "response": message["content"]}
-            told[-1] = {**before, "tool_responses": [*responses, response]}
-        elif calls_of(message) and message["content"]:
-            told += [
-                {"role": "assistant", "content": message["content"]},
-                {**message, "content": ""},
-            ]
-        elif message["role"] == "assistant" and responses and not calls_of(message):
+            if not responses:
+                told[-1] = {**before, "tool_responses": responses}
+            responses.append({"name": message.get("name"), "response": message["content"]})
+            continue
+        calls, answers = calls_of(message), message["role"] == "assistant"
+        if answers and responses and not calls and not before.get("content"):
             told[-1] = {**before, "content": message["content"]}
-        else:
-            told.append(message)
+            continue
+        if calls and message["content"]:
+            told.append({"role": "assistant", "content": message["content"]})
+        told.append({**message, "content": ""} if calls else message)
+        responses = []
     return told
 
 
@@ -137,16 +136,3 @@ def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object
 def _result(text: str, name: object) -> str:
     answer = text if name is None else to_json({"name": name, "content": text})
     return f"{RESULT_OPEN}\n{answer}\n{RESULT_CLOSE}"
-
-
-def _merged(messages: Iterator[dict[str, object]]) -> Iterator[dict[str, object]]:
-    last: dict[str, object] | None = None
-    for message in messages:
-        if last is not None and last["role"] == message["role"] != "system":
-            last = {**last, "content": f"{last['content']}\n{message['content']}"}
-            continue
-        if last is not None:
-            yield last
-        last = message
-    if last is not None:
-        yield last

@@ -109,6 +109,7 @@ def test_results_stand_where_the_template_looks_for_them() -> None:
     turns: list[tuple[list[Message], str]] = [
         ([], said + shown),
         ([{"role": "assistant", "content": "Yes."}], f"{said}{shown}Yes."),
+        ([{"role": "assistant", "content": c} for c in "AB"], f"{said}{shown}A|assistant:B"),
         ([{**MADE, "content": ""}], f"{said}{shown}{calls}:"),
     ]
     for later, expected in turns:
