@@ -82,8 +82,8 @@ def taken_whole(rules: Rules, start: str) -> Whole:
     used = {name: used_by(part) for name, part in rules.items()}
     users: dict[str | Text, set[str]] = defaultdict(set)
     for name, names in used.items():
-        for one in names:
-            users[one].add(name)
+        for other in names:
+            users[other].add(name)
     regular = _regular(used)
     try:
         places = Places(rules, start, rules.keys() - regular)

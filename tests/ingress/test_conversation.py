@@ -158,7 +158,10 @@ ARGUMENTS = {
 def test_arguments_are_an_object_or_json_as_a_template_takes_them(shows: str, shown: str) -> None:
     call = {"id": "1", "function": {"name": "f", "arguments": {"a": "é"}}}
     template = f"{{% for m in messages %}}{{% for c in m.tool_calls %}}{shows}{{% endfor %}}"
-    messages = [SPOKEN[2], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    messages: list[Mapping[str, object]] = [
+        SPOKEN[2],
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
     assert (
         prompt(template + "{% endfor %}{{ tools and '' }}", messages).removesuffix("None") == shown
     )
@@ -186,7 +189,7 @@ BY_ID = (
 def test_where_a_template_shows_ids_alone_they_name_the_function() -> None:
     own, odd = {**CALL, "id": "functions.f:1"}, {**CALL, "id": "functions.g:1"}
     again = {"role": "tool", "tool_call_id": "call_1", "content": "c"}
-    messages = [
+    messages: list[Mapping[str, object]] = [
         *CALLED,
         {"role": "assistant", "content": "", "tool_calls": [own, odd, CALL]},
         *({**again, "tool_call_id": one["id"]} for one in (own, odd, CALL)),

@@ -28,7 +28,7 @@ RESULTS = [
 ]
 
 
-def roles(messages: list[dict[str, object]]) -> list[object]:
+def roles(messages: list[Mapping[str, object]]) -> list[object]:
     return [message["role"] for message in messages]
 
 
