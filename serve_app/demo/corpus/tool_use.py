@@ -12,7 +12,6 @@ from serve_app.demo.corpus.split import Draw
 from serve_app.demo.corpus.tool_kinds import ACTIONS, LOOKUPS, Kind
 from serve_app.demo.corpus.tool_loose import loose
 from serve_app.demo.corpus.tool_nouns import IDIOMS
-from serve_app.demo.corpus.tool_plain import plain
 from serve_app.demo.corpus.tool_table import WRITTEN_KINDS
 from serve_app.demo.corpus.tool_values import Slot, found
 
@@ -82,11 +81,9 @@ def use(draw: Draw, kind: Kind | None = None) -> Use:
 def _any_kind(draw: Draw) -> Kind:
     """Tools of any words and the written ones are for training alone."""
     sort = 1.0 if draw.held else draw.random()
-    if sort < 0.2:
+    if sort < 0.3:
         return loose(draw)
-    if sort < 0.4:
-        return plain(draw)
-    if sort < 0.65:
+    if sort < 0.55:
         return draw.choice(WRITTEN_KINDS)
     return draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
 
