@@ -62,6 +62,7 @@ ASKS = patterns("""
 [{x} and {y}|The {x}, the {y}]: {a}[|, please][.|?]
 [What|How much|How many] {x} [is|are] [there |]{of} {a}?
 [Do|Did|Will] [we|you|they] {v} {a}?
+[{v}|Please {v}|Now {v}|{v} the {x}] {a}[|.|, please.]
 [Somebody|A friend|My sister|The {y}] [asked|told me] to {v} [|the {x} of ]{a}[|.]
 [Can|Could|Will|Would] you {v} [the {x} |]{of} {a} [for me|for us|today|again]?
 """)

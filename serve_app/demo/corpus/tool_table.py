@@ -11,7 +11,9 @@ from serve_app.demo.corpus.names import code, name, town
 from serve_app.demo.corpus.phrases import rows
 from serve_app.demo.corpus.split import Draw
 from serve_app.demo.corpus.tool_kinds import Kind
+from serve_app.demo.corpus.tool_table_home import TABLE as HOME
 from serve_app.demo.corpus.tool_table_more import TABLE as MORE
+from serve_app.demo.corpus.tool_table_work import TABLE as WORK
 from serve_app.demo.corpus.tool_values import (
     ENTITIES,
     Slot,
@@ -189,4 +191,4 @@ def _kind(row: str) -> Kind:
     )
 
 
-WRITTEN_KINDS = tuple(map(_kind, (*rows(TABLE), *rows(MORE))))
+WRITTEN_KINDS = tuple(_kind(row) for text in (TABLE, MORE, HOME, WORK) for row in rows(text))

@@ -81,9 +81,9 @@ def use(draw: Draw, kind: Kind | None = None) -> Use:
 def _any_kind(draw: Draw) -> Kind:
     """Tools of any words and the written ones are for training alone."""
     sort = 1.0 if draw.held else draw.random()
-    if sort < 0.3:
+    if sort < 0.22:
         return loose(draw)
-    if sort < 0.55:
+    if sort < 0.6:
         return draw.choice(WRITTEN_KINDS)
     return draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
 

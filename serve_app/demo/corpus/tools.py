@@ -204,7 +204,7 @@ def _of_session(draw: Draw, known: list[Use], skills: list[Skill]) -> list[Excha
     kind, tool = draw.random(), draw.choice(known)
     if kind < 0.1:
         return _plain(draw, skills).exchanges
-    if kind < 0.2:
+    if kind < 0.17:
         return [_refused(draw, different(draw, len(known) + 1, known)[-1])]
     if kind < 0.3 and len(known) > 1:
         return [_two(draw, *draw.sample(known, 2))]
