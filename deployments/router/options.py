@@ -6,7 +6,7 @@ Arguments, presets and their checks are all made from this table, so that they c
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Annotated, Literal, get_origin
+from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -68,7 +68,15 @@ class Options(BaseModel):
 
     @classmethod
     def _nearest(cls, unknown: str) -> str:
-        """Of its options, by their own names and by those that presets files have."""
+        named = cls._named()
+        near = get_close_matches(unknown.replace("-", "_"), named, n=1, cutoff=NEAR)
+        return f"; did you mean {named[near[0]]}?" if near else ""
+
+    @classmethod
+    def _named(cls) -> dict[str, str]:
+        """Its options by their own names and by those that presets files have, and then those of
+        the options within it.
+        """
         named = {
             key.replace("-", "_"): name
             for name, field in cls.model_fields.items()
@@ -76,8 +84,12 @@ class Options(BaseModel):
             if isinstance(ini, Ini)
             for key in ini.names
         }
-        near = get_close_matches(unknown.replace("-", "_"), named, n=1, cutoff=NEAR)
-        return f"; did you mean {named[near[0]]}?" if near else ""
+        for name, field in cls.model_fields.items():
+            for kind in (field.annotation, *get_args(field.annotation)):
+                if isinstance(kind, type) and issubclass(kind, Options):
+                    within = kind._named().items()
+                    named = {key: f"{name}: {{{inner}}}" for key, inner in within} | named
+        return named
 
 
 class ScalingOptions(Options):

@@ -12,7 +12,7 @@ from functools import reduce
 from pydantic import BaseModel, ValidationError
 
 from deployments.router.ini_values import boolean
-from deployments.router.options import AdapterOptions, Ini, ModelOptions, ScalingOptions
+from deployments.router.options import NEAR, AdapterOptions, Ini, ModelOptions, ScalingOptions
 
 SAMPLING = (
     r"top-nsigma|xtc-.*|seed|repeat-last-n|dry-.*|dynatemp-.*|mirostat.*|samplers|sampling-seq|"
@@ -26,9 +26,11 @@ REFUSED = (
     (r"ssl-.*", "TLS is the work of a proxy in front"),
     (r"timeout|to", "request_timeout_s is an argument of openai, anthropic and llama"),
     (
-        r"(no-)?models-.*",
+        r"(no-)?(models-.*|autoload)|presets|grows|[cg]pu-memory-gib|load-timeout.*|routing",
         "the fleet's options are arguments of router: presets, models_dir, models_max, autoload",
     ),
+    (r"name|served-model-name", "the name of its section is the model's; see alias"),
+    (r"hf-token|hft", "HF_TOKEN of the environment is the token of the hub"),
     (r"dedup-cache-models", "models of a cache are not listed here"),
     (
         SAMPLING,
@@ -39,6 +41,19 @@ REFUSED = (
     (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
     (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
     (r"(hf-file|hff|model-url|mu)", "a model is a directory or a repository of the hub"),
+    (
+        r"device|dev|main-gpu|mg|split-mode|sm|tensor-split|ts|(n-)?cpu-moe|n?cmoe|"
+        r"override-tensor|ot",
+        "a model is on GPUs as a whole; see num-gpus and tensor-parallel",
+    ),
+    (r"rope-.*|yarn-.*", "the model's config.json says it"),
+    (r"embeddings?|rerank(ing)?|pooling", "models that embed or rerank are not served"),
+    (
+        r"(no-)?(flash-attn|fa|mmap|mlock|direct-io|dio|numa|repack|fit.*|warmup|cont-batching|cb|"
+        r"ubatch-size|ubatch|ub|kv-unified|kvu|kv-offload|kvo|cache-(prompt|reuse|ram)|cram|"
+        r"swa-full|ctx-checkpoints|ctxcp|context-shift)",
+        "the engine sees to it by itself",
+    ),
 )
 
 
@@ -89,7 +104,7 @@ def _unknown(name: str) -> str:
     for pattern, reason in REFUSED:
         if re.fullmatch(pattern, bare):
             return f"{name} can't be set here: {reason}"
-    near = get_close_matches(bare, BY_NAME, n=1, cutoff=0.5)
+    near = get_close_matches(bare, BY_NAME, n=1, cutoff=NEAR)
     return f"unknown key {name}" + (f"; did you mean {near[0]}?" if near else "")
 
 

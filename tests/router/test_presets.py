@@ -154,10 +154,18 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("models-max = 2", "arguments of router"),
         ("no-models-autoload = 1", "arguments of router"),
         ("temp = 2.5", "must be less than or equal to 2"),
+        ("autoload = 1", "arguments of router"),
+        ("served-model-name = x", "the name of its section is the model's"),
+        ("hf-token = x", "HF_TOKEN of the environment"),
         ("seed = 1", "requests say it"),
         ("mmproj = x", "images"),
         ("spec-type = x", "draft"),
         ("ctk = q8_0", "dtype"),
+        ("LLAMA_ARG_FLASH_ATTN = on", "the engine sees to it by itself"),
+        ("no-mmap = on", "the engine sees to it by itself"),
+        ("n-cpu-moe = 4", "see num-gpus and tensor-parallel"),
+        ("rope-scaling = yarn", "config.json"),
+        ("embeddings = on", "models that embed or rerank are not served"),
         ("c = many", "c = many: must be a valid integer"),
         ("c = 1", "c = 1: must be greater than or equal to 2"),
         ("np =", "np = : must be a valid integer"),
@@ -192,6 +200,12 @@ def test_a_line_that_says_nothing_we_know_is_an_error_with_its_place(
         parse_presets(f"[m]\n\npage-size = 2 ; two\n{line}\nb = 3\n", FILE)
     assert str(wrong.value).startswith(f"{FILE}:4: ")
     assert reason in str(wrong.value)
+
+
+@pytest.mark.parametrize("key", ["tp", "max-model-len", "keep"])
+def test_a_key_is_not_told_of_what_it_can_not_mean(key: str) -> None:
+    with pytest.raises(PresetError, match=rf": unknown key {key}$"):
+        options(f"{key} = 2")
 
 
 @pytest.mark.parametrize(
