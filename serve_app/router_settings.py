@@ -40,9 +40,11 @@ class RouterArguments(ModelOptions):
     name: Name | None = Field(
         default=None, description="What clients call `model`; from it without it"
     )
-    presets: str | None = Field(default=None, description="An INI file with a section a model")
+    presets: str | None = Field(
+        default=None, min_length=1, description="An INI file with a section a model"
+    )
     models_dir: str | None = Field(
-        default=None, description="Each folder in it with a config.json is a model"
+        default=None, min_length=1, description="Each folder in it with a config.json is a model"
     )
     models_max: int = Field(
         default=CAPACITY.models_max, ge=0, description="Loaded at once; 0 for any number"

@@ -69,14 +69,18 @@ class LlamaArguments(IngressArguments):
     """Of the application `llama`."""
 
     tools_folder: str | None = Field(
-        default=None, description="All that the built-in tools may touch; without it they are off"
+        default=None,
+        min_length=1,  # else it would be wherever the server was started
+        description="All that the built-in tools may touch; without it they are off",
     )
     tools_hosts: tuple[str, ...] = Field(
         default=(), description="Names by which the tools are asked, beside localhost"
     )
 
     def tool_settings(self) -> ToolSettings | None:
-        """Raises ValueError for a folder that is none."""
+        """Raises ValueError for a folder that is none, or for hosts without one."""
+        if self.tools_folder is None and self.tools_hosts:
+            raise ValueError("tools_hosts: the tools are off, as no tools_folder is said beside it")
         if self.tools_folder is None:
             return None
         folder = Path(self.tools_folder).expanduser()

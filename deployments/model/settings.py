@@ -117,6 +117,9 @@ def check_settings(settings: ModelSettings) -> None:
     if (settings.num_gpus or 0) > 1:
         n = math.ceil(settings.num_gpus or 0)
         raise ValueError(f"num_gpus is of each rank: say num_gpus = 1, tensor_parallel = {n}")
+    if 0 < (settings.num_gpus or 0) <= 0.5 and not alone:
+        # Ray packs such parts onto one GPU, where NCCL takes a single rank.
+        raise ValueError("num_gpus: ranks can't share a GPU; with tensor_parallel say num_gpus = 1")
     if settings.sleep_weights == "host" and not on_gpu:
         raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
     if settings.sleep_weights == "host" and not alone:
@@ -131,8 +134,19 @@ def check_settings(settings: ModelSettings) -> None:
         raise ValueError("async_scheduling: with tensor_parallel all ranks know all tokens")
     if settings.limits.async_scheduling and settings.limits.draft_tokens:
         raise ValueError("async_scheduling: what is drafted follows what was drawn; say one of two")
+    _check_room(settings.limits)
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")
+
+
+def _check_room(limits: EngineLimits) -> None:
+    """Where the settings alone say how much there is."""
+    n_pages, context = limits.n_pages, limits.context_length
+    if n_pages and context and context > n_pages * limits.page_size:
+        raise ValueError(
+            f"context_length: {context} tokens do not fit into {n_pages} pages of "
+            f"{limits.page_size} tokens"
+        )
 
 
 PREFIX = "model-"

@@ -23,7 +23,7 @@ SAID: dict[str, object] = {
     "sleep_idle_s": 4.0,
     "autoscaling": {"min_replicas": 0, "max_replicas": 5, "target_usage": 0.5},
     "num_cpus": 2.0,
-    "num_gpus": 0.5,
+    "num_gpus": 0.75,
     "dtype": "float16",
     "dialect": "hermes",
 }
@@ -93,7 +93,7 @@ def test_every_option_of_a_model_can_be_an_argument(
         path="owner/name",
         autoscaling=Autoscaling(min_replicas=0, max_replicas=5, target_usage=0.5),
         num_cpus=2.0,
-        num_gpus=0.5,
+        num_gpus=0.75,
         dtype="float16",
         dialect="hermes",
         adapters=(Adapter(path=adapters[0]), Adapter(path=adapters[1], scale=0.5)),
@@ -227,6 +227,8 @@ def test_a_mistake_in_the_file_is_an_error_at_the_start(tmp_path: Path) -> None:
         {"routing": {"wait": 1}},
         {"routing": {"temperature": -1}},
         {"model": "model.gguf"},
+        {"presets": ""},
+        {"models_dir": ""},
         {"name": ""},
         {"aliases": ["a\n"]},
     ],
@@ -244,6 +246,8 @@ def test_a_setting_that_is_unknown_or_out_of_range_is_an_error(
         ({"modle": "x"}, r"unknown setting modle; did you mean model\?"),
         ({"ctx-size": 9}, r"unknown setting ctx-size; did you mean context_length\?"),
         ({"autoscaling": {"replicas_max": 2}}, r"unknown setting replicas_max"),
+        ({"max-replicas": 2}, r"did you mean autoscaling: \{max_replicas\}\?"),
+        ({"balanse": 2}, r"did you mean routing: \{balance\}\?"),
         ({"zzz": 1}, r"unknown setting zzz \["),
         ({"aliases": "gpt"}, "aliases: must be a list"),
         ({"adapters": "/a"}, "adapters: must be a list"),
@@ -280,6 +284,8 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"async_scheduling": True, "tensor_parallel": 2},
         {"async_scheduling": True, "draft_tokens": 2},
         {"num_gpus": 2},
+        {"num_gpus": 0.5, "tensor_parallel": 2},
+        {"context_length": 65, "n_pages": 4},
         {"quantization": "int8", "tensor_parallel": 2},
         {"sleep_weights": "host", "num_gpus": 1, "tensor_parallel": 2},
     ],
@@ -287,6 +293,7 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
 def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, object]) -> None:
     with pytest.raises(
         ValueError,
-        match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype|async|num_gpus is",
+        match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype|async|num_gpus is|"
+        r"num_gpus: ranks|context_length: 65",
     ):
         models(**arguments)
