@@ -1,14 +1,15 @@
-"""llama-server's names for what the engines' own metrics say, summed over all replicas.
+"""llama-server's names for what an engine's own metrics say, for each replica by itself.
 
-Of its metrics those are missing that no engine measures: seconds, rates, drafts by position.
+A sum would fall whenever a replica goes or does not answer, and rates take a counter that falls for
+one that began again. Of llama-server's metrics those are missing that no engine measures: seconds,
+rates, drafts by position.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from deployments.ingress.metrics import Family
 
-# Their name, what it is, its kind, and the samples of ours that are added and taken away.
+# Their name, what it is, its kind, and our samples that it is made of: one, less another one.
 Row = tuple[str, str, str, str, str | None]
 FAMILIES: tuple[Row, ...] = (
     (
@@ -65,16 +66,14 @@ FAMILIES: tuple[Row, ...] = (
 
 
 def llamacpp_families(families: Iterable[Family]) -> list[Family]:
-    totals: defaultdict[str, float] = defaultdict(float)
-    for family in families:
-        for name, _, value in family.samples:
-            totals[name] += value
-    return [_family(totals, *row) for row in FAMILIES]
+    """Of one process's metrics; of one that has no engine, none."""
+    values = {name: value for family in families for name, _, value in family.samples}
+    return [_family(values, *row) for row in FAMILIES if row[3] in values]
 
 
 def _family(
-    totals: Mapping[str, float], name: str, text: str, kind: str, added: str, taken: str | None
+    values: Mapping[str, float], name: str, text: str, kind: str, added: str, taken: str | None
 ) -> Family:
-    value = totals[added] - (totals[taken] if taken else 0.0)
+    value = values[added] - (values[taken] if taken else 0.0)
     sample = f"llamacpp:{name}_total" if kind == "counter" else f"llamacpp:{name}"
     return Family(f"llamacpp:{name}", text, kind, ((sample, {}, value),))

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import cast
 
 from starlette.requests import Request
@@ -81,17 +82,23 @@ class ServerRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of the whole graph."""
-        sources = list(KEEPERS)
+        # Side by side: a router that hangs must not take longer than whoever scrapes is patient.
+        parts = chain(*await asyncio.gather(self._samples(KEEPERS), self._of_models()))
+        body = render(part for own in parts for part in (own, _in_llama_servers_names(own)))
+        return Response(body, headers=self._started, media_type=CONTENT_TYPE)
+
+    async def _of_models(self) -> list[Part]:
         with suppress(Refused):  # without a router the ingresses still have something to say
             up = [s for s in await self._cluster.statuses() if s.state in UP]
-            sources += [(status.application, MODEL_DEPLOYMENT) for status in up]
+            return await self._samples((s.application, MODEL_DEPLOYMENT) for s in up)
+        return []
+
+    async def _samples(self, sources: Iterable[tuple[str, str]]) -> list[Part]:
+        """Of all replicas of applications and their deployments."""
         answers = await asyncio.gather(
             *(self._cluster.broadcast(*source, "samples") for source in sources)
         )
-        parts = cast(list[Part], [part for of_source in answers for part in of_source])
-        theirs = llamacpp_families(family for _, families in parts for family in families)
-        body = render([*parts, ({}, theirs)])
-        return Response(body, headers=self._started, media_type=CONTENT_TYPE)
+        return cast(list[Part], [part for of_source in answers for part in of_source])
 
     async def list_models(self, request: Request) -> Response:
         """Dynamo's two lists of names, of models that are up; chat needs a template."""
@@ -104,3 +111,8 @@ class ServerRoutes:
                 "completion_models": [card.name for card in cards],
             }
         )
+
+
+def _in_llama_servers_names(part: Part) -> Part:
+    labels, families = part
+    return labels, llamacpp_families(families)

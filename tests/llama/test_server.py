@@ -16,6 +16,7 @@ from deployments.wire import (
     ErrorKind,
     GenerationRequest,
     ModelState,
+    ModelStatus,
     Refused,
     RequestError,
     TokenEvent,
@@ -123,7 +124,7 @@ def counter(name: str, value: float) -> Family:
     return Family(name, "text", "counter", ((f"{name}_total", {}, value),))
 
 
-def test_metrics_have_llama_servers_names_too_summed_over_replicas() -> None:
+def test_metrics_have_llama_servers_names_too() -> None:
     cluster = tiny()
     cluster.families = (
         counter("manta_prefix_cache_queries", 30.0),
@@ -136,15 +137,42 @@ def test_metrics_have_llama_servers_names_too_summed_over_replicas() -> None:
     response = asked(cluster, "/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = response.text.splitlines()
-    assert "llamacpp:prompt_tokens_total 40.0" in lines
-    assert "llamacpp:prompt_tokens_cached_total 20.0" in lines
-    assert "llamacpp:tokens_predicted_total 14.0" in lines
-    assert "llamacpp:spec_decode_num_draft_tokens_total 10.0" in lines
-    assert "llamacpp:spec_decode_num_accepted_tokens_total 6.0" in lines
-    assert "llamacpp:requests_processing 2.0" in lines
-    assert "# TYPE llamacpp:prompt_tokens_total counter" in lines
+    # A replica by itself: what is summed falls when one goes, and rates take that for a restart.
+    for replica in ('{replica="0"}', '{replica="1"}'):
+        assert f"llamacpp:prompt_tokens_total{replica} 20.0" in lines
+        assert f"llamacpp:prompt_tokens_cached_total{replica} 10.0" in lines
+        assert f"llamacpp:tokens_predicted_total{replica} 7.0" in lines
+        assert f"llamacpp:spec_decode_num_draft_tokens_total{replica} 5.0" in lines
+        assert f"llamacpp:spec_decode_num_accepted_tokens_total{replica} 3.0" in lines
+        assert f"llamacpp:requests_processing{replica} 1.0" in lines
+    assert lines.count("# TYPE llamacpp:prompt_tokens_total counter") == 1
     assert 'manta_running_requests{replica="1"} 1.0' in lines
     assert int(response.headers["process-start-time-unix"]) > 1_700_000_000
+
+
+class Routerless(CountingCluster):
+    """Whose router does not answer."""
+
+    asked: tuple[str, ...] = ()
+    asked_meanwhile: tuple[str, ...] = ()
+
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
+        self.asked += (application,)
+        return []
+
+    async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.asked_meanwhile = self.asked
+        raise Refused(RequestError(ErrorKind.UNAVAILABLE, "no router"))
+
+
+def test_metrics_of_ingresses_do_not_wait_for_a_router_that_hangs() -> None:
+    cluster = Routerless(says("x"), card())
+    assert asked(cluster, "/metrics").status_code == 200
+    assert set(cluster.asked_meanwhile) == {"openai", "anthropic", "llama", "router"}
 
 
 def test_health_and_statistics_are_still_there() -> None:
