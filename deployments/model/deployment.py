@@ -218,17 +218,17 @@ class Model:
         self._reporter.restart(Journal() if core is None else core.cache.journal)
 
     def _gauges(self) -> Gauges:
-        stats, sleeping = self._sleeper.stats(), self._sleeper.sleeping
+        stats = self._sleeper.stats()
         return Gauges(
             running=stats.active_requests,
-            waiting=self._sleeper.users if sleeping else stats.waiting_requests,
+            waiting=stats.waiting_requests,
             pending_tokens=stats.pending_tokens,
             context_tokens=stats.context_tokens,
             pages_used=stats.pages_used,
             pages_total=stats.pages_total,
             page_size=self._card.page_size,
             idle_s=self._sleeper.idle_s,
-            sleeping=sleeping,
+            sleeping=self._sleeper.sleeping,
             version=self._card.version,
         )
 

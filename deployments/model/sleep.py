@@ -93,8 +93,12 @@ class Sleeper:
         return self._core is not None and self._core.end_thoughts(response_id)
 
     def stats(self) -> EngineStats:
-        """Counters of all engines there have been, gauges of the one there is."""
-        return self._past if self._core is None else _sum(self._core.stats(), self._past)
+        """Counters of all engines there have been, gauges of the one there is; without one those
+        wait who want it to wake.
+        """
+        if self._core is None:
+            return replace(self._past, waiting_requests=self._users)
+        return _sum(self._core.stats(), self._past)
 
     def check_health(self) -> None:
         """Raises RuntimeError when the engine can't go on or did not wake."""

@@ -193,8 +193,10 @@ def test_those_who_are_too_many_to_wait_are_told_so_at_once(checkpoint: Path) ->
                 await ask(sleeper)
             assert refused.value.error.kind is ErrorKind.OVERLOADED
             assert sleeper.sleeping
+            assert sleeper.stats().waiting_requests == 3
             for answer in await asyncio.gather(*waiting):
                 assert len(ids(answer)) == 24
+            assert sleeper.stats().waiting_requests == 0
 
     asyncio.run(scenario())
 
