@@ -67,7 +67,7 @@ class Metrics:
             "manta_inter_token_latency_seconds", "Mean gap between the tokens of a chunk.", FAST
         )
         self.duration = self._histogram(
-            "manta_request_duration_seconds", "From the request to its end.", SLOW
+            "manta_request_duration_seconds", "From a generation's request to its end.", SLOW
         )
         self.prompt_size = self._histogram(
             "manta_request_prompt_tokens", "Prompt tokens of a request.", TOKENS
@@ -184,7 +184,13 @@ class InflightGuard:
             self._of_model.between_tokens.observe(gap)
 
     def used(self, prompt_tokens: int, output_tokens: int, cached_tokens: int) -> None:
+        """At the end of a generation: what is only counted has nothing of all this. A prompt that
+        was refused, or left before its first token, is none of the tokens that were served.
+        """
         metrics = self._of_model
+        metrics.duration.observe(time.perf_counter() - self._start)
+        if self._status == "error" and not output_tokens:
+            return
         metrics.prompt_size.observe(prompt_tokens)
         metrics.output_size.observe(output_tokens)
         metrics.prompt_tokens.inc(prompt_tokens)
@@ -232,7 +238,6 @@ class InflightGuard:
         self._metrics.requests.labels(*self._labels(), self._status, self._error).inc()
         if self._model is not None:
             self._inflight.dec()
-            self._of_model.duration.observe(time.perf_counter() - self._start)
 
     def _labels(self) -> tuple[str, str, str]:
         return self._model or NO_MODEL, self._endpoint, self._request_type

@@ -65,6 +65,32 @@ def test_latencies_are_counted_by_token() -> None:
     assert read("manta_cached_tokens_total", {"model": "m"}) == 3
 
 
+def test_what_was_refused_is_none_of_the_tokens_served() -> None:
+    metrics = Metrics()
+    guard = metrics.guard("e")
+    guard.serving("m", stream=True)
+    guard.used(10, 0, 0)
+    read = metrics.registry.get_sample_value
+    assert read("manta_prompt_tokens_total", {"model": "m"}) == 0
+    assert read("manta_request_generation_tokens_count", {"model": "m"}) == 0
+    assert read("manta_request_duration_seconds_count", {"model": "m"}) == 1
+    guard.mark_ok()  # as of an answer of no tokens, that was asked for
+    guard.used(10, 0, 0)
+    assert read("manta_prompt_tokens_total", {"model": "m"}) == 10
+
+
+def test_durations_are_of_generations_alone() -> None:
+    metrics = Metrics()
+    guard = metrics.guard("tokenize")
+    guard.serving("m", stream=False)
+    with guard:
+        guard.mark_ok()
+    assert (
+        metrics.registry.get_sample_value("manta_request_duration_seconds_count", {"model": "m"})
+        == 0
+    )
+
+
 def test_samples_of_many_processes_render_as_one() -> None:
     parts = []
     for replica in ("a", "b"):
