@@ -9,13 +9,13 @@ from deployments.wire import ModelState, ModelStatus, Refused
 
 ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
-UNLOADED = {"status": "ok", "model_loaded": False}  # a request loads what it needs
+UNLOADED = {"status": "ok", "model_loaded": False}  # a request or an operator loads it
 IDLE = {ModelState.UNLOADED, ModelState.UNLOADING}
 
 
 def health_route(cluster: Cluster, path: str) -> Route:
     async def health(request: Request) -> Response:
-        """200 while some model answers, or would be loaded for a request."""
+        """200 while some model answers, or could be loaded: without autoload by an operator."""
         try:
             statuses = await cluster.statuses(ROUTER_TIMEOUT_S)
         except Refused as refusal:
