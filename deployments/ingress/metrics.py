@@ -21,6 +21,7 @@ MODEL_LIMIT = 200
 
 FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
 SLOW = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+PHASES = ("before_first_token", "mid_stream")  # that a replica may be lost in
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
 
 
@@ -93,8 +94,7 @@ class Metrics:
         self._of_model: dict[str, OfModel] = {}
 
     def failed_over(self, model: str, *, mid_stream: bool) -> None:
-        phase = "mid_stream" if mid_stream else "before_first_token"
-        self.failovers.labels(self.model_label(model), phase).inc()
+        self.failovers.labels(self.model_label(model), PHASES[mid_stream]).inc()
 
     def waited(self, model: str, seconds: float) -> None:
         self.model_wait.labels(self.model_label(model)).observe(seconds)
@@ -108,6 +108,8 @@ class Metrics:
     def of_model(self, label: str) -> OfModel:
         """Looked up once: finding a metric by its labels costs more than adding to it."""
         if label not in self._of_model:
+            for phase in PHASES:  # at 0: no rate sees what a counter begins with
+                self.failovers.labels(label, phase)
             self._of_model[label] = OfModel(
                 first_token=self.first_token.labels(label),
                 between_tokens=self.between_tokens.labels(label),

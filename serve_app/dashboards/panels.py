@@ -56,7 +56,7 @@ def _engines() -> list[Panel]:
         Panel(
             "Prompt tokens found in the prefix cache",
             "percentunit",
-            (Query(f"({hits} or 0 * {looked_up}) / {looked_up}", "{{model}}"),),
+            (Query(f"{hits} / {looked_up}", "{{model}}"),),
         ),
         Panel(
             "Preemptions",

@@ -91,6 +91,16 @@ def test_durations_are_of_generations_alone() -> None:
     )
 
 
+def test_failovers_are_counted_from_nothing_on() -> None:
+    metrics = Metrics()
+    metrics.guard("e").serving("m", stream=True)
+    for mid_stream, phase in enumerate(("before_first_token", "mid_stream")):
+        counted = {"model": "m", "phase": phase}
+        assert metrics.registry.get_sample_value("manta_failovers_total", counted) == 0
+        metrics.failed_over("m", mid_stream=bool(mid_stream))
+        assert metrics.registry.get_sample_value("manta_failovers_total", counted) == 1
+
+
 def test_samples_of_many_processes_render_as_one() -> None:
     parts = []
     for replica in ("a", "b"):
