@@ -186,8 +186,8 @@ class InflightGuard:
             self._of_model.between_tokens.observe(gap)
 
     def used(self, prompt_tokens: int, output_tokens: int, cached_tokens: int) -> None:
-        """At the end of a generation: what is only counted has nothing of all this. A prompt that
-        was refused, or left before its first token, is none of the tokens that were served.
+        """At the end of an answer that was to be generated; what only takes the tokenizer has none.
+        A prompt that was refused, or left before its first token, is none of those served.
         """
         metrics = self._of_model
         metrics.duration.observe(time.perf_counter() - self._start)

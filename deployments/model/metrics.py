@@ -19,7 +19,10 @@ GAUGES = {
 }
 COUNTERS = {
     "total_requests": ("manta_engine_requests", "Sequences accepted."),
-    "aborted_requests": ("manta_engine_aborted_requests", "Sequences that were left."),
+    "aborted_requests": (
+        "manta_engine_aborted_requests",
+        "Sequences that were left: by their clients, or at a stop string.",
+    ),
     "tokens_generated": ("manta_engine_generation_tokens", "Tokens drawn."),
     "prompt_tokens": ("manta_prefix_cache_queries", "Prompt tokens looked up."),
     "cached_tokens": ("manta_prefix_cache_hits", "Prompt tokens found in the prefix cache."),
