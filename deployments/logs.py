@@ -51,9 +51,14 @@ def about(request_id: str) -> None:
     _serve_request_context.set(_RequestContext(request_id=request_id, app_name=application))
 
 
-def ended(request_id: str, event: TokenEvent) -> None:
-    """Names a sequence's last event; the line carries the id of the HTTP request by itself."""
-    if event.error is not None:
-        SERVE.warning("sequence %s failed: %s", request_id, event.error.message)
+def ended(request_id: str, last: TokenEvent | None) -> None:
+    """Names a sequence's last event; the line carries the id of the HTTP request by itself.
+
+    One that does not end by itself was left: by its client, or at a stop string.
+    """
+    if last is None or last.finish_reason is None:
+        SERVE.info("sequence %s was left", request_id)
+    elif last.error is not None:
+        SERVE.warning("sequence %s failed: %s", request_id, last.error.message)
     else:
-        SERVE.info("sequence %s ended: %s", request_id, event.finish_reason)
+        SERVE.info("sequence %s ended: %s", request_id, last.finish_reason)

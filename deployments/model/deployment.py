@@ -197,11 +197,13 @@ class Model:
                 if refusal := self._refusal(version, request):  # it was aborted meanwhile
                     yield refusal
                     return
-                async with aclosing(core.stream(request)) as events:
-                    async for event in events:
-                        if event.finish_reason is not None:
-                            logs.ended(request.request_id, event)
-                        yield event
+                last: TokenEvent | None = None
+                try:
+                    async with aclosing(core.stream(request)) as events:
+                        async for last in events:
+                            yield last
+                finally:
+                    logs.ended(request.request_id, last)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
 

@@ -32,10 +32,10 @@ def watched(
         yield server
 
 
-def ask(server: Server, request_id: str) -> str:
+def ask(server: Server, request_id: str, **more: object) -> str:
     """The id that the answer carries."""
     headers = {"X-Request-ID": request_id} if request_id else {}
-    answer = server.http.post("/v1/completions", json=BODY, headers=headers)
+    answer = server.http.post("/v1/completions", json=BODY | more, headers=headers)
     answer.raise_for_status()
     return answer.headers["x-request-id"]
 
@@ -58,6 +58,14 @@ def test_one_id_leads_through_the_logs_of_ingress_and_model(watched: Server, giv
     (end,) = lines_about(watched, request_id, "model-tiny")
     assert re.fullmatch(r"sequence cmpl-\S+ ended: length", end["message"])
     assert end["application"] == "model-tiny"
+
+
+def test_a_sequence_that_is_left_at_a_stop_string_ends_in_the_log_too(watched: Server) -> None:
+    letters = list("etaoinshrdlucmfw")  # one of which comes soon, as all tokens are as likely
+    request_id = ask(watched, "a-left-one", stop=letters, max_tokens=400)
+    watched.eventually(lambda: bool(lines_about(watched, request_id, "model-tiny")))
+    (end,) = lines_about(watched, request_id, "model-tiny")
+    assert re.fullmatch(r"sequence cmpl-\S+ was left", end["message"])
 
 
 def spans_of(server: Server, request_id: str) -> dict[str, dict[str, Any]]:
