@@ -117,9 +117,9 @@ def test_preempted_amid_its_prompt_is_undisturbed() -> None:
             running.gate.step()
         assert running.core.stats().prompt_tokens == len(SHARED)  # of the old one alone
         running.core.abort("old")
-        await old
         before = running.core.stats().steps
         running.gate.open()
+        await old
         outcome = (await young).outcome
         assert running.core.stats().steps - before < 60 / 4  # not all of it over again
         return outcome
