@@ -24,7 +24,7 @@ from deployments.wire import (
 )
 from tests.models import VOCAB, tiny_model
 
-PATIENCE_S = 30.0  # nothing waits for so long unless it would wait forever
+PATIENCE_S = 120.0  # nothing waits for so long unless it would wait forever
 GREEDY = SamplingParams(temperature=0)
 
 

@@ -302,7 +302,7 @@ def test_who_waits_after_others_have_left_is_not_taken_for_them() -> None:
 def test_a_load_that_takes_too_long_is_told_with_its_progress() -> None:
     actors = Actors()
     actors.router.wants = [LOADING]
-    fleet_settings = IngressSettings(load_timeout_s=0.01)
+    fleet_settings = IngressSettings(load_timeout_s=0.2)
     with pytest.raises(Refused) as caught:
         asyncio.run(_card(actors, fleet_settings))
     assert caught.value.error.kind is ErrorKind.UNAVAILABLE

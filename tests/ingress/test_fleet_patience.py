@@ -374,7 +374,7 @@ async def shows_life(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
 def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
     fate: Fate, known: ModelStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "SILENCE_S", 0.02)
+    monkeypatch.setattr(silence, "SILENCE_S", 0.2)
     actors = Actors(fate)
     actors.router.statuses = [known]
 
@@ -394,6 +394,6 @@ def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
 def test_a_call_that_no_replica_takes_though_there_are_some_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(silence, "SILENCE_S", 0.02)
+    monkeypatch.setattr(silence, "SILENCE_S", 0.2)
     with pytest.raises(LostError, match="not a word"):
         asyncio.run(attempted(Actors(unanswered), patience_s=60.0))

@@ -18,7 +18,7 @@ from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, never, raises, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, chunks_of, http
 
-SOON = 0.02
+SOON = 0.2  # what comes before it has to come on a busy machine, too
 JSON = {"content-type": "application/json"}
 
 
