@@ -141,17 +141,16 @@ def test_rays_exporter_says_what_metrics_says(watched: Server) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("watched", ["throughput"], indirect=True)
 def test_two_servers_share_a_host_and_leave_nothing_of_themselves(
-    checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+    watched: Server, checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Nothing but the ports is set: both end as soon as a person's would."""
-    router = {"model": str(checkpoint), **SMALL_POOL}
-    first, second = (tmp_path_factory.mktemp(name) for name in ("first", "second"))
-    with Server(first, router, THROUGHPUT_MODE) as one:
-        with Server(second, {**router, "name": "other"}, THROUGHPUT_MODE) as other:
-            assert names(one) == ["tiny"]
-            assert names(other) == ["other"]
-        assert ask(one, "after-the-other") == "after-the-other"
+    """Nothing is set for it but the ports: both end as soon as a person's would."""
+    router = {"model": str(checkpoint), **SMALL_POOL, "name": "other"}
+    with Server(tmp_path, router, THROUGHPUT_MODE) as other:
+        assert names(watched) == ["tiny"]
+        assert names(other) == ["other"]
+    assert ask(watched, "after-the-other") == "after-the-other"
 
 
 def names(server: Server) -> list[str]:

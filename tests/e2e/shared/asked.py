@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import anthropic.types
@@ -147,4 +148,10 @@ def _events(lines: Iterator[str]) -> Iterator[Any]:
 
 
 def check(type_name: str, value: object) -> None:
-    TypeAdapter(TYPES[type_name]).validate_json(json.dumps(value), strict=True)
+    _adapter(type_name).validate_json(json.dumps(value), strict=True)
+
+
+@cache
+def _adapter(type_name: str) -> TypeAdapter[Any]:
+    """Made once: that of a response's events takes longer than an answer."""
+    return TypeAdapter(TYPES[type_name])

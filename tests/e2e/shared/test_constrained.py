@@ -8,7 +8,9 @@ import jsonschema
 import openai
 import pytest
 
-from tests.e2e.server import Server
+from tests.e2e.server import ONE_MODE, Server
+
+pytestmark = ONE_MODE
 
 REQUESTS = 100
 AT_ONCE = 8
