@@ -9,7 +9,7 @@ CHECKS = (
     ("ruff", "format", "--check", "."),
     ("ruff", "check", "."),
     ("mypy",),
-    ("pytest",),
+    ("pytest", "--instafail"),  # what fails is told at once
 )
 
 

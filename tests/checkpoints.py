@@ -46,3 +46,24 @@ def save_checkpoint(path: Path, *, context: int = 2048, seed: int = 0) -> Path:
     LlamaForCausalLM(config).float().save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
+
+
+def save_large(path: Path) -> int:
+    """A float32 model of some 80 MiB; returns the bytes of its weights."""
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=768,
+        intermediate_size=2048,
+        num_hidden_layers=3,
+        num_attention_heads=12,
+        max_position_embeddings=512,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        pad_token_id=None,
+    )
+    model = LlamaForCausalLM(config)
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    n_bytes: int = sum(weight.nbytes for weight in model.parameters())
+    return n_bytes

@@ -1,9 +1,7 @@
 """Drafts change how many steps a sequence takes, and nothing of what comes of it."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
 from itertools import count
 
 import numpy as np
@@ -13,41 +11,15 @@ from deployments.engine.drafts import MOST_IN_STEP, MOST_TAKEN, Drafts
 from deployments.engine.pace import Pace
 from deployments.text.grammar import from_regex
 from deployments.wire import FinishReason, GenerationRequest, MirostatParams, SamplingParams
-from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
+from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
+from tests.engine.repeating import N_NEW, PERIOD, every_repeating, plain, repeating, tokens
 from tests.engine.test_laws import check, every_sampling, requests
 from tests.engine.test_recovery import ERROR, Faults
 from tests.models import forgetful
 
-N_NEW = 90
-PERIOD = random_ids(5, seed=1)
-SAMPLINGS = {
-    "greedy": GREEDY,
-    "cool": SamplingParams(temperature=0.3, seed=3),
-    "cut": SamplingParams(temperature=1, top_k=2, seed=4),
-}
-every_repeating = pytest.mark.parametrize("name", SAMPLINGS)
-
-
-def repeating(name: str) -> list[GenerationRequest]:
-    prompts = (PERIOD * 4, PERIOD * 3 + random_ids(3, seed=2), random_ids(9, seed=3))
-    return [
-        request(f"r{i}", prompt, SAMPLINGS[name], max_tokens=N_NEW - i)
-        for i, prompt in enumerate(prompts)
-    ]
-
 
 def drafting(**changes: float | None) -> AbstractContextManager[Engine]:
     return engine(model=forgetful(), limits=roomy(draft_tokens=5, **changes))
-
-
-@cache
-def plain(name: str, architecture: str = "llama") -> list[Outcome]:
-    with engine(model=forgetful(architecture)) as running:
-        return [running.run(one)[0] for one in repeating(name)]
-
-
-def tokens(outcomes: Sequence[Outcome]) -> list[tuple[int, ...]]:
-    return [outcome.token_ids for outcome in outcomes]
 
 
 @every_repeating

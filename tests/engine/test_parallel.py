@@ -18,8 +18,8 @@ from deployments.engine.sharding import check_shares, load_share
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
 from tests.engine.ranks import Follower, engine_of_ranks, following, joined
+from tests.engine.repeating import plain, repeating, tokens
 from tests.engine.test_adapters import adapter, matrices
-from tests.engine.test_drafting import plain, repeating, tokens
 from tests.models import CONFIGS, forgetful, tiny_model
 
 SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)

@@ -10,7 +10,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.sizing import cache_shape
 from deployments.wire import GenerationRequest, SamplingParams
 from tests.engine.drive import engine, roomy
-from tests.engine.test_drafting import every_repeating, plain, repeating, tokens
+from tests.engine.repeating import every_repeating, plain, repeating, tokens
 from tests.models import CONFIGS, VOCAB, forgetful, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

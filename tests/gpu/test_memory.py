@@ -13,8 +13,7 @@ from deployments.engine.quantization import Quantization
 from deployments.engine.sizing import cache_shape
 from deployments.wire import GenerationRequest, SamplingParams
 from kv.storage import Storage
-from tests.checkpoints import save_checkpoint
-from tests.model.test_sleep import save_large
+from tests.checkpoints import save_checkpoint, save_large
 from tests.models import tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
@@ -23,7 +22,7 @@ from deployments.model.settings import Adapter, ModelSettings
 from deployments.model.sleep import Sleeper
 from deployments.wire import ErrorKind, GenerationRequest, Refused, SamplingParams, TokenEvent
 from kv.journal import Journal
-from tests.checkpoints import byte_tokenizer, save_checkpoint
+from tests.checkpoints import save_checkpoint, save_large
 
 LIMITS = EngineLimits(n_pages=64, max_running=4, context_length=256)
 GREEDY = SamplingParams(temperature=0)
@@ -88,27 +87,6 @@ def resident() -> int:
     """Bytes of memory that this process holds."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-
-def save_large(path: Path) -> int:
-    """A float32 model of some 80 MiB; returns the bytes of its weights."""
-    tokenizer = byte_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=768,
-        intermediate_size=2048,
-        num_hidden_layers=3,
-        num_attention_heads=12,
-        max_position_embeddings=512,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-        pad_token_id=None,
-    )
-    model = LlamaForCausalLM(config)
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    n_bytes: int = sum(weight.nbytes for weight in model.parameters())
-    return n_bytes
 
 
 @pytest.fixture(scope="module")
