@@ -115,5 +115,6 @@ def padded_and_not(
         if logits is None:
             logits = recorded.eagerly(step)
         found.append((logits.clone().cpu(), eager.eagerly(step).cpu()))
-    assert torch.equal(recorded.storage.k.cpu(), eager.storage.k.cpu())
+    # What a padding row wrote would be far away; on a GPU 4 rows' products may not be 3 rows'.
+    torch.testing.assert_close(recorded.storage.k, eager.storage.k, rtol=1e-4, atol=1e-4)
     return found
