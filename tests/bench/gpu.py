@@ -3,13 +3,16 @@
     python -m tests.bench.gpu [--shape full|tiny] [--device cuda] [--json PATH]
 
 Random bf16 weights of two shapes: what they say does not matter to their speed. Needs no Ray.
+Figures are told and written down as they come: a run may be cut short, or a part of it fail.
 """
 
 import argparse
 import gc
 import json
 import platform
+import sys
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +36,7 @@ from transformers import (
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.wire import GenerationRequest, SamplingParams
+from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from tests.bench.engine import decode_step_ms
 
 DTYPE = torch.bfloat16
@@ -129,21 +132,25 @@ PLANS = {
         matrix=64,
         max_batch_tokens=64,
         max_running=8,
-        baseline={"page_size": 16, "num_blocks": 32, "max_batch_tokens": 64},
+        baseline={"num_blocks": 32, "max_batch_tokens": 64},
     ),
 }
 
 
 @dataclass
 class Report:
-    """Figures by name, and for the table what they mean."""
+    """Figures by name, and for the table what they mean; `path` has those that there are so far."""
 
+    path: Path | None = None
     figures: dict[str, float] = field(default_factory=dict)
     rows: list[tuple[str, str, str]] = field(default_factory=list)  # what, measured, wanted
 
     def add(self, name: str, value: float, what: str, shown: str, wanted: str = "") -> None:
         self.figures[name] = value
         self.rows.append((what, shown, wanted))
+        print(f"{what}: {shown}", flush=True)
+        if self.path:
+            self.path.write_text(json.dumps(self.figures, indent=2) + "\n")
 
 
 def wait(device: str) -> None:
@@ -187,7 +194,6 @@ def build(config: PretrainedConfig, device: str) -> PreTrainedModel:
 @contextmanager
 def engine(config: PretrainedConfig, plan: Plan, device: str) -> Iterator[EngineCore]:
     """An engine that has computed before: kernels are compiled, libraries have chosen."""
-    release(device)  # whoever has used an engine before held it until now
     limits = EngineLimits(max_running=plan.max_running, max_batch_tokens=plan.max_batch_tokens)
     core = EngineCore(build(config, device), frozenset(), limits)
     try:
@@ -223,9 +229,14 @@ def prefill_seconds(core: EngineCore, tokens: int) -> float:
     """From the request to its first token, of a prompt that nothing is known of."""
     one = request(prompts(1, tokens, core.vocab_size)[0], 1)
     start = time.perf_counter()
-    for _ in core.run([one]):
-        pass
+    for _, event in core.run([one]):
+        check(event)
     return time.perf_counter() - start
+
+
+def check(event: TokenEvent) -> None:
+    if event.error is not None:
+        raise RuntimeError(f"a request failed: {event.error.message}")
 
 
 def matrix_weights(config: PretrainedConfig) -> int:
@@ -250,7 +261,14 @@ def decode_bytes(config: PretrainedConfig, rows: int, context: int) -> float:
     return float(DTYPE.itemsize * (weights + rows * context * token))
 
 
-def measure_large(plan: Plan, device: str, report: Report, speed: float, rate: float) -> None:
+def measure_device(plan: Plan, device: str, report: Report) -> None:
+    speed, rate = bandwidth(plan, device), matmul_rate(plan, device)
+    report.add("bytes_a_second", speed, "a copy", f"{speed / 1e12:.2f} TB/s")
+    report.add("operations_a_second", rate, "bf16 matmul", f"{rate / 1e12:.0f} TFLOP/s")
+
+
+def measure_large(plan: Plan, device: str, report: Report) -> None:
+    speed, rate = report.figures["bytes_a_second"], report.figures["operations_a_second"]
     wanted = {1: ">= 85 %", 64: ">= 70 %"}
     with engine(plan.large, plan, device) as core:
         for rows, context in track(plan.decodes, "decodes of the large model"):
@@ -277,8 +295,7 @@ def requests_a_second(plan: Plan, device: str) -> float:
             bar = progress.add_task("requests to the engine", total=plan.requests)
             start = time.perf_counter()
             for _, event in core.run(asked):
-                if event.error is not None:
-                    raise SystemExit(f"a request failed: {event.error.message}")
+                check(event)
                 if event.finish_reason is not None:
                     progress.advance(bar)
             return plan.requests / (time.perf_counter() - start)
@@ -286,7 +303,6 @@ def requests_a_second(plan: Plan, device: str) -> float:
 
 def baseline_requests_a_second(plan: Plan, device: str) -> float:
     """Of the same work by transformers' continuous batching, warm as the engine is."""
-    release(device)
     model = build(plan.small, device)
     model.set_attn_implementation("sdpa")
     config = GenerationConfig(
@@ -325,20 +341,30 @@ def finish(manager: ContinuousBatchingManager, asked: list[list[int]], told: Tol
             told()
 
 
-def measure(plan: Plan, device: str) -> Report:
-    report = Report()
-    speed, rate = bandwidth(plan, device), matmul_rate(plan, device)
-    report.add("bytes_a_second", speed, "a copy", f"{speed / 1e12:.2f} TB/s")
-    report.add("operations_a_second", rate, "bf16 matmul", f"{rate / 1e12:.0f} TFLOP/s")
-    release(device)
-    measure_large(plan, device, report, speed, rate)
+def measure_small(plan: Plan, device: str, report: Report) -> None:
     ours = requests_a_second(plan, device)
     load = f"{plan.requests} requests of {plan.tokens_in} in, {plan.tokens_out} out"
     report.add("requests_a_second", ours, f"small model, {load}", f"{ours:.1f} /s", ">= 95 /s")
+
+
+def measure_baseline(plan: Plan, device: str, report: Report) -> None:
     theirs = baseline_requests_a_second(plan, device)
     report.add("baseline", theirs, "the same by transformers", f"{theirs:.1f} /s")
-    report.add("ratio", ours / theirs, "ours over theirs", f"{ours / theirs:.1f}", ">= 3")
-    return report
+    ratio = report.figures["requests_a_second"] / theirs
+    report.add("ratio", ratio, "ours over theirs", f"{ratio:.1f}", ">= 3")
+
+
+def measure(plan: Plan, device: str, report: Report) -> bool:
+    """Whether all parts came to their end; what fails in one is told, and the others follow."""
+    succeeded = True
+    for part in (measure_device, measure_large, measure_small, measure_baseline):
+        release(device)  # the part before held its engine until now
+        try:
+            part(plan, device, report)
+        except Exception:
+            traceback.print_exc()
+            succeeded = False
+    return succeeded
 
 
 def show(report: Report, device: str) -> None:
@@ -355,7 +381,7 @@ if __name__ == "__main__":
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    measured = measure(PLANS[arguments.shape], arguments.device)
+    measured = Report(arguments.json)
+    succeeded = measure(PLANS[arguments.shape], arguments.device, measured)
     show(measured, arguments.device)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(measured.figures, indent=2) + "\n")
+    sys.exit(not succeeded)

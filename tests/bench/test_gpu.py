@@ -3,7 +3,11 @@
 import json
 import subprocess
 import sys
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+
+from tests.bench.gpu import PLANS, Report, measure
 
 FIGURES = {
     "bytes_a_second", "operations_a_second", "decode_1_at_16", "decode_4_at_32", "prefill",
@@ -18,3 +22,12 @@ def test_the_gpu_benchmark_measures_all_it_names_on_a_cpu(tmp_path: Path) -> Non
     figures = json.loads(path.read_text())
     assert figures.keys() == FIGURES
     assert all(value > 0 for value in figures.values())
+
+
+def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    short = deepcopy(PLANS["tiny"].large)
+    short.max_position_embeddings = 16  # its prompts are refused
+    assert not measure(replace(PLANS["tiny"], large=short), "cpu", Report(path))
+    ran = {name for name in FIGURES if not name.startswith(("decode", "prefill"))}
+    assert json.loads(path.read_text()).keys() == ran
