@@ -1,4 +1,6 @@
-"""The kernels compile for Hopper and keep their sums in registers; no GPU is needed."""
+"""The kernels compile for Hopper, fit into its memory and keep their sums in registers; no GPU is
+needed.
+"""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -20,6 +22,7 @@ NUMBERS = {
     "q_token": "i32", "q_head": "i32", "table_row": "i32", "n_splits": "i32",
     "epsilon": "fp32", "k_scale": "fp32", "qkv_token": "i32",
 }  # fmt: skip
+SHARED = 227 << 10  # bytes that a program may have
 SHAPE = {"HEADS": 32, "KV_HEADS": 8, "SHARE": 4, "DIM": 128, "DIM_PAD": 128, "PAGE": 16}
 
 
@@ -31,7 +34,9 @@ def compiled(
     *,
     fused: bool = True,
 ) -> str:
-    """The PTX of a kernel for an H100 or H200."""
+    """The PTX of a kernel for an H100 or H200, for arguments as a launch has them: aligned ones are
+    loaded ahead, into shared memory.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -42,9 +47,16 @@ def compiled(
         function,
         {argument: types[argument] for argument in function.arg_names},
         constexprs={(function.arg_names.index(key),): value for key, value in constants.items()},
+        attrs={
+            (one.num,): [["tt.divisibility", 16]]
+            for one in function.params
+            if types[one.name] not in ("constexpr", "fp32")
+            and not (one.do_not_specialize or one.do_not_specialize_on_alignment)
+        },
     )
     options = {"num_warps": warps, "num_stages": 3, "enable_fp_fusion": fused}
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert built.metadata.shared <= SHARED
     ptx: str = built.asm["ptx"]
     return ptx
 
@@ -55,7 +67,7 @@ def test_kernels_compile_for_hopper_and_use_its_matrix_units() -> None:
     from deployments.engine import paged_kernel
     from deployments.engine.paged_launch import MAX_SPLITS, tiling_for
 
-    tiling = tiling_for(torch.bfloat16, 128, 227 << 10)
+    tiling = tiling_for(torch.bfloat16, 128, SHARED)
     scores = {"WINDOW": 0, "SOFTCAP": False, "SINKS": False, "FACTOR": tl.bfloat16}
     splits = {"SPLIT": tiling.split, "SPLITS": MAX_SPLITS, "KEYS": tiling.keys}
     chunks = {"SHARE_PAD": 4, "QUERIES": tiling.queries, "KEYS": tiling.keys}
@@ -69,6 +81,25 @@ def test_kernels_compile_for_hopper_and_use_its_matrix_units() -> None:
     assert "mma.sync" in compiled(paged_kernel, "decodes", tiling.decode_warps, decodes)
     merge = {"HEADS": 32, "DIM": 128, "DIM_PAD": 128, "WINDOW": 0, **splits}
     assert "ex2.approx" in compiled(paged_kernel, "merge", 1, merge)
+
+
+@pytest.mark.parametrize("pages", ["*bf16", "*fp8e4nv"])
+def test_wide_heads_fit_into_its_memory(monkeypatch: pytest.MonkeyPatch, pages: str) -> None:
+    import triton.language as tl
+
+    from deployments.engine import paged_kernel
+    from deployments.engine.paged_launch import MAX_SPLITS, tiling_for
+
+    monkeypatch.setitem(POINTERS, "k_pages", pages)
+    monkeypatch.setitem(POINTERS, "v_pages", pages)
+    tiling = tiling_for(torch.bfloat16, 256, SHARED)
+    gemma = {"HEADS": 8, "KV_HEADS": 4, "SHARE": 2, "DIM": 256, "DIM_PAD": 256, "PAGE": 16}
+    scores = {"WINDOW": 128, "SOFTCAP": True, "SINKS": True, "FACTOR": tl.bfloat16}
+    parts = {**gemma, **scores, "KEYS": tiling.keys}
+    chunks = {**parts, "SHARE_PAD": 2, "QUERIES": tiling.queries}
+    assert ".local" not in compiled(paged_kernel, "chunks", tiling.chunk_warps, chunks, fused=False)
+    decodes = {**parts, "QUERIES": 16, "SPLIT": tiling.split, "SPLITS": MAX_SPLITS}
+    assert ".local" not in compiled(paged_kernel, "decodes", tiling.decode_warps, decodes)
 
 
 @pytest.mark.parametrize("pages", ["*bf16", "*fp8e4nv"])
