@@ -127,9 +127,9 @@ class Sleeper:
             self._changed(None)
             before = self._past
             self._past = _ended(core.stats(), before)
-            await asyncio.to_thread(core.shutdown)
-            self._past = _ended(core.stats(), before)
+            held = [core]
             del core
+            self._past = _ended(await asyncio.to_thread(_shut_down, held), before)
             await asyncio.to_thread(self._source.release)
         log.info("asleep: weights and pages are gone until the next request")
         return True
@@ -168,6 +168,15 @@ class Sleeper:
             self._changed(self._core)
             self._awake.set()
         log.info("awake after %.1f s", time.monotonic() - started)
+
+
+def _shut_down(held: list[EngineCore]) -> EngineStats:
+    """The last of its counters. What nobody else holds is gone then: what a thread is still about
+    to free would not be given back with the rest.
+    """
+    core = held.pop()
+    core.shutdown()
+    return core.stats()
 
 
 def _sum(stats: EngineStats, past: EngineStats) -> EngineStats:
