@@ -230,10 +230,14 @@ def _attend_part(part: Part, layer: int, q: Tensor, form: Form) -> Tensor:
 def _attend(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
     """Without a mask every token sees those before it, the first the first alone."""
     q, k, v = qkv
-    grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(
+    dtype, grouped = q.dtype, q.shape[1] != k.shape[1]
+    if kernels.suit(q) and not kernels.HAS_AVX512:  # of which torch has no fast products
+        q, k, v = q.float(), k.float(), v.float()
+        mask = None if mask is None else mask.float()
+    out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
     )
+    return out.to(dtype)
 
 
 def _attend_plainly(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import (
     LlamaForCausalLM,
     MistralForCausalLM,
+    PretrainedConfig,
     PreTrainedModel,
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
@@ -54,6 +55,11 @@ def join(model: PreTrainedModel) -> None:
             _join(layer.self_attn, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
             if not is_packable(layer.mlp.gate_proj):  # else what follows each is computed with it
                 _join(layer.mlp, "gate_up_proj", ("gate_proj", "up_proj"))
+
+
+def is_fusable(config: PretrainedConfig) -> bool:
+    """Whether models of this kind have a fused form, if they are as most of them."""
+    return type(config) in {kind.config_class for kind in WINDOWS}
 
 
 def decoder(model: PreTrainedModel) -> Decoder:

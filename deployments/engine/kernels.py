@@ -3,24 +3,32 @@
 `suit` says of which: bfloat16 on a CPU. The loops themselves are in numba_kernels.py.
 """
 
+from platform import machine
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.numba_kernels import (
     NONE,
+    PACK,
+    TEAM,
     decode_kernel,
     norm_kernel,
     product_kernel,
     store_kernel,
     turn_kernel,
 )
+from deployments.engine.vector_code import HAS_AVX512 as HAS_AVX512
+from deployments.engine.vector_code import HAS_FMA
 
 BLOCK_TOKENS = 8  # that one task of a norm takes
 MANY_ROWS = 8  # of which each is one task: its pages are then read in one piece
+LEAST_ROWS = 48  # that a task of a product multiplies with one block of its weights
+HELD_NUMBERS = 1 << 17  # of the rows of such a task, which stay in the second cache
 FEW_ROWS = 2  # of more the processor's matrix instructions are as fast
 
 
@@ -45,6 +53,19 @@ class Packed(NamedTuple):
     width: int
 
 
+def can_multiply() -> bool:
+    """Whether `product` is worth more than one row or two: it has been measured on x86 alone."""
+    return machine() in ("x86_64", "AMD64") and HAS_FMA and TEAM is not None
+
+
+def pack(weight: Tensor) -> tuple[Tensor, Packed]:
+    """[out, in] of bfloat16 in the layout of `product`, which has to be kept as long as it."""
+    out, width = weight.shape
+    filled = F.pad(weight, (0, width % 2, 0, -out % PACK))
+    packed = filled.view(-1, PACK, filled.shape[1] // 2, 2).transpose(1, 2).contiguous()
+    return packed, Packed(packed.data_ptr(), PACK)
+
+
 def product(
     x: Tensor,  # [..., in]
     weight: Packed,
@@ -53,16 +74,17 @@ def product(
     then: int = NONE,
     other: Tensor | None = None,  # [..., out]
 ) -> Tensor:
-    """[..., out], of at most FEW_ROWS rows."""
+    """[..., out]"""
     *shape, width = x.shape
     rows = x.numel() // width
     x = x.contiguous()
     other = None if other is None else other.contiguous()
     out = torch.empty((*shape, out_features), dtype=x.dtype)
-    product_kernel(rows, weight.width)(
+    product_kernel(weight.width)(
         rows * width * out_features,
         *(x.data_ptr(), weight.address, _place(bias), _place(other), out.data_ptr()),
-        *(width, out_features, then),
+        *(rows, width, out_features, then),
+        min(rows, max(LEAST_ROWS, HELD_NUMBERS // width)),
     )
     return out
 

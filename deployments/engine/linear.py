@@ -1,10 +1,14 @@
-"""Linear layers whose weights lie in memory as the processor's matrix kernels want to read them.
+"""Linear layers whose weights lie in memory as the matrix kernels want to read them.
 
 Without this, oneDNN puts a bfloat16 weight in order at every call: at few rows a step was measured
 to take 1.5 to 2 times as long (tests/bench/RESULTS.md). What follows a product is computed with it.
+
+Where the processor does not multiply bfloat16, kernels of ours multiply all, in float32.
 """
 
 import ctypes
+import sys
+from functools import cache
 from typing import TypeGuard
 
 import torch
@@ -23,20 +27,27 @@ FOLLOWING = {"none": NONE, "swish": SWISH, "add": ADD, "mul": MUL}
 
 
 class PackedLinear(nn.Module):
-    """Computes what the `nn.Linear` that it is made of does, on bfloat16 on a CPU."""
+    """Computes what the `nn.Linear` that it is made of does, on bfloat16 on a CPU.
 
-    def __init__(self, linear: nn.Linear) -> None:
+    `by_onednn` all but a few rows, which is fast where the processor has instructions for it.
+    """
+
+    def __init__(self, linear: nn.Linear, by_onednn: bool) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight = linear.weight.detach()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
         self.bias = None if linear.bias is None else linear.bias.detach()
-        self._most = FEW_ROWS * self.in_features
-        self._packed = _find(weight, self.weight)
+        self._packed: Packed | None
+        if by_onednn:
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
+            self._packed, self._most = _find(weight, self.weight), FEW_ROWS * self.in_features
+        else:
+            self.weight, self._packed = kernels.pack(weight)
+            self._most = sys.maxsize
 
     @property
     def has_kernel(self) -> bool:
-        """Whether a few rows are multiplied by a kernel of ours."""
+        """Whether a kernel of ours multiplies a few rows."""
         return self._packed is not None
 
     def forward(self, x: Tensor, then: str = "none") -> Tensor:
@@ -103,16 +114,22 @@ def pack_linears(module: nn.Module) -> None:
     """Replaces the linear layers in a module that gain by it."""
     for name, child in module.named_children():
         if is_packable(child):
-            setattr(module, name, PackedLinear(child))
+            setattr(module, name, PackedLinear(child, has_instructions()))
         else:
             pack_linears(child)
 
 
 def is_packable(module: nn.Module) -> TypeGuard[nn.Linear]:
-    if not _is_plain(module):
+    if not _is_plain(module) or not kernels.suit(module.weight):
         return False
-    kind = module.weight.device.type, module.weight.dtype
-    return kind == ("cpu", torch.bfloat16) and _can_pack()
+    return has_instructions() or kernels.can_multiply()
+
+
+@cache
+def has_instructions() -> bool:
+    """Whether this processor multiplies bfloat16, and torch can pack matrices for it."""
+    known = all(hasattr(torch.ops.mkldnn, name) for name in PACKING)
+    return known and torch.cpu._is_avx512_bf16_supported()
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
@@ -120,8 +137,3 @@ def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
         return False
     return type(module.weight.data) is Tensor
-
-
-def _can_pack() -> bool:
-    known = all(hasattr(torch.ops.mkldnn, name) for name in PACKING)
-    return known and torch.cpu._is_avx512_bf16_supported()

@@ -16,6 +16,9 @@ from transformers import (
 
 from deployments.engine.adapters import merge_adapters
 from deployments.engine.attention import ATTENTION
+from deployments.engine.decoder import is_fusable
+from deployments.engine.kernels import can_multiply
+from deployments.engine.linear import has_instructions
 from deployments.engine.quantization import Quantization, check_available, quantize
 from deployments.engine.servable import (
     UnsupportedModelError,
@@ -57,7 +60,7 @@ def load_model(
     config = read_config(path)
     check_supported(config)
     check_weight_files(path)
-    dtype = dtype or default_dtype(device)
+    dtype = dtype or default_dtype(device, None if quantization != "none" else config)
     check_available(quantization, device, dtype)
     with one_thread():
         model = _read(path, config, dtype)
@@ -145,11 +148,18 @@ def _settle_frequencies(model: PreTrainedModel, context_length: int) -> None:
             module.rope_type = "default"
 
 
-def default_dtype(device: torch.device | str) -> torch.dtype:
-    """bfloat16 where the hardware multiplies it, else float32."""
-    if torch.device(device).type != "cpu":
+def default_dtype(
+    device: torch.device | str, config: PretrainedConfig | None = None
+) -> torch.dtype:
+    """bfloat16 where it is fast, else float32.
+
+    A CPU without instructions for it needs kernels of ours and a model, whose `config` is given,
+    that is fused and so computed by them alone.
+    """
+    if torch.device(device).type != "cpu" or has_instructions():
         return torch.bfloat16
-    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
+    fast = config is not None and is_fusable(config) and can_multiply()
+    return torch.bfloat16 if fast else torch.float32
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:

@@ -18,7 +18,9 @@ import numpy as np
 from numba import carray, cfunc, njit, types
 
 from deployments.engine.vector_code import (
+    LANES,
     STAMP,
+    TILES,
     Code,
     as_float64,
     at_i64,
@@ -35,7 +37,8 @@ from deployments.engine.vector_code import (
 # Sums may be taken in lanes; NaN and infinity stay what they are.
 MATH = {"reassoc", "contract", "arcp", "nsz"}
 SERIAL_WORK = 1 << 15  # multiplications that waking the workers would cost more than they save
-PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a packed matrix
+PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a matrix that oneDNN packed
+PACK = 2 * LANES  # and in one of ours
 NONE, SWISH, ADD, MUL = range(4)  # what may follow a product
 WORDS = 24  # of a block of arguments
 
@@ -283,49 +286,83 @@ def decode_kernel(dim: int, group: int) -> Kernel:
     return Kernel(body, "qqqqqqqqqqqqqqqqddq")
 
 
+@njit(inline="always")
+def _finish(sums: Code, bias: Code, then: Code, beside: Code, place: Code, count: Code) -> None:
+    """What follows a product: of one row's sums, at addresses of bfloat16 or 0."""
+    other, out = carray(at_u16(beside), (count,)), carray(at_u16(place), (count,))
+    if bias != 0:
+        biases = carray(at_u16(bias), (count,))
+        for i in range(count):
+            sums[i] += up(biases[i])
+    if then == SWISH:
+        for i in range(count):
+            small = exp(-abs(sums[i]))
+            rise = np.float32(1) if sums[i] >= 0 else small
+            sums[i] *= rise / (np.float32(1) + small)
+    elif then == ADD:
+        for i in range(count):
+            sums[i] += up(other[i])
+    elif then == MUL:
+        for i in range(count):
+            sums[i] *= up(other[i])
+    for i in range(count):
+        out[i] = down(sums[i])
+
+
 @cache
-def product_kernel(rows: int, pack: int) -> Kernel:
-    """A few rows times a matrix that lies as oneDNN packs it for itself.
+def product_kernel(pack: int) -> Kernel:
+    """Rows times a matrix that lies as oneDNN packs it for itself.
 
-    That is [out / pack, in / 2, pack, 2], filled up with zeros. Memory is what bounds it: each
-    weight is read once, and a thread that is held up is waited for no longer than a block takes.
+    That is [out / pack, in / 2, pack, 2], filled up with zeros. Of few rows memory is the bound:
+    each weight is read once, and a thread that is held up is waited for no longer than a block
+    takes. Of many a task's rows stay in a cache, and a tile's sums in registers. A sum is taken in
+    the order of the inputs, whatever the tile.
 
-    Arguments: x, weight, bias or 0, other or 0, out, in, out features, what follows the product.
+    Arguments: x, weight, bias or 0, other or 0, out, rows, in, out features, what follows the
+    product, rows of one task.
     """
+    most, more, some, one = TILES
 
     def body(block: Code) -> None:
         a = carray(at_i64(block), (WORDS,))
-        width, n, then = a[6], a[7], a[8]
+        rows, width, n, then, each = a[6], a[7], a[8], a[9], a[10]
         given = carray(at_u16(a[1]), (rows, width))
-        bias = carray(at_u16(a[3]), (n,))
-        other, out = carray(at_u16(a[4]), (rows, n)), carray(at_u16(a[5]), (rows, n))
-        x, sums = np.empty((rows, width), np.float32), np.empty((rows, pack), np.float32)
-        for row in range(rows):
-            for i in range(width):
-                x[row, i] = up(given[row, i])
+        even = width + width % 2
+        x = np.zeros((each + most, even), np.float32)
+        sums = np.empty((most, pack), np.float32)
+        blocks, held = (n + pack - 1) // pack, -1
         while True:
             taken = take(block)
-            first = taken * pack
-            if first >= n:
+            begin, first = taken // blocks * each, taken % blocks * pack
+            if begin >= rows:
                 break
-            for row in range(rows):
-                for i in range(pack):
-                    sums[row, i] = 0
-            multiply_block(
-                a[2] + 2 * first * width, x.ctypes.data, sums.ctypes.data, width, rows, pack
-            )
-            for row in range(rows):
-                for i in range(min(pack, n - first)):
-                    value = sums[row, i]
-                    if a[3] != 0:
-                        value += up(bias[first + i])
-                    if then == SWISH:
-                        small = exp(-abs(value))
-                        value *= (np.float32(1) if value >= 0 else small) / (np.float32(1) + small)
-                    elif then == ADD:
-                        value += up(other[row, first + i])
-                    elif then == MUL:
-                        value *= up(other[row, first + i])
-                    out[row, first + i] = down(value)
+            end = min(rows, begin + each)
+            if begin != held:
+                held = begin
+                for row in range(begin, end):
+                    for i in range(width):
+                        x[row - begin, i] = up(given[row, i])
+            weight, count = a[2] + 2 * first * even, min(pack, n - first)
+            row = begin
+            while row < end:
+                sums[:] = 0
+                own, left = x.ctypes.data + 4 * (row - begin) * even, end - row
+                if left > more:
+                    multiply_block(weight, own, sums.ctypes.data, even, most, pack)
+                    tile = most
+                elif left > some:
+                    multiply_block(weight, own, sums.ctypes.data, even, more, pack)
+                    tile = more
+                elif left > one:
+                    multiply_block(weight, own, sums.ctypes.data, even, some, pack)
+                    tile = some
+                else:
+                    multiply_block(weight, own, sums.ctypes.data, even, one, pack)
+                    tile = one
+                for nth in range(min(tile, left)):
+                    place = 2 * ((row + nth) * n + first)
+                    bias = a[3] + 2 * first if a[3] != 0 else 0
+                    _finish(sums[nth], bias, then, a[4] + place, a[5] + place, count)
+                row += tile
 
-    return Kernel(body, "qqqqqqqq")
+    return Kernel(body, "qqqqqqqqqq")

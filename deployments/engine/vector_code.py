@@ -13,12 +13,19 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 
 STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
-LANES = 16  # of a vector of float32
-REGISTERS = 16  # that sums may take, of 32
+# What is compiled for, which NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may say.
+FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+HAS_FMA, HAS_AVX512 = "+fma" in FEATURES, "+avx512f" in FEATURES
+LANES = 16 if HAS_AVX512 else 8  # of a vector of float32
+REGISTERS = 16 if HAS_AVX512 else 8  # that sums of attention may take, of twice as many
+# Rows that are multiplied at once: the most whose sums of two vectors each stay in registers, and
+# fewer where no more are left.
+TILES = (8, 4, 2, 1) if HAS_AVX512 else (4, 3, 2, 1)
 LINE = 64  # bytes of the caches
 AHEAD = 4096  # bytes that are fetched before they are read
 LOG2_E = np.float32(1.4426950408889634)
@@ -289,7 +296,7 @@ def mix_tokens(
 
 def _lanes(dim: int) -> int:
     """The widest vector that divides it."""
-    return next(lanes for lanes in (16, 8, 4, 2, 1) if dim % lanes == 0)
+    return next(lanes for lanes in (16, 8, 4, 2, 1) if lanes <= LANES and dim % lanes == 0)
 
 
 @njit(inline="always")

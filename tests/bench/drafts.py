@@ -31,7 +31,7 @@ def counting() -> PreTrainedModel:
     with one_thread():
         config = LlamaConfig(**{**SHAPE_135M.to_dict(), "tie_word_embeddings": False})
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            config, dtype=default_dtype("cpu")
+            config, dtype=default_dtype("cpu", config)
         )
         for name, weight in model.named_parameters():
             if "o_proj" in name or "down_proj" in name:

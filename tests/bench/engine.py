@@ -74,12 +74,13 @@ def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> flo
 
 def main(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
-    dtype = getattr(torch, arguments.dtype) if arguments.dtype else default_dtype("cpu")
+    dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
     model: PreTrainedModel
     if arguments.model:
         model = load_model(arguments.model, dtype=dtype)
     else:
         config = SHAPES[arguments.shape]
+        dtype = dtype or default_dtype("cpu", config)
         with one_thread():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
     weight_bytes = sum(p.nbytes for p in model.parameters())
@@ -92,7 +93,7 @@ def main(arguments: argparse.Namespace) -> None:
     bandwidth = memory_bandwidth()
     floor = weight_bytes / bandwidth * 1e3
     table = Table(
-        title=f"{weight_bytes / 1e6:.0f} MB of weights, {dtype}, {arguments.threads} threads, "
+        title=f"{weight_bytes / 1e6:.0f} MB, {model.dtype}, {arguments.threads} threads, "
         f"context {arguments.context}, {bandwidth / 1e9:.1f} GB/s"
     )
     for column in ("rows", "step ms", "floor ms", "step / floor", "tok/s"):

@@ -14,8 +14,8 @@ from transformers import (
 
 from deployments.engine.decoder import FusedDecoder, PlainDecoder, decoder, fuse
 from deployments.engine.limits import EngineLimits
-from deployments.engine.linear import PackedLinear, gated, is_packable, plus
-from deployments.engine.loader import attach
+from deployments.engine.linear import PackedLinear, gated, has_instructions, is_packable, plus
+from deployments.engine.loader import attach, default_dtype
 from deployments.engine.sizing import cache_shape
 from deployments.engine.step import Forward, StepInputs
 from kv.storage import Storage
@@ -77,7 +77,7 @@ def test_a_fused_model_gives_the_logits_of_the_model(kind: str) -> None:
     assert torch.allclose(logits(model), expected, atol=2e-4)
 
 
-@pytest.mark.skipif(not PACKABLE, reason="this processor does not multiply bfloat16")
+@pytest.mark.skipif(not PACKABLE, reason="nothing multiplies bfloat16 fast here")
 @pytest.mark.parametrize("kind", FUSED)
 def test_in_bfloat16_it_is_as_near_as_the_model_to_what_is_right(kind: str) -> None:
     right = logits(made(FUSED[kind]))
@@ -86,6 +86,21 @@ def test_in_bfloat16_it_is_as_near_as_the_model_to_what_is_right(kind: str) -> N
     fuse(model)
     assert any(isinstance(module, PackedLinear) for module in model.modules())
     assert (logits(model).float() - right).square().mean() < 1.5 * plain
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str) -> None:
+    chosen = default_dtype("cpu", FUSED[kind])
+    model = made(FUSED[kind], torch.bfloat16)
+    fuse(model)
+    left = [module for module in model.modules() if type(module) is nn.Linear]
+    assert (chosen is torch.bfloat16) is (not left)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
+def test_it_is_not_for_other_models_where_the_processor_has_no_instructions(kind: str) -> None:
+    chosen = default_dtype("cpu", tiny_model(kind).config)
+    assert (chosen is torch.bfloat16) is has_instructions()
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
@@ -101,16 +116,18 @@ def test_a_gate_that_is_no_silu_stays_as_it_is() -> None:
     assert isinstance(decoder(model), PlainDecoder)
 
 
-@pytest.mark.skipif(not PACKABLE, reason="this processor does not multiply bfloat16")
+@pytest.mark.parametrize("by_onednn", [False, True] if has_instructions() else [False])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 7, 40])
-def test_a_packed_matrix_computes_what_the_matrix_does(rows: int, bias: bool) -> None:
+def test_a_packed_matrix_computes_what_the_matrix_does(
+    rows: int, bias: bool, by_onednn: bool
+) -> None:
     torch.manual_seed(0)
     linears = [nn.Linear(48, 80, bias=bias, dtype=torch.bfloat16) for _ in range(2)]
     x, other = torch.randn(rows, 48).bfloat16(), torch.randn(rows, 80).bfloat16()
-    gate, up = packed = [PackedLinear(linear) for linear in linears]
+    gate, up = (PackedLinear(linear, by_onednn) for linear in linears)
     with torch.inference_mode():
-        assert torch.equal(packed[0](x), linears[0](x))
+        near(gate(x), linears[0](x))
         near(plus(up, x, other), plus(linears[1], x, other.clone()))
         near(gated(gate, up, x), gated(linears[0], linears[1], x))
 

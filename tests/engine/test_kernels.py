@@ -1,5 +1,9 @@
 """The CPU's own kernels beside torch's operations, and a token beside others as alone."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,13 +13,13 @@ from torch import Tensor, nn
 from deployments.engine import kernels
 from deployments.engine.attention import FEW, plan_attention
 from deployments.engine.decoder import Norm, rotary_turn
-from deployments.engine.kernels import FEW_ROWS, MANY_ROWS, Packed
-from deployments.engine.linear import PackedLinear, is_packable
+from deployments.engine.kernels import FEW_ROWS, HAS_AVX512, LEAST_ROWS, MANY_ROWS, Packed
+from deployments.engine.linear import PackedLinear, has_instructions
 from deployments.engine.numba_kernels import PACKS
 from kv.storage import Storage
 from kv.view import NewTokens
 
-PACKABLE = is_packable(nn.Linear(64, 64, dtype=torch.bfloat16))
+KINDS = [False, True] if has_instructions() else [False]  # of `by_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
 ULP = 2**-7  # of bfloat16, relative
 
@@ -160,14 +164,33 @@ def test_few_tokens_of_a_row_attend_as_one_after_the_other(window: int | None) -
         assert torch.equal(together[[at]], alone)
 
 
-@pytest.mark.skipif(not PACKABLE, reason="this processor does not multiply bfloat16")
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("out", "width"), [(64, 96), (100, 64), (33, 48)])
-def test_few_rows_times_a_packed_matrix(out: int, width: int, bias: bool) -> None:
+def rows_of(n: int, width: int, out: int, bias: bool) -> tuple[nn.Linear, Tensor, Tensor]:
     linear = nn.Linear(width, out, bias=bias, dtype=torch.bfloat16).requires_grad_(False)
-    packed = PackedLinear(linear)
-    x, other = some(FEW_ROWS, width), some(FEW_ROWS, out)
-    exact = F.linear(x.float(), linear.weight.float(), linear.bias.float() if bias else None)
+    return linear, some(n, width), some(n, out)
+
+
+@pytest.mark.parametrize("by_onednn", KINDS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("out", "width"), [(64, 96), (100, 64), (33, 48), (3, 10)])
+def test_few_rows_times_a_packed_matrix(out: int, width: int, bias: bool, by_onednn: bool) -> None:
+    linear, x, other = rows_of(FEW_ROWS, width, out, bias)
+    packed = PackedLinear(linear, by_onednn)
+    computes_with_what_follows(packed, linear, x, other)
+    assert torch.equal(packed(x)[1:], packed(x[1:]))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n", [*range(3, 14), 60, 100])
+def test_many_rows_times_a_packed_matrix(n: int, bias: bool) -> None:
+    linear, x, other = rows_of(n, 1 << 12, 70, bias)  # of which a task takes LEAST_ROWS
+    computes_with_what_follows(PackedLinear(linear, by_onednn=False), linear, x, other)
+
+
+def computes_with_what_follows(
+    packed: PackedLinear, linear: nn.Linear, x: Tensor, other: Tensor
+) -> None:
+    bias = None if linear.bias is None else linear.bias.float()
+    exact = F.linear(x.float(), linear.weight.float(), bias)
     expected = {
         "none": (packed(x), exact),
         "swish": (packed(x, "swish"), F.silu(exact)),
@@ -176,7 +199,24 @@ def test_few_rows_times_a_packed_matrix(out: int, width: int, bias: bool) -> Non
     }
     for found, right in expected.values():
         torch.testing.assert_close(found.float(), right, rtol=ULP, atol=1e-3)
-    assert torch.equal(packed(x)[1:], packed(x[1:]))
+
+
+def test_a_row_of_many_is_multiplied_as_alone() -> None:
+    linear, x, _ = rows_of(LEAST_ROWS + 15, 1 << 12, 70, bias=True)
+    packed = PackedLinear(linear, by_onednn=False)
+    together = packed(x)
+    for row in range(len(x)):
+        assert torch.equal(together[row : row + 1], packed(x[row : row + 1]))
+    assert torch.equal(together[3:10], packed(x[3:10]))
+
+
+def test_what_is_no_number_stays_none() -> None:
+    linear, x, _ = rows_of(9, 64, 40, bias=False)
+    x[4, 2], x[7, 3] = float("nan"), float("inf")
+    found = PackedLinear(linear, by_onednn=False)(x)
+    assert found[4].isnan().all()
+    assert not found[7].isfinite().any()
+    assert found[[0, 1, 2, 3, 5, 6, 8]].isfinite().all()
 
 
 @pytest.mark.parametrize("pack", PACKS)
@@ -189,9 +229,18 @@ def test_all_layouts_that_are_known_are_read(pack: int) -> None:
     torch.testing.assert_close(found.float(), x.float() @ weight.float().T, rtol=ULP, atol=1e-3)
 
 
-@pytest.mark.skipif(not PACKABLE, reason="this processor does not multiply bfloat16")
-def test_a_matrix_that_lies_otherwise_is_left_to_onednn() -> None:
-    linear = nn.Linear(63, 64, dtype=torch.bfloat16).requires_grad_(False)  # has no pairs
-    packed, x = PackedLinear(linear), some(1, 63)
-    assert not packed.has_kernel
+@pytest.mark.parametrize("by_onednn", KINDS)
+def test_a_matrix_without_pairs(by_onednn: bool) -> None:
+    linear, x, _ = rows_of(1, 63, 64, bias=True)
+    packed = PackedLinear(linear, by_onednn)
+    assert packed.has_kernel is not by_onednn
     torch.testing.assert_close(packed(x), linear(x), rtol=ULP, atol=1e-3)
+
+
+@pytest.mark.skipif(not HAS_AVX512, reason="this processor's kernels have no other form")
+def test_kernels_for_processors_without_avx512() -> None:
+    haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
+    env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
