@@ -1,4 +1,4 @@
-"""What stands between the matrix products of a step, for bfloat16 on a CPU, compiled by numba.
+"""A step's matrix products and what stands between them, for bfloat16 on a CPU, compiled by numba.
 
 torch runs some fifteen operations a layer for it. At few rows they took as long as the products
 (tests/bench/RESULTS.md): each passes through Python and a dispatcher, most on one core.
