@@ -122,9 +122,10 @@ class AttentionStep:
         form = Form(q.shape[-1] ** -0.5 if scale is None else scale, window, softcap, sinks)
         if self.decodes is None and len(self.parts) == 1:
             return _attend_part(self.parts[0], layer, q, form)
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        if self.decodes is not None:
-            self.decodes.attend(q, *self.new.storage.layers[layer], out, form)
+        if self.decodes is None:
+            out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        else:
+            out = self.decodes.attend(q, *self.new.storage.layers[layer], form)
         for part in self.parts:
             own = q.index_select(0, part.tokens)
             out.index_copy_(0, part.tokens, _attend_part(part, layer, own, form))

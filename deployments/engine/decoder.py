@@ -23,6 +23,7 @@ from deployments.engine import kernels
 from deployments.engine.attention import StepAttention
 from deployments.engine.linear import gated, is_packable, pack_linears, plus
 from deployments.engine.paged import PagedStep
+from deployments.engine.recording import RecordedLayers
 
 # token_ids [tokens], positions [tokens], kept [kept], step -> logits [kept, vocab]
 Decoder = Callable[[Tensor, Tensor, Tensor, StepAttention], Tensor]
@@ -94,6 +95,7 @@ class FusedDecoder:
         self._embed: Module = model.get_input_embeddings()
         self._rotary: Module = stack.rotary_emb
         self._layers = [FusedLayer(layer, window(layer.self_attn)) for layer in stack.layers]
+        self._recorded = RecordedLayers(self._layers)
         self._norm = Norm(stack.norm)
         self._head: Module = model.get_output_embeddings()
 
@@ -102,10 +104,17 @@ class FusedDecoder:
     ) -> Tensor:
         x = self._embed(token_ids[None])[0]  # as the model itself calls it
         turn = rotary_turn(*self._rotary(x, positions[None]))
-        for layer in self._layers:
-            x = layer(x, turn, step)
+        x = self._behind_layers(x, turn, step)
         logits: Tensor = self._head(self._norm(x.index_select(0, kept)))
         return logits
+
+
+    def _behind_layers(self, x: Tensor, turn: "Turn", step: StepAttention) -> Tensor:
+        if (recorded := self._recorded(x, turn, step)) is not None:
+            return recorded
+        for layer in self._layers:
+            x = layer(x, turn, step)
+        return x
 
 
 class Norm:

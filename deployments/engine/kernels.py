@@ -3,6 +3,7 @@
 `suit` says of which: bfloat16 on a CPU. The loops themselves are in numba_kernels.py.
 """
 
+import sys
 from platform import machine
 from typing import NamedTuple, Protocol
 
@@ -12,10 +13,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.engine.kernel_calls import TEAM, THREAD
 from deployments.engine.numba_kernels import (
     NONE,
     PACK,
-    TEAM,
     decode_kernel,
     norm_kernel,
     product_kernel,
@@ -37,10 +38,16 @@ def suit(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype is torch.bfloat16
 
 
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory for what a kernel gives."""
+    recording = THREAD.recording
+    return torch.empty(shape, dtype=dtype) if recording is None else recording.empty(shape, dtype)
+
+
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """[tokens, width]"""
     x = x.contiguous()
-    out = torch.empty_like(x)
+    out = empty(x.shape, x.dtype)
     places = x.data_ptr(), weight.data_ptr(), out.data_ptr()
     norm_kernel()(x.numel(), *places, *x.shape, BLOCK_TOKENS, epsilon)
     return out
@@ -79,7 +86,7 @@ def product(
     rows = x.numel() // width
     x = x.contiguous()
     other = None if other is None else other.contiguous()
-    out = torch.empty((*shape, out_features), dtype=x.dtype)
+    out = empty((*shape, out_features), x.dtype)
     product_kernel(weight.width)(
         rows * width * out_features,
         *(x.data_ptr(), weight.address, _place(bias), _place(other), out.data_ptr()),
@@ -149,10 +156,10 @@ class DecodeRows:
         page_table: NDArray[np.int64],  # [rows, pages], contiguous
         total_len: NDArray[np.int64],  # [rows]
     ) -> None:
-        self._arrays = places, page_table, total_len  # to be kept: the kernel is told where
-        self._n_tokens, self._longest = int(total_len.sum()), int(total_len.max())
-        self._rows = len(places), places.ctypes.data, page_table.ctypes.data, page_table.shape[1]
-        self._lengths = total_len.ctypes.data, self._longest
+        self.places, self.page_table, self.total_len = places, page_table, total_len
+        self._n_tokens = int(total_len.sum())
+        tables = page_table.ctypes.data, page_table.shape[1]
+        self._rows = len(places), places.ctypes.data, *tables, total_len.ctypes.data
         self._each_row = len(places) >= MANY_ROWS
 
     def attend(
@@ -160,24 +167,27 @@ class DecodeRows:
         q: Tensor,  # [tokens, heads, dim]
         keys: Tensor,  # [pages, page size, kv heads, dim]
         values: Tensor,
-        out: Tensor,  # [tokens, heads, dim], contiguous
         form: Form,
-    ) -> None:
-        """Raises ValueError for what does not fit together."""
+    ) -> Tensor:
+        """[tokens, heads, dim], of which the rows' places are written.
+
+        Raises ValueError for what does not fit together.
+        """
         _, heads, dim = q.shape
         _, page_size, kv_heads, kept_dim = keys.shape
         if q.dtype is not keys.dtype or dim != kept_dim or heads % kv_heads:
             raise ValueError(f"{heads} heads of {dim} {q.dtype} for pages of {keys.shape[2:]}")
-        q = _in_rows(q)
+        q, out = _in_rows(q), empty(q.shape, q.dtype)
         sinks = None if form.sinks is None else form.sinks.to(q.dtype).contiguous()
         decode_kernel(dim, heads // kv_heads)(
             self._n_tokens * heads * dim,
             *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
-            *(keys.data_ptr(), values.data_ptr(), *self._rows, *self._lengths),
-            *(kv_heads, page_size, self._longest if form.window is None else form.window),
+            *(keys.data_ptr(), values.data_ptr(), *self._rows),
+            *(kv_heads, page_size, sys.maxsize if form.window is None else form.window),
             *(_place(sinks), form.scale, form.softcap or 0.0),
             kv_heads if self._each_row else 1,
         )
+        return out
 
 
 def _in_rows(x: Tensor) -> Tensor:

@@ -7,19 +7,14 @@ Every task, a token or a row's heads, is computed in one order whatever else is 
 what is beside a token and which thread takes it change no bit.
 """
 
-import ctypes
-import os
-import struct
-import threading
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, njit
 
+from deployments.engine.kernel_calls import WORDS, Kernel
 from deployments.engine.vector_code import (
     LANES,
-    STAMP,
     TILES,
     Code,
     as_float64,
@@ -34,71 +29,9 @@ from deployments.engine.vector_code import (
     up,
 )
 
-# Sums may be taken in lanes; NaN and infinity stay what they are.
-MATH = {"reassoc", "contract", "arcp", "nsz"}
-SERIAL_WORK = 1 << 15  # multiplications that waking the workers would cost more than they save
 PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a matrix that oneDNN packed
 PACK = 2 * LANES  # and in one of ours
 NONE, SWISH, ADD, MUL = range(4)  # what may follow a product
-WORDS = 24  # of a block of arguments
-
-
-class Kernel:
-    """A loop over independent tasks, which the threads of torch's own team take in turns."""
-
-    def __init__(self, body: Callable[[Code], None], layout: str) -> None:
-        self._function = _compile(body)  # kept, or its code would be gone
-        self._address = self._function.address
-        self._alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
-        self._pack = struct.Struct("q" + layout).pack_into
-        self._local = _Blocks()
-
-    def __call__(self, work: int, *arguments: float) -> None:
-        """`work` is about how many multiplications it takes."""
-        block, address = self._local.block, self._local.address
-        self._pack(block, 0, 0, *arguments)
-        if work > SERIAL_WORK and TEAM is not None:
-            TEAM(self._address, address, 0, 0)
-        else:
-            self._alone(address)
-
-
-def _compile(body: Callable[[Code], None]) -> Code:
-    # numba keeps what it compiled under this name while the file of the function stays the same.
-    body.__qualname__ += f"_{STAMP}"
-
-    def compiled(cache: bool) -> Code:
-        kind = types.void(types.intp)
-        return cfunc(kind, cache=cache, fastmath=MATH, error_model="numpy")(body)
-
-    try:
-        return compiled(cache=True)
-    except RuntimeError:  # there is no folder that it could write into
-        return compiled(cache=False)
-
-
-class _Blocks(threading.local):
-    """Every thread's own block of arguments; its first word counts the tasks that are taken."""
-
-    def __init__(self) -> None:
-        self.block = (ctypes.c_int64 * WORDS)()
-        self.address = ctypes.addressof(self.block)
-
-
-def _find_team() -> Callable[..., None] | None:
-    """Runs a function on OpenMP's team of the calling thread, as torch's operations do."""
-    try:
-        gomp = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL)
-        team = gomp.GOMP_parallel
-    except (OSError, AttributeError):
-        return None
-    team.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    team.restype = None
-    found: Callable[..., None] = team
-    return found
-
-
-TEAM = _find_team()
 
 
 @cache
@@ -214,17 +147,18 @@ def decode_kernel(dim: int, group: int) -> Kernel:
 
     Arguments: q, its strides of tokens and heads, out [tokens, heads, dim], cache of keys and of
     values [pages, page size, kv heads, dim], rows, their places in the batch, page tables, stride
-    of these, tokens of each row, the most of them, kv heads, page size, window, sinks of the heads
-    or 0, scale, soft cap or 0, kv heads of one task.
+    of these, tokens of each row, kv heads, page size, window, sinks of the heads or 0, scale, soft
+    cap or 0, kv heads of one task.
     """
 
     def body(block: Code) -> None:
         a = carray(at_i64(block), (WORDS,))
-        rows, longest, kv_heads, page_size, window = a[7], a[12], a[13], a[14], a[15]
-        scale, cap = np.float32(as_float64(a[17])), np.float32(as_float64(a[18]))
-        heads_each = a[19]
-        sinks = carray(at_u16(a[16]), (kv_heads * group,))
+        rows, kv_heads, page_size, window = a[7], a[12], a[13], a[14]
+        scale, cap = np.float32(as_float64(a[16])), np.float32(as_float64(a[17]))
+        heads_each = a[18]
+        sinks = carray(at_u16(a[15]), (kv_heads * group,))
         places, lengths = carray(at_i64(a[8]), (rows,)), carray(at_i64(a[11]), (rows,))
+        longest = lengths.max()
         scores = np.empty((heads_each * group, longest), np.float32)
         query = np.empty((heads_each * group, dim), np.float32)
         sums = np.empty((heads_each * group, dim), np.float32)
@@ -256,11 +190,11 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                 if cap > 0:
                     for t in range(begin, n):
                         scores[i, t] = np.tanh(scores[i, t] / cap) * cap
-                sink = np.float32(-np.inf) if a[16] == 0 else up(sinks[first * group + i])
+                sink = np.float32(-np.inf) if a[15] == 0 else up(sinks[first * group + i])
                 most = max(sink, scores[i, begin])
                 for t in range(begin, n):
                     most = max(most, scores[i, t])
-                total = np.float32(0) if a[16] == 0 else exp(sink - most)
+                total = np.float32(0) if a[15] == 0 else exp(sink - most)
                 for t in range(begin, n):
                     scores[i, t] = exp(scores[i, t] - most)
                     total += scores[i, t]
@@ -283,7 +217,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                 for d in range(dim):
                     result[i, d] = down(sums[i, d])
 
-    return Kernel(body, "qqqqqqqqqqqqqqqqddq")
+    return Kernel(body, "qqqqqqqqqqqqqqqddq")
 
 
 @njit(inline="always")

@@ -1,4 +1,4 @@
-"""What numba's own language can't say: atomic counters, bits of floats, vectors of sums.
+"""What numba's own language can't say: atomic counters, calls by address, bits, vectors of sums.
 
 Numbers of rows, widths and the like are literals: each of them has code of its own.
 """
@@ -49,6 +49,18 @@ def take(typing: Code, address: Code) -> tuple[Signature, Code]:
         return builder.atomic_rmw("add", pointer, ir.Constant(WORD, 1), "monotonic")
 
     return types.int64(types.int64), generate
+
+
+@intrinsic
+def call(typing: Code, function: Code, argument: Code) -> tuple[Signature, Code]:
+    """Calls what lies at an address, with one word."""
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        kind = ir.FunctionType(ir.VoidType(), [WORD]).as_pointer()
+        builder.call(builder.inttoptr(arguments[0], kind), [arguments[1]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
 
 
 def _cast(to: Code, of: Code, width: Callable[[], Code]) -> Code:
