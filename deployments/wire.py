@@ -292,6 +292,7 @@ class ModelStatus:
     replicas: those that answer.
     version: of the card that most of them have; "" while none has said it.
     unloads: by operators, so far.
+    is_tried_again: after it failed, without being asked for.
     """
 
     name: str
@@ -307,6 +308,7 @@ class ModelStatus:
     replicas: int = 0
     version: str = ""
     unloads: int = 0
+    is_tried_again: bool = False
     progress: LoadProgress | None = None
 
 

@@ -20,9 +20,7 @@ BOM = "\ufeff"
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-async def read_body(
-    request: Request, limit: int = BODY_LIMIT, timeout_s: float = BODY_TIMEOUT_S
-) -> bytes:
+async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
     """Raises Refused; a client that sends nothing more is not waited for."""
     _check_content_type(request.headers.get("content-type", ""))
     _check_encoding(request.headers.get("content-encoding", ""))

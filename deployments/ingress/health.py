@@ -25,12 +25,18 @@ def health_route(cluster: Cluster, path: str) -> Route:
         states = {status.state for status in statuses}
         if states & UP:
             return JSONResponse(HEALTHY)
-        if states & IDLE:
+        if any(_waits_to_be_wanted(status) for status in statuses):
             return JSONResponse(UNLOADED)
         status = "loading" if ModelState.LOADING in states else "error"
         return _unhealthy(status, "; ".join(_describe(one) for one in statuses))
 
     return Route(path, health)
+
+
+def _waits_to_be_wanted(status: ModelStatus) -> bool:
+    """One that failed is tried again by the next request, which has to be let through for that."""
+    failed = status.state is ModelState.FAILED and not status.is_tried_again
+    return failed or status.state in IDLE
 
 
 def _unhealthy(status: str, message: str) -> Response:

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.errors import refused
 from deployments.ingress.openapi import EVENTS, DocumentedRoute
+from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams import Following, Kept, Key, Streams, key_of
 from deployments.ingress.validation import parse
 from deployments.wire import ErrorKind, Refused, RequestError
@@ -25,7 +26,7 @@ class StreamLookup(BaseModel):
     conversation_ids: Annotated[list[str], Field(max_length=1024)]
 
 
-def stream_routes(streams: Streams, body_limit: int, prefix: str = "/v1") -> list[Route]:
+def stream_routes(streams: Streams, settings: IngressSettings, prefix: str = "/v1") -> list[Route]:
     async def follow(request: Request) -> Following:
         offset = _offset(request)
         kept = streams.find(_key(request))
@@ -39,7 +40,8 @@ def stream_routes(streams: Streams, body_limit: int, prefix: str = "/v1") -> lis
         return Response(status_code=204)
 
     async def look_up(request: Request) -> Response:
-        asked = parse(StreamLookup, parse_json(await read_body(request, body_limit)))
+        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        asked = parse(StreamLookup, parse_json(body))
         keys = [
             key_of(request.headers, name, "conversation_ids") for name in asked.conversation_ids
         ]

@@ -77,10 +77,10 @@ def routes(
         *slot_routes(cluster),
         *management_routes(cluster, settings),
         *model_routes(cluster),
-        *stream_routes(streams, settings.body_limit),
-        *stream_routes(streams, settings.body_limit, prefix=""),  # /v1 may be another application's
-        *tool_routes(tools, settings.body_limit),
-        *refused_routes(settings.body_limit),
+        *stream_routes(streams, settings),
+        *stream_routes(streams, settings, prefix=""),  # /v1 may be another application's
+        *tool_routes(tools, settings),
+        *refused_routes(settings),
     ]
 
 

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.errors import refused
+from deployments.ingress.settings import IngressSettings
 from deployments.ingress.unsupported import not_supported, unsupported_routes
 
 NOT_HERE = {
@@ -19,9 +20,10 @@ NOT_HERE = {
 }
 
 
-def refused_routes(body_limit: int) -> list[Route]:
+def refused_routes(settings: IngressSettings) -> list[Route]:
     async def set_adapters(request: Request) -> Response:
-        scales = parse_json(await read_body(request, body_limit))
+        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        scales = parse_json(body)
         if not isinstance(scales, list):
             raise refused("Request body must be an array")
         if scales:

@@ -66,7 +66,7 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
         service.route(COMPLETIONS),
         thought_control_route(cluster, settings),
         *responses_routes(service),
-        *stream_routes(streams, settings.body_limit),
+        *stream_routes(streams, settings),
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
         health_route(cluster, "/v1/health"),

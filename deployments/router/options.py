@@ -352,6 +352,8 @@ class ModelOptions(Options):
         if "num_replicas" in self.model_fields_set:
             raise ValueError("num_replicas is for a model without autoscaling: say one of the two")
         scaling = Autoscaling(**self.autoscaling.model_dump())
+        if "max_replicas" not in self.autoscaling.model_fields_set and scaling.min_replicas == 1:
+            raise ValueError("autoscaling between one replica and one: say max_replicas")
         if scaling.min_replicas > scaling.max_replicas:
             raise ValueError(
                 f"min_replicas ({scaling.min_replicas}) is over "

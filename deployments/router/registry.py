@@ -98,6 +98,7 @@ class ModelEntry:
             replicas=len(self._running),
             version=self.replicas.version,
             unloads=self.unloads,
+            is_tried_again=self.is_tried_again,
             progress=self._progress if self.phase is Phase.STARTING else None,
         )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,26 +13,42 @@ from deployments.ingress import deadline
 from deployments.ingress.merge import AT_ONCE
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.llama.routes import app as llama_app
+from deployments.llama.tools.settings import ToolSettings
 from deployments.openai.routes import app
 from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError, TokenEvent
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, never, raises, says
+from tests.llama.serving import CountingCluster
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, chunks_of, http
 
 SOON = 0.2  # what comes before it has to come on a busy machine, too
 JSON = {"content-type": "application/json"}
 
 
-def test_a_body_that_does_not_come_is_408_and_the_connection_ends() -> None:
-    async def body() -> AsyncIterator[bytes]:
-        yield b'{"messages": '
-        await asyncio.Event().wait()
+SLOW = IngressSettings(body_timeout_s=SOON)
 
-    slow = served(settings=IngressSettings(body_timeout_s=SOON))
-    response = ask(slow, "POST", CHAT, content=body(), headers=JSON)
+
+async def half_a_body() -> AsyncIterator[bytes]:
+    yield b'{"messages": '
+    await asyncio.Event().wait()
+
+
+def test_a_body_that_does_not_come_is_408_and_the_connection_ends() -> None:
+    response = ask(served(settings=SLOW), "POST", CHAT, content=half_a_body(), headers=JSON)
     assert response.status_code == 408
     assert response.headers["connection"] == "close"
     assert response.json()["error"]["code"] == "request_timeout"
+
+
+@pytest.mark.parametrize(
+    "path", ["/streams/lookup", "/lora-adapters", "/tools", "/models/unload", "/tokenize"]
+)
+def test_nor_is_it_waited_for_where_nothing_is_generated(path: str, tmp_path: Path) -> None:
+    tools = ToolSettings(folder=str(tmp_path), hosts=("manta",))
+    slow = llama_app(CountingCluster(says("x")), Metrics(), SLOW, tools)
+    response = ask(slow, "POST", path, content=half_a_body(), headers=JSON)
+    assert (response.status_code, response.json()["error"]["code"]) == (408, 408)
 
 
 def test_a_body_of_the_limit_is_read_and_one_byte_more_is_413() -> None:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from deployments.ingress.http import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.service import Service
+from deployments.ingress.settings import DEFAULTS
 from deployments.ingress.stream_routes import stream_routes
 from deployments.ingress.streams import StreamLimits, Streams
 from deployments.openai.envelope import openai_envelope
@@ -31,7 +32,7 @@ class Server:
         self.metrics = Metrics()
         self.streams = Streams(limits)
         service = Service(engine=self.engine, metrics=self.metrics, streams=self.streams)
-        routes = [service.route(OPERATION), *stream_routes(self.streams, 1 << 20)]
+        routes = [service.route(OPERATION), *stream_routes(self.streams, DEFAULTS)]
         self.app: ASGIApp = protocol_app(routes, openai_envelope)
 
     async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:

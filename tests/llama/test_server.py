@@ -296,6 +296,16 @@ def test_a_server_whose_models_wait_for_requests_is_healthy() -> None:
     assert asked(leaving, "/health").json() == {"status": "ok", "model_loaded": False}
 
 
+def test_a_model_that_failed_is_let_requests_through_that_try_it_again() -> None:
+    cluster = tiny()
+    cluster.states = {"tiny": ModelState.FAILED}
+    waiting = asked(cluster, "/health")
+    assert (waiting.status_code, waiting.json()) == (200, {"status": "ok", "model_loaded": False})
+    cluster.is_tried_again = True
+    broken = asked(cluster, "/health")
+    assert (broken.status_code, broken.json()["status"]) == (503, "error")
+
+
 def test_a_sleeping_model_is_seen_and_not_woken() -> None:
     cluster = tiny()
     cluster.states = {"tiny": ModelState.SLEEPING}

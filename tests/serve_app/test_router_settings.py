@@ -278,6 +278,7 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
     [
         {"num_replicas": 2, "autoscaling": {"max_replicas": 3}},
         {"autoscaling": {"min_replicas": 3, "max_replicas": 2}},
+        {"autoscaling": {"target_tokens": 4096}},
         {"sleep_weights": "host"},
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
@@ -293,7 +294,7 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
 def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, object]) -> None:
     with pytest.raises(
         ValueError,
-        match=r"num_replicas|min_replicas|sleep_weights|quantization|kv_dtype|async|num_gpus is|"
-        r"num_gpus: ranks|context_length: 65",
+        match=r"num_replicas|min_replicas|max_replicas|sleep_weights|quantization|kv_dtype|async|"
+        r"num_gpus is|num_gpus: ranks|context_length: 65",
     ):
         models(**arguments)

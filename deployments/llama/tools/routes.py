@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from deployments.ingress.body import parse_json, read_body
 from deployments.ingress.errors import refused
+from deployments.ingress.settings import IngressSettings
 from deployments.ingress.sse import encode
 from deployments.ingress.validation import parse, refusal
 from deployments.llama.tools.files import EDIT_FILE, READ_FILE, WRITE_FILE
@@ -45,21 +46,21 @@ class ToolCall(BaseModel):
     stream: bool | None = None
 
 
-def tool_routes(settings: ToolSettings | None, body_limit: int) -> list[Route]:
-    if settings is None:
+def tool_routes(tools: ToolSettings | None, settings: IngressSettings) -> list[Route]:
+    if tools is None:
         return [Route("/tools", feature_disabled, methods=["GET", "POST"], include_in_schema=False)]
-    tools = BuiltInTools(settings, body_limit)
+    built_in = BuiltInTools(tools, settings)
     return [
-        Route("/tools", tools.list, methods=["GET"]),
-        Route("/tools", tools.call, methods=["POST"]),
+        Route("/tools", built_in.list, methods=["GET"]),
+        Route("/tools", built_in.call, methods=["POST"]),
     ]
 
 
 class BuiltInTools:
-    def __init__(self, settings: ToolSettings, body_limit: int) -> None:
-        self._hosts = settings.hosts
-        self._folder = Folder(settings.folder)
-        self._body_limit = body_limit
+    def __init__(self, tools: ToolSettings, settings: IngressSettings) -> None:
+        self._hosts = tools.hosts
+        self._folder = Folder(tools.folder)
+        self._settings = settings
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def list(self, request: Request) -> Response:
@@ -68,7 +69,9 @@ class BuiltInTools:
 
     async def call(self, request: Request) -> Response:
         check_origin(request, self._hosts)
-        call = parse(ToolCall, parse_json(await read_body(request, self._body_limit)))
+        settings = self._settings
+        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        call = parse(ToolCall, parse_json(body))
         tool = _find(call)
         params = _params(tool, call)
         async with self._turns:
