@@ -17,7 +17,7 @@ from transformers import AttentionInterface
 
 from deployments.engine import kernels
 from deployments.engine.drafts import MOST_IN_STEP
-from deployments.engine.kernels import DecodeRows, Form
+from deployments.engine.kernels import DecodeRows, Scores
 from deployments.engine.servable import UnsupportedModelError
 from kv.storage import Storage
 from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
@@ -119,7 +119,7 @@ class AttentionStep:
         sinks: Tensor | None = None,
     ) -> Tensor:
         self._store(layer, k, v)
-        form = Form(q.shape[-1] ** -0.5 if scale is None else scale, window, softcap, sinks)
+        form = Scores(q.shape[-1] ** -0.5 if scale is None else scale, window, softcap, sinks)
         if self.decodes is None and len(self.parts) == 1:
             return _attend_part(self.parts[0], layer, q, form)
         if self.decodes is None:
@@ -215,7 +215,7 @@ def paged_attention(
     return out[None], None
 
 
-def _attend_part(part: Part, layer: int, q: Tensor, form: Form) -> Tensor:
+def _attend_part(part: Part, layer: int, q: Tensor, form: Scores) -> Tensor:
     """[rows * n, heads, head_dim]"""
     queries = q.view(-1, part.n, *q.shape[1:])
     turned = [one.transpose(1, 2) for one in (queries, *part.view.gather(layer))]

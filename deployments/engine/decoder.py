@@ -45,16 +45,19 @@ def fuse(model: PreTrainedModel) -> None:
     A model of a fusable kind can't be called any more afterwards; its `decoder` can. One that was
     fused before stays as it is.
     """
-    join(model)
+    join(model, model.device)
     pack_linears(model)
 
 
-def join(model: PreTrainedModel) -> None:
-    """The first half of `fuse`, which has to come before the matrices are quantized."""
+def join(model: PreTrainedModel, device: torch.device | str) -> None:
+    """The first half of `fuse`, which has to come before the matrices are quantized, and may come
+    before they are on the device that computes."""
     if type(model) in WINDOWS and _is_plain(model) and not _is_fused(model):
         for layer in model.model.layers:
             _join(layer.self_attn, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
-            if not is_packable(layer.mlp.gate_proj):  # else what follows each is computed with it
+            on_cpu = torch.device(device).type == "cpu"
+            if not on_cpu or not is_packable(layer.mlp.gate_proj):
+                # Where it is packed what follows each is computed with it.
                 _join(layer.mlp, "gate_up_proj", ("gate_proj", "up_proj"))
 
 
@@ -107,7 +110,6 @@ class FusedDecoder:
         x = self._behind_layers(x, turn, step)
         logits: Tensor = self._head(self._norm(x.index_select(0, kept)))
         return logits
-
 
     def _behind_layers(self, x: Tensor, turn: "Turn", step: StepAttention) -> Tensor:
         if (recorded := self._recorded(x, turn, step)) is not None:

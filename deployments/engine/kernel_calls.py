@@ -1,4 +1,4 @@
-"""How kernels compiled by numba are called: on torch's own OpenMP team, now or written down for later.
+"""How kernels compiled by numba are called: on torch's own OpenMP team, at once or in a sequence.
 
 A kernel's block of arguments counts the tasks that are taken, so that threads take them in turns.
 """

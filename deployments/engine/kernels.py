@@ -17,11 +17,13 @@ from deployments.engine.kernel_calls import TEAM, THREAD
 from deployments.engine.numba_kernels import (
     NONE,
     PACK,
+    Form,
     decode_kernel,
     norm_kernel,
     product_kernel,
     store_kernel,
     turn_kernel,
+    widen_kernel,
 )
 from deployments.engine.vector_code import HAS_AVX512 as HAS_AVX512
 from deployments.engine.vector_code import HAS_FMA
@@ -54,10 +56,11 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 class Packed(NamedTuple):
-    """A matrix as oneDNN may pack it: [out / width, in / 2, width, 2], filled up with zeros."""
+    """Where a packed matrix lies, and the scales of its weights, if they have any."""
 
     address: int
-    width: int
+    form: Form
+    scales: int = 0
 
 
 def can_multiply() -> bool:
@@ -70,7 +73,49 @@ def pack(weight: Tensor) -> tuple[Tensor, Packed]:
     out, width = weight.shape
     filled = F.pad(weight, (0, width % 2, 0, -out % PACK))
     packed = filled.view(-1, PACK, filled.shape[1] // 2, 2).transpose(1, 2).contiguous()
-    return packed, Packed(packed.data_ptr(), PACK)
+    return packed, Packed(packed.data_ptr(), Form(PACK))
+
+
+def pack_int8(numbers: Tensor, scales: Tensor) -> "PackedNumbers":
+    """int8 [out, in], and bfloat16 [out]."""
+    width = numbers.shape[1]
+    packed = _in_blocks(F.pad(numbers, (0, width % 2))).transpose(1, 2).contiguous()
+    return PackedNumbers(packed, _in_blocks(scales).contiguous(), Form(PACK, 8))
+
+
+def pack_int4(numbers: Tensor, scales: Tensor, least: Tensor) -> "PackedNumbers":
+    """uint8 [out, in] of 0 to 15; bfloat16 [out, groups], and what 0 stands for in each."""
+    n_out, width = numbers.shape
+    pairs = numbers.view(n_out, width // 2, 2)
+    packed = _in_blocks(pairs[..., 0] | (pairs[..., 1] << 4)).transpose(1, 2).contiguous()
+    both = _in_blocks(torch.stack([scales, least], 2)).permute(0, 2, 3, 1).contiguous()
+    return PackedNumbers(packed, both, Form(PACK, 4, width // scales.shape[1]))
+
+
+def _in_blocks(x: Tensor) -> Tensor:
+    """[out / PACK, PACK, ...] of [out, ...], filled up with zeros."""
+    filled = F.pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % PACK))
+    return filled.view(-1, PACK, *x.shape[1:])
+
+
+class PackedNumbers(NamedTuple):
+    """A matrix of whole numbers, which has to be kept as long as it is used."""
+
+    numbers: Tensor
+    scales: Tensor
+    form: Form
+
+    @property
+    def place(self) -> Packed:
+        return Packed(self.numbers.data_ptr(), self.form, self.scales.data_ptr())
+
+
+def widened(weight: Packed, n_out: int, width: int) -> Tensor:
+    """A matrix of whole numbers as bfloat16, turned: [in, out]."""
+    out = empty((width, n_out), torch.bfloat16)
+    sizes = width, n_out
+    widen_kernel(weight.form)(n_out * width, weight.address, weight.scales, out.data_ptr(), *sizes)
+    return out
 
 
 def product(
@@ -87,10 +132,10 @@ def product(
     x = x.contiguous()
     other = None if other is None else other.contiguous()
     out = empty((*shape, out_features), x.dtype)
-    product_kernel(weight.width)(
+    product_kernel(weight.form)(
         rows * width * out_features,
-        *(x.data_ptr(), weight.address, _place(bias), _place(other), out.data_ptr()),
-        *(rows, width, out_features, then),
+        *(x.data_ptr(), weight.address, weight.scales, _place(bias), _place(other)),
+        *(out.data_ptr(), rows, width, out_features, then),
         min(rows, max(LEAST_ROWS, HELD_NUMBERS // width)),
     )
     return out
@@ -138,8 +183,8 @@ def store(k: Tensor, v: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> 
     store_kernel()(k.numel(), *strides[0], *strides[1], *places, *k.shape)
 
 
-class Form(NamedTuple):
-    """How scores are made."""
+class Scores(NamedTuple):
+    """How they are made."""
 
     scale: float
     window: int | None  # tokens that one sees, itself included
@@ -167,7 +212,7 @@ class DecodeRows:
         q: Tensor,  # [tokens, heads, dim]
         keys: Tensor,  # [pages, page size, kv heads, dim]
         values: Tensor,
-        form: Form,
+        form: Scores,
     ) -> Tensor:
         """[tokens, heads, dim], of which the rows' places are written.
 

@@ -17,33 +17,29 @@ from torch import Tensor, nn
 
 from deployments.engine import kernels
 from deployments.engine.kernels import FEW_ROWS, Packed
-from deployments.engine.numba_kernels import ADD, MUL, NONE, PACKS, SWISH
+from deployments.engine.numba_kernels import ADD, MUL, NONE, PACKS, SWISH, Form
 
 # What the inductor compiler packs weights with; it has no other public name.
 PACKING = ("_reorder_linear_weight", "_linear_pointwise")
 LOOKING = ("data_ptr", "_nbytes")  # what it reads packed weights with
 FITTING_ROWS = 32  # the layout is the same for all numbers of rows, and chosen for this one
+ALL_ROWS = sys.maxsize
 FOLLOWING = {"none": NONE, "swish": SWISH, "add": ADD, "mul": MUL}
 
 
-class PackedLinear(nn.Module):
-    """Computes what the `nn.Linear` that it is made of does, on bfloat16 on a CPU.
+class KernelLinear(nn.Module):
+    """A linear layer, and what follows it, on bfloat16 on a CPU: of a few rows by a kernel of ours,
+    which may be all that there are."""
 
-    `by_onednn` all but a few rows, which is fast where the processor has instructions for it.
-    """
-
-    def __init__(self, linear: nn.Linear, by_onednn: bool) -> None:
+    def __init__(
+        self, sizes: tuple[int, int], bias: Tensor | None, packed: Packed | None, most_rows: int
+    ) -> None:
+        """`sizes` are inputs and outputs."""
         super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight = linear.weight.detach()
-        self.bias = None if linear.bias is None else linear.bias.detach()
-        self._packed: Packed | None
-        if by_onednn:
-            self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
-            self._packed, self._most = _find(weight, self.weight), FEW_ROWS * self.in_features
-        else:
-            self.weight, self._packed = kernels.pack(weight)
-            self._most = sys.maxsize
+        self.in_features, self.out_features = sizes
+        self.bias = bias
+        self._packed = packed
+        self._most = most_rows * self.in_features
 
     @property
     def has_kernel(self) -> bool:
@@ -54,13 +50,45 @@ class PackedLinear(nn.Module):
         if self._packed is not None and 0 < x.numel() <= self._most:
             following = FOLLOWING[then]
             return kernels.product(x, self._packed, self.out_features, self.bias, following)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
-        return out
+        return self._multiply(x, then)
 
     def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
         if self._packed is not None and 0 < x.numel() <= self._most:
             following = FOLLOWING[then], other
             return kernels.product(x, self._packed, self.out_features, self.bias, *following)
+        return self._multiply_with_other(x, other, then)
+
+    def _multiply(self, x: Tensor, then: str) -> Tensor:
+        """Of many rows."""
+        raise NotImplementedError
+
+    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
+        raise NotImplementedError
+
+
+class PackedLinear(KernelLinear):
+    """Computes what the `nn.Linear` that it is made of does.
+
+    `by_onednn` all but a few rows, which is fast where the processor has instructions for it.
+    """
+
+    def __init__(self, linear: nn.Linear, by_onednn: bool) -> None:
+        weight = linear.weight.detach()
+        if by_onednn:
+            kept: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
+            packed, most_rows = _find(weight, kept), FEW_ROWS
+        else:
+            kept, packed = kernels.pack(weight)
+            most_rows = ALL_ROWS
+        bias = None if linear.bias is None else linear.bias.detach()
+        super().__init__((linear.in_features, linear.out_features), bias, packed, most_rows)
+        self.weight = kept
+
+    def _multiply(self, x: Tensor, then: str) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
+        return out
+
+    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             x, other, self.weight, self.bias, then
         )
@@ -76,7 +104,9 @@ def _find(weight: Tensor, packed: Tensor) -> Packed | None:
         return None
     address: int = torch.ops.mkldnn.data_ptr(packed)
     n_bytes: int = torch.ops.mkldnn._nbytes(packed)
-    fitting = (Packed(address, width) for width in PACKS if _lies(weight, address, n_bytes, width))
+    fitting = (
+        Packed(address, Form(width)) for width in PACKS if _lies(weight, address, n_bytes, width)
+    )
     return next(fitting, None)
 
 
@@ -96,7 +126,7 @@ def _lies(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
 
 def plus(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
     """`linear(x) + other`, which may be the same memory as `other` afterwards."""
-    if isinstance(linear, PackedLinear):
+    if isinstance(linear, KernelLinear):
         return linear.with_other(x, other, "add")
     if x.is_cuda and _is_plain(linear) and linear.bias is None:
         return other.addmm_(x, linear.weight.t())  # added by the product itself
@@ -105,7 +135,7 @@ def plus(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
 
 def gated(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
     """`silu(gate(x)) * up(x)`."""
-    if isinstance(gate, PackedLinear) and isinstance(up, PackedLinear):
+    if isinstance(gate, KernelLinear) and isinstance(up, KernelLinear):
         return up.with_other(x, gate(x, "swish"), "mul")
     return F.silu(gate(x)).mul_(up(x))
 

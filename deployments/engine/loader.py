@@ -60,7 +60,7 @@ def load_model(
     config = read_config(path)
     check_supported(config)
     check_weight_files(path)
-    dtype = dtype or default_dtype(device, None if quantization != "none" else config)
+    dtype = dtype or default_dtype(device, config)
     check_available(quantization, device, dtype)
     with one_thread():
         model = _read(path, config, dtype)

@@ -8,29 +8,37 @@ what is beside a token and which thread takes it change no bit.
 """
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernel_calls import WORDS, Kernel
+from deployments.engine.product_code import PACK as PACK
+from deployments.engine.product_code import STAMP as PRODUCT_STAMP
+from deployments.engine.product_code import multiply
 from deployments.engine.vector_code import (
-    LANES,
     TILES,
     Code,
     as_float64,
+    at_i8,
     at_i64,
+    at_u8,
     at_u16,
     down,
     exp,
     mix_tokens,
-    multiply_block,
     score_tokens,
     take,
     up,
 )
 
-PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a matrix that oneDNN packed
-PACK = 2 * LANES  # and in one of ours
+PACKS = (
+    32,
+    64,
+    48,
+    16,
+)  # how many outputs may lie side by side in a matrix that oneDNN packed; in ours `PACK`
 NONE, SWISH, ADD, MUL = range(4)  # what may follow a product
 
 
@@ -243,60 +251,116 @@ def _finish(sums: Code, bias: Code, then: Code, beside: Code, place: Code, count
         out[i] = down(sums[i])
 
 
-@cache
-def product_kernel(pack: int) -> Kernel:
-    """Rows times a matrix that lies as oneDNN packs it for itself.
+class Form(NamedTuple):
+    """Of the weights of a packed matrix, which lie [out / pack, ...], filled up with zeros.
 
-    That is [out / pack, in / 2, pack, 2], filled up with zeros. Of few rows memory is the bound:
-    each weight is read once, and a thread that is held up is waited for no longer than a block
-    takes. Of many a task's rows stay in a cache, and a tile's sums in registers. A sum is taken in
-    the order of the inputs, whatever the tile.
-
-    Arguments: x, weight, bias or 0, other or 0, out, rows, in, out features, what follows the
-    product, rows of one task.
+    bits: 16 for bfloat16, 8 and 4 for whole numbers.
+    group: inputs of a number of four bits that share a scale.
     """
+
+    pack: int
+    bits: int = 16
+    group: int = 0
+
+
+@cache
+def widen_kernel(form: Form) -> Kernel:
+    """A packed matrix of whole numbers as bfloat16 [in, out].
+
+    Arguments: weight, scales, out, in, out features.
+    """
+    pack, bits, group = form
+
+    def body(block: Code) -> None:
+        a = carray(at_i64(block), (WORDS,))
+        width, n = a[4], a[5]
+        even = width + width % 2
+        out = carray(at_u16(a[3]), (width, n))
+        groups = width // group if group else 1
+        while True:
+            nth = take(block)
+            first = nth * pack
+            if first >= n:
+                break
+            place = a[1] + first * even * bits // 8
+            bytes_, whole = carray(at_u8(place), (even, pack)), carray(at_i8(place), (even, pack))
+            scales = carray(
+                at_u16(a[2] + 2 * first * groups * (16 // bits // 2)), (groups, 2, pack)
+            )
+            for i in range(width):
+                for j in range(min(pack, n - first)):
+                    if group == 0:
+                        value = np.float32(whole[i, j]) * up(scales[0, 0, j])
+                    else:
+                        number = (bytes_[i // 2, j] >> np.uint8(4 * (i % 2))) & np.uint8(15)
+                        step, least = scales[i // group, 0, j], scales[i // group, 1, j]
+                        value = np.float32(number) * up(step) + up(least)
+                    out[i, first + j] = down(value)
+
+    return Kernel(body, "qqqqq")
+
+
+@cache
+def product_kernel(form: Form) -> Kernel:
+    """Rows times a packed matrix; `multiply` says how the weights of a block lie.
+
+    Of few rows memory is the bound: each weight is read once, and a thread that is held up is
+    waited for no longer than a block takes. Of many a task's rows stay in a cache, and a tile's
+    sums in registers. A sum is taken in the order of the inputs, whatever the tile.
+
+    Arguments: x, weight, its scales or 0, bias or 0, other or 0, out, rows, in, out features, what
+    follows the product, rows of one task.
+    """
+    pack, bits, group = form
     most, more, some, one = TILES
 
     def body(block: Code) -> None:
         a = carray(at_i64(block), (WORDS,))
-        rows, width, n, then, each = a[6], a[7], a[8], a[9], a[10]
+        rows, width, n, then, each = a[7], a[8], a[9], a[10], a[11]
         given = carray(at_u16(a[1]), (rows, width))
         even = width + width % 2
+        groups = width // group if group else 0
         x = np.zeros((each + most, even), np.float32)
+        totals = np.zeros((each + most, groups), np.float32)
         sums = np.empty((most, pack), np.float32)
         blocks, held = (n + pack - 1) // pack, -1
         while True:
             taken = take(block)
-            begin, first = taken // blocks * each, taken % blocks * pack
+            begin, nth_block = taken // blocks * each, taken % blocks
             if begin >= rows:
                 break
-            end = min(rows, begin + each)
+            end, first = min(rows, begin + each), nth_block * pack
             if begin != held:
                 held = begin
                 for row in range(begin, end):
                     for i in range(width):
                         x[row - begin, i] = up(given[row, i])
-            weight, count = a[2] + 2 * first * even, min(pack, n - first)
-            row = begin
+                    for g in range(groups):
+                        totals[row - begin, g] = x[row - begin, g * group : g * group + group].sum()
+            weight = a[2] + first * even * bits // 8
+            scales = a[3] + 2 * first * (2 * groups if group else 1)
+            count, row = min(pack, n - first), begin
             while row < end:
-                sums[:] = 0
                 own, left = x.ctypes.data + 4 * (row - begin) * even, end - row
+                own_totals = totals.ctypes.data + 4 * (row - begin) * groups
+                into = sums.ctypes.data
                 if left > more:
-                    multiply_block(weight, own, sums.ctypes.data, even, most, pack)
+                    multiply(weight, scales, own, own_totals, into, even, most, pack, bits, group)
                     tile = most
                 elif left > some:
-                    multiply_block(weight, own, sums.ctypes.data, even, more, pack)
+                    multiply(weight, scales, own, own_totals, into, even, more, pack, bits, group)
                     tile = more
                 elif left > one:
-                    multiply_block(weight, own, sums.ctypes.data, even, some, pack)
+                    multiply(weight, scales, own, own_totals, into, even, some, pack, bits, group)
                     tile = some
                 else:
-                    multiply_block(weight, own, sums.ctypes.data, even, one, pack)
+                    multiply(weight, scales, own, own_totals, into, even, one, pack, bits, group)
                     tile = one
                 for nth in range(min(tile, left)):
                     place = 2 * ((row + nth) * n + first)
-                    bias = a[3] + 2 * first if a[3] != 0 else 0
-                    _finish(sums[nth], bias, then, a[4] + place, a[5] + place, count)
+                    bias = a[4] + 2 * first if a[4] != 0 else 0
+                    _finish(sums[nth], bias, then, a[5] + place, a[6] + place, count)
                 row += tile
 
-    return Kernel(body, "qqqqqqqqqq")
+    body.__qualname__ += f"_{PRODUCT_STAMP}"
+    return Kernel(body, "qqqqqqqqqqq")

@@ -15,12 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from deployments.engine import kernels
 from deployments.engine.decoder import join
+from deployments.engine.kernels import PackedNumbers
+from deployments.engine.linear import ALL_ROWS, KernelLinear, has_instructions
 
 Quantization = Literal["none", "int8", "int4", "fp8"]
 
 # Up to so many rows torch's int8 kernel for CPUs is the faster one, in bfloat16 (RESULTS.md).
 FEW_ROWS = 8
+WIDENED_ROWS = 32  # from which it takes less than it saves to make bfloat16 of whole numbers
 GROUPS = (64, 32)  # inputs that share a scale of int4, the first that divides the layer's
 WIDTH = 16  # int4 kernels take outputs, and fp8 kernels both sides, in multiples of it
 GPU_STEP = 1024  # to which the int4 kernel for GPUs pads the inputs
@@ -82,6 +86,32 @@ class Int4Linear(nn.Module):
         return _shaped(y[:, : self._n_out], x, self.bias)
 
 
+class PackedQuantized(KernelLinear):
+    """Of int8 or int4, for kernels of ours on a CPU. With many rows oneDNN is faster where the
+    processor multiplies bfloat16, so that the weights become that once more."""
+
+    numbers: Tensor
+    scales: Tensor
+
+    def __init__(
+        self, packed: PackedNumbers, sizes: tuple[int, int], bias: Tensor | None, most_rows: int
+    ) -> None:
+        """`sizes` are inputs and outputs; of up to `most_rows` the kernels take the numbers."""
+        super().__init__(sizes, bias, packed.place, most_rows)
+        self.register_buffer("numbers", packed.numbers)
+        self.register_buffer("scales", packed.scales)
+
+    def _multiply(self, x: Tensor, then: str) -> Tensor:
+        assert self._packed is not None
+        weight = kernels.widened(self._packed, self.out_features, self.in_features)
+        y = F.linear(x, weight.t(), self.bias)
+        return F.silu(y) if then == "swish" else y
+
+    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
+        y = self._multiply(x, "none")
+        return y.mul_(other) if then == "mul" else y.add_(other)
+
+
 class Float8Linear(nn.Module):
     """A scale for each output, and one for each token, whose values become float8 as well."""
 
@@ -130,7 +160,7 @@ def quantize(
         raise QuantizationError(
             f"quantization: the experts of {type(model).__name__} are no linear layers"
         )
-    join(model)
+    join(model, device)
     layers = _layers(model)
     made = [_replace(parent, name, quantization, device) for parent, name in layers]
     if not any(made):
@@ -201,7 +231,10 @@ def _replace(
 def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
     ao = torchao()
     made = _through(ao.Int8WeightOnlyConfig(set_inductor_config=False), weight)
-    return Int8Linear(made.qdata, made.scale.flatten().to(weight.dtype), bias)
+    scale = made.scale.flatten().to(weight.dtype)
+    if not _has_kernels(weight):
+        return Int8Linear(made.qdata, scale, bias)
+    return _packed(kernels.pack_int8(made.qdata, scale), weight, bias)
 
 
 def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
@@ -219,7 +252,30 @@ def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
             set_inductor_config=False,
         )
     made = _through(config, weight)
-    return Int4Linear(made.qdata, made.scale_and_zero, group, n_out, bias)
+    if not _has_kernels(weight):
+        return Int4Linear(made.qdata, made.scale_and_zero, group, n_out, bias)
+    return _packed(_numbers(weight, made.scale_and_zero), weight, bias)
+
+
+def _numbers(weight: Tensor, scale_and_zero: Tensor) -> PackedNumbers:
+    """The nearest numbers of four bits under torchao's scales, whose own order of them depends on
+    the processor."""
+    scale, zero = scale_and_zero.transpose(0, 1).unbind(2)  # [out, groups]; of 8, by its zero
+    least = (zero.float() - 8 * scale.float()).to(zero.dtype)
+    groups = weight.float().view(*scale.shape, -1)
+    numbers = (groups - least.float()[..., None]) / scale.float()[..., None]
+    rounded = numbers.round_().clamp_(0, 15).to(torch.uint8)
+    return kernels.pack_int4(rounded.view(weight.shape), scale, least)
+
+
+def _packed(numbers: PackedNumbers, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
+    n_out, n_in = weight.shape
+    most_rows = WIDENED_ROWS - 1 if has_instructions() else ALL_ROWS
+    return PackedQuantized(numbers, (n_in, n_out), bias, most_rows)
+
+
+def _has_kernels(weight: Tensor) -> bool:
+    return kernels.suit(weight) and kernels.can_multiply()
 
 
 def _float8(weight: Tensor, bias: Tensor | None) -> nn.Module | None:

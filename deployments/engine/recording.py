@@ -66,7 +66,7 @@ class RecordedLayers:
         x, turn, step = inputs
         recording = _Recording(self._inputs.memory)
         try:
-            with recording.running(), _Views():
+            with recording.running(), _Views():  # type: ignore[no-untyped-call]
                 for layer in self._layers:
                     recording.begin_layer()
                     x = layer(x, turn, step)
@@ -146,7 +146,7 @@ class _Recording:
         return self._memory[key][:n]
 
 
-class _Views(TorchDispatchMode):
+class _Views(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses what torch itself computes: nobody would compute it again."""
 
     def __torch_dispatch__(

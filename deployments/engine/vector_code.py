@@ -89,6 +89,7 @@ as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
 as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
 as_float64 = _cast(types.float64, types.int64, ir.DoubleType)
 at_u16, at_i64 = _pointer(types.uint16), _pointer(types.int64)
+at_u8, at_i8 = _pointer(types.uint8), _pointer(types.int8)
 
 
 class Emitter:
@@ -114,6 +115,9 @@ class Emitter:
 
     def times(self, value: Code, factor: int) -> Code:
         return self.builder.mul(value, ir.Constant(WORD, factor))
+
+    def half(self, value: Code) -> Code:
+        return self.builder.udiv(value, ir.Constant(WORD, 2))
 
     def loop(self, count: Code) -> AbstractContextManager[Code]:
         loop: AbstractContextManager[Code] = cgutils.for_range(self.builder, count)
@@ -151,6 +155,18 @@ class Emitter:
         odd = self.builder.and_(two, self._all(0xFFFF0000))
         return self.builder.bitcast(even, self.vector), self.builder.bitcast(odd, self.vector)
 
+    def whole(self, place: Code) -> Code:
+        """As many int8 as there are lanes."""
+        narrow = self.load(place, ir.VectorType(ir.IntType(8), self.lanes))
+        return self.builder.sitofp(self.builder.sext(narrow, self._ints), self.vector)
+
+    def halves(self, place: Code) -> tuple[Code, Code]:
+        """Of as many bytes as there are lanes the lower four bits and the upper ones, unsigned."""
+        narrow = self.load(place, ir.VectorType(ir.IntType(8), self.lanes))
+        ints = self.builder.zext(narrow, self._ints)
+        low, high = self.builder.and_(ints, self._all(15)), self.builder.lshr(ints, self._all(4))
+        return self.builder.sitofp(low, self.vector), self.builder.sitofp(high, self.vector)
+
     def spread(self, place: Code) -> Code:
         """One float32 in all lanes."""
         first = ir.Constant(ir.IntType(32), 0)
@@ -177,49 +193,19 @@ class Emitter:
             self.builder.store(self.load(place, self.vector), one)
         return kept
 
+    def cleared(self, n: int) -> list[Code]:
+        """Vectors in registers, all 0."""
+        kept = [cgutils.alloca_once(self.builder, self.vector) for _ in range(n)]
+        for one in kept:
+            self.builder.store(ir.Constant(self.vector, None), one)
+        return kept
+
     def put_back(self, kept: Sequence[Code], places: Sequence[Code]) -> None:
         for place, one in zip(places, kept, strict=True):
             self.store(self.builder.load(one), place)
 
     def _all(self, value: int) -> Code:
         return ir.Constant(self._ints, [value] * self.lanes)
-
-
-@intrinsic(prefer_literal=True)
-def multiply_block(
-    typing: Code, weight: Code, x: Code, sums: Code, width: Code, rows: Code, pack: Code
-) -> tuple[Signature, Code]:
-    """`sums += x @ block`: x [rows, width] and sums [rows, pack] of float32, and a block of a
-    packed matrix, [width / 2, pack, 2] of bfloat16."""
-    n_rows, n_pack = rows.literal_value, pack.literal_value
-
-    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        weight, x, sums, width = arguments[:4]
-        emit = Emitter(builder, LANES)
-        parts = range(n_pack // LANES)
-        places = [
-            emit.place(sums, 4 * (row * n_pack + part * LANES))
-            for row in range(n_rows)
-            for part in parts
-        ]
-        kept = emit.held(places)
-        with emit.loop(builder.udiv(width, ir.Constant(WORD, 2))) as loop:
-            block = emit.place(weight, emit.times(loop.index, 4 * n_pack))
-            pair = emit.times(loop.index, 8)
-            for part in parts:
-                at = emit.place(block, 4 * part * LANES)
-                emit.fetch(emit.place(at, AHEAD))
-                even, odd = emit.pairs(at)
-                for row in range(n_rows):
-                    own = emit.place(x, emit.times(width, 4 * row), pair)
-                    held = kept[row * len(parts) + part]
-                    total = emit.added(builder.load(held), even, emit.spread(own))
-                    total = emit.added(total, odd, emit.spread(emit.place(own, 4)))
-                    builder.store(total, held)
-        emit.put_back(kept, places)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64, types.int64, rows, pack), generate
 
 
 @intrinsic(prefer_literal=True)

@@ -1,6 +1,6 @@
 """Times the engine's decode step beside its floor: weight bytes over measured memory bandwidth.
 
-    python -m tests.bench.engine [--model PATH_OR_ID] [--shape demo|135m] [--rows 1 8 32]
+    python -m tests.bench.engine [--model PATH_OR_ID] [--shape demo|135m|1b] [--rows 1 8 32]
 
 Without a model it builds random weights of a shape: what they say does not matter to their speed.
 """
@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loader import default_dtype, load_model
+from deployments.engine.quantization import quantize
 from deployments.engine.threads import one_thread
 from deployments.wire import GenerationRequest, SamplingParams
 from tests.bench.shapes import SHAPE_135M
@@ -36,6 +37,16 @@ SHAPES = {
         max_position_embeddings=2048,
     ),
     "135m": SHAPE_135M,
+    "1b": LlamaConfig(  # of Llama 3.2 1B
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        tie_word_embeddings=True,
+        max_position_embeddings=8192,
+    ),
 }
 
 
@@ -77,13 +88,14 @@ def main(arguments: argparse.Namespace) -> None:
     dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
     model: PreTrainedModel
     if arguments.model:
-        model = load_model(arguments.model, dtype=dtype)
+        model = load_model(arguments.model, dtype=dtype, quantization=arguments.quantization)
     else:
         config = SHAPES[arguments.shape]
         dtype = dtype or default_dtype("cpu", config)
         with one_thread():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-    weight_bytes = sum(p.nbytes for p in model.parameters())
+            quantize(model, arguments.quantization, "cpu")
+    weight_bytes = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
     core = EngineCore(model, frozenset(), EngineLimits())
     steps = {
         rows: decode_step_ms(core, rows, arguments.context, arguments.steps)
@@ -109,6 +121,7 @@ if __name__ == "__main__":
     parser.add_argument("--model")
     parser.add_argument("--shape", choices=SHAPES, default="135m")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"))
+    parser.add_argument("--quantization", choices=("none", "int8", "int4"), default="none")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--steps", type=int, default=64)

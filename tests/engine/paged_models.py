@@ -66,7 +66,7 @@ class Computing:
 
 def kernels(architecture: str, device: str = "cpu") -> Computing:
     model = tiny_model(architecture).to(device)
-    join(model)
+    join(model, "cuda")
     attach(model, cache_shape(model, EngineLimits(context_length=64)))
     config = model.config
     sizes = (config.num_hidden_layers, N_STORED, 4, config.num_key_value_heads, config.head_dim)

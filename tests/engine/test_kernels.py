@@ -15,9 +15,10 @@ from deployments.engine.attention import FEW, plan_attention
 from deployments.engine.decoder import Norm, rotary_turn
 from deployments.engine.kernels import FEW_ROWS, HAS_AVX512, LEAST_ROWS, MANY_ROWS, Packed
 from deployments.engine.linear import PackedLinear, has_instructions
-from deployments.engine.numba_kernels import PACKS
+from deployments.engine.numba_kernels import PACKS, Form
 from kv.storage import Storage
 from kv.view import NewTokens
+from tests.engine import test_quantized_kernels
 
 KINDS = [False, True] if has_instructions() else [False]  # of `by_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
@@ -225,7 +226,7 @@ def test_all_layouts_that_are_known_are_read(pack: int) -> None:
     weight, x = some(out, width), some(1, width)
     filled = F.pad(weight, (0, 0, 0, -out % pack))
     packed = filled.view(-1, pack, width // 2, 2).transpose(1, 2).contiguous()
-    found = kernels.product(x, Packed(packed.data_ptr(), pack), out, None)
+    found = kernels.product(x, Packed(packed.data_ptr(), Form(pack)), out, None)
     torch.testing.assert_close(found.float(), x.float() @ weight.float().T, rtol=ULP, atol=1e-3)
 
 
@@ -241,6 +242,7 @@ def test_a_matrix_without_pairs(by_onednn: bool) -> None:
 def test_kernels_for_processors_without_avx512() -> None:
     haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
     env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    files = __file__, test_quantized_kernels.__file__
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

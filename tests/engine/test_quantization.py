@@ -11,8 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from deployments.engine.decoder import fuse
+from deployments.engine.kernels import can_multiply
+from deployments.engine.linear import KernelLinear, PackedLinear
 from deployments.engine.loader import load_model
-from deployments.engine.quantization import Quantization, QuantizationError, quantize, to_float8
+from deployments.engine.quantization import (
+    PackedQuantized,
+    Quantization,
+    QuantizationError,
+    quantize,
+    to_float8,
+)
 from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, random_ids, request
 from tests.models import tiny_model
@@ -118,6 +127,21 @@ def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> N
     base, merged = (one.model.layers[0].self_attn.qkv_proj.weight for one in loaded)
     assert base.dtype == merged.dtype == torch.int8
     assert not torch.equal(base, merged)
+
+
+@pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_no_dtype_has_to_be_said_where_kernels_of_ours_multiply(
+    tmp_path: Path, quantization: Quantization
+) -> None:
+    model = load_model(str(save_checkpoint(tmp_path / "model")), quantization=quantization)
+    fuse(model)
+    assert model.dtype == torch.bfloat16
+    layers = [one for one in model.modules() if isinstance(one, nn.Linear | KernelLinear)]
+    assert {type(one) for one in layers} == {PackedQuantized, PackedLinear}
+    with engine(model=model) as running:
+        [first, again] = [running.run(request("r", random_ids(9)))[0].token_ids for _ in range(2)]
+    assert first == again
 
 
 def with_experts() -> PreTrainedModel:

@@ -40,7 +40,7 @@ Layers = Sequence[FusedLayer]
 def layers_of(kind: str) -> Layers:
     torch.manual_seed(3)
     model = AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.bfloat16).eval()
-    join(model)
+    join(model, "cpu")
     for module in [*model.modules()]:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
