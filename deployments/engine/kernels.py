@@ -112,7 +112,7 @@ class PackedNumbers(NamedTuple):
 
 def widened(weight: Packed, n_out: int, width: int) -> Tensor:
     """A matrix of whole numbers as bfloat16, turned: [in, out]."""
-    out = empty((width, n_out), torch.bfloat16)
+    out = torch.empty((width, n_out), dtype=torch.bfloat16)
     sizes = width, n_out
     widen_kernel(weight.form)(n_out * width, weight.address, weight.scales, out.data_ptr(), *sizes)
     return out

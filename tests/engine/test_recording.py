@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
 
-from deployments.engine import recording
+from deployments.engine import kernels, recording
 from deployments.engine.attention import StepAttention, plan_attention
 from deployments.engine.decoder import FusedLayer, Turn, join, rotary_turn
 from deployments.engine.kernel_calls import THREAD
 from deployments.engine.kernels import can_multiply
-from deployments.engine.linear import PackedLinear
+from deployments.engine.linear import KernelLinear, PackedLinear
+from deployments.engine.quantization import PackedQuantized
 from deployments.engine.recording import MOST, RecordedLayers
 from kv.storage import Storage
 from tests.models import CONFIGS, VOCAB
@@ -33,6 +34,7 @@ KINDS: dict[str, PretrainedConfig] = {
         max_window_layers=1,
     ),
     "qwen3": CONFIGS["qwen3"](),
+    "int8": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
 }
 Layers = Sequence[FusedLayer]
 
@@ -44,9 +46,18 @@ def layers_of(kind: str) -> Layers:
     for module in [*model.modules()]:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
-                setattr(module, name, PackedLinear(child, by_onednn=False))
+                setattr(module, name, packed(child, kind))
     windows = [getattr(layer.self_attn, "sliding_window", None) for layer in model.model.layers]
     return [FusedLayer(*pair) for pair in zip(model.model.layers, windows, strict=True)]
+
+
+def packed(linear: nn.Linear, kind: str) -> KernelLinear:
+    if kind != "int8":
+        return PackedLinear(linear, by_onednn=False)
+    scales = (linear.weight.detach().abs().amax(1) / 127).bfloat16()
+    numbers = (linear.weight.detach() / scales[:, None]).round().clamp(-128, 127).to(torch.int8)
+    sizes = linear.in_features, linear.out_features
+    return PackedQuantized(kernels.pack_int8(numbers, scales), sizes, None, most_rows=MOST - 1)
 
 
 class Decodes:
@@ -104,7 +115,7 @@ def test_recorded_layers_compute_what_they_do_when_called(kind: str) -> None:
     for lengths in ([5], [6, 9], [7], [30], [7, 10], [12, 3, 4], [31]):
         decodes.assert_same(lengths)
     decodes.assert_same([11, 12], new=4)  # rows with drafts
-    decodes.assert_same([9] * MOST)
+    decodes.assert_same([9] * (MOST - 1))
     decodes.assert_same([8, 11])
 
 
@@ -127,6 +138,11 @@ def test_more_rows_than_are_recorded_and_chunks_are_left_to_the_layers() -> None
     assert decodes.both([3] * (MOST + 1))[0] is None
     assert decodes.both([40], new=20)[0] is None
     assert decodes.both([3])[0] is not None
+
+
+def test_the_most_rows_are_recorded_where_kernels_multiply_them() -> None:
+    Decodes("llama").assert_same([9] * MOST)
+    assert Decodes("int8").both([9] * MOST)[0] is None  # which torch multiplies there
 
 
 @pytest.mark.parametrize("is_in_place", [False, True])
