@@ -47,13 +47,13 @@ class KernelLinear(nn.Module):
         return self._packed is not None
 
     def forward(self, x: Tensor, then: str = "none") -> Tensor:
-        if self._packed is not None and 0 < x.numel() <= self._most:
+        if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then]
             return kernels.product(x, self._packed, self.out_features, self.bias, following)
         return self._multiply(x, then)
 
     def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
-        if self._packed is not None and 0 < x.numel() <= self._most:
+        if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then], other
             return kernels.product(x, self._packed, self.out_features, self.bias, *following)
         return self._multiply_with_other(x, other, then)

@@ -231,6 +231,13 @@ def test_all_layouts_that_are_known_are_read(pack: int) -> None:
 
 
 @pytest.mark.parametrize("by_onednn", KINDS)
+def test_no_rows_at_all(by_onednn: bool) -> None:
+    linear, x, other = rows_of(2, 64, 40, bias=True)
+    packed = PackedLinear(linear, by_onednn)
+    assert packed(x[:0]).shape == packed.with_other(x[:0], other[:0], "add").shape == (0, 40)
+
+
+@pytest.mark.parametrize("by_onednn", KINDS)
 def test_a_matrix_without_pairs(by_onednn: bool) -> None:
     linear, x, _ = rows_of(1, 63, 64, bias=True)
     packed = PackedLinear(linear, by_onednn)
