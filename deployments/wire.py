@@ -194,7 +194,8 @@ class TokenEvent:
     `cached_tokens` is the number of prompt tokens served from the prefix cache; `prompt_tokens` of
     those that are computed so far or were cached, where the request wants to know.
     `prompt_logprobs` come once, with the first token: one per prompt token, None for the first.
-    `mirostat_mu` is Mirostat's state after the last token.
+    `mirostat_mu` is Mirostat's state after the last token. `drafted_tokens` were guessed since the
+    last event, of which `accepted_tokens` were right.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -205,6 +206,8 @@ class TokenEvent:
     stop_token_id: int | None = None
     cached_tokens: int = 0
     prompt_tokens: int | None = None
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     error: RequestError | None = None
 
 

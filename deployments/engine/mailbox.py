@@ -73,6 +73,8 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
         stop_token_id=last.stop_token_id,
         cached_tokens=max(cached, default=last.cached_tokens),
         prompt_tokens=max(told, default=None),
+        drafted_tokens=sum(event.drafted_tokens for event in events),
+        accepted_tokens=sum(event.accepted_tokens for event in events),
         error=last.error,
     )
 

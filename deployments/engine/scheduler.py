@@ -292,6 +292,7 @@ class InferenceScheduler:
             if outcome.is_finite(place):
                 self._advance(task, rows.n[place] - task.n_drafted, scored)
                 self._tell(task)
+                task.drafted_tokens += task.n_drafted
                 if samples or task.n_computed == task.n_tokens:
                     self._emit(task, samples[0] if samples else None)
                 if task.n_drafted:
@@ -319,6 +320,7 @@ class InferenceScheduler:
         for sample in samples:
             if not task.has_ended:
                 self._stats.accepted_tokens += 1
+                task.accepted_tokens += 1
                 self._advance(task, 1, ())
                 self._emit(task, sample)
         if not task.has_ended:
@@ -337,6 +339,7 @@ class InferenceScheduler:
         if task.failure:
             self._finish(task, failed(task.failure, ErrorKind.INVALID_REQUEST))
             return
+        drafted, accepted = task.take_drafted()
         event = TokenEvent(
             token_ids=() if token_id is None else (token_id,),
             logprobs=(sample.logprob,) if sample and sample.logprob else None,
@@ -345,6 +348,8 @@ class InferenceScheduler:
             finish_reason=task.finish_reason(),
             stop_token_id=task.end_token(),
             cached_tokens=task.cached_tokens,
+            drafted_tokens=drafted,
+            accepted_tokens=accepted,
         )
         if event.finish_reason is None:
             self._post(task, event)

@@ -47,6 +47,8 @@ class Task:
     most_cached: int = sys.maxsize  # of them, before it was preempted: then its own are among them
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
     drafts: Drafts | None = None
+    drafted_tokens: int = 0  # of which no event has told yet
+    accepted_tokens: int = 0  # of these
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     changed: frozenset[str] | None = None  # fields in which its sampling is not neutral
@@ -145,6 +147,12 @@ class Task:
         if self.newest in self.end_token_ids and self.n_tokens > self.n_prompt:
             return self.newest
         return None
+
+    def take_drafted(self) -> tuple[int, int]:
+        """How many tokens were drafted since the last event, and how many of them were right."""
+        taken = self.drafted_tokens, self.accepted_tokens
+        self.drafted_tokens = self.accepted_tokens = 0
+        return taken
 
     def finish_reason(self) -> FinishReason | None:
         """Whether the output has ended the sequence."""

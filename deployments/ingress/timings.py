@@ -38,7 +38,9 @@ def progress(text: Timed, delta: TextDelta, processed: int, prompt_tokens: int) 
 
 
 def timings(text: Timed, delta: TextDelta, prompt_tokens: int) -> dict[str, float]:
-    """Up to `delta`. The prompt's time includes waiting; the first token belongs to it."""
+    """Up to `delta`. The prompt's time includes waiting; the first token belongs to it. What was
+    drafted is told where anything was.
+    """
     computed = max(prompt_tokens - delta.cached_tokens, 0)
     steps = max(delta.output_tokens - 1, 0)
     prompt_ms = 1000 * (text.first - text.started)
@@ -53,7 +55,14 @@ def timings(text: Timed, delta: TextDelta, prompt_tokens: int) -> dict[str, floa
         "predicted_ms": predicted_ms,
         "predicted_per_token_ms": _ratio(predicted_ms, steps),
         "predicted_per_second": _ratio(1000 * steps, predicted_ms),
+        **_drafts(delta),
     }
+
+
+def _drafts(delta: TextDelta) -> dict[str, float]:
+    if not delta.drafted_tokens:
+        return {}
+    return {"draft_n": delta.drafted_tokens, "draft_n_accepted": delta.accepted_tokens}
 
 
 def _ratio(amount: float, of: float) -> float:

@@ -25,7 +25,8 @@ class TextDelta:
     """What a sequence adds to its answer; counts are of the whole sequence so far.
 
     `pieces` are what a parser made of the text, if the stream has one; `thought_tokens` are the
-    tokens of its thoughts, and `prompt_tokens` those of the prompt that are computed, if it tells.
+    tokens of its thoughts, and `prompt_tokens` those of the prompt that are computed, if it tells;
+    `accepted_tokens` are those of the `drafted_tokens`, which were guessed, that were right.
     `stop` is the stop string or stop token that ended the sequence.
     """
 
@@ -38,6 +39,8 @@ class TextDelta:
     thought_tokens: int = 0
     cached_tokens: int = 0
     prompt_tokens: int | None = None
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     finish_reason: FinishReason | None = None
     stop: str | int | None = None
     error: RequestError | None = None
@@ -77,11 +80,14 @@ class TextStream:
         self._released = 0  # characters
         self._output_tokens = 0
         self._cached_tokens = 0
+        self._drafted_tokens = self._accepted_tokens = 0
 
     def push(self, event: TokenEvent) -> TextDelta:
         if event.token_ids or event.prompt_tokens is not None:  # the newest attempt's
             self._cached_tokens = event.cached_tokens
         self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
+        self._drafted_tokens += event.drafted_tokens
+        self._accepted_tokens += event.accepted_tokens
         text = self._read(event)
         pieces, self._pieces = self._pieces, []
         token_ids, self._token_ids = self._token_ids, []
@@ -98,6 +104,8 @@ class TextStream:
             thought_tokens=self._thought_tokens,
             cached_tokens=self._cached_tokens,
             prompt_tokens=event.prompt_tokens,
+            drafted_tokens=self._drafted_tokens,
+            accepted_tokens=self._accepted_tokens,
             finish_reason=finish_reason,
             stop=event.stop_token_id if matched is None else matched,
             error=None if matched is not None else event.error,

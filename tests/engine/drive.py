@@ -87,6 +87,8 @@ class Outcome:
     cached_tokens: int = 0
     error: RequestError | None = None
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass
@@ -114,6 +116,8 @@ class Record:
             last.cached_tokens,
             last.error,
             self._prompt_logprobs(),
+            sum(event.drafted_tokens for event in self.events),
+            sum(event.accepted_tokens for event in self.events),
         )
 
     def _prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:

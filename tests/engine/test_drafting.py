@@ -30,6 +30,8 @@ def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
     assert tokens(outcomes) == tokens(plain(name))
     assert {one.finish_reason for one in outcomes} == {FinishReason.LENGTH}
     assert 0 < stats.accepted_tokens < stats.drafted_tokens
+    assert stats.drafted_tokens == sum(one.drafted_tokens for one in outcomes)
+    assert stats.accepted_tokens == sum(one.accepted_tokens for one in outcomes)
     # With each prompt's step, one for every token that was not drafted.
     assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
 

@@ -256,6 +256,19 @@ def test_the_timings_agree_with_the_counts() -> None:
     assert min(timings.values()) >= 0
 
 
+async def drafts(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+    yield TokenEvent(token_ids=encoded("Hi")[-1:], drafted_tokens=3)
+    yield TokenEvent(token_ids=encoded("Hi")[-1:], accepted_tokens=1)
+    yield TokenEvent(
+        token_ids=(END,), finish_reason=FinishReason.STOP, stop_token_id=END, drafted_tokens=2
+    )
+
+
+def test_the_timings_tell_of_drafts_where_there_are_any() -> None:
+    timings = whole(drafts, prompt="a")["timings"]
+    assert (timings["draft_n"], timings["draft_n_accepted"]) == (5, 1)
+
+
 def test_timings_may_come_with_every_event() -> None:
     events = streamed(says("Hello"), prompt="a", timings_per_token=True)
     assert [event["timings"]["predicted_n"] for event in events[:-1]] == [
