@@ -68,46 +68,50 @@ def can_multiply() -> bool:
     return machine() in ("x86_64", "AMD64") and HAS_FMA and TEAM is not None
 
 
-def pack(weight: Tensor) -> tuple[Tensor, Packed]:
-    """[out, in] of bfloat16 in the layout of `product`, which has to be kept as long as it."""
-    out, width = weight.shape
-    filled = F.pad(weight, (0, width % 2, 0, -out % PACK))
-    packed = filled.view(-1, PACK, filled.shape[1] // 2, 2).transpose(1, 2).contiguous()
-    return packed, Packed(packed.data_ptr(), Form(PACK))
+class PackedMatrix(NamedTuple):
+    """Has to be kept as long as its place is used."""
+
+    weights: Tensor
+    scales: Tensor | None
+    form: Form
+
+    @property
+    def place(self) -> Packed:
+        return Packed(self.weights.data_ptr(), self.form, _place(self.scales))
 
 
-def pack_int8(numbers: Tensor, scales: Tensor) -> "PackedNumbers":
+def pack(weight: Tensor) -> PackedMatrix:
+    """[out, in] of bfloat16."""
+    blocks = _in_blocks(_filled(weight, 0, weight.shape[1] % 2))
+    pairs = blocks.view(len(blocks), PACK, blocks.shape[2] // 2, 2)
+    return PackedMatrix(pairs.transpose(1, 2).contiguous(), None, Form(PACK))
+
+
+def pack_int8(numbers: Tensor, scales: Tensor) -> PackedMatrix:
     """int8 [out, in], and bfloat16 [out]."""
-    width = numbers.shape[1]
-    packed = _in_blocks(F.pad(numbers, (0, width % 2))).transpose(1, 2).contiguous()
-    return PackedNumbers(packed, _in_blocks(scales).contiguous(), Form(PACK, 8))
+    blocks = _in_blocks(_filled(numbers, 0, numbers.shape[1] % 2))
+    packed = blocks.transpose(1, 2).contiguous()
+    return PackedMatrix(packed, _in_blocks(scales).contiguous(), Form(PACK, 8))
 
 
-def pack_int4(numbers: Tensor, scales: Tensor, least: Tensor) -> "PackedNumbers":
+def pack_int4(numbers: Tensor, scales: Tensor, least: Tensor) -> PackedMatrix:
     """uint8 [out, in] of 0 to 15; bfloat16 [out, groups], and what 0 stands for in each."""
     n_out, width = numbers.shape
     pairs = numbers.view(n_out, width // 2, 2)
     packed = _in_blocks(pairs[..., 0] | (pairs[..., 1] << 4)).transpose(1, 2).contiguous()
     both = _in_blocks(torch.stack([scales, least], 2)).permute(0, 2, 3, 1).contiguous()
-    return PackedNumbers(packed, both, Form(PACK, 4, width // scales.shape[1]))
+    return PackedMatrix(packed, both, Form(PACK, 4, width // scales.shape[1]))
 
 
 def _in_blocks(x: Tensor) -> Tensor:
     """[out / PACK, PACK, ...] of [out, ...], filled up with zeros."""
-    filled = F.pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % PACK))
+    filled = _filled(x, *(0, 0) * (x.dim() - 1), 0, -len(x) % PACK)
     return filled.view(-1, PACK, *x.shape[1:])
 
 
-class PackedNumbers(NamedTuple):
-    """A matrix of whole numbers, which has to be kept as long as it is used."""
-
-    numbers: Tensor
-    scales: Tensor
-    form: Form
-
-    @property
-    def place(self) -> Packed:
-        return Packed(self.numbers.data_ptr(), self.form, self.scales.data_ptr())
+def _filled(x: Tensor, *beside: int) -> Tensor:
+    """With zeros, as `F.pad` takes their numbers; no copy where there are none."""
+    return F.pad(x, beside) if any(beside) else x
 
 
 def widened(weight: Packed, n_out: int, width: int) -> Tensor:

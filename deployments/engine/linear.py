@@ -78,8 +78,8 @@ class PackedLinear(KernelLinear):
             kept: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
             packed, most_rows = _find(weight, kept), FEW_ROWS
         else:
-            kept, packed = kernels.pack(weight)
-            most_rows = ALL_ROWS
+            matrix = kernels.pack(weight)
+            kept, packed, most_rows = matrix.weights, matrix.place, ALL_ROWS
         bias = None if linear.bias is None else linear.bias.detach()
         super().__init__((linear.in_features, linear.out_features), bias, packed, most_rows)
         self.weight = kept

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine import kernels
 from deployments.engine.decoder import join
-from deployments.engine.kernels import PackedNumbers
+from deployments.engine.kernels import PackedMatrix
 from deployments.engine.linear import ALL_ROWS, KernelLinear, has_instructions
 
 Quantization = Literal["none", "int8", "int4", "fp8"]
@@ -90,15 +90,15 @@ class PackedQuantized(KernelLinear):
     """Of int8 or int4, for kernels of ours on a CPU. With many rows oneDNN is faster where the
     processor multiplies bfloat16, so that the weights become that once more."""
 
-    numbers: Tensor
+    weight: Tensor
     scales: Tensor
 
     def __init__(
-        self, packed: PackedNumbers, sizes: tuple[int, int], bias: Tensor | None, most_rows: int
+        self, packed: PackedMatrix, sizes: tuple[int, int], bias: Tensor | None, most_rows: int
     ) -> None:
         """`sizes` are inputs and outputs; of up to `most_rows` the kernels take the numbers."""
         super().__init__(sizes, bias, packed.place, most_rows)
-        self.register_buffer("numbers", packed.numbers)
+        self.register_buffer("weight", packed.weights)
         self.register_buffer("scales", packed.scales)
 
     def _multiply(self, x: Tensor, then: str) -> Tensor:
@@ -257,7 +257,7 @@ def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
     return _packed(_numbers(weight, made.scale_and_zero), weight, bias)
 
 
-def _numbers(weight: Tensor, scale_and_zero: Tensor) -> PackedNumbers:
+def _numbers(weight: Tensor, scale_and_zero: Tensor) -> PackedMatrix:
     """The nearest numbers of four bits under torchao's scales, whose own order of them depends on
     the processor."""
     scale, zero = scale_and_zero.transpose(0, 1).unbind(2)  # [out, groups]; of 8, by its zero
@@ -268,7 +268,7 @@ def _numbers(weight: Tensor, scale_and_zero: Tensor) -> PackedNumbers:
     return kernels.pack_int4(rounded.view(weight.shape), scale, least)
 
 
-def _packed(numbers: PackedNumbers, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
+def _packed(numbers: PackedMatrix, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
     n_out, n_in = weight.shape
     most_rows = WIDENED_ROWS - 1 if has_instructions() else ALL_ROWS
     return PackedQuantized(numbers, (n_in, n_out), bias, most_rows)

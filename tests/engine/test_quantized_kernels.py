@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine import kernels
-from deployments.engine.kernels import LEAST_ROWS, PackedNumbers, can_multiply
+from deployments.engine.kernels import LEAST_ROWS, PackedMatrix, can_multiply
 from deployments.engine.numba_kernels import ADD, MUL, NONE, SWISH
 from deployments.engine.quantization import PackedQuantized
 
@@ -26,14 +26,14 @@ def some(*shape: int) -> Tensor:
     return torch.randn(shape).bfloat16()
 
 
-def int8(n_out: int, width: int) -> tuple[PackedNumbers, Tensor]:
+def int8(n_out: int, width: int) -> tuple[PackedMatrix, Tensor]:
     """And what it stands for."""
     numbers = torch.randint(-128, 128, (n_out, width), dtype=torch.int8)
     scales = (torch.rand(n_out) / 100).bfloat16()
     return kernels.pack_int8(numbers, scales), numbers * scales.float()[:, None]
 
 
-def int4(n_out: int, width: int, group: int = 32) -> tuple[PackedNumbers, Tensor]:
+def int4(n_out: int, width: int, group: int = 32) -> tuple[PackedMatrix, Tensor]:
     numbers = torch.randint(0, 16, (n_out, width), dtype=torch.uint8)
     scales, least = (torch.rand(n_out, width // group) / 10).bfloat16(), some(n_out, width // group)
     wide = (one.float().repeat_interleave(group, 1) for one in (scales, least))
