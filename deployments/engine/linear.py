@@ -8,6 +8,7 @@ Where the processor does not multiply bfloat16, kernels of ours multiply all, in
 
 import ctypes
 import sys
+from abc import ABC, abstractmethod
 from functools import cache
 from typing import TypeGuard
 
@@ -27,7 +28,7 @@ ALL_ROWS = sys.maxsize
 FOLLOWING = {"none": NONE, "swish": SWISH, "add": ADD, "mul": MUL}
 
 
-class KernelLinear(nn.Module):
+class KernelLinear(nn.Module, ABC):
     """A linear layer, and what follows it, on bfloat16 on a CPU: of a few rows by a kernel of ours,
     which may be all that there are."""
 
@@ -58,12 +59,12 @@ class KernelLinear(nn.Module):
             return kernels.product(x, self._packed, self.out_features, self.bias, *following)
         return self._multiply_with_other(x, other, then)
 
+    @abstractmethod
     def _multiply(self, x: Tensor, then: str) -> Tensor:
         """Of many rows."""
-        raise NotImplementedError
 
-    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor: ...
 
 
 class PackedLinear(KernelLinear):
