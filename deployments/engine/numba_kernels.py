@@ -33,12 +33,7 @@ from deployments.engine.vector_code import (
     up,
 )
 
-PACKS = (
-    32,
-    64,
-    48,
-    16,
-)  # how many outputs may lie side by side in a matrix that oneDNN packed; in ours `PACK`
+PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a matrix of oneDNN's
 NONE, SWISH, ADD, MUL = range(4)  # what may follow a product
 
 

@@ -98,6 +98,7 @@ class PackedQuantized(KernelLinear):
     ) -> None:
         """`sizes` are inputs and outputs; of up to `most_rows` the kernels take the numbers."""
         super().__init__(sizes, bias, packed.place, most_rows)
+        self._matrix = packed  # kept: the kernels are told where it lies
         self.register_buffer("weight", packed.weights)
         self.register_buffer("scales", packed.scales)
 
