@@ -16,6 +16,8 @@ from deployments.engine.kernels import can_multiply
 from deployments.engine.linear import KernelLinear, PackedLinear
 from deployments.engine.loader import load_model
 from deployments.engine.quantization import (
+    FEW_ROWS,
+    WIDENED_ROWS,
     PackedQuantized,
     Quantization,
     QuantizationError,
@@ -73,12 +75,12 @@ def test_a_quantized_layer_answers_nearly_as_before(
     assert 0 < error < off
 
 
-@pytest.mark.parametrize(("quantization", "rows"), [("int8", 8), ("int4", 64)])
+@pytest.mark.parametrize(("quantization", "rows"), [("int8", FEW_ROWS), ("int4", WIDENED_ROWS - 1)])
 @torch.inference_mode()
 def test_a_row_is_answered_the_same_to_the_last_bit_whatever_stands_beside_it(
     quantization: Quantization, rows: int
 ) -> None:
-    """Of int8 for as many rows as one kernel takes."""
+    """For as many rows as one kernel takes wherever it runs."""
     made = quantized(layer(192, 64, torch.bfloat16, bias=False), quantization)
     x = inputs(rows, 192, torch.bfloat16)
     together = made(x)
