@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.engine.limits import EngineLimits
+from deployments.model.channels import HEARTBEAT_S
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, application_name
 from deployments.router.applications import read_applications
 from deployments.router.deployment import Router
@@ -149,12 +150,24 @@ class Fleet:
         pin = self.choose(name, request_id).replica_id
         generate = model.options(stream=True, method_name="generate")
         events = generate.remote(pin, card, request)
+        left = threading.Event()
+        saying = threading.Thread(target=self._say_that_it_lasts, args=(model, request_id, left))
+        saying.start()
         try:
             next(events)
             yield events
         finally:
+            left.set()
+            saying.join()
             events.cancel()
             model.broadcast("abort", request_id).results(timeout_s=CALL_S)
+
+    def _say_that_it_lasts(
+        self, model: DeploymentHandle, request_id: str, left: threading.Event
+    ) -> None:
+        """As an ingress does, without which a replica forgets the sequence."""
+        while not left.wait(HEARTBEAT_S):
+            model.broadcast("hear_of", request_id).results(timeout_s=CALL_S)
 
 
 ENDED = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
