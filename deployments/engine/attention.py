@@ -1,7 +1,8 @@
 """Attention over the paged cache, in the place of a Hugging Face model's own.
 
-Rows with the same number of new tokens share a call. Few new tokens of a row have a kernel of their
-own where it can compute with the cache's type; else they differ in nothing from a prompt's chunk.
+Rows with the same number of new tokens share a call. Where kernels of ours can compute with the
+cache's type, few new tokens of a row are theirs, and chunks of prompts where torch has no
+instructions that would be faster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,8 @@ from transformers import AttentionInterface
 
 from deployments.engine import kernels
 from deployments.engine.drafts import MOST_IN_STEP
-from deployments.engine.kernels import DecodeRows, Scores
+from deployments.engine.kernels import ChunkRows, DecodeRows, Scores
+from deployments.engine.linear import has_instructions
 from deployments.engine.servable import UnsupportedModelError
 from kv.storage import Storage
 from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
@@ -99,11 +101,12 @@ class StepAttention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionStep:
-    """Attention part by part, in torch's own operations, and of few tokens in ours."""
+    """Attention part by part, in torch's own operations, and of the other rows by our kernels."""
 
     new: NewTokens
     parts: list[Part]
     decodes: DecodeRows | None
+    chunks: ChunkRows | None
     has_kernels: bool
 
     def attend(
@@ -120,12 +123,13 @@ class AttentionStep:
     ) -> Tensor:
         self._store(layer, k, v)
         form = Scores(q.shape[-1] ** -0.5 if scale is None else scale, window, softcap, sinks)
-        if self.decodes is None and len(self.parts) == 1:
+        batch = [rows for rows in (self.decodes, self.chunks) if rows is not None]
+        if not batch and len(self.parts) == 1:
             return _attend_part(self.parts[0], layer, q, form)
-        if self.decodes is None:
-            out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        if batch:
+            out = kernels.attend(batch, q, *self.new.storage.layers[layer], form)
         else:
-            out = self.decodes.attend(q, *self.new.storage.layers[layer], form)
+            out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for part in self.parts:
             own = q.index_select(0, part.tokens)
             out.index_copy_(0, part.tokens, _attend_part(part, layer, own, form))
@@ -144,7 +148,7 @@ def plan_attention(
     """Cuts a flat batch into parts. `page_table` [rows, pages], the others [rows]."""
     starts = new_len.cumsum() - new_len
     new = new_tokens(storage, page_table, total_len, new_len)
-    decodes = None
+    decodes = chunks = None
     has_kernels = kernels.suit(storage.k)
     lengths = np.unique(new_len).tolist()
     if has_kernels and lengths[0] <= FEW:
@@ -155,6 +159,10 @@ def plan_attention(
         seen = total_len[rows] - new_len[rows] + 1 + nth
         decodes = DecodeRows(starts[rows] + nth, page_table[rows], seen)
         lengths = [n for n in lengths if n > FEW]
+    if has_kernels and lengths and kernels.can_multiply() and not has_instructions():
+        rows = (new_len > FEW).nonzero()[0]
+        chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
+        lengths = []
     parts = []
     for n in lengths:
         for rows in _alike((new_len == n).nonzero()[0], total_len, storage):
@@ -162,7 +170,7 @@ def plan_attention(
             view = view_pages(storage, page_table[rows], total_len[rows], PADDING)
             place = torch.from_numpy(tokens).to(storage.k.device)
             parts.append(Part(view, place, n))
-    return AttentionStep(new, parts, decodes, has_kernels)
+    return AttentionStep(new, parts, decodes, chunks, has_kernels)
 
 
 def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:

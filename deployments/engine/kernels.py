@@ -1,9 +1,11 @@
 """What stands between the matrix products of a step, and products of a few rows, on tensors.
 
-`suit` says of which: bfloat16 on a CPU. The loops themselves are in numba_kernels.py.
+`suit` says of which: bfloat16 on a CPU. The loops themselves are in numba_kernels.py and
+attention_kernels.py.
 """
 
 import sys
+from collections.abc import Sequence
 from platform import machine
 from typing import NamedTuple, Protocol
 
@@ -13,18 +15,19 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.engine.attention_kernels import chunk_kernel, decode_kernel
 from deployments.engine.kernel_calls import TEAM, THREAD
 from deployments.engine.numba_kernels import (
     NONE,
     PACK,
     Form,
-    decode_kernel,
     norm_kernel,
     product_kernel,
     store_kernel,
     turn_kernel,
     widen_kernel,
 )
+from deployments.engine.paged import tile
 from deployments.engine.vector_code import HAS_AVX512 as HAS_AVX512
 from deployments.engine.vector_code import HAS_FMA
 
@@ -32,6 +35,9 @@ BLOCK_TOKENS = 8  # that one task of a norm takes
 MANY_ROWS = 8  # of which each is one task: its pages are then read in one piece
 LEAST_ROWS = 48  # that a task of a product multiplies with one block of its weights
 HELD_NUMBERS = 1 << 17  # of the rows of such a task, which stay in the second cache
+PIECE_ROWS = 192  # queries, of all heads that share keys, that a task attends for
+TASKS_EACH = 3  # of the threads, at least, where there are enough queries
+ALL = (1 << 31) - 1  # tokens: no window
 FEW_ROWS = 2  # of more the processor's matrix instructions are as fast
 
 
@@ -211,32 +217,94 @@ class DecodeRows:
         self._rows = len(places), places.ctypes.data, *tables, total_len.ctypes.data
         self._each_row = len(places) >= MANY_ROWS
 
-    def attend(
-        self,
-        q: Tensor,  # [tokens, heads, dim]
-        keys: Tensor,  # [pages, page size, kv heads, dim]
-        values: Tensor,
-        form: Scores,
-    ) -> Tensor:
-        """[tokens, heads, dim], of which the rows' places are written.
-
-        Raises ValueError for what does not fit together.
-        """
+    def attend(self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, form: Scores) -> None:
+        """As `attend`, of these rows."""
         _, heads, dim = q.shape
-        _, page_size, kv_heads, kept_dim = keys.shape
-        if q.dtype is not keys.dtype or dim != kept_dim or heads % kv_heads:
-            raise ValueError(f"{heads} heads of {dim} {q.dtype} for pages of {keys.shape[2:]}")
-        q, out = _in_rows(q), empty(q.shape, q.dtype)
-        sinks = None if form.sinks is None else form.sinks.to(q.dtype).contiguous()
+        _, page_size, kv_heads, _ = keys.shape
+        sinks = _sinks(form, q)
         decode_kernel(dim, heads // kv_heads)(
             self._n_tokens * heads * dim,
             *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
             *(keys.data_ptr(), values.data_ptr(), *self._rows),
-            *(kv_heads, page_size, sys.maxsize if form.window is None else form.window),
-            *(_place(sinks), form.scale, form.softcap or 0.0),
-            kv_heads if self._each_row else 1,
+            *(kv_heads, page_size, _window(form), _place(sinks)),
+            *(form.scale, form.softcap or 0.0, kv_heads if self._each_row else 1),
         )
-        return out
+
+
+class ChunkRows:
+    """Rows of a batch with several new tokens each, which read every key once for many of them."""
+
+    def __init__(
+        self,
+        places: NDArray[np.int64],  # [rows], of their first tokens in the flat batch
+        page_table: NDArray[np.int64],  # [rows, pages], contiguous
+        total_len: NDArray[np.int64],  # [rows]
+        new_len: NDArray[np.int64],  # [rows]
+    ) -> None:
+        self._rows = places, total_len, new_len
+        self._page_table = page_table
+        self._pieces: dict[int, NDArray[np.int64]] = {}  # by the tokens of each
+
+    def attend(self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, form: Scores) -> None:
+        """As `attend`, of these rows."""
+        _, heads, dim = q.shape
+        _, page_size, kv_heads, _ = keys.shape
+        tokens = self._piece(heads // kv_heads, kv_heads)
+        pieces, sinks = self._cut(tokens), _sinks(form, q)
+        chunk_kernel(dim, heads // kv_heads)(
+            sys.maxsize,
+            *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
+            *(keys.data_ptr(), values.data_ptr(), len(pieces), pieces.ctypes.data),
+            *(self._page_table.ctypes.data, self._page_table.shape[1]),
+            *(kv_heads, page_size, _window(form), _place(sinks)),
+            *(form.scale, form.softcap or 0.0, tokens),
+        )
+
+    def _piece(self, group: int, kv_heads: int) -> int:
+        """Tokens of one: fewer where there would be nothing to do for some of the threads."""
+        rows, n_new = PIECE_ROWS, int(self._rows[2].sum())
+        least_tasks = TASKS_EACH * torch.get_num_threads()
+        while rows > PACK and n_new * group * kv_heads < least_tasks * rows:
+            rows //= 2
+        return max(1, rows // group)
+
+    def _cut(self, tokens: int) -> NDArray[np.int64]:
+        """Pieces of up to so many tokens, as `chunk_kernel` takes them."""
+        if tokens not in self._pieces:
+            places, total_len, new_len = self._rows
+            row, first = tile(np.arange(len(places)), new_len, total_len, tokens).T
+            position = total_len[row] - new_len[row] + first
+            n = np.minimum(tokens, new_len[row] - first)
+            self._pieces[tokens] = np.stack([places[row] + first, position, n, row], axis=1)
+        return self._pieces[tokens]
+
+
+def attend(
+    batch: Sequence[DecodeRows | ChunkRows],
+    q: Tensor,  # [tokens, heads, dim]
+    keys: Tensor,  # [pages, page size, kv heads, dim]
+    values: Tensor,
+    form: Scores,
+) -> Tensor:
+    """[tokens, heads, dim], of which the rows' places are written.
+
+    Raises ValueError for what does not fit together.
+    """
+    heads, dim = q.shape[1:]
+    if q.dtype is not keys.dtype or dim != keys.shape[3] or heads % keys.shape[2]:
+        raise ValueError(f"{heads} heads of {dim} {q.dtype} for pages of {keys.shape[2:]}")
+    q, out = _in_rows(q), empty(q.shape, q.dtype)
+    for rows in batch:
+        rows.attend(out, q, keys, values, form)
+    return out
+
+
+def _window(form: Scores) -> int:
+    return ALL if form.window is None else min(form.window, ALL)
+
+
+def _sinks(form: Scores, q: Tensor) -> Tensor | None:
+    return None if form.sinks is None else form.sinks.to(q.dtype).contiguous()
 
 
 def _in_rows(x: Tensor) -> Tensor:

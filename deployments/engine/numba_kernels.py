@@ -14,11 +14,10 @@ import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernel_calls import WORDS, Kernel
+from deployments.engine.product_code import MOST, multiply_some
 from deployments.engine.product_code import PACK as PACK
 from deployments.engine.product_code import STAMP as PRODUCT_STAMP
-from deployments.engine.product_code import multiply
 from deployments.engine.vector_code import (
-    TILES,
     Code,
     as_float64,
     at_i8,
@@ -27,8 +26,6 @@ from deployments.engine.vector_code import (
     at_u16,
     down,
     exp,
-    mix_tokens,
-    score_tokens,
     take,
     up,
 )
@@ -132,98 +129,6 @@ def store_kernel() -> Kernel:
 
 
 @njit(inline="always")
-def _page_part(
-    table: Code, page: Code, begin: Code, n: Code, page_size: Code, token_bytes: Code, base: Code
-) -> Code:
-    """What of a row's tokens [begin, n) one of its pages holds: where the first one lies, its
-    position, how many they are, and how far ahead the row's next page lies."""
-    start = max(begin, page * page_size)
-    at = base + (table[page] * page_size + start % page_size) * token_bytes
-    count = min(n, (page + 1) * page_size) - start
-    following = table[min(page + 1, (n - 1) // page_size)] - table[page]
-    return at, start, count, following * page_size * token_bytes
-
-
-@cache
-def decode_kernel(dim: int, group: int) -> Kernel:
-    """Attention of one new token a row to the pages of its row.
-
-    Arguments: q, its strides of tokens and heads, out [tokens, heads, dim], cache of keys and of
-    values [pages, page size, kv heads, dim], rows, their places in the batch, page tables, stride
-    of these, tokens of each row, kv heads, page size, window, sinks of the heads or 0, scale, soft
-    cap or 0, kv heads of one task.
-    """
-
-    def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        rows, kv_heads, page_size, window = a[7], a[12], a[13], a[14]
-        scale, cap = np.float32(as_float64(a[16])), np.float32(as_float64(a[17]))
-        heads_each = a[18]
-        sinks = carray(at_u16(a[15]), (kv_heads * group,))
-        places, lengths = carray(at_i64(a[8]), (rows,)), carray(at_i64(a[11]), (rows,))
-        longest = lengths.max()
-        scores = np.empty((heads_each * group, longest), np.float32)
-        query = np.empty((heads_each * group, dim), np.float32)
-        sums = np.empty((heads_each * group, dim), np.float32)
-        token_bytes = 2 * kv_heads * dim
-        while True:
-            taken = take(block) * heads_each
-            if taken >= rows * kv_heads:
-                break
-            row, first = taken // kv_heads, taken % kv_heads
-            n = lengths[row]
-            begin = max(0, n - window)
-            table = carray(at_i64(a[9] + 8 * row * a[10]), (n,))
-            q = a[1] + 2 * (places[row] * a[2] + first * group * a[3])
-            for i in range(heads_each * group):
-                given = carray(at_u16(q + 2 * i * a[3]), (dim,))
-                for d in range(dim):
-                    query[i, d] = up(given[d]) * scale
-                    sums[i, d] = 0
-            for page in range(begin // page_size, (n - 1) // page_size + 1):
-                at, start, count, ahead = _page_part(
-                    table, page, begin, n, page_size, token_bytes, a[5] + 2 * first * dim
-                )
-                for head in range(heads_each):
-                    keys = at + 2 * head * dim
-                    own = query.ctypes.data + 4 * head * group * dim
-                    out = scores.ctypes.data + 4 * (head * group * longest + start)
-                    score_tokens(keys, token_bytes, count, ahead, own, out, 4 * longest, group, dim)
-            for i in range(heads_each * group):
-                if cap > 0:
-                    for t in range(begin, n):
-                        scores[i, t] = np.tanh(scores[i, t] / cap) * cap
-                sink = np.float32(-np.inf) if a[15] == 0 else up(sinks[first * group + i])
-                most = max(sink, scores[i, begin])
-                for t in range(begin, n):
-                    most = max(most, scores[i, t])
-                total = np.float32(0) if a[15] == 0 else exp(sink - most)
-                for t in range(begin, n):
-                    scores[i, t] = exp(scores[i, t] - most)
-                    total += scores[i, t]
-                for t in range(begin, n):
-                    scores[i, t] /= total
-            for page in range(begin // page_size, (n - 1) // page_size + 1):
-                at, start, count, ahead = _page_part(
-                    table, page, begin, n, page_size, token_bytes, a[6] + 2 * first * dim
-                )
-                for head in range(heads_each):
-                    values = at + 2 * head * dim
-                    shares = scores.ctypes.data + 4 * (head * group * longest + start)
-                    into = sums.ctypes.data + 4 * head * group * dim
-                    mix_tokens(
-                        values, token_bytes, count, ahead, shares, 4 * longest, into, group, dim
-                    )
-            q_head = (places[row] * kv_heads + first) * group
-            result = carray(at_u16(a[4] + 2 * q_head * dim), (heads_each * group, dim))
-            for i in range(heads_each * group):
-                for d in range(dim):
-                    result[i, d] = down(sums[i, d])
-
-    return Kernel(body, "qqqqqqqqqqqqqqqddq")
-
-
-@njit(inline="always")
 def _finish(sums: Code, bias: Code, then: Code, beside: Code, place: Code, count: Code) -> None:
     """What follows a product: of one row's sums, at addresses of bfloat16 or 0."""
     other, out = carray(at_u16(beside), (count,)), carray(at_u16(place), (count,))
@@ -307,7 +212,6 @@ def product_kernel(form: Form) -> Kernel:
     follows the product, rows of one task.
     """
     pack, bits, group = form
-    most, more, some, one = TILES
 
     def body(block: Code) -> None:
         a = carray(at_i64(block), (WORDS,))
@@ -315,9 +219,9 @@ def product_kernel(form: Form) -> Kernel:
         given = carray(at_u16(a[1]), (rows, width))
         even = width + width % 2
         groups = width // group if group else 0
-        x = np.zeros((each + most, even), np.float32)
-        totals = np.zeros((each + most, groups), np.float32)
-        sums = np.empty((most, pack), np.float32)
+        x = np.zeros((each + MOST, even), np.float32)
+        totals = np.zeros((each + MOST, groups), np.float32)
+        sums = np.empty((MOST, pack), np.float32)
         blocks, held = (n + pack - 1) // pack, -1
         while True:
             taken = take(block)
@@ -339,18 +243,9 @@ def product_kernel(form: Form) -> Kernel:
                 own, left = x.ctypes.data + 4 * (row - begin) * even, end - row
                 own_totals = totals.ctypes.data + 4 * (row - begin) * groups
                 into = sums.ctypes.data
-                if left > more:
-                    multiply(weight, scales, own, own_totals, into, even, most, pack, bits, group)
-                    tile = most
-                elif left > some:
-                    multiply(weight, scales, own, own_totals, into, even, more, pack, bits, group)
-                    tile = more
-                elif left > one:
-                    multiply(weight, scales, own, own_totals, into, even, some, pack, bits, group)
-                    tile = some
-                else:
-                    multiply(weight, scales, own, own_totals, into, even, one, pack, bits, group)
-                    tile = one
+                tile = multiply_some(
+                    weight, scales, own, even, 1, own_totals, into, even, left, pack, bits, group
+                )
                 for nth in range(min(tile, left)):
                     place = 2 * ((row + nth) * n + first)
                     bias = a[4] + 2 * first if a[4] != 0 else 0

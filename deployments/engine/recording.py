@@ -43,7 +43,9 @@ class RecordedLayers:
     def __call__(self, x: Tensor, turn: "Turn", step: StepAttention) -> Tensor | None:
         """What the layers give, until the next step; None if they have to be called themselves."""
         n = len(x)
-        if not isinstance(step, AttentionStep) or step.decodes is None or step.parts:
+        if not isinstance(step, AttentionStep) or step.decodes is None:
+            return None
+        if step.parts or step.chunks is not None:
             return None
         if TEAM is None or n > MOST or self._recordings.get(n, True) is None:
             return None

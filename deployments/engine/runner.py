@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.engine.attention import FEW
 from deployments.engine.matching import begin_masks
 from deployments.engine.parallel import Ranks
 from deployments.engine.sampling import Draw, Sample, SamplingPipeline
@@ -139,7 +140,8 @@ class Runner:
         if device.type == "cuda":
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
         try:
-            for n_tokens in (1, 2):  # a prompt's chunk is computed otherwise than a single token
+            # A prompt's chunk is computed otherwise than a single token, and a few.
+            for n_tokens in (1, min(FEW + 1, self._cache.shape.max_tokens - 1)):
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error

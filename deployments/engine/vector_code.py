@@ -1,7 +1,4 @@
-"""What numba's own language can't say: atomic counters, calls by address, bits, vectors of sums.
-
-Numbers of rows, widths and the like are literals: each of them has code of its own.
-"""
+"""What numba's own language can't say: atomic counters, calls by address, bits, vectors of sums."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -22,17 +19,15 @@ STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into 
 FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 HAS_FMA, HAS_AVX512 = "+fma" in FEATURES, "+avx512f" in FEATURES
 LANES = 16 if HAS_AVX512 else 8  # of a vector of float32
-REGISTERS = 16 if HAS_AVX512 else 8  # that sums of attention may take, of twice as many
 # Rows that are multiplied at once: the most whose sums of two vectors each stay in registers, and
 # fewer where no more are left.
 TILES = (8, 4, 2, 1) if HAS_AVX512 else (4, 3, 2, 1)
 LINE = 64  # bytes of the caches
 AHEAD = 4096  # bytes that are fetched before they are read
 LOG2_E = np.float32(1.4426950408889634)
-# exp2 on [0, 1), a polynomial of least error; see `exp`.
+# exp2 on [0, 1), a polynomial of least error among those that are 1 at 0; see `exp`.
 C0, C1, C2, C3, C4, C5 = (
-    np.float32(c)
-    for c in (0.99999994, 0.69315308, 0.24015361, 0.055826318, 0.0089893397, 0.0018775767)
+    np.float32(c) for c in (1.0, 0.69315131, 0.24016448, 0.055799818, 0.0090171644, 0.0018670667)
 )
 
 Code = Any  # what the code generator of llvmlite takes and gives
@@ -88,8 +83,9 @@ def _pointer(to: Code) -> Code:
 as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
 as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
 as_float64 = _cast(types.float64, types.int64, ir.DoubleType)
-at_u16, at_i64 = _pointer(types.uint16), _pointer(types.int64)
 at_u8, at_i8 = _pointer(types.uint8), _pointer(types.int8)
+at_u16, at_u32 = _pointer(types.uint16), _pointer(types.uint32)
+at_i32, at_i64, at_f32 = _pointer(types.int32), _pointer(types.int64), _pointer(types.float32)
 
 
 class Emitter:
@@ -177,6 +173,38 @@ class Emitter:
     def added(self, total: Code, a: Code, b: Code) -> Code:
         return self.builder.fadd(self.builder.fmul(a, b, flags=FUSED), total, flags=FUSED)
 
+    def const(self, value: float) -> Code:
+        return ir.Constant(self.vector, [float(value)] * self.lanes)
+
+    def spread_int(self, value: Code) -> Code:
+        """The lower half of a word in all lanes."""
+        nothing = ir.Constant(self._ints, ir.Undefined)
+        first = self.builder.trunc(value, ir.IntType(32))
+        one = self.builder.insert_element(nothing, first, ir.Constant(ir.IntType(32), 0))
+        return self.builder.shuffle_vector(one, one, ir.Constant(self._ints, None))
+
+    def ints(self, place: Code) -> Code:
+        return self.load(place, self._ints)
+
+    def higher(self, a: Code, b: Code) -> Code:
+        """`b` where `a` is no number."""
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
+    def exp(self, x: Code) -> Code:
+        """As `exp`."""
+        build = self.builder
+        x, least = build.fmul(x, self.const(LOG2_E)), self.const(-126)
+        x = build.select(build.fcmp_ordered("<", x, least), least, x)
+        kind = ir.FunctionType(self.vector, [self.vector])
+        name = f"llvm.floor.v{self.lanes}f32"
+        whole = build.call(cgutils.get_or_insert_function(build.module, kind, name), [x])
+        part, power = build.fsub(x, whole), self.const(C5)
+        for c in (C4, C3, C2, C1, C0):
+            power = self.added(self.const(c), power, part)
+        bits = build.add(build.fptosi(whole, self._ints), self._all(127))
+        bits = build.shl(bits, self._all(23))
+        return build.fmul(power, build.bitcast(bits, self.vector))
+
     def sum(self, vector: Code) -> Code:
         """Of its lanes, in whatever order is quickest, which is always the same."""
         if self.lanes == 1:
@@ -208,95 +236,6 @@ class Emitter:
         return ir.Constant(self._ints, [value] * self.lanes)
 
 
-@intrinsic(prefer_literal=True)
-def score_tokens(
-    typing: Code,
-    keys: Code,
-    stride: Code,
-    count: Code,
-    ahead: Code,
-    queries: Code,
-    scores: Code,
-    scores_stride: Code,
-    group: Code,
-    dim: Code,
-) -> tuple[Signature, Code]:
-    """scores[i, t] = queries[i] @ keys[t] for `count` tokens: queries [group, dim] of float32,
-    keys [dim] of bfloat16 every `stride` bytes. What lies `ahead` of each is fetched."""
-    n_group, n_dim = group.literal_value, dim.literal_value
-
-    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        keys, stride, count, ahead, queries, scores, scores_stride = arguments[:7]
-        emit = Emitter(builder, _lanes(n_dim))
-        parts = range(0, n_dim, emit.lanes)
-        with emit.loop(count) as loop:
-            key = emit.place(keys, builder.mul(loop.index, stride))
-            emit.fetch_all(emit.place(key, ahead), 2 * n_dim)
-            values = [emit.wide(emit.place(key, 2 * part)) for part in parts]
-            for i in range(n_group):
-                total = ir.Constant(emit.vector, None)
-                for part, value in zip(parts, values, strict=True):
-                    own = emit.load(emit.place(queries, 4 * (i * n_dim + part)), emit.vector)
-                    total = emit.added(total, value, own)
-                row = emit.place(scores, emit.times(scores_stride, i))
-                emit.store(emit.sum(total), emit.place(row, emit.times(loop.index, 4)))
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 7, group, dim), generate
-
-
-@intrinsic(prefer_literal=True)
-def mix_tokens(
-    typing: Code,
-    values: Code,
-    stride: Code,
-    count: Code,
-    ahead: Code,
-    weights: Code,
-    weights_stride: Code,
-    sums: Code,
-    group: Code,
-    dim: Code,
-) -> tuple[Signature, Code]:
-    """sums[i] += weights[i, t] * values[t] over `count` tokens: sums [group, dim] of float32,
-    values [dim] of bfloat16 every `stride` bytes. What lies `ahead` of each is fetched."""
-    n_group, n_dim = group.literal_value, dim.literal_value
-
-    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        values, stride, count, ahead, weights, weights_stride, sums = arguments[:7]
-        emit = Emitter(builder, _lanes(n_dim))
-        parts = range(0, n_dim, emit.lanes)
-        at_once = max(1, REGISTERS // len(parts))
-        for first in range(0, n_group, at_once):
-            heads = range(first, min(n_group, first + at_once))
-            places = [
-                emit.place(sums, 4 * (head * n_dim + part)) for head in heads for part in parts
-            ]
-            kept = emit.held(places)
-            with emit.loop(count) as loop:
-                value = emit.place(values, builder.mul(loop.index, stride))
-                if first == 0:
-                    emit.fetch_all(emit.place(value, ahead), 2 * n_dim)
-                shares = []
-                for head in heads:
-                    row = emit.place(weights, emit.times(weights_stride, head))
-                    shares.append(emit.spread(emit.place(row, emit.times(loop.index, 4))))
-                for number, part in enumerate(parts):
-                    wide = emit.wide(emit.place(value, 2 * part))
-                    for place, share in enumerate(shares):
-                        held = kept[place * len(parts) + number]
-                        builder.store(emit.added(builder.load(held), wide, share), held)
-            emit.put_back(kept, places)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 7, group, dim), generate
-
-
-def _lanes(dim: int) -> int:
-    """The widest vector that divides it."""
-    return next(lanes for lanes in (16, 8, 4, 2, 1) if lanes <= LANES and dim % lanes == 0)
-
-
 @njit(inline="always")
 def up(bits: Code) -> Code:
     return as_float32(np.uint32(bits) << np.uint32(16))
@@ -314,7 +253,7 @@ def down(value: Code) -> Code:
 
 @njit(inline="always")
 def exp(x: Code) -> Code:
-    """For x <= 0, to some 2e-7 of it."""
+    """For x <= 0, to some 2e-7 of it; of 0 it is 1."""
     x = max(x * LOG2_E, np.float32(-126))
     whole = np.floor(x)
     part = x - whole

@@ -83,6 +83,11 @@ def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> flo
     return statistics.median(b - a for a, b in itertools.pairwise(together)) * 1e3
 
 
+def shares_output(model: PreTrainedModel) -> bool:
+    """Whether the matrix of the embeddings is that of the output too."""
+    return model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
 def main(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
     dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
@@ -96,6 +101,8 @@ def main(arguments: argparse.Namespace) -> None:
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
             quantize(model, arguments.quantization, "cpu")
     weight_bytes = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
+    if not shares_output(model):
+        weight_bytes -= model.get_input_embeddings().weight.nbytes  # of which a step reads rows
     core = EngineCore(model, frozenset(), EngineLimits())
     steps = {
         rows: decode_step_ms(core, rows, arguments.context, arguments.steps)

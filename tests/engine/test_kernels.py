@@ -4,21 +4,19 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine import kernels
-from deployments.engine.attention import FEW, plan_attention
 from deployments.engine.decoder import Norm, rotary_turn
-from deployments.engine.kernels import FEW_ROWS, HAS_AVX512, LEAST_ROWS, MANY_ROWS, Packed
+from deployments.engine.kernels import FEW_ROWS, HAS_AVX512, LEAST_ROWS, Packed
 from deployments.engine.linear import PackedLinear, has_instructions
 from deployments.engine.numba_kernels import PACKS, Form
 from kv.storage import Storage
 from kv.view import NewTokens
-from tests.engine import test_quantized_kernels
+from tests.engine import test_attention_kernels, test_quantized_kernels
 
 KINDS = [False, True] if has_instructions() else [False]  # of `by_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
@@ -77,92 +75,6 @@ def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
     kernels.store(k, v, slots, *storages[1].layers[0])
     assert torch.equal(storages[0].k, storages[1].k)
     assert torch.equal(storages[0].v, storages[1].v)
-
-
-class Batch:
-    """Rows of contexts of several lengths, their pages all over the storage."""
-
-    def __init__(self, lengths: list[int], heads: int, dim: int = DIM) -> None:
-        self.lengths = np.array(lengths)
-        width = -(-max(lengths) // PAGE)
-        self.storage = Storage(1, len(lengths) * width, PAGE, KV_HEADS, dim, dtype=torch.bfloat16)
-        self.storage.k.normal_()
-        self.storage.v.normal_()
-        rng = np.random.default_rng(3)
-        self.table = rng.permutation(len(lengths) * width).reshape(len(lengths), width)
-        self.q = some(len(lengths), heads, dim)
-        self.new = [some(len(lengths), KV_HEADS, dim) for _ in "kv"]
-
-    def attend(self, rows: list[int], **options: object) -> Tensor:
-        ones = np.ones(len(rows), np.int64)
-        step = plan_attention(self.storage, self.table[rows], self.lengths[rows], ones)
-        new = [one[rows] for one in self.new]
-        return step.attend(0, self.q[rows], *new, scale=0.3, **options)  # type: ignore[arg-type]
-
-    def expected(
-        self, row: int, window: int | None, softcap: float | None, sinks: Tensor | None
-    ) -> Tensor:
-        n, heads = int(self.lengths[row]), self.q.shape[1]
-        begin = 0 if window is None else max(0, n - window)
-        k, v = (
-            of[0, self.table[row]].flatten(0, 1)[begin:n].double()
-            for of in (self.storage.k, self.storage.v)
-        )
-        k, v = (one.repeat_interleave(heads // KV_HEADS, 1) for one in (k, v))
-        scores = torch.einsum("hd,thd->ht", self.q[row].double(), k) * 0.3
-        if softcap is not None:
-            scores = torch.tanh(scores / softcap) * softcap
-        if sinks is not None:
-            scores = torch.cat([scores, sinks[:, None].double()], 1)
-        weights = scores.softmax(1)[:, : len(k)]
-        return torch.einsum("ht,thd->hd", weights, v)
-
-
-@pytest.mark.parametrize(("heads", "dim"), [(2, 32), (6, 32), (10, 24), (4, 80)])
-@pytest.mark.parametrize(
-    ("window", "softcap", "sunk"),
-    [(None, None, False), (20, None, False), (None, 2.0, False), (20, 5.0, True)],
-)
-def test_single_tokens_attend_to_their_own_context(
-    heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
-) -> None:
-    lengths = [1, 15, 16, 17, 40, 333, 2, 64, 100]
-    assert len(lengths) >= MANY_ROWS
-    batch = Batch(lengths, heads, dim)
-    options = {"window": window, "softcap": softcap, "sinks": some(heads) if sunk else None}
-    rows = list(range(len(lengths)))
-    together = batch.attend(rows, **options)
-    for row in rows:
-        expected = batch.expected(row, **options)  # type: ignore[arg-type]
-        torch.testing.assert_close(together[row].double(), expected, rtol=2 * ULP, atol=2e-3)
-        assert torch.equal(batch.attend([row], **options)[0], together[row])
-
-
-def test_single_tokens_share_a_step_with_chunks() -> None:
-    batch, n = Batch([50, 70, 90], 4), FEW + 1
-    alone = batch.attend([0, 2])
-    new_len = np.array([1, n, 1])
-    step = plan_attention(batch.storage, batch.table, batch.lengths, new_len)
-    q = torch.cat([batch.q[:1], some(n, 4, DIM), batch.q[2:]])
-    k, v = (torch.cat([one[:1], some(n, KV_HEADS, DIM), one[2:]]) for one in batch.new)
-    assert torch.equal(step.attend(0, q, k, v, scale=0.3)[[0, -1]], alone)
-
-
-@pytest.mark.parametrize("window", [None, 20])
-def test_few_tokens_of_a_row_attend_as_one_after_the_other(window: int | None) -> None:
-    batch, new_len = Batch([50, 70, 90], 4), np.array([1, 5, FEW])
-    rows = np.repeat(np.arange(3), new_len)
-    q, k, v = (some(len(rows), heads, DIM) for heads in (4, KV_HEADS, KV_HEADS))
-    step = plan_attention(batch.storage, batch.table, batch.lengths, new_len)
-    together = step.attend(0, q, k, v, scale=0.3, window=window)
-    seen = np.concatenate(
-        [np.arange(end - n, end) + 1 for end, n in zip(batch.lengths, new_len, strict=True)]
-    )
-    for at, row in enumerate(rows):
-        table, length = batch.table[[row]], seen[[at]]
-        step = plan_attention(batch.storage, table, length, np.ones(1, np.int64))
-        alone = step.attend(0, q[[at]], k[[at]], v[[at]], scale=0.3, window=window)
-        assert torch.equal(together[[at]], alone)
 
 
 def rows_of(n: int, width: int, out: int, bias: bool) -> tuple[nn.Linear, Tensor, Tensor]:
@@ -249,7 +161,7 @@ def test_a_matrix_without_pairs(by_onednn: bool) -> None:
 def test_kernels_for_processors_without_avx512() -> None:
     haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
     env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
-    files = __file__, test_quantized_kernels.__file__
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    files = [one.__file__ for one in (test_attention_kernels, test_quantized_kernels)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *files]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

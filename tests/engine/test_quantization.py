@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.decoder import fuse
 from deployments.engine.kernels import can_multiply
-from deployments.engine.linear import KernelLinear, PackedLinear
+from deployments.engine.linear import KernelLinear
 from deployments.engine.loader import load_model
 from deployments.engine.quantization import (
     FEW_ROWS,
@@ -49,7 +49,7 @@ def inputs(rows: int, n_in: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(rows, n_in, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
-def n_bytes(model: PreTrainedModel) -> int:
+def n_bytes(model: nn.Module) -> int:
     return sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
 
 
@@ -108,13 +108,28 @@ def test_linear_layers_shrink_and_all_others_stay(
 ) -> None:
     model = tiny_model().to(dtype)
     embedding = model.get_input_embeddings().weight.clone()
-    output = model.get_output_embeddings().weight.clone()
-    kept = n_bytes(model.get_input_embeddings()) + n_bytes(model.get_output_embeddings())
-    before = n_bytes(model) - kept
+    before = n_bytes(model.model.layers)
     quantize(model, quantization, "cpu")
-    assert n_bytes(model) - kept < at_most * before
+    assert n_bytes(model.model.layers) < at_most * before
     assert torch.equal(model.get_input_embeddings().weight, embedding)
-    assert torch.equal(model.get_output_embeddings().weight, output)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_the_output_layer_becomes_int8_where_kernels_of_ours_multiply_it(
+    quantization: Quantization,
+) -> None:
+    model = tiny_model().to(torch.bfloat16)
+    output = model.get_output_embeddings().weight.clone()
+    quantize(model, quantization, "cpu")
+    made = model.get_output_embeddings()
+    x = inputs(3, output.shape[1], torch.bfloat16)
+    expected = F.linear(x.float(), output.float())
+    error = (made(x).float() - expected).norm() / expected.norm()
+    if can_multiply():
+        assert made.weight.dtype == torch.int8
+        assert 0 < error < 0.015
+    else:
+        assert torch.equal(made.weight, output)
 
 
 def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> None:
@@ -140,7 +155,7 @@ def test_no_dtype_has_to_be_said_where_kernels_of_ours_multiply(
     fuse(model)
     assert model.dtype == torch.bfloat16
     layers = [one for one in model.modules() if isinstance(one, nn.Linear | KernelLinear)]
-    assert {type(one) for one in layers} == {PackedQuantized, PackedLinear}
+    assert {type(one) for one in layers} == {PackedQuantized}
     with engine(model=model) as running:
         [first, again] = [running.run(request("r", random_ids(9)))[0].token_ids for _ in range(2)]
     assert first == again
