@@ -15,7 +15,7 @@ from deployments.engine.vector_code import HAS_AVX512, LANES, Code, Emitter
 
 STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
 REGISTERS = 16 if HAS_AVX512 else 8  # that sums may take, of twice as many
-LOWEST = np.finfo(np.float32).min
+LOWEST = float(np.finfo(np.float32).min)
 
 
 @intrinsic(prefer_literal=True)

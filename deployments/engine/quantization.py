@@ -245,7 +245,7 @@ def _weights(layer: nn.Linear, device: torch.device | str) -> tuple[Tensor, Tens
 
 def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
     config = torchao().Int8WeightOnlyConfig(set_inductor_config=False)
-    made = [_through(config, part) for part in weight.split(AT_ONCE)]
+    made = [_through(config, part) for part in torch.split(weight, AT_ONCE)]
     numbers = torch.cat([part.qdata for part in made])
     scale = torch.cat([part.scale.flatten() for part in made]).to(weight.dtype)
     if not _has_kernels(weight):

@@ -84,8 +84,8 @@ as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
 as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
 as_float64 = _cast(types.float64, types.int64, ir.DoubleType)
 at_u8, at_i8 = _pointer(types.uint8), _pointer(types.int8)
-at_u16, at_u32 = _pointer(types.uint16), _pointer(types.uint32)
-at_i32, at_i64, at_f32 = _pointer(types.int32), _pointer(types.int64), _pointer(types.float32)
+at_u16, at_i32 = _pointer(types.uint16), _pointer(types.int32)
+at_i64, at_f32 = _pointer(types.int64), _pointer(types.float32)
 
 
 class Emitter:
@@ -173,7 +173,7 @@ class Emitter:
     def added(self, total: Code, a: Code, b: Code) -> Code:
         return self.builder.fadd(self.builder.fmul(a, b, flags=FUSED), total, flags=FUSED)
 
-    def const(self, value: float) -> Code:
+    def const(self, value: float | np.float32) -> Code:
         return ir.Constant(self.vector, [float(value)] * self.lanes)
 
     def spread_int(self, value: Code) -> Code:

@@ -150,7 +150,7 @@ class Chunks(Batch):
         step = plan_attention(self.storage, self.table[rows], total, new)
         assert isinstance(step, AttentionStep)
         assert not step.parts
-        return [*step.attend(0, *own, scale=0.3, **options).split(new.tolist())]
+        return [*torch.split(step.attend(0, *own, scale=0.3, **options), new.tolist())]
 
 
 @pytest.mark.usefixtures("chunk_kernels")

@@ -161,7 +161,7 @@ def test_a_matrix_without_pairs(by_onednn: bool) -> None:
 def test_kernels_for_processors_without_avx512() -> None:
     haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
     env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
-    files = [one.__file__ for one in (test_attention_kernels, test_quantized_kernels)]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *files]
+    others = str(test_attention_kernels.__file__), str(test_quantized_kernels.__file__)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *others]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
