@@ -159,7 +159,7 @@ def plan_attention(
         seen = total_len[rows] - new_len[rows] + 1 + nth
         decodes = DecodeRows(starts[rows] + nth, page_table[rows], seen)
         lengths = [n for n in lengths if n > FEW]
-    if has_kernels and lengths and kernels.can_multiply() and not has_instructions():
+    if lengths and _has_chunk_kernel(storage):
         rows = (new_len > FEW).nonzero()[0]
         chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
         lengths = []
@@ -171,6 +171,12 @@ def plan_attention(
             place = torch.from_numpy(tokens).to(storage.k.device)
             parts.append(Part(view, place, n))
     return AttentionStep(new, parts, decodes, chunks, has_kernels)
+
+
+def _has_chunk_kernel(storage: Storage) -> bool:
+    """Whether ours is there, and takes less time than torch's operation."""
+    is_even = storage.k.shape[-1] % 2 == 0  # it takes numbers of a key in pairs
+    return kernels.suit(storage.k) and kernels.can_multiply() and is_even and not has_instructions()
 
 
 def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:
