@@ -242,6 +242,7 @@ class ChunkRows:
         new_len: NDArray[np.int64],  # [rows]
     ) -> None:
         self._rows = places, total_len, new_len
+        self._n_new = int(new_len.sum())
         self._page_table = page_table
         self._pieces: dict[int, NDArray[np.int64]] = {}  # by the tokens of each
 
@@ -262,9 +263,8 @@ class ChunkRows:
 
     def _piece(self, group: int, kv_heads: int) -> int:
         """Tokens of one: fewer where there would be nothing to do for some of the threads."""
-        rows, n_new = PIECE_ROWS, int(self._rows[2].sum())
-        least_tasks = TASKS_EACH * torch.get_num_threads()
-        while rows > PACK and n_new * group * kv_heads < least_tasks * rows:
+        rows, least_tasks = PIECE_ROWS, TASKS_EACH * torch.get_num_threads()
+        while rows > PACK and self._n_new * group * kv_heads < least_tasks * rows:
             rows //= 2
         return max(1, rows // group)
 

@@ -1,6 +1,7 @@
 """Times the engine's decode step beside its floor: weight bytes over measured memory bandwidth.
 
     python -m tests.bench.engine [--model PATH_OR_ID] [--shape demo|135m|1b] [--rows 1 8 32]
+        [--prompts 128 2048]
 
 Without a model it builds random weights of a shape: what they say does not matter to their speed.
 """
@@ -83,6 +84,26 @@ def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> flo
     return statistics.median(b - a for a, b in itertools.pairwise(together)) * 1e3
 
 
+def prompt_ms(core: EngineCore, n_tokens: int, times: int) -> float:
+    """Median milliseconds from a prompt alone, nothing of it cached, to its first token."""
+    taken = []
+    for _ in range(times + 1):  # the first one is not counted
+        with one_thread():
+            prompt = torch.randint(0, core.vocab_size, (n_tokens,)).tolist()
+        request = GenerationRequest(
+            request_id=uuid.uuid4().hex,
+            prompt_ids=tuple(prompt),
+            sampling=SamplingParams(temperature=0),
+            max_tokens=1,
+            ignore_eos=True,
+        )
+        start = time.perf_counter()
+        for _ in core.run([request]):
+            pass
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[1:]) * 1e3
+
+
 def shares_output(model: PreTrainedModel) -> bool:
     """Whether the matrix of the embeddings is that of the output too."""
     return model.get_output_embeddings().weight is model.get_input_embeddings().weight
@@ -108,6 +129,10 @@ def main(arguments: argparse.Namespace) -> None:
         rows: decode_step_ms(core, rows, arguments.context, arguments.steps)
         for rows in track(arguments.rows, "decoding", transient=True)
     }
+    prompts = {
+        n: prompt_ms(core, n, arguments.times)
+        for n in track(arguments.prompts, "prompts", transient=True)
+    }
     core.shutdown()
     bandwidth = memory_bandwidth()
     floor = weight_bytes / bandwidth * 1e3
@@ -120,7 +145,10 @@ def main(arguments: argparse.Namespace) -> None:
     for rows, step in steps.items():
         figures = (step, floor, step / floor, rows / step * 1e3)
         table.add_row(str(rows), *(f"{figure:.2f}" for figure in figures))
-    Console(width=100).print(table)
+    console = Console(width=100)
+    console.print(table)
+    for n, taken in prompts.items():
+        console.print(f"a prompt of {n} tokens: {taken:.1f} ms, {n / taken * 1e3:.0f} tok/s")
 
 
 if __name__ == "__main__":
@@ -130,6 +158,8 @@ if __name__ == "__main__":
     parser.add_argument("--dtype", choices=("bfloat16", "float32"))
     parser.add_argument("--quantization", choices=("none", "int8", "int4"), default="none")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--prompts", type=int, nargs="*", default=[])
+    parser.add_argument("--times", type=int, default=5, help="of each prompt")
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
