@@ -1,7 +1,7 @@
 """Attention to the paged cache, for bfloat16 on a CPU, compiled by numba.
 
-What a token gets does not depend on what else is computed with it, to the last bit: its keys come
-in the order of their positions, in blocks that begin at the same positions for all.
+What a token gets from either kernel does not depend on what else that computes, to the last bit:
+its keys come in the order of their positions, in blocks that begin at the same positions for all.
 """
 
 from functools import cache

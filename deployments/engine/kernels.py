@@ -1,4 +1,4 @@
-"""What stands between the matrix products of a step, and products of a few rows, on tensors.
+"""Attention, what stands between the matrix products of a step, and products, on tensors.
 
 `suit` says of which: bfloat16 on a CPU. The loops themselves are in numba_kernels.py and
 attention_kernels.py.
@@ -84,6 +84,12 @@ class PackedMatrix(NamedTuple):
     @property
     def place(self) -> Packed:
         return Packed(self.weights.data_ptr(), self.form, _place(self.scales))
+
+    def outputs(self, first: int, end: int) -> "PackedMatrix":
+        """Some of them, from a multiple of PACK on."""
+        blocks = slice(first // PACK, -(-end // PACK))
+        scales = None if self.scales is None else self.scales[blocks]
+        return PackedMatrix(self.weights[blocks], scales, self.form)
 
 
 def pack(weight: Tensor) -> PackedMatrix:

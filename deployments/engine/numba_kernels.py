@@ -3,8 +3,8 @@
 torch runs some fifteen operations a layer for it. At few rows they took as long as the products
 (tests/bench/RESULTS.md): each passes through Python and a dispatcher, most on one core.
 
-Every task, a token or a row's heads, is computed in one order whatever else is in the batch, so
-what is beside a token and which thread takes it change no bit.
+Every task is computed in one order whatever else is in the batch, so what is beside a token and
+which thread takes it change no bit.
 """
 
 from functools import cache

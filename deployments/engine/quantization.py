@@ -8,6 +8,7 @@ an error there would fall on every logit undamped.
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import version as version_of
+from itertools import pairwise
 from types import ModuleType
 from typing import Literal
 
@@ -26,6 +27,7 @@ Quantization = Literal["none", "int8", "int4", "fp8"]
 # Up to so many rows torch's int8 kernel for CPUs is the faster one, in bfloat16 (RESULTS.md).
 FEW_ROWS = 8
 WIDENED_ROWS = 32  # from which it takes less than it saves to make bfloat16 of whole numbers
+WIDENED_OUTPUTS = 1 << 14  # at once: a vocabulary's would be as large as what was saved
 GROUPS = (64, 32)  # inputs that share a scale of int4, the first that divides the layer's
 WIDTH = 16  # int4 kernels take outputs, and fp8 kernels both sides, in multiples of it
 AT_ONCE = 8192  # outputs that int8 is made of: torchao takes several times their memory for it
@@ -105,10 +107,15 @@ class PackedQuantized(KernelLinear):
         self.register_buffer("scales", packed.scales)
 
     def _multiply(self, x: Tensor, then: str) -> Tensor:
-        assert self._packed is not None
-        weight = kernels.widened(self._packed, self.out_features, self.in_features)
-        y = F.linear(x, weight.t(), self.bias)
+        ends = [*range(0, self.out_features, WIDENED_OUTPUTS), self.out_features]
+        parts = [self._some(x, *both) for both in pairwise(ends)]
+        y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         return F.silu(y) if then == "swish" else y
+
+    def _some(self, x: Tensor, first: int, end: int) -> Tensor:
+        numbers = self._matrix.outputs(first, end)
+        weight = kernels.widened(numbers.place, end - first, self.in_features)
+        return F.linear(x, weight.t(), None if self.bias is None else self.bias[first:end])
 
     def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
         y = self._multiply(x, "none")
@@ -204,7 +211,8 @@ def torchao() -> ModuleType:
 def described(quantization: Quantization) -> str:
     """What weights depend on beside those that they were made of."""
     if quantization in ("int8", "int4"):
-        return f"{quantization} {GROUPS} {version_of('torchao')}"
+        output = "int8 output" if kernels.can_multiply() else "output as it was"
+        return f"{quantization} {GROUPS} {output} {version_of('torchao')}"
     return quantization
 
 

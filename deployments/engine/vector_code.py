@@ -92,8 +92,8 @@ class Emitter:
     """Writes vectors of float32; places are addresses and offsets in bytes.
 
     Inner loops are written out so, because what the compiler makes of them neither keeps the sums
-    in registers nor fetches memory ahead of where the processor would. Memory is all that they
-    wait for: a large matrix came at 11 GB/s to one core, and so at 20.
+    in registers nor fetches memory ahead of where the processor would. Memory is all that products
+    of few rows wait for: a large matrix came at 11 GB/s to one core, and so at 20.
     """
 
     def __init__(self, builder: Code, lanes: int) -> None:

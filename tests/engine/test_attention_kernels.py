@@ -15,7 +15,7 @@ from kv.storage import Storage
 PAGE, KV_HEADS, DIM = 16, 2, 32
 ULP = 2**-7  # of bfloat16, relative
 KINDS = [(None, None, False), (20, None, False), (None, 2.0, False), (20, 5.0, True)]
-SHAPES = [(2, 32), (6, 32), (10, 24), (4, 80)]
+SHAPES = [(2, 32), (6, 32), (10, 24), (4, 80), (6, 70), (80, 30)]
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +38,13 @@ def some(*shape: int) -> Tensor:
 class Batch:
     """Rows of contexts of several lengths, their pages all over the storage."""
 
-    def __init__(self, lengths: list[int], heads: int, dim: int = DIM) -> None:
+    def __init__(
+        self, lengths: list[int], heads: int, dim: int = DIM, page_size: int = PAGE
+    ) -> None:
         self.lengths = np.array(lengths)
-        width = -(-max(lengths) // PAGE)
-        self.storage = Storage(1, len(lengths) * width, PAGE, KV_HEADS, dim, dtype=torch.bfloat16)
+        width = -(-max(lengths) // page_size)
+        pages = len(lengths) * width
+        self.storage = Storage(1, pages, page_size, KV_HEADS, dim, dtype=torch.bfloat16)
         self.storage.k.normal_()
         self.storage.v.normal_()
         rng = np.random.default_rng(3)
@@ -131,8 +134,15 @@ def test_few_tokens_of_a_row_attend_as_one_after_the_other(window: int | None) -
 class Chunks(Batch):
     """Rows of which the last tokens are new, several of each."""
 
-    def __init__(self, lengths: list[int], new_len: list[int], heads: int, dim: int = DIM) -> None:
-        super().__init__(lengths, heads, dim)
+    def __init__(
+        self,
+        lengths: list[int],
+        new_len: list[int],
+        heads: int,
+        dim: int = DIM,
+        page_size: int = PAGE,
+    ) -> None:
+        super().__init__(lengths, heads, dim, page_size)
         self.new_len = new_len
         self.queries = [some(n, heads, dim) for n in new_len]
         self.keys, self.values = ([some(n, KV_HEADS, dim) for n in new_len] for _ in "kv")
@@ -173,6 +183,27 @@ def test_chunks_attend_to_their_own_contexts(
             expected = batch.expected(row, q, seen, **options)
             torch.testing.assert_close(found, expected, rtol=2 * ULP, atol=2e-3)
         assert torch.equal(batch.attend_chunks([row], 0, 1000, **options)[0], together[row])
+
+
+@pytest.mark.usefixtures("chunk_kernels")
+@pytest.mark.parametrize("page_size", [1, 24, KEYS + 72])
+def test_pages_may_be_of_any_size(page_size: int) -> None:
+    batch = Chunks([333, 40], [200, 40], 6, page_size=page_size)
+    together = batch.attend_chunks([0, 1], 0, 1000, window=150)
+    for row, n in enumerate(batch.new_len):
+        before = int(batch.lengths[row]) - n
+        for token in (0, n // 2, n - 1):
+            q, seen = batch.queries[row][token], before + token + 1
+            expected = batch.expected(row, q, seen, window=150)
+            torch.testing.assert_close(
+                together[row][token].double(), expected, rtol=2 * ULP, atol=2e-3
+            )
+
+
+@pytest.mark.usefixtures("chunk_kernels")
+def test_chunks_of_odd_width_are_left_to_torch() -> None:
+    batch, new_len = Batch([40], 4, 31), np.array([FEW + 1])
+    assert plan_attention(batch.storage, batch.table, batch.lengths, new_len).parts
 
 
 @pytest.mark.usefixtures("chunk_kernels")

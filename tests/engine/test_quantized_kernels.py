@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deployments.engine import kernels
 from deployments.engine.kernels import LEAST_ROWS, PackedMatrix, can_multiply
-from deployments.engine.numba_kernels import ADD, MUL, NONE, SWISH
+from deployments.engine.numba_kernels import ADD, MUL, NONE, PACK, SWISH
 from deployments.engine.quantization import PackedQuantized
 
 pytestmark = pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
@@ -94,6 +94,18 @@ def test_a_row_is_the_same_whatever_stands_beside_it(kind: str) -> None:
 def test_whole_numbers_become_bfloat16(kind: str, n_out: int, width: int) -> None:
     packed, weight = MAKERS[kind](n_out, width)
     assert torch.equal(kernels.widened(packed.place, n_out, width), weight.T.bfloat16())
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_many_outputs_are_multiplied_a_part_at_a_time(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, _ = MAKERS[kind](200, 96)
+    linear = PackedQuantized(packed, (96, 200), some(200), most_rows=4)
+    x = some(5, 96)
+    whole = linear(x)
+    monkeypatch.setattr("deployments.engine.quantization.WIDENED_OUTPUTS", 2 * PACK)
+    torch.testing.assert_close(linear(x), whole)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
