@@ -11,7 +11,9 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
+from ray.serve.schema import ApplicationStatus, ServeStatus
 
+from deployments.failures import reason
 from deployments.ingress.detached import in_own_context
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.wire import ErrorKind, Refused, RequestError
@@ -33,9 +35,13 @@ class Handles:
     """
 
     def __init__(
-        self, find: Callable[[str, str], DeploymentHandle] = serve.get_deployment_handle
+        self,
+        find: Callable[[str, str], DeploymentHandle] = serve.get_deployment_handle,
+        status: Callable[[], ServeStatus] = serve.status,
     ) -> None:
         self._find = find
+        self._status = status
+        self._reading: asyncio.Task[ServeStatus] | None = None
         self._found: dict[tuple[str, str], DeploymentHandle] = {}
         self._aborting: dict[str, list[str]] = {}  # request ids by model, told to none yet
         self._background: set[asyncio.Task[None]] = set()
@@ -63,6 +69,22 @@ class Handles:
             log.warning("no %s from %s: %r", method, application, error)
             return []
         return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def failure(self, application: str, timeout_s: float) -> str | None:
+        """Why Serve could not deploy it; None where it could, or does not say in time."""
+        if self._reading is None or self._reading.done():  # once for all that want it
+            self._reading = in_own_context(asyncio.to_thread(self._status))
+        try:
+            async with asyncio.timeout(timeout_s):
+                status = await asyncio.shield(self._reading)
+        except UNREACHABLE as error:
+            log.warning("Serve does not say what became of %s: %r", application, error)
+            return None
+        found = status.applications.get(application)
+        if found is None or found.status is not ApplicationStatus.DEPLOY_FAILED:
+            return None
+        told = [one.message for one in found.deployments.values() if one.message]
+        return reason(told[0] if told else found.message)
 
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""

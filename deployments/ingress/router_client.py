@@ -23,6 +23,7 @@ log = logging.getLogger("ray.serve")
 CHOICE_TIMEOUT_S = 0.5
 COMMAND_TIMEOUT_S = 30.0  # reading a folder of models again may take a while
 SILENCE_S = 1.0  # until a router that did not answer is asked for advice again
+ROUTER = "router"  # its application
 ANY_REPLICA = Choice(None, True)
 
 
@@ -101,6 +102,13 @@ class RouterClient:
         if refusal is not None:
             raise Refused(refusal)
 
+    async def silence(self, timeout_s: float = CONTROL_TIMEOUT_S) -> Refused:
+        """What to say when the router does not answer."""
+        failure = await self._handles.failure(ROUTER, min(timeout_s, CONTROL_TIMEOUT_S))
+        if failure is None:
+            return unavailable("The router does not answer; try again soon")
+        return unavailable(f"The router could not be started: {failure}")
+
     def may_ask(self) -> bool:
         """Whether advice is to be had: of those that come while it is silent one asks a second."""
         if not self._silent:
@@ -145,7 +153,7 @@ class RouterClient:
         try:
             return await self._ask(timeout_s, method, *args)
         except RouterSilentError as error:
-            raise unavailable("The router does not answer; try again soon") from error
+            raise await self.silence(timeout_s) from error
 
     async def _ask(self, timeout_s: float, method: str, *args: object) -> Any:
         try:
@@ -159,7 +167,7 @@ class RouterClient:
         return answer
 
     async def _call(self, method: str, *args: object) -> Any:
-        router = await self._handles.get("router", "Router")
+        router = await self._handles.get(ROUTER, "Router")
         return await answer_of(getattr(router, method).remote(*args))
 
 

@@ -88,8 +88,7 @@ class Waiting:
                 answer = await self.router.want(model, wait.who, WANT_S, unloads)
             except RouterSilentError as error:
                 if time.monotonic() - heard > self.patience_s:
-                    message = "The router does not answer; try again soon"
-                    raise unavailable(message) from error
+                    raise await self.router.silence() from error
             else:
                 heard = time.monotonic()
                 if (status := _up(answer)) is not None:

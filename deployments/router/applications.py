@@ -4,7 +4,6 @@ All of it blocks on Serve's controller: never to be called on an event loop.
 """
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model
 
 log = logging.getLogger("ray.serve")
 
-EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
 UNREACHABLE = (RayError, RayServeException, TimeoutError)
 ANSWERING = {ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION}
 
@@ -114,15 +112,6 @@ def model_handle(settings: ModelSettings) -> DeploymentHandle:
         return serve.get_deployment_handle(MODEL_DEPLOYMENT, settings.application)
     except KeyError as error:
         raise RayServeException(f"{settings.application} is not deployed") from error
-
-
-def reason(message: str) -> str:
-    """What the last exception of a traceback says."""
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
-    raised = [at for at, line in enumerate(lines) if EXCEPTION.match(line)]
-    if not raised:
-        return lines[-1] if lines else "the model did not start"
-    return EXCEPTION.sub("", " ".join(lines[raised[-1] :]))
 
 
 def cpus_kept(settings: ModelSettings, there: DeploymentInfo) -> float | None:

@@ -9,7 +9,8 @@ from enum import Enum, auto
 
 from ray.serve.schema import ApplicationStatus
 
-from deployments.router.applications import Deployed, reason
+from deployments.failures import reason
+from deployments.router.applications import Deployed
 from deployments.router.capacity import Holder, Resources
 from deployments.router.routing import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings

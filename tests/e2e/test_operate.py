@@ -68,6 +68,26 @@ def test_a_sequence_that_is_left_at_a_stop_string_ends_in_the_log_too(watched: S
     assert re.fullmatch(r"sequence cmpl-\S+ was left", end["message"])
 
 
+class Broken(Server):
+    """Whose router can't be started, and which is ready when it says why."""
+
+    def is_ready(self) -> bool:
+        try:
+            health = self.http.get("/health", timeout=20)
+        except httpx.HTTPError:
+            return False
+        return health.status_code == 503 and "models_maximum" in health.json()["message"]
+
+
+def test_a_router_with_a_wrong_setting_is_told_of_over_http(tmp_path: Path) -> None:
+    with Broken(tmp_path, {"models_maximum": 2}) as server:
+        answer = server.http.post("/v1/completions", json=BODY)
+        assert answer.status_code == 503
+        message = answer.json()["error"]["message"]
+        assert message.startswith("The router could not be started: ")
+        assert "models_max" in message
+
+
 def spans_of(server: Server, request_id: str) -> dict[str, dict[str, Any]]:
     """By name, all spans of the traces that name a request."""
     files = (server.session / "logs" / "serve" / "spans").glob("*")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ray.exceptions import RayError
+from ray.serve.schema import ServeStatus
 
 from deployments.ingress.fleet import Fleet
 from deployments.ingress.handles import Handles
@@ -153,9 +154,13 @@ class Actors:
         self.router = RouterActor()
         self.model = ModelActor(card(), list(fates) or [produces()])
         self.metrics = Metrics()
+        self.serve = ServeStatus()
 
     def fleet(self, settings: IngressSettings = DEFAULTS) -> Fleet:
-        return Fleet(settings, self.metrics, Handles(self.find))
+        return Fleet(settings, self.metrics, self.handles())
+
+    def handles(self) -> Handles:
+        return Handles(self.find, lambda: self.serve)
 
     def find(self, deployment: str, application: str) -> Any:
         return _RouterHandle(self.router) if deployment == "Router" else _ModelHandle(self.model)

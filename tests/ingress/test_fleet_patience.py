@@ -10,7 +10,6 @@ from ray.exceptions import RayError
 from deployments.ingress import silence
 from deployments.ingress.attempt import Attempts, LostError, ModelGoneError
 from deployments.ingress.cards import MOST_CARDS, NAME_S, Cards
-from deployments.ingress.handles import Handles
 from deployments.ingress.prompt_hashes import OFF_LOOP, PromptHashes
 from deployments.ingress.retries import DELAYS_S, Retries
 from deployments.ingress.router_client import SILENCE_S, RouterClient
@@ -44,7 +43,7 @@ class Clock:
 
 
 def cards_of(actors: Actors, clock: Clock) -> Cards:
-    handles = Handles(actors.find)
+    handles = actors.handles()
     router = RouterClient(handles, clock)
     waiting = Waiting(router, actors.metrics, pause_s=0.0)
     return Cards(handles, router, waiting, patience_s=60.0, clock=clock)
@@ -93,7 +92,7 @@ def test_all_who_watch_for_a_replica_ask_together() -> None:
     actors, clock = Actors(), Clock()
 
     async def ask() -> list[int]:
-        router = RouterClient(Handles(actors.find), clock)
+        router = RouterClient(actors.handles(), clock)
         told = []
         for _ in range(2):
             for _ in range(2):
@@ -124,7 +123,7 @@ def test_a_silent_router_is_asked_by_one_a_second() -> None:
     actors.router.choices = [RayError("dead")]
 
     async def ask() -> list[int]:
-        router = RouterClient(Handles(actors.find), clock)
+        router = RouterClient(actors.handles(), clock)
         asked = []
         for _ in range(3):
             for _ in range(4):
@@ -142,7 +141,7 @@ def test_a_router_that_is_back_is_asked_by_all() -> None:
     actors.router.choices = [RayError("dead"), advice]
 
     async def ask() -> None:
-        router = RouterClient(Handles(actors.find), clock)
+        router = RouterClient(actors.handles(), clock)
         assert await router.choose(card(), (), "r", "") == Choice(None, True)
         clock.now += SILENCE_S
         assert [await router.choose(card(), (), "r", "") for _ in range(3)] == [advice] * 3
@@ -155,7 +154,7 @@ def test_questions_that_come_during_a_call_go_together_in_the_next_one() -> None
     actors.router.choices = [*(Choice(name, True) for name in "abcdef")]
 
     async def ask() -> list[Choice]:
-        router = RouterClient(Handles(actors.find))
+        router = RouterClient(actors.handles())
         actors.router.choosing = asyncio.Event()
         asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
         await actors.router.chosen.wait()
@@ -176,7 +175,7 @@ def test_who_waits_behind_a_call_that_was_lost_is_told_at_once_that_any_replica_
     actors.router.choices = [RayError("dead")]
 
     async def ask() -> None:
-        router = RouterClient(Handles(actors.find))
+        router = RouterClient(actors.handles())
         actors.router.choosing = asyncio.Event()
         asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
         await actors.router.chosen.wait()
@@ -287,19 +286,6 @@ def test_without_a_router_a_name_means_what_it_meant() -> None:
     assert asyncio.run(ask()) == [2, 3, 4, 5]
 
 
-def test_without_a_router_an_unknown_model_is_not_waited_for_forever() -> None:
-    actors = Actors()
-    actors.router.wants = [RayError("dead")]
-
-    async def ask() -> None:
-        router = RouterClient(Handles(actors.find))
-        waiting = Waiting(router, actors.metrics, pause_s=0.0, patience_s=0.0)
-        await waiting.until_up("m", timeout_s=60.0)
-
-    with pytest.raises(Refused, match="router does not answer"):
-        asyncio.run(ask())
-
-
 def test_a_forgotten_card_is_fetched_again() -> None:
     actors = Actors()
 
@@ -332,7 +318,7 @@ def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> Non
 
 async def attempted(actors: Actors, patience_s: float) -> None:
     """One attempt at a call that no replica answers, looked at very often."""
-    handles = Handles(actors.find)
+    handles = actors.handles()
     attempts = Attempts(handles, RouterClient(handles), watch_s=WATCH_S)
     request = GenerationRequest(request_id="r", prompt_ids=(1,), max_tokens=3)
     async for _ in attempts.events(card(), None, request, Retries(patience_s)):

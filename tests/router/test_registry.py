@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from ray.serve.schema import ApplicationStatus
 
+from deployments.failures import reason
 from deployments.model.settings import Autoscaling, ModelSettings
-from deployments.router.applications import Deployed, reason
+from deployments.router.applications import Deployed
 from deployments.router.capacity import Resources
 from deployments.router.changes import Changes
 from deployments.router.registry import SPARED_S, UNHEARD_S, WAKING_S, ModelEntry, Phase, Registry
@@ -288,7 +289,7 @@ def test_taking_the_sources_again_tells_what_changed() -> None:
         ("Traceback:\n  File x\nOSError: no such model\nCheck it.", "no such model Check it."),
         ("a.b.CustomError: first\nValueError: second", "second"),
         ("one\ntwo", "two"),
-        ("", "the model did not start"),
+        ("", "it did not start"),
     ],
 )
 def test_the_reason_of_a_failed_load_is_what_its_exception_says(message: str, said: str) -> None:

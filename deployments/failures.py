@@ -1,0 +1,14 @@
+"""What Serve says of what could not be deployed."""
+
+import re
+
+EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
+
+
+def reason(message: str) -> str:
+    """What the last exception of a traceback says."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    raised = [at for at, line in enumerate(lines) if EXCEPTION.match(line)]
+    if not raised:
+        return lines[-1] if lines else "it did not start"
+    return EXCEPTION.sub("", " ".join(lines[raised[-1] :]))

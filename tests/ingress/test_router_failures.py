@@ -1,0 +1,57 @@
+"""What is said of a router that gives no answer."""
+
+import asyncio
+
+import pytest
+from ray.exceptions import RayError
+from ray.serve.schema import (
+    ApplicationStatus,
+    ApplicationStatusOverview,
+    DeploymentStatus,
+    DeploymentStatusOverview,
+    DeploymentStatusTrigger,
+    ServeStatus,
+)
+
+from deployments.ingress.router_client import RouterClient
+from deployments.ingress.waiting import Waiting
+from deployments.wire import Refused
+from tests.ingress.actors import Actors
+
+
+def of_router(status: str, message: str, of_deployment: str = "") -> ServeStatus:
+    deployment = DeploymentStatusOverview(
+        DeploymentStatus.UNHEALTHY,
+        DeploymentStatusTrigger.REPLICA_STARTUP_FAILED,
+        {},
+        of_deployment,
+    )
+    application = ApplicationStatusOverview(
+        ApplicationStatus(status), message, 0.0, {"Router": deployment}
+    )
+    return ServeStatus(applications={"router": application})
+
+
+@pytest.mark.parametrize(
+    ("serve", "said"),
+    [
+        (ServeStatus(), "does not answer; try again soon"),
+        (of_router("DEPLOYING", "ValueError: odd"), "does not answer; try again soon"),
+        (of_router("DEPLOY_FAILED", "Traceback:\nValueError: odd"), "could not be started: odd"),
+        (of_router("DEPLOY_FAILED", "unhealthy", "OSError: gone"), "could not be started: gone"),
+    ],
+)
+def test_without_a_router_an_unknown_model_is_not_waited_for_forever(
+    serve: ServeStatus, said: str
+) -> None:
+    actors = Actors()
+    actors.serve = serve
+    actors.router.wants = [RayError("dead")]
+
+    async def ask() -> None:
+        router = RouterClient(actors.handles())
+        waiting = Waiting(router, actors.metrics, pause_s=0.0, patience_s=0.0)
+        await waiting.until_up("m", timeout_s=60.0)
+
+    with pytest.raises(Refused, match=f"^The router {said}"):
+        asyncio.run(ask())
