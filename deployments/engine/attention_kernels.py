@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 from numba import carray, njit
 
+from deployments.engine.attention_code import LOWEST, mix_tokens, score_tokens, soften
 from deployments.engine.attention_code import STAMP as ATTENTION_STAMP
-from deployments.engine.attention_code import mix_tokens, score_tokens, soften
 from deployments.engine.kernel_calls import WORDS, Kernel
 from deployments.engine.product_code import MOST, PACK, multiply_some
 from deployments.engine.product_code import STAMP as PRODUCT_STAMP
@@ -30,6 +30,7 @@ from deployments.engine.vector_code import (
 )
 
 KEYS = 128  # of a block: scores of so many
+SPLIT = 512  # tokens of a row, from a multiple of it on, that one task attends to
 
 
 @njit(inline="always")
@@ -82,80 +83,150 @@ def _cap(place: Code, count: Code, cap: Code) -> None:
         scores[t] = np.tanh(scores[t] / cap) * cap
 
 
+@njit(inline="always")
+def _splits(length: Code, window: Code) -> Code:
+    """How many of them have tokens that the last one of a row sees."""
+    return (length - 1) // SPLIT - max(0, length - window) // SPLIT + 1
+
+
 @cache
 def decode_kernel(dim: int, group: int) -> Kernel:
     """Attention of one new token a row to the pages of its row.
 
+    A task attends to one split of a row. If that is all of it, it writes what is sought, and else
+    what `merge_kernel` takes: of each head the highest score, the sum of the shares, and that of
+    the values.
+
     Arguments: q, its strides of tokens and heads, out [tokens, heads, dim], cache of keys and of
     values [pages, page size, kv heads, dim], rows, their places in the batch, page tables, stride
     of these, tokens of each row, kv heads, page size, window, sinks of the heads or 0, scale, soft
-    cap or 0, kv heads of one task.
+    cap or 0, splits from which on a task is of all heads, parts [rows, splits, heads, 2 + dim],
+    splits that a row has room for.
     """
 
     def body(block: Code) -> None:
         a = carray(at_i64(block), (WORDS,))
         rows, kv_heads, page_size, window = a[7], a[12], a[13], a[14]
         scale, cap = np.float32(as_float64(a[16])), np.float32(as_float64(a[17]))
-        heads_each = a[18]
-        sinks = carray(at_u16(a[15]), (kv_heads * group,))
+        heads = kv_heads * group
+        sinks = carray(at_u16(a[15]), (heads,))
         places, lengths = carray(at_i64(a[8]), (rows,)), carray(at_i64(a[11]), (rows,))
-        longest = lengths.max()
-        scores = np.empty((heads_each * group, longest), np.float32)
-        query = np.empty((heads_each * group, dim), np.float32)
-        sums = np.empty((heads_each * group, dim), np.float32)
-        total = np.empty(heads_each * group, np.float32)
+        n_splits = 0
+        for length in lengths:
+            n_splits += _splits(length, window)
+        kv_heads_each = kv_heads if n_splits >= a[18] else 1
+        heads_each, tasks_each = kv_heads_each * group, kv_heads // kv_heads_each
+        scores = np.empty((heads_each, SPLIT), np.float32)
+        query, sums = np.empty((2, heads_each, dim), np.float32)
+        totals = np.empty(heads_each, np.float32)
         token_bytes = 2 * kv_heads * dim
+        row = before = 0  # splits of the rows before
         while True:
-            taken = take(block) * heads_each
-            if taken >= rows * kv_heads:
+            taken = take(block)
+            if taken >= n_splits * tasks_each:
                 break
-            row, first = taken // kv_heads, taken % kv_heads
-            n = lengths[row]
-            begin = max(0, n - window)
-            table = carray(at_i64(a[9] + 8 * row * a[10]), (n,))
+            while taken // tasks_each >= before + _splits(lengths[row], window):
+                before += _splits(lengths[row], window)
+                row += 1
+            nth, first = taken // tasks_each - before, taken % tasks_each * kv_heads_each
+            n, is_all = lengths[row], _splits(lengths[row], window) == 1
+            seen = max(0, n - window)
+            base = (seen // SPLIT + nth) * SPLIT
+            begin, end = max(seen, base), min(n, base + SPLIT)
+            table = carray(at_i64(a[9] + 8 * row * a[10]), ((end - 1) // page_size + 1,))
             q = a[1] + 2 * (places[row] * a[2] + first * group * a[3])
-            for i in range(heads_each * group):
+            for i in range(heads_each):
                 given = carray(at_u16(q + 2 * i * a[3]), (dim,))
                 for d in range(dim):
                     query[i, d] = up(given[d]) * scale
                     sums[i, d] = 0
-            for page in range(begin // page_size, (n - 1) // page_size + 1):
+            for page in range(begin // page_size, (end - 1) // page_size + 1):
                 at, start, count, ahead = _page_part(
-                    table, page, begin, n, page_size, token_bytes, a[5] + 2 * first * dim
+                    table, page, begin, end, page_size, token_bytes, a[5] + 2 * first * dim
                 )
-                for head in range(heads_each):
+                for head in range(kv_heads_each):
                     keys = at + 2 * head * dim
                     own = query.ctypes.data + 4 * head * group * dim
-                    out = scores.ctypes.data + 4 * (head * group * longest + start)
-                    score_tokens(keys, token_bytes, count, ahead, own, out, 4 * longest, group, dim)
-            for i in range(heads_each * group):
-                own, count = scores.ctypes.data + 4 * (i * longest + begin), n - begin
+                    out = scores.ctypes.data + 4 * (head * group * SPLIT + start - begin)
+                    score_tokens(keys, token_bytes, count, ahead, own, out, 4 * SPLIT, group, dim)
+            part = a[19] + 4 * ((row * a[20] + nth) * heads + first * group) * (2 + dim)
+            parts = carray(at_f32(part), (heads_each, 2 + dim))
+            for i in range(heads_each):
+                own = scores.ctypes.data + 4 * i * SPLIT
                 if cap > 0:
-                    _cap(own, count, cap)
-                sink = np.float32(-np.inf) if a[15] == 0 else up(sinks[first * group + i])
-                most = _highest(own, count, sink)
-                total[i] = _rise(own, count, most)
-                if a[15] != 0:
-                    total[i] += exp(sink - most)
-            for page in range(begin // page_size, (n - 1) // page_size + 1):
+                    _cap(own, end - begin, cap)
+                is_sunk = a[15] != 0 and nth == 0
+                sink = up(sinks[first * group + i]) if is_sunk else np.float32(LOWEST)
+                most = _highest(own, end - begin, sink)
+                total = _rise(own, end - begin, most)
+                if is_sunk:
+                    total += exp(sink - most)
+                totals[i] = total
+                if not is_all:
+                    parts[i, 0], parts[i, 1] = most, total
+            for page in range(begin // page_size, (end - 1) // page_size + 1):
                 at, start, count, ahead = _page_part(
-                    table, page, begin, n, page_size, token_bytes, a[6] + 2 * first * dim
+                    table, page, begin, end, page_size, token_bytes, a[6] + 2 * first * dim
                 )
-                for head in range(heads_each):
+                for head in range(kv_heads_each):
                     values = at + 2 * head * dim
-                    shares = scores.ctypes.data + 4 * (head * group * longest + start)
+                    shares = scores.ctypes.data + 4 * (head * group * SPLIT + start - begin)
                     into = sums.ctypes.data + 4 * head * group * dim
                     mix_tokens(
-                        values, token_bytes, count, ahead, shares, 4 * longest, into, group, dim
+                        values, token_bytes, count, ahead, shares, 4 * SPLIT, into, group, dim
                     )
-            q_head = (places[row] * kv_heads + first) * group
-            result = carray(at_u16(a[4] + 2 * q_head * dim), (heads_each * group, dim))
-            for i in range(heads_each * group):
+            result = a[4] + 2 * (places[row] * heads + first * group) * dim
+            result = carray(at_u16(result), (heads_each, dim))
+            for i in range(heads_each):
                 for d in range(dim):
-                    result[i, d] = down(sums[i, d] / total[i])
+                    if is_all:
+                        result[i, d] = down(sums[i, d] / totals[i])
+                    else:
+                        parts[i, 2 + d] = sums[i, d]
 
     body.__qualname__ += f"_{ATTENTION_STAMP}"
-    return Kernel(body, "qqqqqqqqqqqqqqqddq")
+    return Kernel(body, "qqqqqqqqqqqqqqqddqqq")
+
+
+@cache
+def merge_kernel(dim: int, group: int) -> Kernel:
+    """What rows of several splits get, of their parts.
+
+    Arguments: out [tokens, heads, dim], parts and splits as of `decode_kernel`, rows, their places
+    in the batch, tokens of each row, kv heads, window.
+    """
+
+    def body(block: Code) -> None:
+        a = carray(at_i64(block), (WORDS,))
+        rows, kv_heads, window = a[4], a[7], a[8]
+        places, lengths = carray(at_i64(a[5]), (rows,)), carray(at_i64(a[6]), (rows,))
+        heads = kv_heads * group
+        parts = carray(at_f32(a[2]), (rows, a[3], heads, 2 + dim))
+        sums = np.empty(dim, np.float32)
+        while True:
+            taken = take(block)
+            if taken >= rows * kv_heads:
+                break
+            row, first = taken // kv_heads, taken % kv_heads * group
+            n_splits = _splits(lengths[row], window)
+            if n_splits == 1:
+                continue
+            for head in range(first, first + group):
+                most, total = np.float32(LOWEST), np.float32(0)
+                for nth in range(n_splits):
+                    most = max(most, parts[row, nth, head, 0])
+                sums[:] = 0
+                for nth in range(n_splits):
+                    part = parts[row, nth, head]
+                    share = exp(part[0] - most)
+                    total += share * part[1]
+                    for d in range(dim):
+                        sums[d] += share * part[2 + d]
+                result = carray(at_u16(a[1] + 2 * (places[row] * heads + head) * dim), (dim,))
+                for d in range(dim):
+                    result[d] = down(sums[d] / total)
+
+    return Kernel(body, "qqqqqqqq")
 
 
 @njit(inline="always")

@@ -15,7 +15,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.attention_kernels import chunk_kernel, decode_kernel
+from deployments.engine.attention_kernels import (
+    SPLIT,
+    chunk_kernel,
+    decode_kernel,
+    merge_kernel,
+)
 from deployments.engine.kernel_calls import TEAM, THREAD
 from deployments.engine.numba_kernels import (
     NONE,
@@ -32,7 +37,7 @@ from deployments.engine.vector_code import HAS_AVX512 as HAS_AVX512
 from deployments.engine.vector_code import HAS_FMA
 
 BLOCK_TOKENS = 8  # that one task of a norm takes
-MANY_ROWS = 8  # of which each is one task: its pages are then read in one piece
+MANY_SPLITS = 4  # for each thread: one is a task for all heads, whose pages come in one piece
 LEAST_ROWS = 48  # that a task of a product multiplies with one block of its weights
 HELD_NUMBERS = 1 << 17  # of the rows of such a task, which stay in the second cache
 PIECE_ROWS = 192  # queries, of all heads that share keys, that a task attends for
@@ -219,22 +224,29 @@ class DecodeRows:
     ) -> None:
         self.places, self.page_table, self.total_len = places, page_table, total_len
         self._n_tokens = int(total_len.sum())
-        tables = page_table.ctypes.data, page_table.shape[1]
-        self._rows = len(places), places.ctypes.data, *tables, total_len.ctypes.data
-        self._each_row = len(places) >= MANY_ROWS
 
     def attend(self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, form: Scores) -> None:
         """As `attend`, of these rows."""
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = keys.shape
-        sinks = _sinks(form, q)
-        decode_kernel(dim, heads // kv_heads)(
+        n, width = self.page_table.shape
+        sinks, window, group = _sinks(form, q), _window(form), heads // kv_heads
+        splits = -(-width * page_size // SPLIT)
+        parts = empty((n, splits * heads * (2 + dim)), torch.float32) if splits > 1 else None
+        places, lengths = self.places.ctypes.data, self.total_len.ctypes.data
+        decode_kernel(dim, group)(
             self._n_tokens * heads * dim,
             *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
-            *(keys.data_ptr(), values.data_ptr(), *self._rows),
-            *(kv_heads, page_size, _window(form), _place(sinks)),
-            *(form.scale, form.softcap or 0.0, kv_heads if self._each_row else 1),
+            *(keys.data_ptr(), values.data_ptr(), n, places),
+            *(self.page_table.ctypes.data, width, lengths),
+            *(kv_heads, page_size, window, _place(sinks), form.scale, form.softcap or 0.0),
+            *(MANY_SPLITS * torch.get_num_threads(), _place(parts), splits),
         )
+        if parts is not None:
+            merge_kernel(dim, group)(
+                n * splits * heads * dim,
+                *(out.data_ptr(), _place(parts), splits, n, places, lengths, kv_heads, window),
+            )
 
 
 class ChunkRows:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention import FEW, AttentionStep, plan_attention
-from deployments.engine.attention_kernels import KEYS
-from deployments.engine.kernels import MANY_ROWS, PIECE_ROWS, can_multiply
+from deployments.engine.attention_kernels import KEYS, SPLIT
+from deployments.engine.kernels import MANY_SPLITS, PIECE_ROWS, can_multiply
 from kv.storage import Storage
 
 PAGE, KV_HEADS, DIM = 16, 2, 32
@@ -89,7 +89,6 @@ def test_single_tokens_attend_to_their_own_context(
     heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
 ) -> None:
     lengths = [1, 15, 16, 17, 40, 333, 2, 64, 100]
-    assert len(lengths) >= MANY_ROWS
     batch = Batch(lengths, heads, dim)
     options: dict[str, Any] = {
         "window": window,
@@ -98,6 +97,28 @@ def test_single_tokens_attend_to_their_own_context(
     }
     rows = list(range(len(lengths)))
     together = batch.attend(rows, **options)
+    for row in rows:
+        expected = batch.expected(row, batch.q[row], lengths[row], **options)
+        torch.testing.assert_close(together[row].double(), expected, rtol=2 * ULP, atol=2e-3)
+        assert torch.equal(batch.attend([row], **options)[0], together[row])
+
+
+@pytest.mark.parametrize(("heads", "dim"), [(6, 32), (10, 24)])
+@pytest.mark.parametrize(
+    ("window", "softcap", "sunk"), [*KINDS, (SPLIT, None, True), (SPLIT + 9, None, False)]
+)
+def test_long_contexts_are_attended_to_in_splits(
+    heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
+) -> None:
+    lengths = [SPLIT - 1, SPLIT, SPLIT + 1, 2 * SPLIT + 20, 7, 4 * SPLIT]
+    batch = Batch(lengths, heads, dim)
+    options: dict[str, Any] = {
+        "window": window,
+        "softcap": softcap,
+        "sinks": some(heads) if sunk else None,
+    }
+    rows = list(range(len(lengths)))
+    together = batch.attend(rows * MANY_SPLITS, **options)[: len(rows)]
     for row in rows:
         expected = batch.expected(row, batch.q[row], lengths[row], **options)
         torch.testing.assert_close(together[row].double(), expected, rtol=2 * ULP, atol=2e-3)
