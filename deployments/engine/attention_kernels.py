@@ -85,7 +85,7 @@ def _cap(place: Code, count: Code, cap: Code) -> None:
 
 @njit(inline="always")
 def _splits(length: Code, window: Code) -> Code:
-    """How many of them have tokens that the last one of a row sees."""
+    """How many hold tokens that the last one of a row sees."""
     return (length - 1) // SPLIT - max(0, length - window) // SPLIT + 1
 
 

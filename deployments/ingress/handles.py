@@ -43,6 +43,7 @@ class Handles:
         self._status = status
         self._reading: asyncio.Task[ServeStatus] | None = None
         self._found: dict[tuple[str, str], DeploymentHandle] = {}
+        self._unheard: set[str] = set()  # applications that did not answer to the last broadcast
         self._aborting: dict[str, list[str]] = {}  # request ids by model, told to none yet
         self._background: set[asyncio.Task[None]] = set()
 
@@ -66,8 +67,11 @@ class Handles:
                 handle = await self.get(application, deployment)
                 answers = await _answers(handle, method, *args)
         except UNREACHABLE as error:
-            log.warning("no %s from %s: %r", method, application, error)
+            if application not in self._unheard:  # it may not even be meant to be there
+                self._unheard.add(application)
+                log.warning("no %s from %s: %r", method, application, error)
             return []
+        self._unheard.discard(application)
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def failure(self, application: str, timeout_s: float) -> str | None:

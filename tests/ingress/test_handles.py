@@ -1,6 +1,8 @@
-"""What is said of a router that gives no answer."""
+"""What is said of deployments that give no answer."""
 
 import asyncio
+import logging
+from typing import Any
 
 import pytest
 from ray.exceptions import RayError
@@ -13,6 +15,7 @@ from ray.serve.schema import (
     ServeStatus,
 )
 
+from deployments.ingress.handles import Handles
 from deployments.ingress.router_client import RouterClient
 from deployments.ingress.waiting import Waiting
 from deployments.wire import Refused
@@ -55,3 +58,22 @@ def test_without_a_router_an_unknown_model_is_not_waited_for_forever(
 
     with pytest.raises(Refused, match=f"^The router {said}"):
         asyncio.run(ask())
+
+
+def test_an_application_that_is_not_there_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    actors, found = Actors(), iter([KeyError(), KeyError(), None])
+
+    def find(deployment: str, application: str) -> Any:
+        if error := next(found):
+            raise error
+        return actors.find(deployment, application)
+
+    async def ask() -> list[list[object]]:
+        handles = Handles(find)
+        return [await handles.broadcast("anthropic", "anthropic", "samples") for _ in range(4)]
+
+    with caplog.at_level(logging.WARNING, logger="ray.serve"):
+        assert asyncio.run(ask()) == [[], [], [0], [0]]
+    assert len([one for one in caplog.messages if "from anthropic" in one]) == 1
