@@ -160,7 +160,7 @@ class TokenizerCache:
     `capacity` is of characters of tokenizer.json, of which each takes some ten bytes.
     """
 
-    def __init__(self, capacity: int = 1 << 28) -> None:
+    def __init__(self, capacity: int = 1 << 27) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._built: OrderedDict[Key, Future[TextTokenizer]] = OrderedDict()  # or being built
