@@ -15,8 +15,9 @@ from tests.e2e.server import REPOSITORY, Server
 
 SETTINGS = {"name": "tiny", "dtype": "float32", "num_replicas": 2, "num_cpus": 0.9}
 ON_HEAD = {"ray_actor_options": {"num_cpus": 0, "resources": {"head": 0.01}}}
-ON_EACH = {"num_replicas": 2, "max_replicas_per_node": 1}
 N_STREAMS = len(SEEDS)
+# Serve's proxy spreads what comes at once by guesses of how busy each is: neither may take all.
+ON_EACH = {"num_replicas": 2, "max_replicas_per_node": 1, "max_ongoing_requests": N_STREAMS - 1}
 
 
 @contextmanager
@@ -91,4 +92,5 @@ def test_an_ingress_that_is_lost_with_its_node_cuts_its_own_connections_alone(
         assert 0 < sum(cut) < N_STREAMS
         for one, was_cut, expected in zip(said, cut, undisturbed, strict=True):
             assert was_cut or one == expected
-        assert asyncio.run(streams(served, lambda: None, N_STREAMS)) == undisturbed
+        fewer = asyncio.run(streams(served, lambda: None, N_STREAMS - 1))
+        assert fewer == undisturbed[:-1]
