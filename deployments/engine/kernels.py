@@ -224,6 +224,8 @@ class DecodeRows:
     ) -> None:
         self.places, self.page_table, self.total_len = places, page_table, total_len
         self._n_tokens = int(total_len.sum())
+        # Asked of numpy once a step.
+        self._addresses = places.ctypes.data, page_table.ctypes.data, total_len.ctypes.data
 
     def attend(self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, form: Scores) -> None:
         """As `attend`, of these rows."""
@@ -233,12 +235,12 @@ class DecodeRows:
         sinks, window, group = _sinks(form, q), _window(form), heads // kv_heads
         splits = -(-width * page_size // SPLIT)
         parts = empty((n, splits * heads * (2 + dim)), torch.float32) if splits > 1 else None
-        places, lengths = self.places.ctypes.data, self.total_len.ctypes.data
+        places, table, lengths = self._addresses
         decode_kernel(dim, group)(
             self._n_tokens * heads * dim,
             *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
             *(keys.data_ptr(), values.data_ptr(), n, places),
-            *(self.page_table.ctypes.data, width, lengths),
+            *(table, width, lengths),
             *(kv_heads, page_size, window, _place(sinks), form.scale, form.softcap or 0.0),
             *(MANY_SPLITS * torch.get_num_threads(), _place(parts), splits),
         )

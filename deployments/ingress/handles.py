@@ -21,6 +21,7 @@ from deployments.wire import ErrorKind, Refused, RequestError
 log = logging.getLogger("ray.serve")
 
 CONTROL_TIMEOUT_S = 5.0
+STATUS_TIMEOUT_S = 1.0  # for Serve to say why there is no answer: who asked has waited already
 
 UNREACHABLE = (RayError, RayServeException, grpc.aio.AioRpcError, TimeoutError)
 
@@ -74,12 +75,12 @@ class Handles:
         self._unheard.discard(application)
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    async def failure(self, application: str, timeout_s: float) -> str | None:
+    async def failure(self, application: str) -> str | None:
         """Why Serve could not deploy it; None where it could, or does not say in time."""
         if self._reading is None or self._reading.done():  # once for all that want it
             self._reading = in_own_context(asyncio.to_thread(self._status))
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
                 status = await asyncio.shield(self._reading)
         except UNREACHABLE as error:
             log.warning("Serve does not say what became of %s: %r", application, error)

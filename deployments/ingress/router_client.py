@@ -102,9 +102,9 @@ class RouterClient:
         if refusal is not None:
             raise Refused(refusal)
 
-    async def silence(self, timeout_s: float = CONTROL_TIMEOUT_S) -> Refused:
+    async def silence(self) -> Refused:
         """What to say when the router does not answer."""
-        failure = await self._handles.failure(ROUTER, min(timeout_s, CONTROL_TIMEOUT_S))
+        failure = await self._handles.failure(ROUTER)
         if failure is None:
             return unavailable("The router does not answer; try again soon")
         return unavailable(f"The router could not be started: {failure}")
@@ -153,7 +153,7 @@ class RouterClient:
         try:
             return await self._ask(timeout_s, method, *args)
         except RouterSilentError as error:
-            raise await self.silence(timeout_s) from error
+            raise await self.silence() from error
 
     async def _ask(self, timeout_s: float, method: str, *args: object) -> Any:
         try:

@@ -83,24 +83,31 @@ class Batch:
         return torch.einsum("ht,thd->hd", weights, v)
 
 
+def attend_to_their_own_contexts(
+    lengths: list[int], heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
+) -> None:
+    batch, rows = Batch(lengths, heads, dim), list(range(len(lengths)))
+    options: dict[str, Any] = {
+        "window": window,
+        "softcap": softcap,
+        "sinks": some(heads) if sunk else None,
+    }
+    # So many that a task is of all heads, and one alone, whose tasks are of a head each.
+    many = rows * -(-MANY_SPLITS * torch.get_num_threads() // len(rows))
+    together = batch.attend(many, **options)
+    for row in rows:
+        expected = batch.expected(row, batch.q[row], lengths[row], **options)
+        torch.testing.assert_close(together[row].double(), expected, rtol=2 * ULP, atol=2e-3)
+        assert torch.equal(batch.attend([row], **options)[0], together[row])
+
+
 @pytest.mark.parametrize(("heads", "dim"), SHAPES)
 @pytest.mark.parametrize(("window", "softcap", "sunk"), KINDS)
 def test_single_tokens_attend_to_their_own_context(
     heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
 ) -> None:
     lengths = [1, 15, 16, 17, 40, 333, 2, 64, 100]
-    batch = Batch(lengths, heads, dim)
-    options: dict[str, Any] = {
-        "window": window,
-        "softcap": softcap,
-        "sinks": some(heads) if sunk else None,
-    }
-    rows = list(range(len(lengths)))
-    together = batch.attend(rows, **options)
-    for row in rows:
-        expected = batch.expected(row, batch.q[row], lengths[row], **options)
-        torch.testing.assert_close(together[row].double(), expected, rtol=2 * ULP, atol=2e-3)
-        assert torch.equal(batch.attend([row], **options)[0], together[row])
+    attend_to_their_own_contexts(lengths, heads, dim, window, softcap, sunk)
 
 
 @pytest.mark.parametrize(("heads", "dim"), [(6, 32), (10, 24)])
@@ -111,18 +118,7 @@ def test_long_contexts_are_attended_to_in_splits(
     heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
 ) -> None:
     lengths = [SPLIT - 1, SPLIT, SPLIT + 1, 2 * SPLIT + 20, 7, 4 * SPLIT]
-    batch = Batch(lengths, heads, dim)
-    options: dict[str, Any] = {
-        "window": window,
-        "softcap": softcap,
-        "sinks": some(heads) if sunk else None,
-    }
-    rows = list(range(len(lengths)))
-    together = batch.attend(rows * MANY_SPLITS, **options)[: len(rows)]
-    for row in rows:
-        expected = batch.expected(row, batch.q[row], lengths[row], **options)
-        torch.testing.assert_close(together[row].double(), expected, rtol=2 * ULP, atol=2e-3)
-        assert torch.equal(batch.attend([row], **options)[0], together[row])
+    attend_to_their_own_contexts(lengths, heads, dim, window, softcap, sunk)
 
 
 def test_single_tokens_share_a_step_with_chunks() -> None:
