@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ErrorKind(StrEnum):
-    """Why a request was refused or ended early; `deployments.ingress.errors` has the statuses."""
+    """Why a request was refused or ended early; `ingress.http.errors` has the statuses."""
 
     INVALID_REQUEST = "invalid_request"
     CONTEXT_LENGTH = "context_length"

@@ -6,8 +6,8 @@ from deployments.anthropic.deployment import AnthropicIngress
 from deployments.llama.deployment import LlamaIngress
 from deployments.openai.deployment import OpenAIIngress
 from deployments.router.deployment import Router
-from serve_app.router_settings import RouterArguments
-from serve_app.settings import IngressArguments, LlamaArguments
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.router_arguments import RouterArguments
 
 
 def router(args: RouterArguments) -> Application:

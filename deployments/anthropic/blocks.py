@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
-from deployments.ingress.schema import Items, Strict
+from deployments.ingress.http.schema import Items, Strict
 
 OTHER_BLOCKS = (
     "image",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from deployments.ingress.schema import Items, Strict
+from deployments.ingress.http.schema import Items, Strict
 
 CLEAR_THINKING = "clear_thinking_20251015"
 THOUGHT = "reasoning_content"  # what templates call it

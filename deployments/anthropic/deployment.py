@@ -4,11 +4,11 @@ from ray import serve
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app
+from deployments.draining import SOON
 from deployments.ingress.deployment import ProtocolIngress
-from deployments.ingress.fleet import Fleet
+from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.stopping import SOON
 
 
 @serve.deployment(

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pydantic_core import from_json
 
 from deployments.anthropic.messages_conversation import public_id
-from deployments.anthropic.signatures import sign
-from deployments.ingress.sse import encode, encode_text
+from deployments.anthropic.thinking_signatures import sign
+from deployments.ingress.http.sse import encode, encode_text
 from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought
 
 # The TypeScript SDK's type wants `citations`, and clients made by others take no null there.

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import ClassVar
 
 from deployments.anthropic.context_edits import applied_edits
-from deployments.anthropic.envelope import anthropic_envelope
+from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.events import PING, BlockEvents, content_blocks, event
 from deployments.anthropic.messages_conversation import Transcript, conversation
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
-from deployments.ingress.builder import Generation, ResponseBuilder, Usage
-from deployments.ingress.conversation import Prompt, prepare_prompt
-from deployments.ingress.plan import Plan
-from deployments.ingress.sse import encode
+from deployments.ingress.generation.plan import Plan
+from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.http.sse import encode
+from deployments.text.chat.conversation import Prompt, prepare_prompt
 from deployments.text.reply import Calling
 from deployments.text.stream import TextDelta
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
     ErrorKind,
     FinishReason,

@@ -18,12 +18,12 @@ from deployments.anthropic.blocks import (
 )
 from deployments.anthropic.context_edits import THOUGHT, Fields, clear_thoughts
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
-from deployments.anthropic.signatures import Unsealing, is_held
+from deployments.anthropic.thinking_signatures import Unsealing, is_held
 from deployments.anthropic.tools_schema import CustomTool, NamedChoice, NoChoice
-from deployments.ingress.conversation import Conversation, Thinking
-from deployments.ingress.errors import refused
+from deployments.ingress.http.errors import refused
+from deployments.text.chat.conversation import Conversation, Thinking
 from deployments.text.dialects.dialect import Tool
-from deployments.text.grammar import from_json_schema
+from deployments.text.grammar.grammar import from_json_schema
 
 CALL_ID = "toolu_"
 # Claude Code opens its system prompt with a block for the vendor's accounts, new in every request:

@@ -14,11 +14,11 @@ from deployments.anthropic.blocks import (
     Unasked,
 )
 from deployments.anthropic.context_edits import ContextManagement
-from deployments.anthropic.signatures import is_held
+from deployments.anthropic.thinking_signatures import is_held
 from deployments.anthropic.tools_schema import AnyChoice, NamedChoice, ToolChoice, ToolList
-from deployments.ingress.errors import refused
-from deployments.ingress.schema import MOST_STOPS, Items, StopString, Strict, Switch
-from deployments.ingress.validation import parse, refuse_unsupported
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import MOST_STOPS, Items, StopString, Strict, Switch
+from deployments.ingress.http.validation import parse, refuse_unsupported
 
 LEAST_BUDGET = 1024  # tokens of thought
 

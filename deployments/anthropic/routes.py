@@ -3,7 +3,7 @@
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.anthropic.envelope import RequestIds, anthropic_envelope
+from deployments.anthropic.error_body import RequestIds, anthropic_envelope
 from deployments.anthropic.messages_builder import AnthropicResponseBuilder, count_tokens
 from deployments.anthropic.messages_schema import (
     CountRequest,
@@ -11,11 +11,11 @@ from deployments.anthropic.messages_schema import (
     parse_count,
     parse_messages,
 )
-from deployments.ingress.handler import Engine
-from deployments.ingress.http import REQUEST_ID, protocol_app
+from deployments.ingress.generation.handler import Engine
+from deployments.ingress.http.app import REQUEST_ID, protocol_app
+from deployments.ingress.http.openapi import Documentation
 from deployments.ingress.metrics import Metrics
-from deployments.ingress.openapi import Documentation
-from deployments.ingress.service import Operation, Question, Service
+from deployments.ingress.routes.service import Operation, Question, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 
 MESSAGES = Operation(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from deployments.anthropic.blocks import CacheControl
-from deployments.ingress.schema import MOST_TOOLS, Items, Strict, Switch
+from deployments.ingress.http.schema import MOST_TOOLS, Items, Strict, Switch
 
 
 def _custom(tool: object) -> object:

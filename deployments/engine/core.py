@@ -11,24 +11,24 @@ from queue import SimpleQueue
 import torch
 from transformers import PreTrainedModel
 
-from deployments.engine.admission import Admission
-from deployments.engine.decoder import fuse
-from deployments.engine.drafting import Drafter
-from deployments.engine.drafts import MOST_IN_STEP, MOST_ON_GPU
-from deployments.engine.follower import lead
-from deployments.engine.grammar import GrammarStrategy
+from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.forward.decoder import fuse
+from deployments.engine.forward.forward import Forward
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import attach
-from deployments.engine.mailbox import LoopMailbox, Mailbox, ThreadMailbox
-from deployments.engine.matching import Grammars
-from deployments.engine.parallel import Ranks
+from deployments.engine.loading.loader import attach
+from deployments.engine.parallel.follower import lead
+from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
-from deployments.engine.sampling import default_pipeline
-from deployments.engine.scheduler import InferenceScheduler
-from deployments.engine.sizing import cache_shape
+from deployments.engine.sampling.grammar_mask import GrammarStrategy
+from deployments.engine.sampling.sampler import default_pipeline
+from deployments.engine.scheduler.admission import Admission
+from deployments.engine.scheduler.drafter import Drafter
+from deployments.engine.scheduler.scheduler import InferenceScheduler
 from deployments.engine.stats import EngineStats
-from deployments.engine.step import Forward
-from deployments.engine.task import Task, make_task
+from deployments.engine.tasks.grammar_matcher import Grammars
+from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox
+from deployments.engine.tasks.ngram_drafts import MOST_IN_STEP, MOST_ON_GPU
+from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.threads import one_thread
 from deployments.engine.validation import find_invalid
 from deployments.wire import (

@@ -9,13 +9,13 @@ from typing import Literal, Self, TypedDict, Unpack, overload
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from deployments.engine.card import default_sampling, end_token_ids, make_card
 from deployments.engine.core import EngineCore
-from deployments.engine.fingerprint import fingerprint
 from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
-from deployments.engine.loader import load_model, load_tokenizer
-from deployments.text.detokenizer import Detokenizer
-from deployments.text.tokenizer import TextTokenizer
+from deployments.engine.loading.fingerprint import fingerprint
+from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.model_card import default_sampling, end_token_ids, make_card
+from deployments.text.tokens.detokenizer import Detokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard, Refused, SamplingParams, TokenEvent
 
 

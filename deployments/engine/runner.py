@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.attention import FEW
-from deployments.engine.matching import begin_masks
-from deployments.engine.parallel import Ranks
-from deployments.engine.sampling import Draw, Sample, SamplingPipeline
+from deployments.engine.attention.cpu import FEW
+from deployments.engine.forward.forward import Forward, Ints, StepInputs
+from deployments.engine.loading.checks import UnsupportedModelError
+from deployments.engine.parallel.ranks import Ranks
+from deployments.engine.sampling.sampler import Draw, Sample, SamplingPipeline
 from deployments.engine.scoring import score
-from deployments.engine.servable import UnsupportedModelError
-from deployments.engine.step import Forward, Ints, StepInputs
-from deployments.engine.task import Task, make_task
+from deployments.engine.tasks.grammar_matcher import begin_masks
+from deployments.engine.tasks.task import Task, make_task
 from deployments.wire import GenerationRequest, TokenEvent, TokenLogprob
 from kv.cache import KVCache
 

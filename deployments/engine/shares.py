@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.engine.task import Task
+from deployments.engine.tasks.task import Task
 
 Share = tuple[Task, int]  # a task, and how many tokens it may have of what is left
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from deployments.engine.task import Task
+from deployments.engine.tasks.task import Task
 
 
 @dataclass(slots=True)

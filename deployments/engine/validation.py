@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import inf
 
-from deployments.engine.sampling import SAMPLERS
+from deployments.engine.sampling.sampler import SAMPLERS
 from deployments.wire import (
     DryParams,
     ErrorKind,

@@ -9,12 +9,12 @@ from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from starlette.types import ASGIApp
 
-from deployments.ingress.fleet import Fleet
-from deployments.ingress.http import OneRequestId
+from deployments.ingress.fleet.fleet import Fleet
+from deployments.ingress.http.app import OneRequestId
 from deployments.ingress.metrics import Family, Metrics
-from deployments.ingress.mirror import mirror
 from deployments.ingress.settings import IngressSettings
-from deployments.logs import join_serve
+from deployments.telemetry.logs import join_serve
+from deployments.telemetry.ray_exporter import mirror
 
 PROBE_S = 1.0
 

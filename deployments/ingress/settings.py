@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from deployments.ingress.body import BODY_LIMIT, BODY_TIMEOUT_S
+from deployments.ingress.http.body import BODY_LIMIT, BODY_TIMEOUT_S
 
 KEEP_ALIVE_S = 15.0
 LOAD_TIMEOUT_S = 600.0

@@ -3,13 +3,13 @@
 from ray import serve
 from starlette.types import ASGIApp
 
+from deployments.draining import SOON
 from deployments.ingress.deployment import ProtocolIngress
-from deployments.ingress.fleet import Fleet
+from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
-from deployments.stopping import SOON
 
 
 @serve.deployment(

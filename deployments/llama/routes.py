@@ -5,34 +5,34 @@ from dataclasses import replace
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.ingress.cluster import Cluster
-from deployments.ingress.http import protocol_app
-from deployments.ingress.management import management_routes
+from deployments.ingress.fleet.cluster import Cluster
+from deployments.ingress.http.app import protocol_app
+from deployments.ingress.http.openapi import Documentation
 from deployments.ingress.metrics import Metrics
-from deployments.ingress.openapi import Documentation
-from deployments.ingress.service import Operation, Service
+from deployments.ingress.routes.model_management import management_routes
+from deployments.ingress.routes.service import Operation, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.ingress.stream_routes import stream_routes
-from deployments.ingress.streams import Streams
-from deployments.llama.chat import ChatBuilder, parse_chat
-from deployments.llama.completion_builder import CompletionBuilder
-from deployments.llama.completion_schema import CompletionRequest, parse_completion
-from deployments.llama.envelope import envelope
-from deployments.llama.infill import InfillRequest, infill_prompts, parse_infill
-from deployments.llama.models import model_routes
-from deployments.llama.prompts import prompt_ids
-from deployments.llama.props import props_routes
-from deployments.llama.server_routes import ServerRoutes
-from deployments.llama.slots import slot_routes
-from deployments.llama.tokens import APPLY_TEMPLATE, DETOKENIZE, TOKENIZE
+from deployments.ingress.streams.resumable_streams import Streams
+from deployments.ingress.streams.routes import stream_routes
+from deployments.llama.completion.builder import CompletionBuilder
+from deployments.llama.completion.infill import InfillRequest, infill_prompts, parse_infill
+from deployments.llama.completion.prompts import prompt_ids
+from deployments.llama.completion.schema import CompletionRequest, parse_completion
+from deployments.llama.error_body import envelope
+from deployments.llama.openai_chat import ChatBuilder, parse_chat
+from deployments.llama.server.models import model_routes
+from deployments.llama.server.props import props_routes
+from deployments.llama.server.routes import ServerRoutes
+from deployments.llama.server.slots import slot_routes
+from deployments.llama.server.tokenize import APPLY_TEMPLATE, DETOKENIZE, TOKENIZE
+from deployments.llama.server.unsupported import refused_routes
 from deployments.llama.tools.routes import tool_routes
 from deployments.llama.tools.settings import ToolSettings
-from deployments.llama.unsupported import refused_routes
+from deployments.openai.chat.reasoning_control import thought_control_route
 from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
-from deployments.openai.responses_routes import responses
-from deployments.openai.responses_store import ResponseStore
+from deployments.openai.responses.routes import responses
+from deployments.openai.responses.store import ResponseStore
 from deployments.openai.routes import CHAT
-from deployments.openai.thought_control import thought_control_route
 from deployments.text.infill import infill_ends
 
 COMPLETION = Operation(

@@ -8,11 +8,11 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.deployment import Application
 from ray.serve.handle import DeploymentHandle
 
-from deployments.logs import inherited
+from deployments.draining import SOON
 from deployments.model.autoscaling import autoscaling_config
 from deployments.model.deployment import Model
 from deployments.model.settings import ModelSettings
-from deployments.stopping import SOON
+from deployments.telemetry.logs import inherited
 
 
 def model_application(

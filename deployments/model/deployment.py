@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
-from deployments import logs
 from deployments.ingress.metrics import Family
-from deployments.ingress.mirror import mirror
 from deployments.model.autoscaling import ReplicaDemand
-from deployments.model.channels import Channels, failed
+from deployments.model.channel_server import Channels, failed
+from deployments.model.load_progress import Progress, Say
 from deployments.model.metrics import engine_families, replica_families
-from deployments.model.pin import PinRouter
-from deployments.model.progress import Progress, Say
+from deployments.model.pinned_routing import PinRouter
 from deployments.model.reporter import Gauges, Reporter
 from deployments.model.router_link import RouterLink
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.telemetry import logs
+from deployments.telemetry.ray_exporter import mirror
 from deployments.wire import (
     ErrorKind,
     FinishReason,
@@ -38,7 +38,7 @@ from kv.journal import Journal
 
 if TYPE_CHECKING:  # they import torch, and the router imports this module
     from deployments.engine.core import EngineCore
-    from deployments.model.loading import ModelSource
+    from deployments.model.model_source import ModelSource
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
@@ -69,7 +69,7 @@ class Model:
         self._channels = Channels(self._replica_id, self._events)
         self._router = RouterLink()
         self._source, core, self._packed_card = await self._load()
-        from deployments.model.sleep import Sleeper  # as `load` says of its import
+        from deployments.model.sleeper import Sleeper  # as `load` says of its import
 
         self._card = self._source.card
         self._sleeper = Sleeper(
@@ -238,7 +238,7 @@ class Model:
 def load(settings: ModelSettings, say: Say) -> "tuple[ModelSource, EngineCore, bytes]":
     """The model's first engine, and its card as it travels."""
     # Not at the top: the router imports this module and must stay free of torch.
-    from deployments.model.loading import ModelSource
+    from deployments.model.model_source import ModelSource
 
     source = ModelSource(settings, say)
     core = source.start()

@@ -71,7 +71,7 @@ class ModelSettings:
     dtype: of the weights. Say it where nodes differ: replicas that choose differently refuse each
         other's requests, which must not be continued on other weights.
     quantization: of its linear layers, after adapters were merged: "int8" and "int4" need torchao,
-        "fp8" a GPU. Its groups and kernels are said in `deployments.engine.quantization`.
+        "fp8" a GPU. Its groups and kernels are said in `deployments.engine.loading.quantization`.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
     sleep_weights: where they go: to "host" memory, which needs a GPU and one rank, or nowhere

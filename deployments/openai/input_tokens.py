@@ -1,14 +1,14 @@
 """How many tokens a request's prompt has, as its generation would count them."""
 
-from deployments.ingress.builder import ApiRequestT, ResponseBuilder
-from deployments.ingress.plan import ContextError
-from deployments.ingress.service import Question
-from deployments.openai.chat_builder import OpenAIResponseBuilder
-from deployments.openai.chat_schema import ChatRequest, parse_chat
-from deployments.openai.responses_builder import ResponsesBuilder
-from deployments.openai.responses_schema import ResponsesRequest, parse_response_request
-from deployments.openai.responses_store import ResponseStore
-from deployments.text.tokenizer import TextTokenizer
+from deployments.ingress.generation.plan import ContextError
+from deployments.ingress.generation.response_builder import ApiRequestT, ResponseBuilder
+from deployments.ingress.routes.service import Question
+from deployments.openai.chat.builder import OpenAIResponseBuilder
+from deployments.openai.chat.schema import ChatRequest, parse_chat
+from deployments.openai.responses.builder import ResponsesBuilder
+from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
+from deployments.openai.responses.store import ResponseStore
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, Refused
 
 

@@ -8,14 +8,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from deployments.anthropic.envelope import anthropic_envelope
-from deployments.ingress.cluster import Cluster, card_if_up, find
-from deployments.ingress.errors import error_response, refused
-from deployments.ingress.http import request_id_of
-from deployments.ingress.management import TAG, reload_if_asked
-from deployments.ingress.model_status import status_object
-from deployments.ingress.openapi import DocumentedRoute
-from deployments.ingress.sse import encode
+from deployments.anthropic.error_body import anthropic_envelope
+from deployments.ingress.fleet.cluster import Cluster, card_if_up, find
+from deployments.ingress.http.app import request_id_of
+from deployments.ingress.http.errors import error_response, refused
+from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.http.sse import encode
+from deployments.ingress.routes.model_management import TAG, reload_if_asked
+from deployments.ingress.routes.model_status import status_object
 from deployments.wire import ModelCard, ModelStatus, Refused
 
 OWNER = "manta"

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from deployments.ingress.errors import refused
-from deployments.ingress.sampler_names import sampler_order
+from deployments.ingress.http.errors import refused
+from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.openai.defaults import given
-from deployments.openai.native_fields import NativeFields
-from deployments.text.breakers import ids_with
-from deployments.text.tokenizer import TextTokenizer
+from deployments.openai.fields.llamacpp_fields import NativeFields
+from deployments.text.tokens.token_search import ids_with
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import DryParams, MirostatParams, ModelCard, SamplingParams
 
 BREAKERS = ("\n", ":", '"', "*")

@@ -3,25 +3,25 @@
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.ingress.cluster import Cluster
-from deployments.ingress.health import health_route
-from deployments.ingress.http import protocol_app
-from deployments.ingress.management import management_routes
+from deployments.ingress.fleet.cluster import Cluster
+from deployments.ingress.http.app import protocol_app
+from deployments.ingress.http.openapi import Documentation
 from deployments.ingress.metrics import Metrics
-from deployments.ingress.openapi import Documentation
-from deployments.ingress.service import Operation, Service
+from deployments.ingress.routes.health import health_route
+from deployments.ingress.routes.model_management import management_routes
+from deployments.ingress.routes.service import Operation, Service
+from deployments.ingress.routes.unsupported import unsupported_routes
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.ingress.stream_routes import stream_routes
-from deployments.ingress.streams import Streams
-from deployments.ingress.unsupported import unsupported_routes
-from deployments.openai.chat_builder import OpenAIResponseBuilder
-from deployments.openai.chat_schema import ChatRequest, parse_chat
-from deployments.openai.completions_builder import CompletionsResponseBuilder
-from deployments.openai.completions_schema import CompletionRequest, parse_completion
-from deployments.openai.envelope import openai_envelope
+from deployments.ingress.streams.resumable_streams import Streams
+from deployments.ingress.streams.routes import stream_routes
+from deployments.openai.chat.builder import OpenAIResponseBuilder
+from deployments.openai.chat.reasoning_control import thought_control_route
+from deployments.openai.chat.schema import ChatRequest, parse_chat
+from deployments.openai.completions.builder import CompletionsResponseBuilder
+from deployments.openai.completions.schema import CompletionRequest, parse_completion
+from deployments.openai.error_body import openai_envelope
 from deployments.openai.models import model_routes
-from deployments.openai.responses_routes import responses_routes
-from deployments.openai.thought_control import thought_control_route
+from deployments.openai.responses.routes import responses_routes
 
 CHAT = Operation(
     name="chat_completions",

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from ray import serve
 
+from deployments.draining import SOON
 from deployments.ingress.metrics import Family
-from deployments.ingress.mirror import mirror
-from deployments.logs import join_serve
-from deployments.router.lifecycle import Lifecycle
+from deployments.router.lifecycle.lifecycle import Lifecycle
+from deployments.router.lifecycle.registry import ModelEntry
 from deployments.router.metrics import router_families
-from deployments.router.registry import ModelEntry
+from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
-from deployments.router.sources import Sources
-from deployments.stopping import SOON
+from deployments.telemetry.logs import join_serve
+from deployments.telemetry.ray_exporter import mirror
 from deployments.wire import (
     Choice,
     ErrorKind,

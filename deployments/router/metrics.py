@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from deployments.ingress.metrics import Family
-from deployments.router.registry import ModelEntry
+from deployments.router.lifecycle.registry import ModelEntry
 from deployments.wire import ModelState
 
 COUNTERS: dict[str, tuple[str, Callable[[ModelEntry], int]]] = {

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from deployments.text.detokenizer import Detokenizer
 from deployments.text.reply import CallArguments, CallStart, Piece, ReplyParser, Thought
-from deployments.text.stops import StopMatcher
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.stop_strings import StopMatcher
+from deployments.text.tokens.detokenizer import Detokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, RequestError, TokenEvent, TokenLogprob
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 from tests.anthropic.serving import (
     COUNT,

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.anthropic.signatures import MOST_BYTES, sign
+from deployments.anthropic.thinking_signatures import MOST_BYTES, sign
 from deployments.wire import ErrorKind, RequestError
 from tests.anthropic.serving import (
     COUNT,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import SamplingParams
 from tests.anthropic.serving import (
     COUNT,

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import default_dtype
+from deployments.engine.loading.loader import default_dtype
 from deployments.engine.threads import one_thread
 from deployments.wire import GenerationRequest, SamplingParams
 from tests.bench.shapes import SHAPE_135M

@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import default_dtype, load_model
-from deployments.engine.quantization import quantize
+from deployments.engine.loading.loader import default_dtype, load_model
+from deployments.engine.loading.quantization import quantize
 from deployments.engine.threads import one_thread
 from deployments.wire import GenerationRequest, SamplingParams
 from tests.bench.shapes import SHAPE_135M

@@ -11,10 +11,10 @@ from ray.serve.deployment import Application
 
 from deployments.ingress.metrics import Family
 from deployments.model.application import Door
-from deployments.model.channels import Channels
-from deployments.model.pin import PinRouter
+from deployments.model.channel_server import Channels
+from deployments.model.pinned_routing import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.router.routing import ReplicaSet
+from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.wire import (
     Choice,

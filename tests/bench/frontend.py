@@ -43,7 +43,7 @@ def serve_forever(port: int, ingresses: int) -> None:
     from ray import serve
 
     from deployments.openai.deployment import OpenAIIngress
-    from serve_app.settings import IngressArguments
+    from serve_app.ingress_arguments import IngressArguments
     from tests.bench.free_model import SETTINGS, free_model, free_router
 
     ray.init(include_dashboard=False, log_to_driver=False)

@@ -15,8 +15,8 @@ from rich.progress import track
 from rich.table import Table
 
 from tests.bench import frontend
-from tests.bench.client import Server, first_model
-from tests.bench.workloads import ITL, SPEED, TTFT, Distinct, count_words
+from tests.bench.load.client import Server, first_model
+from tests.bench.load.workloads import ITL, SPEED, TTFT, Distinct, count_words
 
 FIGURES = (SPEED, *TTFT, *ITL)
 

@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from deployments.engine.admission import Admission
+from deployments.engine.forward.forward import Forward, StepInputs
 from deployments.engine.runner import Runner
-from deployments.engine.sampling import default_pipeline
-from deployments.engine.scheduler import InferenceScheduler
-from deployments.engine.step import Forward, StepInputs
-from deployments.engine.task import make_task
+from deployments.engine.sampling.sampler import default_pipeline
+from deployments.engine.scheduler.admission import Admission
+from deployments.engine.scheduler.scheduler import InferenceScheduler
+from deployments.engine.tasks.task import make_task
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from kv.cache import CacheShape, KVCache
 from tests.engine.drive import GREEDY

@@ -24,11 +24,18 @@ from rich.progress import Progress
 from rich.table import Table
 
 from deployments.model.reporter import INTERVAL_S, ReportWriter
-from deployments.router.routing import ReplicaSet
+from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.wire import ReplicaReport
-from tests.bench.fleet import Clock, Job, Replica
-from tests.bench.traces import PAGE_SIZE, Conversation, Turn, multi_turn, pages, shared_prompts
+from tests.bench.simulation.fleet import Clock, Job, Replica
+from tests.bench.simulation.traces import (
+    PAGE_SIZE,
+    Conversation,
+    Turn,
+    multi_turn,
+    pages,
+    shared_prompts,
+)
 
 NETWORK_S = 0.005
 ORACLE_LIMIT = 1.1  # times the mean of all replicas' work, done and to come

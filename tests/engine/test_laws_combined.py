@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deployments.engine.limits import EngineLimits
-from deployments.text.grammar import from_lark, from_regex
+from deployments.text.grammar.grammar import from_lark, from_regex
 from deployments.wire import (
     DryParams,
     FinishReason,

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.sizing import cache_shape
 from deployments.wire import GenerationRequest, SamplingParams
 from tests.engine.drive import engine, roomy
-from tests.engine.repeating import every_repeating, plain, repeating, tokens
+from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
 from tests.models import CONFIGS, VOCAB, forgetful, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

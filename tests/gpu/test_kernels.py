@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deployments.engine.flash import FlashStep, flash_version
-from deployments.engine.graphs import CudaRecord
-from tests.engine.layers import gated, made_float8, turned_and_stored
-from tests.engine.nuclei import wrong_rows
-from tests.engine.paged import (
+from deployments.engine.attention.flash import FlashStep, flash_version
+from deployments.engine.forward.cuda_graphs import CudaRecord
+from tests.engine.forward.paged_models import difference, padded_and_not
+from tests.engine.kernels.gpu.layers import gated, made_float8, turned_and_stored
+from tests.engine.kernels.gpu.nuclei import wrong_rows
+from tests.engine.kernels.gpu.paged import (
     DTYPES,
     Case,
     error,
@@ -18,9 +19,8 @@ from tests.engine.paged import (
     rows_that_differ_alone,
     whole_and_chunked,
 )
-from tests.engine.paged_models import difference, padded_and_not
-from tests.engine.test_layer_kernel import JOINED
-from tests.engine.test_paged_kernel import MIXED, VARIANTS
+from tests.engine.kernels.gpu.test_attention_kernels import MIXED, VARIANTS
+from tests.engine.kernels.gpu.test_layer_kernels import JOINED
 from tests.models import CONFIGS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import load_model, place
-from deployments.engine.quantization import Quantization
-from deployments.engine.sizing import cache_shape
+from deployments.engine.loading.loader import load_model, place
+from deployments.engine.loading.quantization import Quantization
 from deployments.wire import GenerationRequest, SamplingParams
 from kv.storage import Storage
 from tests.checkpoints import save_checkpoint, save_large

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from deployments.model.settings import application_name
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
     ErrorKind,
     FinishReason,

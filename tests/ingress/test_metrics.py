@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.ingress.errors import refused
+from deployments.ingress.http.errors import refused
 from deployments.ingress.metrics import MODEL_LIMIT, MORE_MODELS, Metrics, render
 
 

@@ -8,7 +8,7 @@ import pytest
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from deployments.failures import reason
+from deployments.deploy_errors import reason
 from deployments.model.application import model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
 from deployments.wire import (

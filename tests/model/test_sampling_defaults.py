@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deployments.model.loading import ModelSource
-from deployments.router.options import ModelOptions
+from deployments.model.model_source import ModelSource
+from deployments.router.presets.options import ModelOptions
 from deployments.wire import SamplingParams
 from tests.checkpoints import save_checkpoint
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loader import load_model
-from deployments.model.loading import ModelSource
+from deployments.engine.loading.loader import load_model
+from deployments.model.model_source import ModelSource
 from deployments.model.settings import Adapter, ModelSettings
 from tests.checkpoints import save_checkpoint
-from tests.engine.test_adapters import adapter, matrices
+from tests.engine.loading.test_lora import adapter, matrices
 
 LIMITS = EngineLimits(n_pages=16, context_length=128)
 

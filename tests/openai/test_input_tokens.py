@@ -8,7 +8,7 @@ from openai.types.responses import InputTokenCountResponse
 from pydantic import TypeAdapter
 
 from tests.ingress.engines import ScriptedEngine, says
-from tests.openai.responding import HELLO, RESPONSES, WEATHER, Ask, talk
+from tests.openai.responses.responding import HELLO, RESPONSES, WEATHER, Ask, talk
 from tests.text.cards import card
 
 COUNT = TypeAdapter(InputTokenCountResponse)

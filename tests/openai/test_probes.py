@@ -24,7 +24,7 @@ from deployments.wire import (
 )
 from tests.anthropic.serving import MESSAGES
 from tests.ingress.engines import Script, ScriptedEngine, never, says
-from tests.openai.responding import EVENT, RESPONSES
+from tests.openai.responses.responding import EVENT, RESPONSES
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, http, served
 
 

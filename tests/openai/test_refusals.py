@@ -9,7 +9,7 @@ import pytest
 
 from deployments.wire import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, raises, says
-from tests.openai.chatting import refused
+from tests.openai.chat.chatting import refused
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, chunks_of, http, served
 from tests.text.cards import card
 

@@ -14,12 +14,12 @@ from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.engine.limits import EngineLimits
-from deployments.model.channels import HEARTBEAT_S
+from deployments.model.channel_server import HEARTBEAT_S
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, application_name
-from deployments.router.applications import read_applications
 from deployments.router.deployment import Router
+from deployments.router.lifecycle.applications import read_applications
+from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
-from deployments.router.sources import Sources
 from deployments.wire import (
     Choice,
     GenerationRequest,

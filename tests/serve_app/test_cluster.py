@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
-from serve_app.router_settings import RouterArguments
-from serve_app.settings import IngressArguments, LlamaArguments
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.router_arguments import RouterArguments
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = yaml.safe_load((ROOT / "cluster.yaml").read_text())

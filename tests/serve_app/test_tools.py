@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from deployments.llama.tools.settings import ToolSettings
-from serve_app.settings import LlamaArguments
+from serve_app.ingress_arguments import LlamaArguments
 
 
 def test_tools_are_off_unless_a_folder_is_named() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from deployments.text.infill import LONG, fitted_ids, infill_ends, infill_ids
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 from tests.text.cards import byte_level, card
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.text.stream import TextDelta, TextStream, fold
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, TokenEvent, TokenLogprob
 from tests.text.cards import byte_level, card, token_id
 

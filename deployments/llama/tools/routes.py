@@ -8,11 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.ingress.body import parse_json, read_body
-from deployments.ingress.errors import refused
+from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.sse import encode
+from deployments.ingress.http.validation import parse, refusal
 from deployments.ingress.settings import IngressSettings
-from deployments.ingress.sse import encode
-from deployments.ingress.validation import parse, refusal
+from deployments.llama.server.unsupported import feature_disabled
 from deployments.llama.tools.files import EDIT_FILE, READ_FILE, WRITE_FILE
 from deployments.llama.tools.folder import Folder, ToolError
 from deployments.llama.tools.information import GET_DATETIME, GET_INFO
@@ -20,7 +21,6 @@ from deployments.llama.tools.origin import check_origin
 from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
 from deployments.llama.tools.settings import ToolSettings
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
-from deployments.llama.unsupported import feature_disabled
 from deployments.wire import ErrorKind, Refused, RequestError
 
 MOST_AT_ONCE = 4

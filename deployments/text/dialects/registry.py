@@ -2,26 +2,26 @@
 
 from functools import cache, lru_cache
 
-from deployments.text.dialects.command import Command
-from deployments.text.dialects.deepseek import DeepSeek, DeepSeek31
 from deployments.text.dialects.dialect import Dialect
-from deployments.text.dialects.family import Family
-from deployments.text.dialects.gemma import FunctionGemma, Gemma4
-from deployments.text.dialects.generic import Generic, Instructed
-from deployments.text.dialects.glm import Glm
-from deployments.text.dialects.granite import Granite, Granite32
-from deployments.text.dialects.harmony import Harmony
-from deployments.text.dialects.hermes import Hermes
-from deployments.text.dialects.hunyuan import Hunyuan, Hunyuan3
-from deployments.text.dialects.kimi import Kimi
-from deployments.text.dialects.listed import Jamba, Nemotron
-from deployments.text.dialects.llama3_json import Llama3Json
-from deployments.text.dialects.minimax import MiniMax
-from deployments.text.dialects.mistral import Mistral
-from deployments.text.dialects.phi4 import Phi4
-from deployments.text.dialects.pythonic import Pythonic
-from deployments.text.dialects.qwen3_coder import Qwen3Coder
-from deployments.text.dialects.seed import Seed
+from deployments.text.dialects.families.command import Command
+from deployments.text.dialects.families.deepseek import DeepSeek, DeepSeek31
+from deployments.text.dialects.families.gemma import FunctionGemma, Gemma4
+from deployments.text.dialects.families.generic import Generic, Instructed
+from deployments.text.dialects.families.glm import Glm
+from deployments.text.dialects.families.granite import Granite, Granite32
+from deployments.text.dialects.families.harmony import Harmony
+from deployments.text.dialects.families.hermes import Hermes
+from deployments.text.dialects.families.hunyuan import Hunyuan, Hunyuan3
+from deployments.text.dialects.families.kimi import Kimi
+from deployments.text.dialects.families.llama3_json import Llama3Json
+from deployments.text.dialects.families.minimax import MiniMax
+from deployments.text.dialects.families.mistral import Mistral
+from deployments.text.dialects.families.phi4 import Phi4
+from deployments.text.dialects.families.pythonic import Pythonic
+from deployments.text.dialects.families.qwen3_coder import Qwen3Coder
+from deployments.text.dialects.families.seed import Seed
+from deployments.text.dialects.layouts.json_list import Jamba, Nemotron
+from deployments.text.dialects.layouts.marked_blocks import Family
 
 # Marks that several families write come after those that one family alone does.
 ORDER: tuple[Dialect, ...] = (

@@ -12,16 +12,16 @@ from llguidance import LLMatcher
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.ingress.conversation import Conversation, Prompt, prepare_prompt
+from deployments.text.chat.conversation import Conversation, Prompt, prepare_prompt
 from deployments.text.dialects.dialect import Tool
-from deployments.text.dialects.family import Family
+from deployments.text.dialects.layouts.marked_blocks import Family
 from deployments.text.dialects.registry import DIALECTS
-from deployments.text.grammar import from_json_schema
+from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.reply import Reply, fold_reply
-from deployments.text.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import Refused
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card
-from tests.text.dialects.test_grammars import LIMIT, SHORT, reader
+from tests.text.dialects.test_call_grammar import LIMIT, SHORT, reader
 from tests.text.dialects.test_transcripts import BY_DIALECT, TABLES
 from tests.text.dialects.transcripts import PLAIN, Calls, Table
 

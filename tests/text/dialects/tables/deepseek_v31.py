@@ -1,6 +1,6 @@
 """Transcripts of DeepSeek V3.1."""
 
-from deployments.text.dialects.deepseek import CALL, CALL_END, CALLS, CALLS_END, SEPARATOR
+from deployments.text.dialects.families.deepseek import CALL, CALL_END, CALLS, CALLS_END, SEPARATOR
 from tests.text.dialects.transcripts import Calls, Table, Transcript, compact, thoughts
 
 

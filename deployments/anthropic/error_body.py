@@ -1,0 +1,42 @@
+"""Anthropic's form of an error, and the name by which its clients know a request."""
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.ingress.http.app import REQUEST_ID
+from deployments.ingress.http.errors import ERRORS
+from deployments.wire import RequestError
+
+SDK_REQUEST_ID = "request-id"  # the response header that the SDKs read
+# By this the tool runners of the SDKs know to go on with whole conversations in place of threads.
+NO_THREADS = {"details": {"error_code": "thread_unsupported_request", "unsupported": None}}
+
+
+def anthropic_envelope(error: RequestError, request_id: str) -> tuple[int, object]:
+    form = ERRORS[error.kind].anthropic
+    details = NO_THREADS if error.param == "thread" else {}
+    body = {"type": form.type, "message": _message(error), **details}
+    return form.status, {"type": "error", "error": body, "request_id": request_id}
+
+
+def _message(error: RequestError) -> str:
+    """There is no field for the name of what was wrong: the message has it."""
+    if error.param is None or error.param in error.message:
+        return error.message
+    return f"`{error.param}`: {error.message}"
+
+
+class RequestIds:
+    """Names the request in a response where the SDKs look for it too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers[SDK_REQUEST_ID] = headers[REQUEST_ID]
+            await send(message)
+
+        await self.app(scope, receive, named)

@@ -1,0 +1,197 @@
+"""Inner loops of matrix products: `sums = x @ block` for a block of a packed matrix.
+
+x [rows, width] and sums [rows, pack] are float32. The order of a sum is that of the inputs whatever
+the number of rows, which is a literal, as `pack` is: each has code of its own.
+"""
+
+from pathlib import Path
+from zlib import crc32
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core.typing import Signature
+from numba.extending import intrinsic
+
+from deployments.engine.kernels.cpu.simd import AHEAD, LANES, TILES, WORD, Code, Emitter
+
+STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
+
+PACK = 2 * LANES  # outputs of a block of ours
+MOST, MORE, SOME, ONE = TILES
+
+
+class Loop:
+    """Over pairs of inputs, for some rows and all vectors of a block."""
+
+    def __init__(self, emit: Emitter, rows: int, pack: int, bits: int) -> None:
+        self._emit = emit
+        self._rows = rows
+        self._pack = pack
+        self._parts = range(pack // LANES)
+        self._bits = bits
+        self._pair_bytes = 2 * pack * bits // 8
+
+    def places(self, base: Code) -> list[Code]:
+        """Of the vectors of sums."""
+        return [
+            self._emit.place(base, 4 * LANES * (row * len(self._parts) + part))
+            for row in range(self._rows)
+            for part in self._parts
+        ]
+
+    def run(
+        self, kept: list[Code], weight: Code, x: Code, strides: tuple[Code, Code], pairs: Code
+    ) -> None:
+        """Adds to the vectors `kept`; the strides are those of rows and inputs in x."""
+        emit, (of_row, of_input) = self._emit, strides
+        with emit.loop(pairs) as loop:
+            pair = emit.place(weight, emit.times(loop.index, self._pair_bytes))
+            emit.fetch_all(emit.place(pair, AHEAD), self._pair_bytes)
+            inputs = emit.place(x, emit.times(emit.builder.mul(loop.index, of_input), 8))
+            for part in self._parts:
+                even, odd = self._weights(pair, part)
+                for row in range(self._rows):
+                    own = emit.place(inputs, emit.times(of_row, 4 * row))
+                    held = kept[row * len(self._parts) + part]
+                    total = emit.added(emit.builder.load(held), even, emit.spread(own))
+                    second = emit.place(own, emit.times(of_input, 4))
+                    total = emit.added(total, odd, emit.spread(second))
+                    emit.builder.store(total, held)
+
+    def run_groups(
+        self,
+        kept: list[Code],
+        weight: Code,
+        scales: Code,
+        x: Code,
+        strides: tuple[Code, Code],
+        totals: Code,
+        width: Code,
+        group: int,
+    ) -> None:
+        """The same of whole numbers that have a scale and a zero for so many inputs."""
+        emit, builder = self._emit, self._emit.builder
+        groups = builder.udiv(width, ir.Constant(WORD, group))
+        with emit.loop(groups) as loop:
+            own = emit.cleared(len(kept))
+            block = emit.place(weight, emit.times(loop.index, group * self._pack // 2))
+            inputs = emit.place(x, emit.times(builder.mul(loop.index, strides[1]), 4 * group))
+            self.run(own, block, inputs, strides, ir.Constant(WORD, group // 2))
+            of_group = emit.place(scales, emit.times(loop.index, 4 * self._pack))
+            steps, zeros = self._wide(of_group), self._wide(emit.place(of_group, 2 * self._pack))
+            for place, (one, into) in enumerate(zip(own, kept, strict=True)):
+                row, part = divmod(place, len(self._parts))
+                at = emit.place(totals, emit.times(groups, 4 * row), emit.times(loop.index, 4))
+                total = emit.added(builder.load(into), builder.load(one), steps[part])
+                builder.store(emit.added(total, emit.spread(at), zeros[part]), into)
+
+    def scale(self, kept: list[Code], scales: Code) -> None:
+        wide, builder = self._wide(scales), self._emit.builder
+        for place, one in enumerate(kept):
+            builder.store(builder.fmul(builder.load(one), wide[place % len(wide)]), one)
+
+    def faded(self, places: list[Code], by: Code) -> list[Code]:
+        """What is there, times a vector of as many numbers as a block has outputs."""
+        emit, builder = self._emit, self._emit.builder
+        factors = [emit.load(emit.place(by, 4 * LANES * part), emit.vector) for part in self._parts]
+        kept = emit.held(places)
+        for place, one in enumerate(kept):
+            builder.store(builder.fmul(builder.load(one), factors[place % len(factors)]), one)
+        return kept
+
+    def _wide(self, place: Code) -> list[Code]:
+        """A block's bfloat16."""
+        return [self._emit.wide(self._emit.place(place, 2 * LANES * part)) for part in self._parts]
+
+    def _weights(self, pair: Code, part: int) -> tuple[Code, Code]:
+        """Of two inputs, for the outputs of one vector."""
+        emit = self._emit
+        if self._bits == 32:
+            first = emit.place(pair, 4 * LANES * part)
+            second = emit.place(first, 4 * self._pack)
+            return emit.load(first, emit.vector), emit.load(second, emit.vector)
+        if self._bits == 16:
+            return emit.pairs(emit.place(pair, 4 * LANES * part))
+        first = emit.place(pair, LANES * part)
+        if self._bits == 4:
+            return emit.halves(first)
+        return emit.whole(first), emit.whole(emit.place(first, self._pack))
+
+
+@intrinsic(prefer_literal=True)
+def multiply(
+    typing: Code,
+    weight: Code,
+    scales: Code,
+    x: Code,
+    of_row: Code,
+    of_input: Code,
+    totals: Code,
+    sums: Code,
+    width: Code,
+    rows: Code,
+    pack: Code,
+    bits: Code,
+    group: Code,
+) -> tuple[Signature, Code]:
+    """Where a block lies, its scales, the inputs, how many numbers apart their rows are, and those
+    of a row, their sums by group, and where its sums go.
+
+    A block of 32 bits is [width, pack] of float32; with a group its scales are [pack] of float32,
+    and the sums that are there, times these, are added to. Of 16 bits it is [width / 2, pack, 2] of
+    bfloat16, and has no scales; of 8 [width, pack] of int8, its scales [pack] of bfloat16; of 4
+    [width / 2, pack] bytes, with the first of two inputs in the lower half, and its scales [width /
+    group, 2, pack] of bfloat16: of the numbers 0 to 15, and what 0 stands for. Then totals are
+    [rows, width / group].
+    """
+    n_rows, n_pack, n_bits, n_group = (one.literal_value for one in (rows, pack, bits, group))
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        weight, scales, x, of_row, of_input, totals, sums, width = arguments[:8]
+        emit, strides = Emitter(builder, LANES), (of_row, of_input)
+        loop = Loop(emit, n_rows, n_pack, n_bits)
+        places = loop.places(sums)
+        fades = n_bits == 32 and n_group
+        kept = loop.faded(places, scales) if fades else emit.cleared(len(places))
+        if n_bits == 4:
+            loop.run_groups(kept, weight, scales, x, strides, totals, width, n_group)
+        else:
+            loop.run(kept, weight, x, strides, emit.half(width))
+        if n_bits == 8:
+            loop.scale(kept, scales)
+        emit.put_back(kept, places)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 8, rows, pack, bits, group), generate
+
+
+@njit(inline="always")
+def multiply_some(
+    weight: Code,
+    scales: Code,
+    x: Code,
+    of_row: Code,
+    of_input: Code,
+    totals: Code,
+    sums: Code,
+    width: Code,
+    left: Code,
+    pack: Code,
+    bits: Code,
+    group: Code,
+) -> Code:
+    """`multiply` for as many of the rows that are `left` as go at once; returns how many. It may
+    take, and give, some behind the last one."""
+    if left > MORE:
+        tile = MOST
+        multiply(weight, scales, x, of_row, of_input, totals, sums, width, MOST, pack, bits, group)
+    elif left > SOME:
+        tile = MORE
+        multiply(weight, scales, x, of_row, of_input, totals, sums, width, MORE, pack, bits, group)
+    elif left > ONE:
+        tile = SOME
+        multiply(weight, scales, x, of_row, of_input, totals, sums, width, SOME, pack, bits, group)
+    else:
+        tile = ONE
+        multiply(weight, scales, x, of_row, of_input, totals, sums, width, ONE, pack, bits, group)
+    return tile

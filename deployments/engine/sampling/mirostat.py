@@ -1,0 +1,83 @@
+"""Mirostat (Basu et al. 2021): truncation that steers the surprise of what is drawn to a target.
+
+Its only state is a task's `mirostat_mu`: the most surprise, in bits, that a token may have.
+"""
+
+from collections.abc import Sequence
+from math import exp, expm1, log
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deployments.engine.sampling.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
+from deployments.engine.tasks.task import Task
+from deployments.wire import MirostatParams, SamplingParams
+
+N_ESTIMATED = 100  # most likely tokens that version 1 estimates Zipf's exponent from
+
+
+class MirostatStrategy(SamplingStrategy):
+    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
+        for row in _steered(rows):
+            task, params = rows.tasks[row], _params(rows.tasks[row])
+            if task.mirostat_mu is None:
+                task.mirostat_mu = 2.0 * params.tau if params.mu is None else params.mu
+            if params.version == 1:
+                _cut_by_rank(logits[row], task.mirostat_mu)
+            else:
+                _cut_by_surprise(logits[row], task.mirostat_mu)
+
+
+def observe(logits: Tensor, rows: SamplingRows, drawn: Sequence[int | None]) -> None:
+    """Brings each state up to date with the token drawn from what the strategies left."""
+    for row in _steered(rows):
+        task, params, token_id = rows.tasks[row], _params(rows.tasks[row]), drawn[row]
+        if task.mirostat_mu is not None and token_id is not None:
+            surprise = float(_surprises(logits[row])[token_id])
+            mu = task.mirostat_mu - params.eta * (surprise - params.tau)
+            task.mirostat_mu = min(max(mu, -STRONG), STRONG)
+
+
+def _steered(rows: SamplingRows) -> Sequence[int]:
+    return rows.where(_asks_for_mirostat, "mirostat")
+
+
+def _asks_for_mirostat(params: SamplingParams) -> bool:
+    return params.mirostat is not None and params.temperature > 0
+
+
+def _params(task: Task) -> MirostatParams:
+    assert task.sampling.mirostat is not None
+    return task.sampling.mirostat
+
+
+def _surprises(logits: Tensor) -> Tensor:
+    """In bits. [vocab]"""
+    return logits.double().log_softmax(0) / -log(2)
+
+
+def _cut_by_surprise(logits: Tensor, mu: float) -> None:
+    surprises = _surprises(logits)
+    logits.masked_fill_(surprises > surprises.amin().clamp(min=mu), NEVER)
+
+
+def _cut_by_rank(logits: Tensor, mu: float) -> None:
+    ordered, order = logits.sort(descending=True, stable=True)
+    top = ordered[:N_ESTIMATED].double().cpu().numpy()
+    n_kept = _rank(top[np.isfinite(top)], mu, len(logits))
+    logits[order[n_kept:]] = NEVER
+
+
+def _rank(top: NDArray[np.float64], mu: float, vocab: int) -> int:
+    """The last rank whose surprise is `mu`, if surprise follows Zipf's law with an exponent that
+    is estimated from the logits of the most likely tokens, in descending order."""
+    if len(top) < 2:
+        return 1
+    ranks = np.arange(1, len(top) + 1)
+    steps = np.log(ranks[1:] / ranks[:-1])
+    exponent = max(float(steps @ (top[:-1] - top[1:]) / (steps @ steps)), 1e-9)
+    excess = exponent - 1
+    share = 1 / log(vocab) if abs(excess) < 1e-9 else excess / -expm1(-excess * log(vocab))
+    power = (log(share) + mu * log(2)) / exponent
+    return max(int(exp(min(power, log(vocab)))), 1)

@@ -1,0 +1,261 @@
+"""Keeps sequences in their grammars: compiled and masked beside the engine's thread, which only
+says what was drawn. Whatever is held for it is bounded.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deployments.text.grammar.grammar import MAX_BYTES, MAX_MESSAGE, with_deep_stack
+from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+MAX_COMPILED = 64  # kept after their last use
+MAX_HELD = 4 << 20  # bytes of the texts of all that are held; up to 210 bytes each were measured
+MAX_LEXER_STATES = 50_000  # about 2 kB each
+NO_END = "<|end of a grammar|>"
+
+Bitmask = NDArray[np.uint32]  # [vocab / 32] of one sequence, or [sequences, vocab / 32]
+
+
+class MaskWorker:
+    """Computes the masks of a step in one job."""
+
+    def __init__(self, n_words: int) -> None:
+        from llguidance import LLExecutor
+
+        self.n_words = n_words
+        self._executor = LLExecutor(min(8, os.cpu_count() or 1))
+        self._thread = ThreadPoolExecutor(1, "masks")
+
+    def begin(self, grammars: Sequence["Grammar"]) -> None:
+        masks = np.zeros((len(grammars), self.n_words), dtype=np.uint32)
+        done = self._thread.submit(self._compute, grammars, masks)
+        for grammar, mask in zip(grammars, masks, strict=True):
+            grammar.expect(done, mask)
+
+    def _compute(self, grammars: Sequence["Grammar"], masks: Bitmask) -> None:
+        matchers = [(grammar.matcher, row) for row, grammar in enumerate(grammars)]
+        width = self.n_words * masks.itemsize
+        self._executor.unsafe_compute_mask_ptr(matchers, masks.ctypes.data, width, len(masks))
+
+    def stop(self) -> None:
+        self._thread.shutdown()
+
+
+class Compiled:
+    """A grammar for all who hold it, once one of them has compiled it; it is only copied."""
+
+    def __init__(self) -> None:
+        self.matcher: Future[LLMatcher] = Future()
+
+
+class Grammar:
+    """One sequence's place in its grammar.
+
+    `is_over`: the output is whole and nothing may follow. `failure`: why it cannot go on.
+    """
+
+    def __init__(self, source: Compiled, worker: MaskWorker, barred: Sequence[int]) -> None:
+        self.matcher = source.matcher.result().deep_copy()
+        self.worker = worker
+        self._source = source  # held: it shares its memory with the copy
+        self.is_over = False
+        self.failure = ""
+        self._barred = barred  # ends by llguidance's account that do not end this sequence
+        self._done: Future[None] | None = None
+        self._mask: Bitmask | None = None
+
+    def expect(self, done: "Future[None]", mask: Bitmask) -> None:
+        self._done, self._mask = done, mask
+
+    def mask(self) -> Bitmask:
+        """Which tokens may follow, once `begin_masks` was told that somebody will ask."""
+        assert self._done is not None
+        assert self._mask is not None
+        self._done.result()
+        self._done = None
+        if self.matcher.is_error():  # llguidance would have it end then
+            self._mask[:] = 0
+        for token_id in self._barred:
+            self._mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
+        return self._mask
+
+    def allows(self, token_id: int) -> bool:
+        """Whether the token is in the mask that was asked for last."""
+        assert self._mask is not None
+        return bool(self._mask[token_id // 32] >> np.uint32(token_id % 32) & 1)
+
+    def advance(self, token_ids: Sequence[int]) -> None:
+        self.matcher.consume_tokens(list(token_ids))
+        if self.matcher.is_stopped():
+            self.stop()
+
+    def stop(self) -> None:
+        """No token can follow: it is over, or a failure."""
+        if self.matcher.is_error():
+            self.failure = f"grammar: {_error(self.matcher)}"
+        elif self.matcher.is_accepting():
+            self.is_over = True
+        else:
+            self.failure = "grammar: it allows no token that is not banned otherwise"
+
+
+class Grammars:
+    """Compiles grammars for the tokens of one model, each once while it is in use."""
+
+    def __init__(
+        self,
+        tokenizer_json: Callable[[], str] | None,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+    ) -> None:
+        self._tokenizer_json = tokenizer_json
+        self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
+        self._lock = threading.Lock()
+        self._tools: tuple[LLTokenizer, MaskWorker] | None = None
+        self._held: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
+        self._recent: OrderedDict[str, Compiled] = OrderedDict()
+
+    def knows(self, request: GenerationRequest) -> bool:
+        """Whether to open the request's grammar takes no time."""
+        compiled = self._held.get(request.grammar)
+        return compiled is not None and compiled.matcher.done() and not request.produced_ids
+
+    def open(self, request: GenerationRequest, end_token_ids: frozenset[int]) -> Grammar:
+        """The request's grammar, behind what was produced already. Takes up to seconds where it is
+        not known. Raises Refused.
+        """
+        _check_text(request.grammar)
+        try:
+            tokenizer, worker = self._get_tools()
+        except ImportError as failure:
+            raise _unsupported("this engine has no llguidance") from failure
+        except ValueError as failure:
+            raise _unsupported(f"it can't hold this model's tokens: {failure}") from failure
+        barred = [one for one in tokenizer.eos_tokens if one not in end_token_ids]
+        grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, barred)
+        if grammar.matcher.is_error():
+            raise _refused(_error(grammar.matcher))
+        if request.produced_ids:
+            grammar.advance(request.produced_ids)
+        if grammar.failure:
+            raise _refused(f"the produced ids do not follow it: {grammar.failure}")
+        return grammar
+
+    def stop(self) -> None:
+        if self._tools is not None:
+            self._tools[1].stop()
+
+    def _compiled(self, text: str, tokenizer: "LLTokenizer") -> Compiled:
+        """Whoever asks for a grammar first compiles it for all."""
+        with self._lock:
+            known = self._held.get(text)
+            compiled = known or self._hold(text)
+            self._recent[text] = compiled
+            self._recent.move_to_end(text)
+            if len(self._recent) > MAX_COMPILED:
+                self._recent.popitem(last=False)
+        if known is None:
+            try:
+                compiled.matcher.set_result(_compile(text, tokenizer))
+            except BaseException as failure:
+                compiled.matcher.set_exception(failure)
+                self._forget(text)
+        return compiled
+
+    def _hold(self, text: str) -> Compiled:
+        """Room for one more grammar, taken from those that nobody uses. Raises Refused."""
+        while sum(map(len, self._held)) + len(text) > MAX_HELD:
+            if not self._recent:
+                message = "the grammars of the requests in progress leave no room for another one"
+                raise Refused(RequestError(ErrorKind.OVERLOADED, message))
+            self._recent.popitem(last=False)
+        compiled = self._held[text] = Compiled()
+        return compiled
+
+    def _forget(self, text: str) -> None:
+        """So that the next one tries again: it was no fault of the grammar."""
+        with self._lock:
+            self._held.pop(text, None)
+            self._recent.pop(text, None)
+
+    def _get_tools(self) -> tuple["LLTokenizer", MaskWorker]:
+        with self._lock:
+            if self._tools is None:
+                if self._tokenizer_json is None:
+                    raise _unsupported("this engine was given no tokenizer")
+                tokenizer = _tokenizer(
+                    self._tokenizer_json(), self._vocab_size, self._eos_token_ids
+                )
+                self._tools = tokenizer, MaskWorker(-(-tokenizer.vocab_size // 32))
+            return self._tools
+
+
+def _error(matcher: "LLMatcher") -> str:
+    return matcher.get_error().partition("\n<backtrace>")[0][:MAX_MESSAGE]
+
+
+def _check_text(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as failure:
+        raise _refused(str(failure)) from failure
+    if size > MAX_BYTES:
+        raise _refused(f"it is longer than {MAX_BYTES} bytes")
+
+
+def begin_masks(grammars: Sequence[Grammar]) -> None:
+    """Starts to compute which tokens may follow, for grammars of one model."""
+    if grammars:
+        grammars[0].worker.begin(grammars)
+
+
+def _tokenizer(tokenizer_json: str, vocab_size: int, eos: frozenset[int]) -> "LLTokenizer":
+    """The model's tokens as llguidance sees them; `vocab_size` is that of its logits."""
+    from llguidance import LLTokenizer
+    from tokenizers import Tokenizer
+
+    source = Tokenizer.from_str(tokenizer_json)
+    source.no_truncation()
+    source.no_padding()
+    size = max(source.get_vocab().values()) + 1
+    ends = sorted(token_id for token_id in eos if token_id < size)
+    if not ends:  # llguidance would take some token of text for the end
+        source.add_special_tokens([NO_END])
+        ends = [source.get_vocab()[NO_END]]
+        size = max(size, ends[0] + 1)
+    return LLTokenizer(source.to_str(), n_vocab=max(size, vocab_size), eos_token=ends)
+
+
+def _compile(text: str, tokenizer: "LLTokenizer") -> "LLMatcher":
+    """A matcher, in error when the text is no grammar that could be followed."""
+    from llguidance import LLMatcher, LLParserLimits
+
+    limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+
+    def compile_it() -> LLMatcher:
+        matcher = LLMatcher(tokenizer, text, log_level=0, limits=limits)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # some are found too complex only then
+        return matcher
+
+    return with_deep_stack(text, compile_it)
+
+
+def _refused(message: str) -> Refused:
+    return Refused(RequestError(ErrorKind.INVALID_REQUEST, f"grammar: {message}", "grammar"))
+
+
+def _unsupported(message: str) -> Refused:
+    return Refused(RequestError(ErrorKind.NOT_SUPPORTED, f"grammar: {message}", "grammar"))

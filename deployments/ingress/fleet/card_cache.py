@@ -1,0 +1,160 @@
+"""The cards of models that were asked for, by name; one whose model has another now is dropped."""
+
+import asyncio
+import logging
+import pickle
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable
+
+from deployments.detached_tasks import in_own_context
+from deployments.ingress.fleet.cluster import UP
+from deployments.ingress.fleet.model_waits import Waiting
+from deployments.ingress.fleet.retries import Retries
+from deployments.ingress.fleet.router_client import (
+    CHOICE_TIMEOUT_S,
+    RouterClient,
+    RouterSilentError,
+)
+from deployments.ingress.fleet.serve_handles import (
+    UNREACHABLE,
+    Handles,
+    cancelled_elsewhere,
+    unavailable,
+)
+from deployments.wire import ModelCard, ModelStatus
+
+log = logging.getLogger("ray.serve")
+
+FETCH_TIMEOUT_S = 30.0  # a replica that has just started may be slow to answer
+NAME_S = 5.0  # how long a name is taken to stand for the same model, and that to have its card
+MOST_NAMES = 1024
+MOST_CARDS = 64  # each holds a tokenizer, of up to tens of megabytes
+
+
+class Cards:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self,
+        handles: Handles,
+        router: RouterClient,
+        waiting: Waiting,
+        patience_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._handles = handles
+        self._router = router
+        self._waiting = waiting
+        self._patience_s = patience_s
+        self._clock = clock
+        self._who = uuid.uuid4().hex  # asks what a name means
+        self._cards: dict[str, ModelCard] = {}
+        self._fetching: dict[str, asyncio.Task[ModelCard]] = {}
+        # A name, alias or None -> the model that it stood for, and until when.
+        self._names: dict[str | None, tuple[str, float]] = {}
+
+    async def get(self, model: str | None) -> ModelCard:
+        """Waits for a model that is not up. None is the default one. Raises Refused."""
+        name = await self._known(model)
+        if name is None:
+            name = await self._find(model)
+        card = self._cards.get(name)
+        return await self._fetch(name) if card is None else card
+
+    def compare(self, statuses: Iterable[ModelStatus]) -> None:
+        """What the router has just said of its models."""
+        for status in statuses:
+            card = self._cards.get(status.name)
+            if card is not None and not _is_of(card, status):
+                self.forget(status.name)
+            elif card is not None:
+                self._remember(status.name, status.name)
+
+    def forget(self, model: str) -> None:
+        """It may come back as another one, and other names may come to mean others."""
+        self._cards.pop(model, None)
+        self._names.clear()
+
+    async def _known(self, model: str | None) -> str | None:
+        """The name of the model if it has a card here, and surely is the one that is meant."""
+        name, until = self._names.get(model, (model, float("-inf")))
+        if name is None or name not in self._cards:
+            return None
+        if self._clock() < until or not self._router.may_ask():
+            return name
+        return await self._again(model, name)
+
+    async def _again(self, model: str | None, name: str) -> str | None:
+        """What the name means now, if that is up; without a router what it meant."""
+        self._remember(model, name)  # whoever comes meanwhile need not ask too
+        try:
+            answer = await self._router.want(model, self._who, wait_s=0.0, grace_s=CHOICE_TIMEOUT_S)
+        except RouterSilentError:
+            return name
+        self._names.pop(model, None)
+        if not isinstance(answer, ModelStatus):
+            return None
+        self.compare([answer])
+        if answer.state not in UP:
+            return None
+        self._remember(model, answer.name)
+        return answer.name
+
+    async def _find(self, model: str | None) -> str:
+        status = await self._waiting.until_up(model, self._patience_s)
+        self.compare([status])
+        self._remember(model, status.name)
+        return status.name
+
+    def _remember(self, model: str | None, name: str) -> None:
+        """What it means, and that the model's card is not to be asked about either."""
+        for one in {model, name}:
+            self._names.pop(one, None)
+            self._names[one] = name, self._clock() + NAME_S
+        while len(self._names) > MOST_NAMES:
+            del self._names[next(iter(self._names))]
+
+    async def _fetch(self, name: str) -> ModelCard:
+        """Fetches a card once, however many requests wait for it."""
+        if name not in self._fetching:
+            task = self._fetching[name] = in_own_context(self._fetch_now(name))
+            task.add_done_callback(lambda _: self._fetching.pop(name))
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await asyncio.shield(self._fetching[name])
+        except TimeoutError as error:
+            raise unavailable(f"The model {name!r} does not answer; try again soon") from error
+
+    async def _fetch_now(self, name: str) -> ModelCard:
+        retries = Retries(self._patience_s)
+        while True:
+            try:
+                async with asyncio.timeout(FETCH_TIMEOUT_S):
+                    packed = await self._packed(name)
+                break
+            except UNREACHABLE as error:
+                log.warning("no card of %s: %r", name, error)
+                await retries.after_loss(progressed=False)
+                await self._waiting.until_up(name, retries.left_s)
+        card = self._cards[name] = await asyncio.to_thread(_unpack, packed)
+        if len(self._cards) > MOST_CARDS:
+            del self._cards[next(iter(self._cards))]
+        return card
+
+    async def _packed(self, name: str) -> bytes:
+        model = await self._handles.model(name)
+        with cancelled_elsewhere():
+            chunks = model.options(stream=True, method_name="card").remote()
+            return b"".join([chunk async for chunk in chunks])
+
+
+def _is_of(card: ModelCard, status: ModelStatus) -> bool:
+    """Whether the model, as far as is known, has this card still."""
+    return status.state in UP and status.version in ("", card.version)
+
+
+def _unpack(packed: bytes) -> ModelCard:
+    card: ModelCard = pickle.loads(zlib.decompress(packed))
+    return card

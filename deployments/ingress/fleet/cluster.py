@@ -1,0 +1,77 @@
+"""The whole server as endpoints see it: models, their states, what their replicas say."""
+
+import asyncio
+from contextlib import suppress
+from typing import Protocol
+
+from deployments.ingress.generation.handler import Engine
+from deployments.wire import (
+    ErrorKind,
+    ModelCard,
+    ModelState,
+    ModelStatus,
+    Refused,
+    RequestError,
+)
+
+UP = frozenset({ModelState.READY, ModelState.SLEEPING})
+GLANCE_S = 5.0  # for a card that one can do without
+
+
+class Cluster(Engine, Protocol):
+    """Implemented by `deployments.ingress.fleet.fleet.Fleet`. All of it raises Refused."""
+
+    async def statuses(self, timeout_s: float = ...) -> list[ModelStatus]:
+        """All models, the default one first. Refused while there is no router."""
+        ...
+
+    async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+        """The statuses once their version is another than this, or after `wait_s`."""
+        ...
+
+    async def load(self, model: str) -> None: ...
+
+    async def unload(self, model: str) -> None: ...
+
+    async def reload(self) -> None:
+        """Reads again where the models come from."""
+        ...
+
+    async def is_serving(self) -> bool:
+        """Whether some model answers, asked directly."""
+        ...
+
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
+        """The answers of those replicas that gave one in time."""
+        ...
+
+
+def find(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
+    """By name or alias; the default one for None. Raises Refused."""
+    for status in statuses:
+        if name is None or name == status.name or name in status.aliases:
+            return status
+    message = f"The model {name!r} does not exist" if name else "No model is configured"
+    raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
+
+
+async def look_at(cluster: Cluster, name: str | None) -> tuple[ModelStatus, ModelCard]:
+    """For who wants to look at a model, and neither to have it loaded nor to wait for it."""
+    status = find(await cluster.statuses(), name)
+    card = await card_if_up(cluster, status)
+    if card is None:
+        lacks = "has no replica that answers" if status.state in UP else "is not loaded"
+        message = f"The model {status.name!r} {lacks}"
+        raise Refused(RequestError(ErrorKind.UNAVAILABLE, message, "model"))
+    return status, card
+
+
+async def card_if_up(cluster: Cluster, status: ModelStatus) -> ModelCard | None:
+    """None for a model that is to be loaded first, or scaled up from no replica at all."""
+    if status.state in UP and status.replicas:
+        with suppress(Refused, TimeoutError):  # it has gone since it was listed, or hangs
+            async with asyncio.timeout(GLANCE_S):
+                return await cluster.card(status.name)
+    return None

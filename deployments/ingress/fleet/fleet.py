@@ -1,0 +1,149 @@
+"""The engine as an ingress sees it: all models and replicas behind Ray, one stream a request.
+
+A request belongs to the ingress: it keeps what was produced, and when a replica dies goes on from
+there on another one. The router is asked and never waited for long: without it any replica will do.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from deployments.ingress.fleet.attempt import Attempts, LostError, ModelGoneError
+from deployments.ingress.fleet.card_cache import Cards
+from deployments.ingress.fleet.cluster import UP
+from deployments.ingress.fleet.model_waits import Waiting
+from deployments.ingress.fleet.partial_output import Said
+from deployments.ingress.fleet.prompt_hashes import PromptHashes
+from deployments.ingress.fleet.retries import Retries
+from deployments.ingress.fleet.router_client import RouterClient
+from deployments.ingress.fleet.serve_handles import CONTROL_TIMEOUT_S, Handles
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.model.settings import MODEL_DEPLOYMENT
+from deployments.wire import (
+    Choice,
+    ErrorKind,
+    GenerationRequest,
+    ModelCard,
+    ModelStatus,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
+
+log = logging.getLogger("ray.serve")
+
+
+class Fleet:
+    """Implements `deployments.ingress.fleet.cluster.Cluster`. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        settings: IngressSettings = DEFAULTS,
+        metrics: Metrics | None = None,
+        handles: Handles | None = None,
+    ) -> None:
+        self._metrics = metrics or Metrics()
+        self._patience_s = settings.patience_s
+        self._handles = handles or Handles()
+        self._router = RouterClient(self._handles)
+        self._waiting = Waiting(self._router, self._metrics)
+        self._cards = Cards(self._handles, self._router, self._waiting, self._patience_s)
+        self._attempts = Attempts(self._handles, self._router)
+        self._hashes = PromptHashes()
+
+    async def card(self, model: str | None) -> ModelCard:
+        """Waits for a model that has to be loaded, and wakes none. Raises Refused."""
+        return await self._cards.get(model)
+
+    async def statuses(self, timeout_s: float = CONTROL_TIMEOUT_S) -> list[ModelStatus]:
+        statuses = await self._router.statuses(timeout_s)
+        self._cards.compare(statuses)
+        return statuses
+
+    async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+        return await self._router.changes(version, wait_s)
+
+    async def load(self, model: str) -> None:
+        await self._router.command("load", model)
+
+    async def unload(self, model: str) -> None:
+        await self._router.command("unload", model)
+
+    async def reload(self) -> None:
+        await self._router.command("reload")
+
+    async def is_serving(self) -> bool:
+        """Whether some model answers, asked directly: a router may be missing for a while."""
+        up = [status.application for status in self._router.heard if status.state in UP]
+        asked = (self.broadcast(application, MODEL_DEPLOYMENT, "busy") for application in up)
+        return any(await asyncio.gather(*asked))
+
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
+        return await self._handles.broadcast(application, deployment, method, *args)
+
+    async def generate(
+        self, card: ModelCard, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        """Events of one sequence from however many replicas it takes. Raises Refused."""
+        said, retries = Said(request), Retries(self._patience_s)
+        hashes = await self._hashes.of(request, card.page_size)
+        lost: set[str | None] = set()
+        unloads: int | None = None  # before it began
+        while True:
+            part = said.rest()
+            choice = await self._router.choose(card, hashes, part.request_id, part.session)
+            unloads = choice.unloads if unloads is None else unloads
+            if not choice.is_up:
+                await self._until_up(card, retries, unloads)
+            pin = None if choice.replica_id in lost else choice.replica_id
+            try:
+                async with aclosing(self._attempts.events(card, pin, part, retries)) as events:
+                    async for event in events:
+                        yield said.add(event)
+                        if event.finish_reason is not None:
+                            return
+            except (LostError, Refused) as failure:
+                if isinstance(failure, Refused) and not self._goes_on(failure, card, choice, lost):
+                    raise
+                lost.add(pin)
+                await self._lost(card, said, retries, failure)
+                if isinstance(failure, ModelGoneError):
+                    await self._until_up(card, retries, unloads)
+
+    def _goes_on(
+        self, refusal: Refused, card: ModelCard, choice: Choice, lost: set[str | None]
+    ) -> bool:
+        """Who lost the place that it had waits for another one, and is not turned away. Ids that a
+        replica refused are for those that have their card, be they the one that was lost before; a
+        card that none has is forgotten.
+        """
+        if refusal.error.kind is not ErrorKind.MODEL_REPLACED:
+            return bool(lost) and refusal.error.kind is ErrorKind.OVERLOADED
+        if choice.version == card.version:
+            lost.discard(choice.replica_id)
+            return True
+        self._cards.forget(card.name)
+        return False
+
+    async def _until_up(self, card: ModelCard, retries: Retries, unloads: int | None) -> None:
+        """A model that comes back as another one refuses ids of the old one itself. Raises Refused,
+        also when the name is now an alias of another model, or an operator has unloaded it.
+        """
+        self._cards.forget(card.name)
+        status = await self._waiting.until_up(card.name, retries.left_s, unloads)
+        if status.name != card.name:
+            message = f"The model {card.name!r} was replaced by {status.name!r}; try again"
+            raise Refused(RequestError(ErrorKind.MODEL_REPLACED, message))
+        retries.found()
+
+    async def _lost(
+        self, card: ModelCard, said: Said, retries: Retries, failure: LostError | Refused
+    ) -> None:
+        """Returns when it is time for another attempt. Raises Refused."""
+        log.warning("request %s goes on elsewhere: %r", said.request_id, failure)
+        await retries.after_loss(progressed=said.progressed)
+        self._metrics.failed_over(card.name, mid_stream=said.began)

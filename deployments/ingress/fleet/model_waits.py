@@ -1,0 +1,128 @@
+"""Requests that wait for a model to come up: they want it together, and for as long as any waits.
+
+The wish is a lease that the router lets lapse; what has begun to load goes on without it.
+"""
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from deployments.detached_tasks import in_own_context
+from deployments.ingress.fleet.cluster import UP
+from deployments.ingress.fleet.router_client import RouterClient, RouterSilentError
+from deployments.ingress.fleet.serve_handles import unavailable
+from deployments.ingress.metrics import Metrics
+from deployments.wire import ModelState, ModelStatus, Refused, RequestError
+
+WANT_S = 2.0  # how long the router keeps one question
+PAUSE_S = 0.2  # between two questions that were answered at once
+PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a second or two
+Wish = tuple[str | None, int | None]  # a model, and how often it may have been unloaded
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """What all that wait for one model share.
+
+    The router knows it as `who`, which no later wait is: that may begin before this one's end
+    has reached the router.
+    """
+
+    who: str = field(default_factory=lambda: uuid.uuid4().hex)
+    wanting: asyncio.Task[ModelStatus] | None = None
+    waiters: int = 0
+    status: ModelStatus | None = None  # as last told
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """Belongs to one event loop."""
+
+    router: RouterClient
+    metrics: Metrics
+    pause_s: float = PAUSE_S
+    patience_s: float = PATIENCE_S
+    _waits: dict[Wish, _Wait] = field(default_factory=dict)
+
+    async def until_up(
+        self, model: str | None, timeout_s: float, unloads: int | None = None
+    ) -> ModelStatus:
+        """READY or SLEEPING. None is the default model. Raises Refused, also when operators have
+        unloaded it more often than `unloads` times.
+        """
+        wish = model, unloads
+        wait = self._join(wish)
+        began = time.monotonic()
+        try:
+            assert wait.wanting is not None
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(wait.wanting)
+        except TimeoutError as error:
+            raise unavailable(_still(model, wait.status)) from error
+        finally:
+            self._leave(wish, wait)
+            self._count(wait, time.monotonic() - began)
+
+    def _join(self, wish: Wish) -> _Wait:
+        wait = self._waits.get(wish)
+        if wait is None:
+            wait = self._waits[wish] = _Wait()
+            wait.wanting = in_own_context(self._want(*wish, wait))
+        wait.waiters += 1
+        return wait
+
+    def _leave(self, wish: Wish, wait: _Wait) -> None:
+        assert wait.wanting is not None
+        wait.waiters -= 1
+        if wait.waiters and not wait.wanting.done():
+            return
+        wait.wanting.cancel()
+        if self._waits.get(wish) is wait:
+            del self._waits[wish]
+
+    async def _want(self, model: str | None, unloads: int | None, wait: _Wait) -> ModelStatus:
+        heard = time.monotonic()
+        while True:
+            try:
+                answer = await self.router.want(model, wait.who, WANT_S, unloads)
+            except RouterSilentError as error:
+                if time.monotonic() - heard > self.patience_s:
+                    raise await self.router.silence() from error
+            else:
+                heard = time.monotonic()
+                if (status := _up(answer)) is not None:
+                    return status
+                assert isinstance(answer, ModelStatus)
+                wait.status = answer
+                # It waits since then: an unload between two questions counts, too.
+                unloads = answer.unloads if unloads is None else unloads
+            await asyncio.sleep(self.pause_s)
+
+    def _count(self, wait: _Wait, seconds: float) -> None:
+        """Those who found it up have not waited."""
+        if wait.status is not None:
+            self.metrics.waited(wait.status.name, seconds)
+
+
+def _up(answer: ModelStatus | RequestError) -> ModelStatus | None:
+    """Raises Refused when there is nothing to wait for."""
+    if isinstance(answer, RequestError):
+        raise Refused(answer)
+    if answer.state is ModelState.FAILED:
+        reason = f": {answer.message}" if answer.message else ""
+        raise unavailable(f"The model {answer.name!r} could not be loaded{reason}")
+    return answer if answer.state in UP else None
+
+
+def _still(model: str | None, status: ModelStatus | None) -> str:
+    """What it is that takes so long."""
+    if status is None:
+        of = f" about the model {model!r}" if model else ""
+        return f"The router has not answered{of}; try again soon"
+    doing = "still loading" if status.state is ModelState.LOADING else f"still {status.state}"
+    told = [status.message] if status.message else []
+    if status.progress is not None:
+        told.append(f"{status.progress.stage} {status.progress.value:.0%}")
+    details = f" ({', '.join(told)})" if told else ""
+    return f"The model {status.name!r} is {doing}{details}; try again soon"

@@ -1,0 +1,49 @@
+"""How long and how often a request is tried: bounded, and spread, so that losses make no storm."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from deployments.ingress.fleet.serve_handles import unavailable
+
+# Before each further attempt: a replica whose engine died is replaced after three health checks.
+DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
+SPREAD_S = 0.05  # of many streams that lost one replica at once
+
+
+class Retries:
+    """One request's. `patience_s` is for all the time without a replica, until one is found again;
+    an attempt that produced something makes all further ones begin anew.
+    """
+
+    def __init__(
+        self,
+        patience_s: float,
+        delays_s: Sequence[float] = DELAYS_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._patience_s = patience_s
+        self._delays_s = delays_s
+        self._clock = clock
+        self._fruitless = 0
+        self.found()
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._end - self._clock())
+
+    def found(self) -> None:
+        """A replica is there: whatever it takes from now on is no waiting for one."""
+        self._end = self._clock() + self._patience_s
+
+    async def after_loss(self, *, progressed: bool) -> None:
+        """Raises Refused when it is enough."""
+        if progressed:
+            self._fruitless = 0
+            self.found()
+        if self._fruitless == len(self._delays_s):
+            raise unavailable(f"{self._fruitless + 1} attempts at this request were lost")
+        delay = self._delays_s[self._fruitless]
+        self._fruitless += 1
+        await asyncio.sleep(delay * random.uniform(0.5, 1.5) + random.uniform(0, SPREAD_S))

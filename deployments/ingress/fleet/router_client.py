@@ -1,0 +1,179 @@
+"""The router as an ingress asks it: every question has its deadline, and silence costs little."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from deployments.detached_tasks import in_own_context
+from deployments.ingress.fleet.serve_handles import (
+    CONTROL_TIMEOUT_S,
+    UNREACHABLE,
+    Handles,
+    answer_of,
+    unavailable,
+)
+from deployments.model.channel_server import fitting
+from deployments.telemetry.spans import traced
+from deployments.wire import Choice, ModelCard, ModelStatus, Question, Refused, RequestError
+
+log = logging.getLogger("ray.serve")
+
+CHOICE_TIMEOUT_S = 0.5
+COMMAND_TIMEOUT_S = 30.0  # reading a folder of models again may take a while
+SILENCE_S = 1.0  # until a router that did not answer is asked for advice again
+ROUTER = "router"  # its application
+ANY_REPLICA = Choice(None, True)
+
+
+class RouterSilentError(Exception):
+    """The router gave no answer in time."""
+
+
+class RouterClient:
+    """Belongs to one event loop."""
+
+    def __init__(self, handles: Handles, clock: Callable[[], float] = time.monotonic) -> None:
+        self._handles = handles
+        self._clock = clock
+        self._silent = False
+        self._ask_again = 0.0
+        self.heard: list[ModelStatus] = []  # as last told
+        self._heard_at = float("-inf")
+        self._asking: asyncio.Task[list[ModelStatus]] | None = None
+        self._questions: list[tuple[Question, asyncio.Future[Choice]]] = []  # asked by none yet
+        self._choosing: asyncio.Task[None] | None = None
+
+    async def choose(
+        self, card: ModelCard, hashes: tuple[bytes, ...], request_id: str, session: str
+    ) -> Choice:
+        """Any replica will do when there is no advice: a request never waits for long."""
+        if not self.may_ask():
+            return ANY_REPLICA
+        question = Question(card.name, hashes, request_id, session, card.version)
+        if traced():  # a call of its own, that shows up among its spans
+            [advice] = await self._advice([question])
+            return advice
+        try:
+            async with asyncio.timeout(CHOICE_TIMEOUT_S):
+                return await self._put(question)
+        except TimeoutError:
+            return ANY_REPLICA
+
+    async def want(
+        self,
+        model: str | None,
+        who: str,
+        wait_s: float,
+        unloads: int | None = None,
+        grace_s: float = CONTROL_TIMEOUT_S,
+    ) -> ModelStatus | RequestError:
+        """Raises RouterSilentError."""
+        answer: ModelStatus | RequestError = await self._ask(
+            wait_s + grace_s, "want", model, who, wait_s, unloads
+        )
+        return answer
+
+    async def statuses(self, timeout_s: float = CONTROL_TIMEOUT_S) -> list[ModelStatus]:
+        """All models, the default one first. Raises Refused."""
+        self.heard = await self._told(timeout_s, "models")
+        self._heard_at = self._clock()
+        return self.heard
+
+    async def status(self, model: str, max_age_s: float) -> ModelStatus | None:
+        """As last told, if that is not older; asked once for all that want it. Raises Refused."""
+        if self._clock() - self._heard_at >= max_age_s:
+            if self._asking is None or self._asking.done():
+                self._asking = in_own_context(self.statuses())
+            await asyncio.shield(self._asking)
+        return next((status for status in self.heard if status.name == model), None)
+
+    async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+        """Raises Refused."""
+        changed: tuple[int, list[ModelStatus]] = await self._told(
+            wait_s + CONTROL_TIMEOUT_S, "changes", version, wait_s
+        )
+        return changed
+
+    async def command(self, verb: str, *args: str) -> None:
+        """Raises Refused, also for what the router would not do."""
+        refusal: RequestError | None = await self._told(COMMAND_TIMEOUT_S, verb, *args)
+        if refusal is not None:
+            raise Refused(refusal)
+
+    async def silence(self) -> Refused:
+        """What to say when the router does not answer."""
+        failure = await self._handles.failure(ROUTER)
+        if failure is None:
+            return unavailable("The router does not answer; try again soon")
+        return unavailable(f"The router could not be started: {failure}")
+
+    def may_ask(self) -> bool:
+        """Whether advice is to be had: of those that come while it is silent one asks a second."""
+        if not self._silent:
+            return True
+        if self._clock() < self._ask_again:
+            return False
+        self._ask_again = self._clock() + SILENCE_S
+        return True
+
+    def _put(self, question: Question) -> asyncio.Future[Choice]:
+        """Asked at once, or with all others that came during the last call."""
+        advice = asyncio.get_running_loop().create_future()
+        self._questions.append((question, advice))
+        if self._choosing is None:
+            self._choosing = in_own_context(self._choose_all())
+        return advice
+
+    async def _choose_all(self) -> None:
+        try:
+            while self._questions:
+                n = fitting(1 + len(question.hashes) for question, _ in self._questions)
+                asked, self._questions = self._questions[:n], self._questions[n:]
+                choices = await self._advice([question for question, _ in asked])
+                if self._silent:  # nor will those who came meanwhile be answered
+                    asked, self._questions = asked + self._questions, []
+                    choices = [ANY_REPLICA] * len(asked)
+                _answer(asked, choices)
+        finally:
+            self._choosing = None
+
+    async def _advice(self, questions: list[Question]) -> list[Choice]:
+        try:
+            choices: list[Choice] = await self._ask(CHOICE_TIMEOUT_S, "choose", questions)
+        except RouterSilentError:
+            return [ANY_REPLICA] * len(questions)
+        except Exception:  # whatever ails the router, the requests can do without it
+            log.exception("the router failed to choose")
+            return [ANY_REPLICA] * len(questions)
+        return choices
+
+    async def _told(self, timeout_s: float, method: str, *args: object) -> Any:
+        try:
+            return await self._ask(timeout_s, method, *args)
+        except RouterSilentError as error:
+            raise await self.silence() from error
+
+    async def _ask(self, timeout_s: float, method: str, *args: object) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._call(method, *args)
+        except UNREACHABLE as error:
+            log.warning("the router does not answer to %s: %r", method, error)
+            self._silent, self._ask_again = True, self._clock() + SILENCE_S
+            raise RouterSilentError from error
+        self._silent = False
+        return answer
+
+    async def _call(self, method: str, *args: object) -> Any:
+        router = await self._handles.get(ROUTER, "Router")
+        return await answer_of(getattr(router, method).remote(*args))
+
+
+def _answer(
+    asked: Iterable[tuple[Question, asyncio.Future[Choice]]], choices: list[Choice]
+) -> None:
+    for (_, advice), choice in zip(asked, choices, strict=True):
+        if not advice.done():  # it is when nobody waits for it any more
+            advice.set_result(choice)

@@ -1,0 +1,152 @@
+"""Ray Serve's deployments as an ingress calls them: found on first use, never waited for long."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
+from ray.serve.schema import ApplicationStatus, ServeStatus
+
+from deployments.deploy_errors import reason
+from deployments.detached_tasks import in_own_context
+from deployments.model.settings import MODEL_DEPLOYMENT, application_name
+from deployments.wire import ErrorKind, Refused, RequestError
+
+log = logging.getLogger("ray.serve")
+
+CONTROL_TIMEOUT_S = 5.0
+STATUS_TIMEOUT_S = 1.0  # for Serve to say why there is no answer: who asked has waited already
+
+UNREACHABLE = (RayError, RayServeException, grpc.aio.AioRpcError, TimeoutError)
+
+
+class CalledOffError(RayServeException):  # type: ignore[misc]  # Ray ships no types
+    """Somebody else ended a call."""
+
+
+class Handles:
+    """Belongs to one event loop. A handle outlives its application, and serves the next of its
+    name.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str, str], DeploymentHandle] = serve.get_deployment_handle,
+        status: Callable[[], ServeStatus] = serve.status,
+    ) -> None:
+        self._find = find
+        self._status = status
+        self._reading: asyncio.Task[ServeStatus] | None = None
+        self._found: dict[tuple[str, str], DeploymentHandle] = {}
+        self._unheard: set[str] = set()  # applications that did not answer to the last broadcast
+        self._aborting: dict[str, list[str]] = {}  # request ids by model, told to none yet
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def get(self, application: str, deployment: str) -> DeploymentHandle:
+        """Raises RayServeException when there is no such deployment."""
+        key = application, deployment
+        if key not in self._found:
+            # Applications start in no particular order, and this blocks on Serve's controller.
+            self._found[key] = await asyncio.to_thread(self._find_now, application, deployment)
+        return self._found[key]
+
+    async def model(self, name: str) -> DeploymentHandle:
+        return await self.get(application_name(name), MODEL_DEPLOYMENT)
+
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
+        """The answers of all of a deployment's replicas that gave one in time."""
+        try:
+            async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                handle = await self.get(application, deployment)
+                answers = await _answers(handle, method, *args)
+        except UNREACHABLE as error:
+            if application not in self._unheard:  # it may not even be meant to be there
+                self._unheard.add(application)
+                log.warning("no %s from %s: %r", method, application, error)
+            return []
+        self._unheard.discard(application)
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def failure(self, application: str) -> str | None:
+        """Why Serve could not deploy it; None where it could, or does not say in time."""
+        if self._reading is None or self._reading.done():  # once for all that want it
+            self._reading = in_own_context(asyncio.to_thread(self._status))
+        try:
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
+                status = await asyncio.shield(self._reading)
+        except UNREACHABLE as error:
+            log.warning("Serve does not say what became of %s: %r", application, error)
+            return None
+        found = status.applications.get(application)
+        if found is None or found.status is not ApplicationStatus.DEPLOY_FAILED:
+            return None
+        told = [one.message for one in found.deployments.values() if one.message]
+        return reason(told[0] if told else found.message)
+
+    def abort(self, model: str, request_id: str) -> None:
+        """Ends a request wherever it runs, in the background: a pin is only a hint."""
+        if model not in self._aborting:
+            task = in_own_context(self._abort(model))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+        self._aborting.setdefault(model, []).append(request_id)
+
+    async def _abort(self, model: str) -> None:
+        request_ids = self._aborting.pop(model)
+        try:
+            async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                await _answers(await self.model(model), "abort", *request_ids)
+        except UNREACHABLE as error:
+            log.warning("%s could not be aborted: %r", ", ".join(request_ids), error)
+
+    def _find_now(self, application: str, deployment: str) -> DeploymentHandle:
+        try:
+            return self._find(deployment, application)
+        except KeyError as error:
+            message = f"the application {application} has no deployment {deployment} now"
+            raise RayServeException(message) from error
+
+
+async def _answers(handle: DeploymentHandle, method: str, *args: object) -> list[object]:
+    with cancelled_elsewhere():
+        responses = handle.broadcast(method, *args)
+        answers: list[object] = await responses.results_async(
+            timeout_s=CONTROL_TIMEOUT_S, return_exceptions=True
+        )
+    return answers
+
+
+async def answer_of(response: DeploymentResponse) -> Any:
+    """Of a call, which ends when nobody waits for it any more."""
+    try:
+        with cancelled_elsewhere():
+            return await response
+    except asyncio.CancelledError:
+        response.cancel()  # else its replica goes on with it
+        raise
+
+
+def unavailable(message: str) -> Refused:
+    return Refused(RequestError(ErrorKind.UNAVAILABLE, message))
+
+
+@contextmanager
+def cancelled_elsewhere() -> Iterator[None]:
+    """Tells a CancelledError that is meant for the running task from Ray's, which whoever waits for
+    a call gets when a stopping replica cancels it. Raises CalledOffError for the latter.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise CalledOffError("a stopping replica cancelled the call") from None

@@ -1,0 +1,212 @@
+"""An answer as an ASGI response that owns its generations: however it ends, none outlives it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from deployments.ingress.generation.choice_merge import Item
+from deployments.ingress.generation.deadline import Deadline
+from deployments.ingress.generation.deltas import Deltas
+from deployments.ingress.generation.response_builder import ResponseBuilder
+from deployments.ingress.http.errors import public
+from deployments.ingress.http.sse import EVENT_STREAM
+from deployments.ingress.metrics import InflightGuard
+from deployments.text.stream import TextDelta, fold
+from deployments.wire import Refused, RequestError
+
+ValueT = TypeVar("ValueT")
+
+EVENT_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM.items()]
+JSON_HEADERS = [(b"content-type", b"application/json")]
+SPACE = b" "
+
+
+class Answer:
+    """Starts its generations when it is sent, and closes them when the client leaves.
+
+    A stream's status waits for the first delta, so that an early refusal keeps its own, but no
+    longer than `keep_alive_s`: from then on comments say that the server is there.
+
+    HAProxy with request splicing, which Serve sets, does not see a client leave before the
+    response begins. Behind it `probe_s` is set: an answer that takes longer begins with its status,
+    and a unary one goes on with a space, which is no part of JSON, every so often. A failure after
+    that can only break its connection. `begun` says that all this was so before it was made.
+    """
+
+    def __init__(
+        self,
+        deltas: Deltas,
+        builder: ResponseBuilder[Any],
+        guard: InflightGuard,
+        *,
+        stream: bool,
+        keep_alive_s: float | None,
+        probe_s: float | None,
+        deadline: Deadline,
+        request_id: str,
+    ) -> None:
+        self._deltas = deltas
+        self._builder = builder
+        self._guard = guard
+        self._stream = stream
+        self._keep_alive_s = keep_alive_s
+        self._probe_s = probe_s
+        self.begun = False
+        self._is_told = False  # the client, of how the stream's answer begins
+        self._deadline = deadline
+        self._request_id = request_id
+
+    @property
+    def is_stream(self) -> bool:
+        return self._stream
+
+    def refuse(self, refusal: Refused) -> NoReturn:
+        """Ends it before it has begun."""
+        with self._guard:
+            raise refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._guard:
+            try:
+                work = self._deadline.enforce(lambda: self._respond(send))
+                await unless_left(work, receive)
+            except OSError:  # the server's word for a client that has left
+                return
+            finally:
+                usage = self._deltas.usage
+                self._guard.used(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
+
+    async def _respond(self, send: Send) -> None:
+        async with self._deltas:
+            if self._stream:
+                await self._send_stream(send)
+                return
+            probe = Probe(self._probe_s, send, began=self.begun)
+            body = await self._body(probe)
+        if not probe.began:
+            headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _body(self, probe: "Probe") -> bytes:
+        choices: dict[int, list[TextDelta]] = {}
+        while not self._deltas.done:
+            for choice, delta in await self._deadline.batch(self._deltas, self._probe_s):
+                self._count(choice, delta)
+                choices.setdefault(choice, []).append(delta)
+            await probe.send_if_due()
+        folded = [fold(choices[choice]) for choice in sorted(choices)]
+        body = self._builder.format_response(folded, self._deltas.usage)
+        self._guard.mark_ok()
+        return body
+
+    async def _send_stream(self, send: Send) -> None:
+        first: list[Item] = []
+        if not self.begun:
+            silence_s = sooner(self._keep_alive_s, self._probe_s)
+            first = await self._deadline.batch(self._deltas, silence_s)
+            await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+        async for frames in self._frames(first):
+            await send({"type": "http.response.body", "body": frames, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _frames(self, batch: list[Item]) -> AsyncIterator[bytes]:
+        frames = self._chunks(batch)
+        sent = time.monotonic()
+        try:
+            while not self._deltas.done:
+                silence_s = self._keep_alive_s
+                if frames:
+                    yield frames
+                    sent = time.monotonic()
+                elif silence_s is not None:  # deltas may come for long and have nothing to send
+                    silence_s = max(sent + silence_s - time.monotonic(), 0)
+                frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
+                if not frames and silence_s == 0:
+                    frames = self._builder.keep_alive
+            frames += self._builder.format_stream_end(self._deltas.usage)
+            self._guard.mark_ok()
+        except Refused as refusal:
+            self._guard.mark_error(refusal)
+            frames = self._failed(public(refusal.error, self._request_id))
+        yield frames
+
+    def _chunks(self, batch: list[Item]) -> bytes:
+        """What begins the answer comes with its first delta: until then it may be prepared anew."""
+        if not batch:
+            return self._builder.keep_alive
+        frames: list[bytes] = []
+        if not self._is_told:
+            self._is_told = True
+            frames.append(self._builder.format_stream_start())
+        for choice, delta in batch:
+            self._count(choice, delta)
+            frames.append(self._builder.format_chunk(choice, delta, self._deltas.usage))
+        return b"".join(frames)
+
+    def _failed(self, error: RequestError) -> bytes:
+        if self._is_told:
+            return self._builder.format_stream_error(error)
+        return self._builder.format_refusal(error)
+
+    def _count(self, choice: int, delta: TextDelta) -> None:
+        self._deltas.usage.add(choice, delta)
+        self._guard.produced(choice, delta.output_tokens)
+
+
+class Probe:
+    """Sends a space every `interval_s`, from which a proxy learns that its client has left."""
+
+    def __init__(self, interval_s: float | None, send: Send, *, began: bool) -> None:
+        self._interval_s = interval_s
+        self._send = send
+        self._last = time.monotonic()
+        self.began = began
+
+    async def send_if_due(self) -> None:
+        if self._interval_s is None or time.monotonic() < self._last + self._interval_s:
+            return
+        self._last = time.monotonic()
+        if not self.began:
+            self.began = True
+            start = {"type": "http.response.start", "status": 200, "headers": JSON_HEADERS}
+            await self._send(start)
+        await self._send({"type": "http.response.body", "body": SPACE, "more_body": True})
+
+
+def sooner(*intervals_s: float | None) -> float | None:
+    return min((one for one in intervals_s if one is not None), default=None)
+
+
+async def unless_left(work: Coroutine[object, object, None], receive: Receive) -> None:
+    """Runs `work`, and cancels it when the client leaves or this is cancelled itself."""
+    with suppress(ClientDisconnect):
+        await while_there(work, receive)
+
+
+async def while_there(work: Coroutine[object, object, ValueT], receive: Receive) -> ValueT:
+    """The same for work with a result. Raises ClientDisconnect when the client leaves."""
+    working = asyncio.create_task(work)
+    tasks: list[asyncio.Task[Any]] = [working]
+    try:
+        await asyncio.sleep(0)  # what has nothing to wait for needs no watch
+        if not working.done():
+            tasks.append(asyncio.create_task(_until_left(receive)))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if working.cancelled():
+        raise ClientDisconnect
+    return working.result()
+
+
+async def _until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

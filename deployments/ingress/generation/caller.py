@@ -1,0 +1,71 @@
+"""Who asks, and in which conversation, as digests: to be fair by and to route by, never to be read.
+
+The same headers and fields give the same digests in every process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from starlette.requests import Request
+
+from deployments.ingress.http.auth import KEY
+from deployments.ingress.streams.resumable_streams import CONVERSATION_ID
+
+SESSION_HEADERS = ("x-session-id", "x-dynamo-session-id")
+USER_FIELDS = ("safety_identifier", "user")
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`session` is "" for a request that names no conversation."""
+
+    client: str
+    session: str
+
+
+def connection_of(http: Request, *, sees_peers: bool) -> str:
+    """Who stands at the door: the holder of the key that opened, or else an address.
+
+    A client's own word for where it is from (X-Forwarded-For) is not taken; uvicorn takes that of
+    a proxy on this machine. Where `sees_peers` is off, all clients without keys are one.
+    """
+    key = http.scope.get("state", {}).get(KEY)
+    if key is not None:
+        return _digest("key", key)
+    if sees_peers and http.client is not None:
+        return _digest("address", http.client.host)
+    return _digest("anybody")
+
+
+def caller_of(http: Request, body: object, connection: str) -> Caller:
+    """The user whom a body names is one of those behind the connection, and nobody else's.
+
+    Users: `safety_identifier`, `user`, or Anthropic's `metadata.user_id`. Conversations:
+    X-Session-Id, X-Dynamo-Session-Id, `prompt_cache_key`, X-Conversation-Id; the first one counts.
+    """
+    fields = body if isinstance(body, Mapping) else {}
+    user = _first(*(fields.get(name) for name in USER_FIELDS), _user_id(fields))
+    client = _digest("user", connection, user) if user else connection
+    headers = (http.headers.get(name) for name in SESSION_HEADERS)
+    conversation = http.headers.get(CONVERSATION_ID)
+    session = _first(*headers, fields.get("prompt_cache_key"), conversation)
+    return Caller(client, _digest("session", client, session) if session else "")
+
+
+def _user_id(fields: Mapping[str, object]) -> object:
+    metadata = fields.get("metadata")
+    return metadata.get("user_id") if isinstance(metadata, Mapping) else None
+
+
+def _first(*values: object) -> str:
+    return next((value for value in values if isinstance(value, str) and value), "")
+
+
+def _digest(*parts: str) -> str:
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:%b" % (len(encoded), encoded))
+    return digest.hexdigest()

@@ -1,0 +1,151 @@
+"""Generations that run side by side as one sequence of deltas; closing it closes all of them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from deployments.ingress.generation.response_builder import Generation
+from deployments.ingress.http.errors import internal
+from deployments.text.stream import TextDelta
+from deployments.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 512  # of one answer: an engine's queue is not for it alone
+
+Start = Callable[[GenerationRequest], AsyncGenerator[TokenEvent, None]]
+Item = tuple[int, TextDelta]
+
+
+class Merge:
+    """A slow reader slows the generations down: only a few deltas wait in between."""
+
+    def __init__(self, generations: Sequence[Generation], start: Start) -> None:
+        self._generations = generations
+        self._start = start
+        self._queue: asyncio.Queue[Item | RequestError] = asyncio.Queue(2 * len(generations))
+        self._pumps: list[asyncio.Task[None]] = []
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._handed_over = asyncio.Semaphore(0)  # places, to those that were put off
+        self._active = 0  # that have a place
+        self._put_off = 0
+        self._begun: set[int] = set()
+        self._is_failing = False
+        self._running = len(generations)
+        self._failure: RequestError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._running == 0
+
+    def start(self) -> None:
+        """Pairs with `close`."""
+        pumps = (self._pump(*numbered) for numbered in enumerate(self._generations))
+        self._pumps = [asyncio.create_task(pump) for pump in pumps]
+
+    async def close(self) -> None:
+        if unended := [pump for pump in self._pumps if not pump.done()]:
+            for pump in unended:
+                pump.cancel()
+            await asyncio.gather(*unended, return_exceptions=True)
+
+    async def batch(self) -> list[Item]:
+        """Everything that is there, waiting for something.
+
+        Raises Refused when a generation has failed, after all that came before it.
+        """
+        if self._failure is None and (batch := self._drain(await self._queue.get())):
+            return batch
+        assert self._failure is not None
+        raise Refused(self._failure)
+
+    def _drain(self, item: Item | RequestError) -> list[Item]:
+        batch: list[Item] = []
+        while not isinstance(item, RequestError):
+            batch.append(item)
+            self._running -= item[1].finish_reason is not None
+            if self._queue.empty():
+                return batch
+            item = self._queue.get_nowait()
+        self._failure = item
+        return batch
+
+    async def _pump(self, choice: int, generation: Generation) -> None:
+        await self._places.acquire()
+        self._active += 1
+        while not await self._run(choice, generation):
+            await self._handed_over.acquire()
+        if self._is_failing:  # nothing begins any more
+            return
+        if self._put_off:
+            self._put_off -= 1
+            self._handed_over.release()
+        else:
+            self._active -= 1
+            self._places.release()
+
+    async def _run(self, choice: int, generation: Generation) -> bool:
+        """Whether it came to an end, and was not put off."""
+        events = self._start(generation.request)
+        try:
+            await self._forward(choice, generation, events)
+        except Refused as refusal:
+            if self._puts_off(choice, refusal.error):
+                return False
+            await self._fail(refusal.error)
+        except Exception as failure:
+            logger.exception("generation %s", generation.request.request_id)
+            await self._fail(internal(failure))
+        finally:
+            await _close(events)
+        return True
+
+    async def _fail(self, error: RequestError) -> None:
+        self._is_failing = True
+        await self._queue.put(error)
+
+    def _puts_off(self, choice: int, error: RequestError) -> bool:
+        """What is refused as overload, while others of its answer run, loses its place and gets
+        that of the next one that ends: an answer that is half done fails for no lack of room.
+        """
+        if error.kind is not ErrorKind.OVERLOADED or choice in self._begun or self._active == 1:
+            return False
+        self._active -= 1
+        self._put_off += 1
+        return True
+
+    async def _forward(
+        self, choice: int, generation: Generation, events: AsyncGenerator[TokenEvent, None]
+    ) -> None:
+        async for event in events:
+            if not event.token_ids:
+                _check(event)  # before the text ends with it, as it may begin again
+            delta = generation.text.push(event)
+            _check(delta)
+            self._begun.add(choice)
+            await self._queue.put((choice, delta))
+            if delta.finish_reason is not None:
+                return
+        raise RuntimeError("the engine's stream ended without a finish reason")
+
+
+def _check(said: TokenEvent | TextDelta) -> None:
+    if said.finish_reason is FinishReason.ERROR:
+        raise Refused(said.error or internal("the engine gave no reason"))
+    if said.finish_reason is FinishReason.ABORT:
+        message = "The generation was aborted by the server"
+        raise Refused(RequestError(ErrorKind.UNAVAILABLE, message))
+
+
+async def _close(events: AsyncGenerator[TokenEvent, None]) -> None:
+    try:
+        await events.aclose()
+    except Exception:  # its answer is complete or has failed already
+        logger.exception("closing a generation")

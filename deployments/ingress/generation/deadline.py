@@ -1,0 +1,49 @@
+"""The end of an answer's time: what has not come by then is refused, whatever the client reads."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from deployments.ingress.generation.choice_merge import Item
+from deployments.ingress.generation.deltas import Deltas
+from deployments.wire import ErrorKind, Refused, RequestError
+
+GRACE_S = 5.0  # for a client to take the last of an answer
+
+
+class Deadline:
+    """Made when the answer is, after `waited_s`; without `timeout_s` it never comes."""
+
+    def __init__(self, timeout_s: float | None, waited_s: float = 0.0) -> None:
+        self._timeout_s = timeout_s
+        now = asyncio.get_running_loop().time()
+        self._end = None if timeout_s is None else now + timeout_s - waited_s
+
+    async def batch(self, deltas: Deltas, silence_s: float | None) -> list[Item]:
+        """`deltas.batch`, which also raises Refused when the time is over."""
+        if self._end is None:
+            return await deltas.batch(silence_s)
+        left = self._left(self._end)
+        batch: list[Item] = []
+        if left > 0:
+            batch = await deltas.batch(left if silence_s is None else min(left, silence_s))
+        if not batch and self._left(self._end) <= 0:
+            raise self._exceeded()
+        return batch
+
+    async def enforce(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Breaks off `work` that waits for a client which reads no more."""
+        if self._end is None:
+            await work()
+            return
+        try:
+            async with asyncio.timeout_at(self._end + GRACE_S):
+                await work()
+        except TimeoutError:
+            raise self._exceeded() from None
+
+    def _left(self, end: float) -> float:
+        return end - asyncio.get_running_loop().time()
+
+    def _exceeded(self) -> Refused:
+        message = f"The answer took longer than the limit of {self._timeout_s:g} seconds"
+        return Refused(RequestError(ErrorKind.GENERATION_TIMEOUT, message))

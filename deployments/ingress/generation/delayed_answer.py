@@ -1,0 +1,82 @@
+"""An answer that begins before it is made: its model takes longer than proxies are patient."""
+
+import asyncio
+from typing import Any, NoReturn
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from deployments.ingress.generation.answer import (
+    EVENT_HEADERS,
+    JSON_HEADERS,
+    SPACE,
+    Answer,
+    while_there,
+)
+from deployments.ingress.generation.response_builder import ResponseBuilder
+from deployments.ingress.http.errors import public
+from deployments.ingress.metrics import InflightGuard
+from deployments.wire import Refused
+
+
+class Late:
+    """Sends what means nothing every `silence_s`, until `making` has made the answer.
+
+    Without one a stream ends with the error, and the connection of a unary answer breaks.
+    """
+
+    def __init__(
+        self,
+        making: asyncio.Task[Answer],
+        builder: ResponseBuilder[Any],
+        guard: InflightGuard,
+        *,
+        stream: bool,
+        silence_s: float,
+        request_id: str,
+    ) -> None:
+        self._making = making
+        self._builder = builder
+        self._guard = guard
+        self._silence_s = silence_s
+        self._request_id = request_id
+        self.is_stream = stream
+
+    def refuse(self, refusal: Refused) -> NoReturn:
+        """Ends it before it has begun."""
+        self._making.cancel()
+        with self._guard:
+            raise refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._guard.until_answered():
+                answer = await while_there(self._made(send), receive)
+        except ClientDisconnect:
+            return
+        except Refused as refusal:
+            if not self.is_stream:
+                raise
+            frames = self._builder.format_refusal(public(refusal.error, self._request_id))
+            await send({"type": "http.response.body", "body": frames, "more_body": False})
+            return
+        answer.begun = True
+        await answer(scope, receive, send)
+
+    async def _made(self, send: Send) -> Answer:
+        try:
+            await self._wait(send)
+            return self._making.result()
+        finally:
+            self._making.cancel()
+
+    async def _wait(self, send: Send) -> None:
+        headers = EVENT_HEADERS if self.is_stream else JSON_HEADERS
+        silence = self._builder.keep_alive if self.is_stream else SPACE
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            while not self._making.done():
+                await send({"type": "http.response.body", "body": silence, "more_body": True})
+                await asyncio.wait({self._making}, timeout=self._silence_s)
+        except OSError as error:  # the server's word for a client that has left
+            raise ClientDisconnect from error

@@ -1,0 +1,84 @@
+"""The deltas of one answer, which is prepared anew, once, where its model was replaced before any
+of it was told.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from deployments.ingress.generation.choice_merge import Item, Merge, Start
+from deployments.ingress.generation.response_builder import Generation, Usage
+from deployments.wire import ErrorKind, Refused
+
+
+class Prepared(NamedTuple):
+    """The generations of an answer, and what starts each of them."""
+
+    generations: Sequence[Generation]
+    start: Start
+
+
+class Deltas:
+    """Entering it starts the generations, and leaving it closes them. `usage` is theirs."""
+
+    def __init__(self, prepared: Prepared, again: Callable[[], Awaitable[Prepared]]) -> None:
+        self._again = again
+        self._may_renew = True  # until something is told, and once
+        self._renewing: asyncio.Task[None] | None = None
+        self._take(prepared)
+
+    @property
+    def done(self) -> bool:
+        return self._merge.done
+
+    async def __aenter__(self) -> "Deltas":
+        self._merge.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        await self._merge.close()
+
+    async def batch(self, timeout_s: float | None = None) -> list[Item]:
+        """Everything that is there, waiting for something; empty after `timeout_s` of silence.
+
+        Raises Refused when a generation has failed, after all that came before it.
+        """
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                return await self._next()
+        except TimeoutError:
+            if not limit.expired():  # it is another one
+                raise
+            return []
+
+    async def _next(self) -> list[Item]:
+        if self._renewing is not None:
+            await asyncio.shield(self._renewing)
+        try:
+            batch = await self._merge.batch()
+        except Refused as refusal:
+            if not self._may_renew or refusal.error.kind is not ErrorKind.MODEL_REPLACED:
+                raise
+            self._may_renew = False
+            self._renewing = asyncio.create_task(self._renew())
+            return await self._next()
+        self._may_renew = False
+        return batch
+
+    async def _renew(self) -> None:
+        await self._merge.close()
+        self._take(await self._again())
+        self._merge.start()
+
+    def _take(self, prepared: Prepared) -> None:
+        self._merge, self.usage = Merge(*prepared), Usage(prepared.generations)

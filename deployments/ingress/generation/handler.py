@@ -1,0 +1,161 @@
+"""One request through any protocol: the engine's card, the builder's generations, the answer.
+
+Every answer is a stream inside; a unary one is the fold of the same deltas.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from starlette.types import Receive
+
+from deployments.ingress.generation.answer import Answer, sooner, while_there
+from deployments.ingress.generation.caller import Caller
+from deployments.ingress.generation.deadline import Deadline
+from deployments.ingress.generation.delayed_answer import Late
+from deployments.ingress.generation.deltas import Deltas, Prepared
+from deployments.ingress.generation.response_builder import ApiRequest, Generation, ResponseBuilder
+from deployments.ingress.metrics import InflightGuard
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.telemetry.spans import span
+from deployments.text.tokens.tokenizer import TokenizerCache
+from deployments.wire import GenerationRequest, ModelCard, TokenEvent
+
+RequestT = TypeVar("RequestT", bound=ApiRequest)
+
+
+class Engine(Protocol):
+    """All that an ingress knows of what computes."""
+
+    async def card(self, model: str | None) -> ModelCard:
+        """None asks for the default model. Raises Refused."""
+        ...
+
+    def generate(
+        self, card: ModelCard, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        """Starts with its first step; closing it aborts what it started.
+
+        A refusal is raised as Refused, or is an event with the reason ERROR.
+        """
+        ...
+
+
+class ProtocolHandler(Generic[RequestT]):
+    """`off_loop` prepares in a thread, for requests that are long enough to hold others up."""
+
+    def __init__(
+        self,
+        request: RequestT,
+        engine: Engine,
+        builder: ResponseBuilder[RequestT],
+        *,
+        tokenizers: TokenizerCache,
+        guard: InflightGuard,
+        request_id: str,
+        caller: Caller,
+        settings: IngressSettings = DEFAULTS,
+        off_loop: bool = False,
+    ) -> None:
+        self._request = request
+        self._engine = engine
+        self._builder = builder
+        self._tokenizers = tokenizers
+        self._guard = guard
+        self._request_id = request_id
+        self._caller = caller
+        self._settings = settings
+        self._off_loop = off_loop
+        self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
+        self._found = False  # the model
+
+    async def begin(self, receive: Receive) -> Answer | Late:
+        """What is to be sent, `silence_s` after a model is waited for. Raises Refused, and
+        ClientDisconnect.
+        """
+        making = asyncio.create_task(self.handle())
+        try:
+            await asyncio.sleep(0)  # what has nothing to wait for needs no watch
+            if not making.done():
+                silence_s = self._silence_s()
+                await while_there(_wait(making, silence_s), receive)
+                if silence_s is not None and self._is_late(making):
+                    return self._late(making, silence_s)
+                await while_there(_wait(making, None), receive)
+        except BaseException:
+            making.cancel()
+            raise
+        return making.result()
+
+    def _silence_s(self) -> float | None:
+        """How long nothing may be heard of an answer. A unary one that has begun can't be refused
+        any more, so it does only where a proxy would not show that its client left.
+        """
+        probe_s = self._settings.probe_s
+        return sooner(self._keep_alive_s, probe_s) if self._request.stream else probe_s
+
+    async def handle(self) -> Answer:
+        """The answer, not yet begun. Raises Refused."""
+        stream = bool(self._request.stream)
+        began = time.monotonic()
+        card = await self._engine.card(self._request.model)
+        self._found = True
+        waited_s = time.monotonic() - began
+        self._guard.serving(card.name, stream=stream)
+        return Answer(
+            Deltas(await self._prepared(card), self._prepared_again),
+            self._builder,
+            self._guard,
+            stream=stream,
+            keep_alive_s=self._keep_alive_s,
+            probe_s=self._settings.probe_s,
+            deadline=Deadline(self._settings.request_timeout_s, waited_s),
+            request_id=self._request_id,
+        )
+
+    def _is_late(self, making: asyncio.Task[Answer]) -> bool:
+        """What the caller did wrong is told with its own status, however long preparing takes."""
+        return not (self._found or making.done())
+
+    def _late(self, making: asyncio.Task[Answer], silence_s: float) -> Late:
+        return Late(
+            making,
+            self._builder,
+            self._guard,
+            stream=bool(self._request.stream),
+            silence_s=silence_s,
+            request_id=self._request_id,
+        )
+
+    async def _prepared(self, card: ModelCard) -> Prepared:
+        with span("prepare"):
+            generations = await self._prepare(card)
+        return Prepared(generations, partial(self._engine.generate, card))
+
+    async def _prepared_again(self) -> Prepared:
+        """For what the model's name means now. Raises Refused."""
+        return await self._prepared(await self._engine.card(self._request.model))
+
+    async def _prepare(self, card: ModelCard) -> Sequence[Generation]:
+        if self._off_loop or not self._tokenizers.holds(card):
+            return await asyncio.to_thread(self._prepare_now, card)
+        return self._prepare_now(card)
+
+    def _prepare_now(self, card: ModelCard) -> Sequence[Generation]:
+        tokenizer = self._tokenizers.get(card)
+        prepared = self._builder.prepare(self._request, card, tokenizer)
+        return [self._asked_by_caller(generation) for generation in prepared]
+
+    def _asked_by_caller(self, generation: Generation) -> Generation:
+        client, session = self._caller.client, self._caller.session
+        request = replace(generation.request, client=client, session=session)
+        return Generation(
+            request=request, text=generation.text, counts_prompt=generation.counts_prompt
+        )
+
+
+async def _wait(making: asyncio.Task[Answer], timeout_s: float | None) -> None:
+    await asyncio.wait({making}, timeout=timeout_s)

@@ -1,0 +1,95 @@
+"""What a protocol brings: its requests as generations, and the bytes of its answers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from deployments.ingress.http.sse import KEEP_ALIVE
+from deployments.text.stream import TextDelta, TextStream
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import GenerationRequest, ModelCard, RequestError
+
+
+class ApiRequest(Protocol):
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def stream(self) -> bool | None: ...
+
+
+ApiRequestT = TypeVar("ApiRequestT", bound=ApiRequest, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One choice of an answer: what the engine is asked, and how its tokens become text.
+
+    Of choices with the same prompt only one `counts_prompt` in the usage.
+    """
+
+    request: GenerationRequest
+    text: TextStream
+    counts_prompt: bool = True
+
+
+class Usage:
+    """The tokens of an answer so far, whole once its generations have ended."""
+
+    def __init__(self, generations: Sequence[Generation]) -> None:
+        self._counts_prompt = [one.counts_prompt for one in generations]
+        self._last = [TextDelta()] * len(generations)
+        self.prompt_tokens = sum(
+            len(one.request.prompt_ids) for one in generations if one.counts_prompt
+        )
+        self.output_tokens = 0
+        self.thought_tokens = 0  # of the output tokens
+        self.cached_tokens = 0
+
+    def add(self, choice: int, delta: TextDelta) -> None:
+        last, self._last[choice] = self._last[choice], delta
+        self.output_tokens += delta.output_tokens - last.output_tokens
+        self.thought_tokens += delta.thought_tokens - last.thought_tokens
+        if self._counts_prompt[choice]:
+            self.cached_tokens += delta.cached_tokens - last.cached_tokens
+
+
+class ResponseBuilder(ABC, Generic[ApiRequestT]):
+    """Made for one request: after `keep_alive_s` comes `prepare`, and the rest may rely on what
+    that kept. `keep_alive` is what a silent stream sends every so often.
+    """
+
+    keep_alive: ClassVar[bytes] = KEEP_ALIVE
+
+    def keep_alive_s(self, request: ApiRequestT, default: float) -> float | None:
+        """Silence before that; None for never."""
+        return default
+
+    @abstractmethod
+    def prepare(
+        self, request: ApiRequestT, card: ModelCard, tokenizer: TextTokenizer
+    ) -> Sequence[Generation]:
+        """One generation a choice, in the order of the choices. Raises Refused."""
+
+    @abstractmethod
+    def format_stream_start(self) -> bytes:
+        """What comes before the first chunk, and with it."""
+
+    @abstractmethod
+    def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
+        """The events of one delta; none is fine."""
+
+    @abstractmethod
+    def format_stream_end(self, usage: Usage) -> bytes: ...
+
+    @abstractmethod
+    def format_stream_error(self, error: RequestError) -> bytes:
+        """Closes a stream whose generation failed after `format_stream_start`."""
+
+    def format_refusal(self, error: RequestError) -> bytes:
+        """The same for one that failed before, of which nothing but silence was sent."""
+        return self.format_stream_error(error)
+
+    @abstractmethod
+    def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
+        """The unary body; each choice is the fold of its deltas."""

@@ -1,0 +1,221 @@
+"""What surrounds every route: whole paths, request ids, and errors in the protocol's own form."""
+
+import logging
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.ingress.http.auth import Auth
+from deployments.ingress.http.cors import cors
+from deployments.ingress.http.docs import docs_routes
+from deployments.ingress.http.errors import Envelope, error_response, internal
+from deployments.ingress.http.openapi import Documentation, openapi
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.wire import ErrorKind, Refused, RequestError
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = "x-request-id"
+NAME = REQUEST_ID.encode()
+LONGEST_REQUEST_ID = 128
+PRINTABLE = re.compile(r"[!-~]+")
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def protocol_app(
+    routes: Sequence[BaseRoute],
+    envelope: Envelope,
+    settings: IngressSettings = DEFAULTS,
+    *,
+    public: frozenset[str] = frozenset(),
+    documented: Documentation | None = None,
+) -> ASGIApp:
+    """An ASGI application whose every answer, 404 and 500 included, is in the protocol's form.
+
+    Paths in `public` need no key; nor does what is `documented`, which tells no secrets.
+    """
+    if documented is not None:
+        public |= {documented.document, documented.page}
+        described = partial(openapi, documented, routes, envelope, public=public)
+        document = partial(described, keys=bool(settings.api_keys))
+        routes = [*docs_routes(documented, document), *routes]
+    app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
+    app.router.redirect_slashes = False
+    direct = Direct(app, routes, envelope)
+    return Absolute(Boundary(_guarded(direct, envelope, settings, public), envelope))
+
+
+def _guarded(
+    app: ASGIApp, envelope: Envelope, settings: IngressSettings, public: frozenset[str]
+) -> ASGIApp:
+    if settings.api_keys:
+        app = Auth(app, settings.api_keys, public, envelope)
+    return cors(app, settings.cors_origins) if settings.cors_origins else app
+
+
+class Absolute:
+    """Clears root_path, which Serve sets to the route prefix: routes match the whole path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            scope = {**scope, "root_path": ""}
+        await self.app(scope, receive, send)
+
+
+class Direct:
+    """Takes requests with a body straight to the endpoint of their path, past all that Starlette
+    has for others.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], envelope: Envelope) -> None:
+        self.app = app
+        self.envelope = envelope
+        posts = (one for one in routes if isinstance(one, Route) and "POST" in (one.methods or ()))
+        self._posts = {one.path: one.endpoint for one in posts if not one.param_convertors}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        posted = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._posts.get(scope["path"]) if posted else None
+        if endpoint is None:
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            response = await endpoint(request)
+            await response(scope, receive, send)
+        except ClientDisconnect:
+            raise
+        except Exception as failure:
+            if scope["state"]["progress"].started:
+                raise
+            error = failure.error if isinstance(failure, Refused) else internal(failure)
+            refusal = error_response(error, self.envelope, request_id_of(request))
+            await refusal(scope, receive, send)
+            if not isinstance(failure, Refused):
+                raise  # to be logged
+
+
+class Boundary:
+    """Names the request in every response, and lets no failure out as anything but an answer."""
+
+    def __init__(self, app: ASGIApp, envelope: Envelope) -> None:
+        self.app = app
+        self.envelope = envelope
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = sane_request_id(Headers(scope=scope).get(REQUEST_ID))
+        progress = _Progress(send, request_id)
+        state = {**scope.get("state", {}), "request_id": request_id, "progress": progress}
+        scope = {**scope, "state": state}
+        try:
+            await self.app(scope, receive, progress)
+        except ClientDisconnect:
+            logger.info("request %s: the client left while it was sending", request_id)
+        except Exception as failure:
+            logger.exception("request %s", request_id)
+            if progress.started and not progress.complete:
+                raise  # the server breaks the connection: the client must not think it whole
+            if not progress.started:
+                response = error_response(internal(failure), self.envelope, request_id)
+                await response(scope, receive, progress)
+
+
+class _Progress:
+    """Passes messages on, with the request id, and knows how far the response has come."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.started = False
+        self.complete = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            MutableHeaders(scope=message)[REQUEST_ID] = self._request_id
+        elif message["type"] == "http.response.body":
+            self.complete = not message.get("more_body", False)
+        await self._send(message)
+
+
+class OneRequestId:
+    """Leaves a response's id to Serve, which adds that of the request to whatever is there: the
+    SDKs would read both as one.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def once(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                named = [pair for pair in scope["headers"] if pair[0] == NAME][:1]
+                headers = [pair for pair in message["headers"] if pair not in named]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self.app(scope, receive, once)
+
+
+def request_id_of(request: Request) -> str:
+    return str(request.scope["state"]["request_id"])
+
+
+def sane_request_id(offered: str | None) -> str:
+    """The client's own id if it is short and printable, else a fresh one."""
+    sane = offered and len(offered) <= LONGEST_REQUEST_ID and PRINTABLE.fullmatch(offered)
+    return offered if offered and sane else uuid.uuid4().hex
+
+
+def exception_handlers(envelope: Envelope) -> Mapping[type[Exception], Handler]:
+    async def on_refused(request: Request, failure: Exception) -> Response:
+        assert isinstance(failure, Refused)
+        return error_response(failure.error, envelope, request_id_of(request))
+
+    async def on_http(request: Request, failure: Exception) -> Response:
+        assert isinstance(failure, HTTPException)
+        error = _routing_error(request, failure)
+        headers = {**(failure.headers or {}), **_allowed(request, failure)}
+        return error_response(error, envelope, request_id_of(request), headers)
+
+    async def on_failure(request: Request, failure: Exception) -> Response:
+        return error_response(internal(failure), envelope, request_id_of(request))
+
+    return {Refused: on_refused, HTTPException: on_http, Exception: on_failure}
+
+
+def _routing_error(request: Request, failure: HTTPException) -> RequestError:
+    asked = f"{request.method} {request.url.path}"
+    if failure.status_code == 404:
+        return RequestError(ErrorKind.NOT_FOUND, f"There is no {asked}")
+    if failure.status_code == 405:
+        return RequestError(ErrorKind.METHOD_NOT_ALLOWED, f"{asked} is not allowed")
+    return internal(failure)
+
+
+def _allowed(request: Request, failure: HTTPException) -> Mapping[str, str]:
+    """All methods of the path; Starlette names those of the first route that has it."""
+    if failure.status_code != 405:
+        return {}
+    of_path = (
+        route.methods or ()
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is Match.PARTIAL
+    )
+    return {"Allow": ", ".join(sorted(set().union(*of_path)))}

@@ -1,0 +1,59 @@
+"""Who may enter: whoever has a key. Keys are compared in constant time, and never shown."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from hmac import compare_digest
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployments.ingress.http.errors import Envelope, error_response
+from deployments.wire import ErrorKind, RequestError
+
+KEY = "api_key"  # in a request's state: the one that opened
+WANTED = "A valid API key is needed: send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
+
+
+class Auth:
+    """Paths in `public`, and OPTIONS, which browsers send without a key, are open to everybody."""
+
+    def __init__(
+        self, app: ASGIApp, keys: Sequence[str], public: frozenset[str], envelope: Envelope
+    ) -> None:
+        self._app = app
+        self._digests = [_digest(key.encode()) for key in keys]
+        self._public = public
+        self._envelope = envelope
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_open(scope):
+            await self._app(scope, receive, send)
+            return
+        key = next(filter(self._knows, offered(Headers(scope=scope))), None)
+        if key is not None:
+            scope["state"][KEY] = key
+            await self._app(scope, receive, send)
+            return
+        error = RequestError(ErrorKind.AUTHENTICATION, WANTED)
+        response = error_response(error, self._envelope, scope["state"]["request_id"])
+        await response(scope, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        return scope["method"] == "OPTIONS" or scope["path"] in self._public
+
+    def _knows(self, key: str) -> bool:
+        """Every key is compared: how long it takes does not tell which one it was."""
+        digest = _digest(key.encode("latin-1"))
+        return sum(compare_digest(digest, known) for known in self._digests) > 0
+
+
+def offered(headers: Headers) -> list[str]:
+    """The keys that a request brings, in either form."""
+    schemes = (value.partition(" ") for value in headers.getlist("authorization"))
+    bearers = [key.strip() for scheme, _, key in schemes if scheme.lower() == "bearer"]
+    return bearers + headers.getlist("x-api-key")
+
+
+def _digest(key: bytes) -> bytes:
+    """Of one length for all keys."""
+    return sha256(key).digest()

@@ -1,0 +1,146 @@
+"""The body of a request as JSON: bounded while it is read, and refused with what is wrong where."""
+
+import asyncio
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import NoReturn
+
+from starlette.requests import Request
+
+from deployments.ingress.http.errors import refused
+from deployments.wire import ErrorKind, Refused, RequestError
+
+BODY_LIMIT = 32 << 20  # bytes
+BODY_TIMEOUT_S = 60.0
+DEPTH_LIMIT = 64
+BOM = "\ufeff"
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
+    """Raises Refused; a client that sends nothing more is not waited for."""
+    _check_content_type(request.headers.get("content-type", ""))
+    _check_encoding(request.headers.get("content-encoding", ""))
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and float(declared) > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read(request, limit)
+    except TimeoutError as error:
+        message = f"The body did not arrive within {timeout_s:g} seconds"
+        raise Refused(RequestError(ErrorKind.REQUEST_TIMEOUT, message)) from error
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+def parse_json(body: bytes) -> object:
+    """The value, with every string encodable as UTF-8, every number finite, no name twice in an
+    object, at most 64 deep.
+    """
+    try:
+        text = body.decode()
+        if text.startswith(BOM):
+            raise refused("The body begins with a byte order mark (BOM), which is no part of JSON")
+        value: object = DECODER.decode(text)
+    except UnicodeDecodeError as error:
+        raise refused(f"The body is not UTF-8 at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise refused(f"The body is not JSON: {error.msg} at {place}") from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise refused("The body holds a number that is too long") from error
+    _check_values(value, text)
+    return value
+
+
+def _check_content_type(header: str) -> None:
+    media_type, _, parameters = header.partition(";")
+    charset = parameters.lower().partition("charset=")[2].strip(' "')
+    if media_type.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
+        message = "The content-type header must be application/json"
+        raise Refused(RequestError(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message))
+
+
+def _check_encoding(header: str) -> None:
+    if header.strip().lower() not in ("", "identity"):
+        message = "The content-encoding header is not supported: send the body as it is"
+        raise Refused(RequestError(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message))
+
+
+def _check_values(value: object, text: str) -> None:
+    """Walks the value only if its text has what could be wrong."""
+    escaped = "\\ud" in text or "\\uD" in text
+    if not escaped and text.count("[") + text.count("{") <= DEPTH_LIMIT:
+        return
+    level, depth = [value], 0
+    while level:
+        if escaped:
+            _check_strings(level)
+        if depth == DEPTH_LIMIT and any(isinstance(one, (dict, list)) for one in level):
+            raise _too_deep()
+        level, depth = _held_by(level), depth + 1
+
+
+def _held_by(values: Iterable[object]) -> list[object]:
+    """What the lists and objects among the values hold, names aside."""
+    held: list[object] = []
+    for value in values:
+        if isinstance(value, dict):
+            held += value.values()
+        elif isinstance(value, list):
+            held += value
+    return held
+
+
+def _check_strings(values: Iterable[object]) -> None:
+    """Those among the values, and the names of the objects among them."""
+    for value in values:
+        for text in value if isinstance(value, dict) else (value,):
+            if isinstance(text, str) and not text.isascii() and SURROGATE.search(text):
+                raise refused("The body holds half of a surrogate pair, which is no character")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise refused(f"The body is not JSON: {name} is no number")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise refused("The body holds a number that is too large")
+    return value
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise refused(f"The body holds {name!r} more than once in one object")
+    return value
+
+
+def _too_deep() -> Refused:
+    return refused(f"The body is nested more than {DEPTH_LIMIT} levels deep")
+
+
+def _too_large(limit: int) -> Refused:
+    message = f"The body is larger than the limit of {limit} bytes"
+    return Refused(RequestError(ErrorKind.BODY_TOO_LARGE, message))
+
+
+DECODER = json.JSONDecoder(
+    parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object
+)

@@ -1,0 +1,216 @@
+"""An application's routes as an OpenAPI 3.1 document, made from the schemas that parse."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.routing import BaseRoute, Route
+
+from deployments.ingress.http.errors import ERRORS, Envelope
+from deployments.wire import ErrorKind, RequestError
+
+VERSION = "1.0.0"
+JSON, EVENTS = "application/json", "text/event-stream"
+SCHEMAS, RESPONSES = "#/components/schemas/", "#/components/responses/"
+ERROR = "ErrorBody"
+BODILESS = ("GET", "DELETE")
+OF_A_BODY = {
+    ErrorKind.REQUEST_TIMEOUT,
+    ErrorKind.BODY_TOO_LARGE,
+    ErrorKind.UNSUPPORTED_MEDIA_TYPE,
+}
+SECURITY: Mapping[str, object] = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+Schema = Mapping[str, object]
+TEXT: Schema = {"type": "string"}
+SOME_TEXT: Schema = {**TEXT, "minLength": 1}
+PARAMS = (None, "field")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documentation:
+    """`path` is where both live: "/v1" makes it /v1/openapi.json and /v1/docs."""
+
+    title: str
+    path: str = ""
+
+    @property
+    def document(self) -> str:
+        return f"{self.path}/openapi.json"
+
+    @property
+    def page(self) -> str:
+        return f"{self.path}/docs"
+
+
+class DocumentedRoute(Route):
+    """A route that says what it takes and gives; of a plain one it is assumed to be JSON.
+
+    Without media types it gives a 204.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., object],
+        *,
+        methods: Sequence[str],
+        name: str,
+        tag: str,
+        body: type[BaseModel] | None = None,
+        media_types: Sequence[str] = (JSON,),
+        query: Sequence[str] = (),
+        needed: Sequence[str] = (),
+    ) -> None:
+        super().__init__(path, endpoint, methods=methods, name=name)
+        self.tag = tag
+        self.body = body
+        self.media_types = media_types
+        self.query = query
+        self.needed = needed  # in the query too
+
+
+def openapi(
+    about: Documentation,
+    routes: Sequence[BaseRoute],
+    envelope: Envelope,
+    *,
+    keys: bool,
+    public: frozenset[str],
+) -> object:
+    """The document as JSON. `keys` says that paths outside `public` need one."""
+    documented = [
+        _documented(one) for one in routes if isinstance(one, Route) and one.include_in_schema
+    ]
+    references, schemas = _schemas(documented)
+    paths: dict[str, dict[str, object]] = {}
+    for route in documented:
+        locked = keys and route.path not in public
+        operations = paths.setdefault(route.path_format, {})
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            operations[method.lower()] = _operation(route, method, references, envelope, locked)
+    components: dict[str, object] = {
+        "schemas": {**schemas, ERROR: _error_schema(envelope)},
+        "responses": _error_responses(envelope),
+    }
+    if keys:
+        components["securitySchemes"] = SECURITY
+    info = {"title": about.title, "version": VERSION}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
+
+
+def _documented(route: Route) -> DocumentedRoute:
+    if isinstance(route, DocumentedRoute):
+        return route
+    methods = sorted(route.methods or ())
+    return DocumentedRoute(
+        route.path, route.endpoint, methods=methods, name=route.name, tag="Server"
+    )
+
+
+def _schemas(
+    routes: Sequence[DocumentedRoute],
+) -> tuple[Mapping[type[BaseModel], Schema], Mapping[str, object]]:
+    """A reference for each body, and what is referred to, with names that do not clash."""
+    bodies = {route.body for route in routes if route.body is not None}
+    ordered = sorted(bodies, key=lambda body: (body.__module__, body.__qualname__))
+    found, definitions = models_json_schema(
+        [(body, "validation") for body in ordered], ref_template=SCHEMAS + "{model}"
+    )
+    references = {body: found[body, "validation"] for body in ordered}
+    return references, definitions.get("$defs", {})
+
+
+def _operation(
+    route: DocumentedRoute,
+    method: str,
+    references: Mapping[type[BaseModel], Schema],
+    envelope: Envelope,
+    locked: bool,
+) -> object:
+    words = route.path_format.replace("{", "").replace("}", "").strip("/")
+    operation: dict[str, object] = {
+        "operationId": f"{method.lower()}_{words.replace('/', '_')}",
+        "summary": route.name.replace("_", " ").capitalize(),
+        "tags": [route.tag],
+        "parameters": _parameters(route),
+        "responses": _responses(route, method, envelope, locked),
+        "security": [{name: []} for name in SECURITY] if locked else [],
+    }
+    if route.body is not None:
+        content = {JSON: {"schema": references[route.body]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _parameters(route: DocumentedRoute) -> list[object]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": TEXT}
+        for name in route.param_convertors
+    ]
+    in_query = [
+        {"name": name, "in": "query", "required": is_needed, "schema": schema}
+        for names, is_needed, schema in (
+            (route.needed, True, SOME_TEXT),
+            (route.query, False, TEXT),
+        )
+        for name in names
+    ]
+    return [*in_path, *in_query]
+
+
+def _responses(
+    route: DocumentedRoute, method: str, envelope: Envelope, locked: bool
+) -> Mapping[str, object]:
+    content = {one: {"schema": {} if one in (JSON, EVENTS) else TEXT} for one in route.media_types}
+    kinds = set(ErrorKind)
+    if method in BODILESS:
+        kinds -= OF_A_BODY
+    if not locked:
+        kinds.discard(ErrorKind.AUTHENTICATION)
+    statuses = sorted({_sample(envelope, kind)[0] for kind in kinds})
+    refusals = {str(status): {"$ref": f"{RESPONSES}{status}"} for status in statuses}
+    if not content:
+        return {"204": {"description": "Done"}, **refusals}
+    return {"200": {"description": "The answer", "content": content}, **refusals}
+
+
+def _error_responses(envelope: Envelope) -> Mapping[str, object]:
+    by_status: dict[int, list[ErrorKind]] = {}
+    for kind in ErrorKind:
+        by_status.setdefault(_sample(envelope, kind)[0], []).append(kind)
+    return {str(status): _error_response(kinds) for status, kinds in sorted(by_status.items())}
+
+
+def _error_response(kinds: Sequence[ErrorKind]) -> object:
+    headers = {name for kind in kinds for name in ERRORS[kind].headers if name != "connection"}
+    return {
+        "description": ", ".join(kind.value.replace("_", " ") for kind in kinds).capitalize(),
+        "headers": {name: {"schema": TEXT} for name in sorted(headers)},
+        "content": {JSON: {"schema": {"$ref": SCHEMAS + ERROR}}},
+    }
+
+
+def _error_schema(envelope: Envelope) -> Schema:
+    return _schema_of([_sample(envelope, kind, param)[1] for kind in ErrorKind for param in PARAMS])
+
+
+def _sample(envelope: Envelope, kind: ErrorKind, param: str | None = None) -> tuple[int, object]:
+    return envelope(RequestError(kind, "What is wrong", param), "request-id")
+
+
+def _schema_of(examples: Sequence[object]) -> Schema:
+    """What all of them are: objects of the same form, or plain values."""
+    objects = [example for example in examples if isinstance(example, Mapping)]
+    if len(objects) < len(examples):
+        types = sorted({TYPES[type(example)] for example in examples})
+        return {"type": types[0] if len(types) == 1 else types}
+    names = dict.fromkeys(name for one in objects for name in one)
+    properties = {name: _schema_of([one[name] for one in objects if name in one]) for name in names}
+    required = [name for name in names if all(name in one for one in objects)]
+    return {"type": "object", "properties": properties, "required": required}

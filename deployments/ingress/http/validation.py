@@ -1,0 +1,117 @@
+"""A schema's verdict as one refusal: the path of the field, and what was expected there."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from deployments.ingress.http.errors import refused
+from deployments.wire import Refused
+
+Schema = TypeVar("Schema", bound=BaseModel)
+Path = tuple[int | str, ...]
+MOST_ERRORS = 1000  # that are looked at: telling one of very many takes longer than finding all
+VERDICT = re.compile(r"^\w+ should ")
+WORDS = {
+    "a valid dictionary or object to extract fields from": "an object",
+    "a valid integer": "an integer",
+    "a valid dictionary": "an object",
+    "a valid ": "a ",
+    " after validation": "",
+}
+
+
+def parse(schema: type[Schema], value: object) -> Schema:
+    """The value as `schema` has it; raises Refused."""
+    if not isinstance(value, dict):
+        raise refused("The body must be a JSON object")
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        raise refusal(error, value) from None
+
+
+def refuse_unsupported(
+    value: object, neutral: Mapping[str, Sequence[object]], path: str = ""
+) -> Mapping[str, object]:
+    """The body, or the object at `path` in it, without the fields that are known but not served.
+
+    Such a field may be null or one of its neutral values, which ask for what is done anyway.
+    """
+    if not isinstance(value, dict):
+        raise refused("The body must be a JSON object")
+    for name in neutral.keys() & value.keys():
+        if value[name] is not None and not _among(value[name], neutral[name]):
+            param = f"{path}.{name}" if path else name
+            raise refused(f"`{param}` is not supported by this server", param)
+    return {name: inner for name, inner in value.items() if name not in neutral}
+
+
+def refusal(error: ValidationError, value: object) -> Refused:
+    """One refusal for the field that went wrong; the forms a union allows are named together."""
+    if error.error_count() > MOST_ERRORS:
+        return refused(f"The body is wrong in {error.error_count()} places")
+    details = [(_path(detail, value), detail) for detail in error.errors()]
+    path = max((path for path, _ in details), key=len)
+    here = [detail for other, detail in details if other == path]
+    expected = " or ".join(dict.fromkeys(_expectation(detail) for detail in here))
+    if expected.startswith("must be "):
+        expected = expected.replace(" or must be ", " or ")
+    return refused(f"`{written(path)}` {expected}{_received(here[0])}", written(path))
+
+
+def written(path: Path) -> str:
+    """("messages", 0, "role") as `messages[0].role`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _path(detail: ErrorDetails, value: object) -> Path:
+    """The places of `loc` that exist in the value: the rest names members of unions."""
+    path: list[int | str] = []
+    for rest, part in enumerate(detail["loc"], start=1 - len(detail["loc"])):
+        if rest and _is_tag(part, value):
+            continue
+        if (isinstance(value, dict) and part in value) or isinstance(part, int):
+            path.append(part)
+            value = value[part]  # type: ignore[index]
+    if detail["type"] == "missing" and value is not None:  # null may stand for what is missing
+        path.append(detail["loc"][-1])
+    elif detail["type"].startswith("union_tag"):
+        path.append(detail["ctx"]["discriminator"].strip("'"))
+    return tuple(path)
+
+
+def _is_tag(part: int | str, value: object) -> bool:
+    """Whether it says which member of a union `value` is, though a field is called so too."""
+    if not isinstance(value, dict) or part not in (value.get("type"), value.get("role")):
+        return False
+    return not isinstance(value.get(part), (dict, list))
+
+
+def _expectation(detail: ErrorDetails) -> str:
+    match detail["type"]:
+        case "missing" | "union_tag_not_found":
+            return "is required"
+        case "extra_forbidden":
+            return "is not a field that this server knows"
+        case "union_tag_invalid":
+            return f"must be one of {detail['ctx']['expected_tags']}"
+        case "value_error":
+            return str(detail["ctx"]["error"])
+    message = VERDICT.sub("must ", detail["msg"])
+    for theirs, ours in WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
+
+
+def _received(detail: ErrorDetails) -> str:
+    told = isinstance(detail["input"], (int, float)) and detail["type"] != "extra_forbidden"
+    return f", got {json.dumps(detail['input'])}" if told else ""
+
+
+def _among(value: object, allowed: Sequence[object]) -> bool:
+    return any(type(value) is type(one) and value == one for one in allowed)

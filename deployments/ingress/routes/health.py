@@ -1,0 +1,48 @@
+"""Whether requests would be answered."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.fleet.cluster import UP, Cluster
+from deployments.wire import ModelState, ModelStatus, Refused
+
+ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
+HEALTHY = {"status": "ok", "model_loaded": True}
+UNLOADED = {"status": "ok", "model_loaded": False}  # a request or an operator loads it
+IDLE = {ModelState.UNLOADED, ModelState.UNLOADING}
+
+
+def health_route(cluster: Cluster, path: str) -> Route:
+    async def health(request: Request) -> Response:
+        """200 while some model answers, or could be loaded: without autoload by an operator."""
+        try:
+            statuses = await cluster.statuses(ROUTER_TIMEOUT_S)
+        except Refused as refusal:
+            if await cluster.is_serving():
+                return JSONResponse(HEALTHY)
+            return _unhealthy("error", refusal.error.message)
+        states = {status.state for status in statuses}
+        if states & UP:
+            return JSONResponse(HEALTHY)
+        if any(_waits_to_be_wanted(status) for status in statuses):
+            return JSONResponse(UNLOADED)
+        status = "loading" if ModelState.LOADING in states else "error"
+        return _unhealthy(status, "; ".join(_describe(one) for one in statuses))
+
+    return Route(path, health)
+
+
+def _waits_to_be_wanted(status: ModelStatus) -> bool:
+    """One that failed is tried again by the next request, which has to be let through for that."""
+    failed = status.state is ModelState.FAILED and not status.is_tried_again
+    return failed or status.state in IDLE
+
+
+def _unhealthy(status: str, message: str) -> Response:
+    body = {"status": status, "model_loaded": False, "message": message}
+    return JSONResponse(body, 503, headers={"retry-after": "1"})
+
+
+def _describe(status: ModelStatus) -> str:
+    return f"{status.name}: {status.state}" + (f", {status.message}" if status.message else "")

@@ -1,0 +1,72 @@
+"""Routes that load and unload models, and one that tells what becomes of them."""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from deployments.ingress.fleet.cluster import Cluster
+from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
+from deployments.ingress.http.schema import Strict
+from deployments.ingress.http.sse import EVENT_STREAM
+from deployments.ingress.http.validation import parse
+from deployments.ingress.routes.status_feed import StatusFeed
+from deployments.ingress.settings import IngressSettings
+
+TAG = "Models"
+SWITCH = {None: False, "": False, "0": False, "false": False, "1": True, "true": True}
+
+
+class NamedModel(Strict):
+    model: str
+
+
+def management_routes(
+    cluster: Cluster, settings: IngressSettings, prefix: str = "/models"
+) -> list[Route]:
+    """To stand before routes that take any name for a model's."""
+    feed = StatusFeed(cluster, settings.keep_alive_s)
+
+    async def follow(request: Request) -> Response:
+        return StreamingResponse(feed.watch(), headers=EVENT_STREAM)
+
+    def change(verb: Callable[[str], Awaitable[None]], name: str) -> Route:
+        async def endpoint(request: Request) -> Response:
+            body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+            await verb(parse(NamedModel, parse_json(body)).model)
+            return JSONResponse({"success": True})
+
+        path = f"{prefix}/{name}"
+        return DocumentedRoute(
+            path, endpoint, methods=["POST"], name=f"{name}_model", tag=TAG, body=NamedModel
+        )
+
+    return [
+        change(cluster.load, "load"),
+        change(cluster.unload, "unload"),
+        DocumentedRoute(
+            f"{prefix}/sse",
+            follow,
+            methods=["GET"],
+            name="follow_models",
+            tag=TAG,
+            media_types=(EVENTS,),
+        ),
+    ]
+
+
+async def reload_if_asked(cluster: Cluster, request: Request) -> None:
+    """For lists of models: `?reload=1` reads their sources again. Raises Refused."""
+    if switch(request, "reload"):
+        await cluster.reload()
+
+
+def switch(request: Request, name: str) -> bool:
+    """A parameter of the query that is off unless it says otherwise. Raises Refused."""
+    given = request.query_params.get(name)
+    if given not in SWITCH:
+        raise refused(f"`{name}` must be 0 or 1", name)
+    return SWITCH[given]

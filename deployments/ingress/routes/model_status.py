@@ -1,0 +1,42 @@
+"""A model's state as endpoints tell it: llama-server's words, and the exact state beside them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from deployments.ingress.http.sse import data, encode
+from deployments.wire import ModelState, ModelStatus
+
+LLAMA_WORDS = {ModelState.READY: "loaded", ModelState.FAILED: "unloaded"}
+
+
+def status_object(status: ModelStatus) -> Mapping[str, object]:
+    """`value` is what llama-server's clients know; `state` is the state itself."""
+    told: dict[str, object] = {
+        "value": LLAMA_WORDS.get(status.state, status.state.value),
+        "state": status.state.value,
+    }
+    if status.state is ModelState.FAILED:
+        told["failed"] = True
+    if status.message:
+        told["message"] = status.message
+    if status.progress is not None:
+        stage = status.progress.stage
+        told["progress"] = {"stages": [stage], "current": stage, "value": status.progress.value}
+    return told
+
+
+def status_events(before: Sequence[ModelStatus], now: Sequence[ModelStatus]) -> Iterator[bytes]:
+    """Server-sent events for all that differs."""
+    known = {status.name: status_object(status) for status in before}
+    for status in now:
+        told = status_object(status)
+        if known.pop(status.name, None) != told:
+            rest = {name: value for name, value in told.items() if name != "value"}
+            yield _event(status.name, "status_change", {"status": told["value"], **rest})
+    for name in known:
+        yield _event(name, "model_remove", {})
+    if before and {status.name for status in before} != {status.name for status in now}:
+        yield _event("*", "models_reload", {})
+
+
+def _event(model: str, event: str, told: Mapping[str, object]) -> bytes:
+    return data(encode({"model": model, "event": event, "data": told}))

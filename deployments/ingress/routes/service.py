@@ -1,0 +1,193 @@
+"""What the routes of a protocol share; a route is a path, a schema, and a builder or an answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployments.ingress.generation.answer import Answer, while_there
+from deployments.ingress.generation.caller import caller_of, connection_of
+from deployments.ingress.generation.delayed_answer import Late
+from deployments.ingress.generation.handler import Engine, ProtocolHandler
+from deployments.ingress.generation.inflight_limit import Places
+from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
+from deployments.ingress.http.app import REQUEST_ID, request_id_of
+from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.openapi import EVENTS, JSON, DocumentedRoute
+from deployments.ingress.http.sse import encode
+from deployments.ingress.metrics import InflightGuard, Metrics
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.ingress.streams.resumable_streams import Streams
+from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
+from deployments.wire import ModelCard
+
+OFF_LOOP = 8 << 10  # bytes of a body from which its work goes to a thread
+
+RequestT = TypeVar("RequestT", bound=ApiRequest)
+ValueT = TypeVar("ValueT")
+
+
+def never(request: object) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[RequestT]):
+    """One way to ask for a generation. `parse` takes the JSON of a body, and raises Refused.
+
+    `builder` is called for each request, with its headers, among which is its id. `body` is the
+    schema that documents it. A `heavy` request takes long to prepare, however short its body is.
+    """
+
+    name: str  # the `endpoint` of the metrics
+    path: str
+    body: type[BaseModel]
+    parse: Callable[[object], RequestT]
+    builder: Callable[[Mapping[str, str]], ResponseBuilder[RequestT]]
+    heavy: Callable[[RequestT], bool] = never
+
+
+class NamesModel(Protocol):
+    @property
+    def model(self) -> str | None: ...
+
+
+BodyT = TypeVar("BodyT", bound=NamesModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[BodyT]):
+    """One way to ask what takes a model's tokenizer and none of its computing; `heavy` as above."""
+
+    name: str
+    path: str
+    body: type[BaseModel]
+    parse: Callable[[object], BodyT]
+    answer: Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
+    heavy: Callable[[BodyT], bool] = never
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Service:
+    """Its requests are in flight, by their client's share, from before their bodies are read."""
+
+    engine: Engine
+    metrics: Metrics
+    settings: IngressSettings = DEFAULTS
+    tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
+    streams: Streams | None = None  # those that outlive their connections, if any may
+    places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.settings.max_inflight)
+
+    def route(self, operation: Operation[RequestT]) -> Route:
+        async def endpoint(request: Request) -> ASGIApp:
+            keeper = None if self.streams is None else self.streams.keeper(request.headers)
+            try:
+                answer = await self._generate(request, operation)
+            except ClientDisconnect:
+                return _nothing
+            return answer if keeper is None else keeper(answer)
+
+        return DocumentedRoute(
+            operation.path,
+            endpoint,
+            methods=["POST"],
+            name=operation.name,
+            tag="Generation",
+            body=operation.body,
+            media_types=(JSON, EVENTS) if "stream" in operation.body.model_fields else (JSON,),
+        )
+
+    def question(self, question: Question[BodyT]) -> Route:
+        async def endpoint(request: Request) -> ASGIApp:
+            guard = self.metrics.guard(question.name)
+            try:
+                with guard.until_answered():
+                    answer = await self._ask(request, question, guard)
+            except ClientDisconnect:
+                return _nothing
+            with guard:
+                guard.mark_ok()
+            return Response(encode(answer), media_type="application/json")
+
+        return DocumentedRoute(
+            question.path,
+            endpoint,
+            methods=["POST"],
+            name=question.name,
+            tag="Text and tokens",
+            body=question.body,
+        )
+
+    async def _generate(self, http: Request, operation: Operation[RequestT]) -> Answer | Late:
+        guard = self.metrics.guard(operation.name)
+        with guard.until_answered():
+            connection = self._enter(http, guard)
+            body = await self._read(http)
+            off_loop = len(body) > OFF_LOOP
+            value, asked = await _on(off_loop, lambda: _parsed(body, operation.parse))
+            handler = ProtocolHandler(
+                asked,
+                self.engine,
+                operation.builder(_named(http)),
+                tokenizers=self.tokenizers,
+                guard=guard,
+                request_id=request_id_of(http),
+                caller=caller_of(http, value, connection),
+                settings=self.settings,
+                off_loop=off_loop or operation.heavy(asked),
+            )
+            return await handler.begin(http.receive)
+
+    def _enter(self, http: Request, guard: InflightGuard) -> str:
+        """Who is at the door, and holds a place until the guard is closed. Raises Refused."""
+        connection = connection_of(http, sees_peers=self.settings.sees_peers)
+        guard.occupies(self.places.take(connection))
+        return connection
+
+    async def _read(self, http: Request) -> bytes:
+        return await read_body(http, self.settings.body_limit, self.settings.body_timeout_s)
+
+    async def _ask(self, http: Request, question: Question[BodyT], guard: InflightGuard) -> object:
+        self._enter(http, guard)
+        body = await self._read(http)
+        off_loop = len(body) > OFF_LOOP
+        asked = await _on(off_loop, lambda: question.parse(parse_json(body)))
+        card = await while_there(self.engine.card(asked.model), http.receive)
+        guard.serving(card.name, stream=False)
+        return await _on(
+            off_loop or question.heavy(asked) or not self.tokenizers.holds(card),
+            lambda: question.answer(asked, card, self.tokenizers.get(card)),
+        )
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer to a client that has left."""
+
+
+def _parsed(body: bytes, parse: Callable[[object], ValueT]) -> tuple[object, ValueT]:
+    """The JSON, and what it asks for. Raises Refused."""
+    value = parse_json(body)
+    return value, parse(value)
+
+
+def _named(http: Request) -> Mapping[str, str]:
+    """The headers of a request, with the id that it goes by here."""
+    own = (REQUEST_ID.encode(), request_id_of(http).encode())
+    return Headers(raw=[own, *http.headers.raw])
+
+
+async def _on(thread: bool, work: Callable[[], ValueT]) -> ValueT:
+    if thread:
+        running: Awaitable[ValueT] = asyncio.to_thread(work)
+        return await running
+    return work()

@@ -1,0 +1,76 @@
+"""Changes of the models' states for all who watch them here: one long poll, however many watch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from deployments.detached_tasks import in_own_context
+from deployments.ingress.fleet.cluster import Cluster
+from deployments.ingress.http.sse import KEEP_ALIVE
+from deployments.ingress.routes.model_status import status_events
+from deployments.wire import ErrorKind, ModelStatus, Refused, RequestError
+
+MOST_WATCHERS = 256
+POLL_S = 10.0
+PATIENCE_S = 1.0  # before the router is asked again that did not answer
+
+
+class StatusFeed:
+    """Belongs to one event loop; asks only while somebody watches."""
+
+    def __init__(self, cluster: Cluster, keep_alive_s: float) -> None:
+        self._cluster = cluster
+        self._keep_alive_s = keep_alive_s
+        self._watchers: set[asyncio.Event] = set()
+        self._statuses: Sequence[ModelStatus] = ()
+        self._known = False
+        self._polling: asyncio.Task[None] | None = None
+
+    def watch(self) -> AsyncIterator[bytes]:
+        """Events: first what is, then what changes. Raises Refused when too many watch."""
+        if len(self._watchers) >= MOST_WATCHERS:
+            raise Refused(RequestError(ErrorKind.OVERLOADED, "Too many clients watch the models"))
+        return self._events()
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        changed = asyncio.Event()
+        self._enter(changed)
+        seen: Sequence[ModelStatus] = ()
+        try:
+            while True:
+                statuses = self._statuses if self._known else seen
+                if events := b"".join(status_events(seen, statuses)):
+                    yield events
+                seen = statuses
+                try:
+                    async with asyncio.timeout(self._keep_alive_s):
+                        await changed.wait()
+                except TimeoutError:
+                    yield KEEP_ALIVE
+                changed.clear()
+        finally:
+            self._leave(changed)
+
+    def _enter(self, changed: asyncio.Event) -> None:
+        self._watchers.add(changed)
+        if self._polling is None:
+            self._polling = in_own_context(self._poll())
+
+    def _leave(self, changed: asyncio.Event) -> None:
+        self._watchers.discard(changed)
+        if not self._watchers and self._polling is not None:
+            self._polling.cancel()
+            self._polling = None
+            self._known = False
+
+    async def _poll(self) -> None:
+        version = -1  # none that the router has had
+        while True:
+            try:
+                version, statuses = await self._cluster.changes(version, POLL_S)
+            except Refused:
+                version = -1
+                await asyncio.sleep(PATIENCE_S)
+                continue
+            self._statuses, self._known = statuses, True
+            for changed in self._watchers:
+                changed.set()

@@ -1,0 +1,72 @@
+"""The bytes of one stream, kept so that readers may come late, leave, and come back.
+
+Whoever writes never waits: the oldest bytes go when there are too many.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+
+from deployments.ingress.http.errors import refused
+
+
+class Replay:
+    """Offsets count from the stream's first byte. Belongs to one event loop."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._kept = bytearray()
+        self._changed = asyncio.Event()
+        self._failure: Exception | None = None
+        self.total = 0
+        self.started_at = int(time.time())
+        self.completed_at = 0  # while it goes on
+
+    @property
+    def begun(self) -> bool:
+        return self.total > 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.completed_at > 0
+
+    def append(self, data: bytes) -> None:
+        self._kept += data
+        self.total += len(data)
+        del self._kept[: max(len(self._kept) - self._capacity, 0)]
+        self._wake()
+
+    def finish(self, failure: Exception | None = None) -> None:
+        """With a `failure` readers get that after the last byte."""
+        self.completed_at = int(time.time())
+        self._failure = failure
+        self._wake()
+
+    async def until_begun(self) -> None:
+        """Until there is a byte or an end. Raises the failure of a stream that never began."""
+        while not self.begun and not self.is_done:
+            await self._changed.wait()
+        if not self.begun and self._failure is not None:
+            raise self._failure
+
+    def check(self, offset: int) -> None:
+        """Raises Refused."""
+        if offset < self.total - len(self._kept):
+            raise refused("Stream offset lost, please restart", "from")
+
+    async def read(self, offset: int) -> AsyncGenerator[bytes, None]:
+        """Everything from there to the end. Raises what ended it, or Refused for lost bytes."""
+        while offset < self.total or not self.is_done:
+            self.check(offset)
+            if offset < self.total:
+                data = bytes(self._kept[offset - self.total + len(self._kept) :])
+                offset = self.total
+                yield data
+            else:
+                await self._changed.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,109 @@
+"""Routes to streams that are kept: read one from an offset, look some up, stop one."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
+from deployments.ingress.http.validation import parse
+from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.resumable_streams import Following, Kept, Key, Streams, key_of
+from deployments.wire import ErrorKind, Refused, RequestError
+
+TAG = "Resumable streams"
+LONGEST_OFFSET = 18  # digits
+
+
+class StreamLookup(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    conversation_ids: Annotated[list[str], Field(max_length=1024)]
+
+
+def stream_routes(streams: Streams, settings: IngressSettings, prefix: str = "/v1") -> list[Route]:
+    async def follow(request: Request) -> Following:
+        offset = _offset(request)
+        kept = streams.find(_key(request))
+        if kept is None:
+            message = "There is no stream of this conversation"
+            raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "conv_id"))
+        return Following(streams, kept, offset)
+
+    async def stop(request: Request) -> Response:
+        streams.stop(_key(request))
+        return Response(status_code=204)
+
+    async def look_up(request: Request) -> Response:
+        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        asked = parse(StreamLookup, parse_json(body))
+        keys = [
+            key_of(request.headers, name, "conversation_ids") for name in asked.conversation_ids
+        ]
+        found = (streams.find(key) for key in dict.fromkeys(keys))
+        return JSONResponse([_described(kept) for kept in found if kept is not None])
+
+    return [
+        _route(
+            f"{prefix}/stream",
+            follow,
+            "GET",
+            "follow_stream",
+            media_types=(EVENTS,),
+            query=("from",),
+        ),
+        _route(f"{prefix}/stream", stop, "DELETE", "stop_stream", media_types=()),
+        _route(f"{prefix}/streams/lookup", look_up, "POST", "look_up_streams", body=StreamLookup),
+    ]
+
+
+def _route(
+    path: str,
+    endpoint: Callable[..., object],
+    method: str,
+    name: str,
+    body: type[BaseModel] | None = None,
+    media_types: tuple[str, ...] = ("application/json",),
+    query: tuple[str, ...] = (),
+) -> Route:
+    needed = () if body else ("conv_id",)
+    return DocumentedRoute(
+        path,
+        endpoint,
+        methods=[method],
+        name=name,
+        tag=TAG,
+        body=body,
+        media_types=media_types,
+        query=query,
+        needed=needed,
+    )
+
+
+def _key(request: Request) -> Key:
+    name = request.query_params.get("conv_id", "")
+    if not name:
+        raise refused("`conv_id` is missing", "conv_id")
+    return key_of(request.headers, name, "conv_id")
+
+
+def _offset(request: Request) -> int:
+    given = request.query_params.get("from", "0")
+    if not (given.isascii() and given.isdecimal() and len(given) <= LONGEST_OFFSET):
+        raise refused("`from` must be a number of bytes", "from")
+    return int(given)
+
+
+def _described(kept: Kept) -> object:
+    return {
+        "conversation_id": kept.key[1],
+        "is_done": kept.replay.is_done,
+        "total_bytes": kept.replay.total,
+        "started_at": kept.replay.started_at,
+        "completed_at": kept.replay.completed_at,
+    }

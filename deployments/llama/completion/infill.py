@@ -1,0 +1,56 @@
+"""POST /infill: the text between two others, for models that were trained to fill it in."""
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from deployments.ingress.http.schema import Strict
+from deployments.ingress.http.validation import parse
+from deployments.llama.completion.schema import CompletionFields, given_fields
+from deployments.text.infill import fitted_ids
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+
+MOST_FILES = 1024
+
+
+class Extra(Strict):
+    """`time` is when an editor saw it."""
+
+    text: str
+    filename: str | None = None
+    time: JsonValue = None
+
+
+class InfillRequest(CompletionFields):
+    """`prompt` is what the text in the middle begins with."""
+
+    input_prefix: str
+    input_suffix: str
+    input_extra: Annotated[list[Extra], Field(max_length=MOST_FILES)] = Field(default_factory=list)
+    prompt: str = ""
+
+
+def parse_infill(body: object) -> InfillRequest:
+    return parse(InfillRequest, given_fields(body))
+
+
+def infill_prompts(
+    request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer
+) -> list[list[int]]:
+    extra = [(one.filename or "filename", one.text) for one in request.input_extra]
+    begun: list[int] = []
+    if request.prompt:
+        begun = tokenizer.encode(request.prompt, add_special_tokens=False, most=card.context_length)
+    room = _room(request.token_limit, card.context_length) - len(begun)
+    ids = fitted_ids(tokenizer, request.input_prefix, request.input_suffix, extra, room)
+    if ids is None:
+        message = f"Infill is not supported by the model {card.name!r}: it has no tokens for it"
+        raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+    return [[*ids, *begun]]
+
+
+def _room(limit: int, context: int) -> int:
+    """Tokens of a prompt that leave some for the answer, and no more than half of them."""
+    answer = context // 4 if limit < 0 else min(limit, context // 2)
+    return context - 1 - answer

@@ -1,0 +1,39 @@
+"""Prompts of the native endpoints as ids: text, ids, or both in one."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from deployments.ingress.generation.plan import check_ids
+from deployments.ingress.http.errors import refused
+from deployments.llama.completion.schema import CompletionRequest, OnePrompt, PromptObject
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
+
+
+def prompt_ids(
+    request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
+) -> list[list[int]]:
+    return [_ids(prompt, card, tokenizer) for prompt in request.prompts]
+
+
+def _ids(prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer) -> list[int]:
+    text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
+    parts = [text] if isinstance(text, str) else text
+    encode = partial(tokenizer.encode, most=card.context_length)
+    ids = mixed_ids(parts, encode, add_special_tokens=True)
+    if not ids:
+        raise refused("`prompt` is empty", "prompt")
+    check_ids(ids, card, "prompt")
+    return ids
+
+
+def mixed_ids(
+    parts: Sequence[str | int],
+    encode: Callable[[str, bool], list[int]],
+    add_special_tokens: bool,
+) -> list[int]:
+    """Special tokens frame a text only if it begins with one that is not ids."""
+    ids: list[int] = []
+    for place, part in enumerate(parts):
+        ids += [part] if isinstance(part, int) else encode(part, add_special_tokens and place == 0)
+    return ids

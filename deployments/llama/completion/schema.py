@@ -1,0 +1,216 @@
+"""The body of POST /completion: llama-server's fields, every one honoured or refused.
+
+Null stands for a field that is not there; the defaults are llama-server's own.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Items, ModelName, Strict
+from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.ingress.llamacpp.sampler_names import DEFAULT_SAMPLERS
+from deployments.openai.fields.common import MOST_BIASES
+from deployments.openai.fields.llamacpp_fields import NEUTRAL as COMMON
+from deployments.openai.fields.llamacpp_fields import (
+    TYPICAL,
+    Amount,
+    AtLeast0,
+    AtLeastMinus1,
+    Breakers,
+    Hints,
+    Names,
+    PingInterval,
+    Share,
+    Text,
+)
+from deployments.openai.native_sampling import (
+    BREAKERS,
+    DRY_ALLOWED_LENGTH,
+    DRY_BASE,
+    DRY_LAST_N,
+    ETA,
+    TAU,
+)
+
+MOST_SEQUENCES = 1024
+MOST_CHOICES = 128
+MOST_ALTERNATIVES = 100
+MOST_STOPS = 64
+MOST_TEXTS = 4096  # of one prompt or of several: each is a call of the tokenizer
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    **COMMON,
+    "reasoning_format": ("none",),
+    "stream_options": ({}, {"include_usage": False}),
+}
+# Names of one thing.
+ALIASES = (
+    ("n_predict", "max_tokens", "max_completion_tokens"),
+    ("n_probs", "logprobs"),
+    ("n_cmpl", "n"),
+)
+
+TokenId = Annotated[int, Field(ge=0)]
+Texts = Annotated[list[Text], Field(max_length=MOST_STOPS)]
+Limit = AtLeastMinus1
+Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
+Alternatives = Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)]
+BiasText = Annotated[str, Field(max_length=1024)]
+BiasPair = Annotated[list[int | float | BiasText | bool], Field(min_length=2, max_length=2)]
+BiasMap = Annotated[dict[BiasText, float | bool], Field(max_length=MOST_BIASES)]
+BiasPairs = Annotated[Items[BiasPair], Field(max_length=MOST_BIASES)]
+
+
+class PromptObject(Strict):
+    prompt_string: str
+    multimodal_data: Annotated[list[JsonValue], Field(max_length=0)] | None = None
+
+
+Mixed = Annotated[Items[str | TokenId], Field(min_length=1)]
+Prompt = (
+    str | PromptObject | Annotated[Items[str | TokenId | Mixed | PromptObject], Field(min_length=1)]
+)
+OnePrompt = str | PromptObject | Items[str | int]
+
+
+class CompletionFields(Hints):
+    """What every native way to ask for a completion takes."""
+
+    model: ModelName = None
+    stream: bool = False
+    n_predict: Limit = -1
+    max_tokens: Limit = -1
+    max_completion_tokens: Limit = -1
+    n_cmpl: Choices = 1
+    n: Choices = 1
+
+    temperature: Amount = 0.8
+    dynatemp_range: Amount = 0.0
+    dynatemp_exponent: Amount = 1.0
+    top_k: AtLeastMinus1 = 40
+    top_p: Share = 0.95
+    min_p: Share = 0.05
+    typical_p: Share = Field(default=1.0, validation_alias=TYPICAL)
+    top_n_sigma: Annotated[float, Field(ge=-1)] = -1.0
+    xtc_probability: Share = 0.0
+    xtc_threshold: Share = 0.1
+    repeat_last_n: AtLeastMinus1 = 64
+    repeat_penalty: Annotated[float, Field(gt=0)] = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: Amount = 0.0
+    dry_base: Annotated[float, Field(ge=1)] = DRY_BASE
+    dry_allowed_length: AtLeast0 = DRY_ALLOWED_LENGTH
+    dry_penalty_last_n: AtLeastMinus1 = DRY_LAST_N
+    dry_sequence_breakers: Breakers = Field(default_factory=lambda: list(BREAKERS))
+    mirostat: Literal[0, 1, 2] = 0
+    mirostat_tau: Amount = TAU
+    mirostat_eta: Amount = ETA
+    samplers: Names = Field(default_factory=lambda: list(DEFAULT_SAMPLERS))
+    min_keep: AtLeast0 = 0
+    seed: Annotated[int, Field(ge=-1, lt=2**63)] = -1
+    logit_bias: BiasMap | BiasPairs = Field(default_factory=dict)
+    n_probs: Alternatives = 0
+    logprobs: Alternatives = 0
+    post_sampling_probs: bool = False
+
+    stop: Text | Texts = Field(default_factory=list)
+    ignore_eos: bool = False
+    n_indent: Annotated[int, Field(ge=0, le=1024)] = 0
+    t_max_prompt_ms: AtLeastMinus1 = 0  # editors send it; llama-server takes it and does nothing
+    t_max_predict_ms: AtLeastMinus1 = 0
+    grammar: str = ""
+    json_schema: dict[str, JsonValue] | bool | None = None
+
+    cache_prompt: bool = True
+    id_slot: AtLeastMinus1 = -1
+    n_keep: AtLeastMinus1 = 0  # nothing is ever discarded
+
+    return_tokens: bool = False
+    return_progress: bool = False
+    timings_per_token: bool = False
+    response_fields: Annotated[list[str], Field(max_length=128)] = Field(default_factory=list)
+    sse_ping_interval: PingInterval | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        for names in ALIASES:
+            given = self.model_fields_set & set(names)
+            if len({getattr(self, name) for name in given}) > 1:
+                listed = ", ".join(f"`{name}`" for name in names if name in given)
+                raise refused(f"{listed} are one field and must not differ", max(given))
+        if self.grammar and self.json_schema is not None:
+            raise refused("`json_schema` excludes `grammar`", "json_schema")
+        if self.sse_ping_interval == 0:
+            raise refused("`sse_ping_interval` must be -1 or 1 and more", "sse_ping_interval")
+        return self
+
+    def one_of(self, *names: str) -> int:
+        """The value of a field under whichever of its names it came."""
+        given = [name for name in names if name in self.model_fields_set]
+        value: int = getattr(self, (given or names)[0])
+        return value
+
+    @property
+    def token_limit(self) -> int:
+        return self.one_of(*ALIASES[0])
+
+    @property
+    def alternatives(self) -> int:
+        return self.one_of(*ALIASES[1])
+
+    @property
+    def choices(self) -> int:
+        return self.one_of(*ALIASES[2])
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether there is a grammar to write or a vocabulary to search."""
+        return bool(self.grammar or self.dry_multiplier) or self.json_schema is not None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class CompletionRequest(CompletionFields):
+    prompt: Prompt
+
+    @property
+    def prompts(self) -> list[OnePrompt]:
+        """One entry a prompt: a list with an id in it is one prompt, any other one a prompt."""
+        if not isinstance(self.prompt, list):
+            return [self.prompt]
+        parts = [part for part in self.prompt if isinstance(part, str | int)]
+        if any(isinstance(part, int) for part in parts):
+            return [parts]
+        return [part for part in self.prompt if not isinstance(part, int)]
+
+    @model_validator(mode="after")
+    def _prompts_are_clear(self) -> Self:
+        if isinstance(self.prompt, list):
+            kinds = [isinstance(part, int) + 2 * isinstance(part, str) for part in self.prompt]
+            if 1 in kinds and 0 in kinds:
+                raise refused("`prompt` mixes token ids with whole prompts", "prompt")
+        if len(self.prompts) * self.choices > MOST_SEQUENCES:
+            raise refused(f"`prompt` asks for more than {MOST_SEQUENCES} choices", "prompt")
+        if sum(map(texts_in, self.prompts)) > MOST_TEXTS:
+            raise refused(f"`prompt` has more than {MOST_TEXTS} texts", "prompt")
+        return self
+
+
+def texts_in(prompt: OnePrompt) -> int:
+    return sum(isinstance(part, str) for part in prompt) if isinstance(prompt, list) else 1
+
+
+def parse_completion(body: object) -> CompletionRequest:
+    return parse(CompletionRequest, given_fields(body))
+
+
+def given_fields(body: object) -> dict[str, object]:
+    """The fields of a body that are not null and ask for something. Raises Refused."""
+    served = refuse_unsupported(body, NEUTRAL)
+    return {name: value for name, value in served.items() if value is not None}

@@ -1,0 +1,134 @@
+"""GET /props: what the server and a model's template can do, as llama-server's clients read it."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.fleet.cluster import Cluster, look_at
+from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.llama.completion.generation_settings import default_settings
+from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
+from deployments.llama.completion.schema import CompletionFields
+from deployments.llama.server.replicas import replicas_of
+from deployments.openai.fingerprint import system_fingerprint
+from deployments.text.chat.call_ids import with_template_ids
+from deployments.text.chat.templates import knows_tools, variables
+from deployments.text.dialects.registry import DIALECTS, dialect_of
+from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
+from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, RequestError
+
+# What llama-server says of itself, and not of a model, when it serves several.
+ROUTER = {
+    "role": "router",
+    "model_alias": "manta",
+    "model_path": "none",
+    "default_generation_settings": {"params": None, "n_ctx": 0},
+    "build_info": system_fingerprint(),
+    "cors_proxy_enabled": False,
+}
+# What templates are tried with.
+USER: Mapping[str, object] = {"role": "user", "content": "U-u"}
+TOOL: Mapping[str, object] = {
+    "type": "function",
+    "function": {"name": "t_0", "description": "D-d", "parameters": {"type": "object"}},
+}
+Messages = Sequence[Mapping[str, object]]
+
+
+def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
+    async def props(request: Request) -> Response:
+        name = request.query_params.get("model")
+        if name is None and len(await cluster.statuses()) > 1:
+            return JSONResponse(ROUTER)
+        model, card = await look_at(cluster, name)
+        replicas = await replicas_of(cluster, model)
+        slots = replicas.slots_each * len(replicas.stats)
+        told = await asyncio.to_thread(_props, card, tokenizers, slots)
+        return JSONResponse({**told, "is_sleeping": model.state is ModelState.SLEEPING})
+
+    async def change_props(request: Request) -> Response:
+        message = "This server does not support changing global properties"
+        raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+
+    return [
+        DocumentedRoute(
+            "/props", props, methods=["GET"], name="props", tag="Server", query=["model"]
+        ),
+        Route("/props", change_props, methods=["POST"], include_in_schema=False),
+    ]
+
+
+def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Mapping[str, object]:
+    tokenizer, special = tokenizers.get(card), dict(card.special_tokens)
+    return {
+        "default_generation_settings": {
+            "params": _default_params(card, tokenizer),
+            "n_ctx": card.context_length,
+        },
+        "total_slots": total_slots,
+        "model_alias": card.name,
+        "model_path": card.name,
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        "chat_template": card.chat_template or "",
+        **({"chat_template_tool_use": card.tool_template} if card.tool_template else {}),
+        "chat_template_caps": template_caps(card, tokenizer),
+        "bos_token": special.get("bos_token", ""),
+        "eos_token": special.get("eos_token", ""),
+        "build_info": system_fingerprint(),
+        "cors_proxy_enabled": False,
+    }
+
+
+def _default_params(card: ModelCard, tokenizer: TextTokenizer) -> object:
+    fields = with_defaults(CompletionFields(), card)
+    settings = default_settings(fields, sampling_params(fields, card, tokenizer), card)
+    return {**settings, "seed": max(RANDOM_SEEDS)}
+
+
+def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
+    """Tried out: whether what a message holds is to be found in the prompt."""
+    template = card.chat_template or ""
+    tooled = card.tool_template or template
+    dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(tooled)
+    shows = partial(_shows, tokenizer.render_chat)
+    tells = partial(_shows, partial(tokenizer.render_chat, tools=[TOOL], template=tooled))
+    calls = [_call("f_1", "A-a"), _call("g_2", "B-b")]
+    called = with_template_ids([USER, _assistant(tool_calls=calls[:1])], dialect)
+    both = with_template_ids([USER, _assistant(tool_calls=calls)], dialect)
+    thought = [USER, {**called[1], "reasoning_content": "T-t"}]
+    one = tells(called, "f_1", "A-a")
+    return {
+        "supports_object_arguments": one,
+        "supports_parallel_tool_calls": tells(both, "f_1", "g_2"),
+        "supports_preserve_reasoning": tells(thought, "T-t"),
+        "supports_reasoning_effort": "reasoning_effort" in variables(template),
+        "supports_string_content": shows([USER], "U-u"),
+        "supports_system_role": shows([{"role": "system", "content": "S-s"}, USER], "S-s"),
+        "supports_tool_calls": one,
+        "supports_tools": knows_tools(tooled),
+        "supports_typed_content": False,
+    }
+
+
+def _shows(render: Callable[[Messages], str], messages: Messages, *texts: str) -> bool:
+    try:
+        prompt = render(messages)
+    except Refused:
+        return False
+    return all(text in prompt for text in texts)
+
+
+def _assistant(**fields: object) -> Mapping[str, object]:
+    return {"role": "assistant", "content": "", **fields}
+
+
+def _call(name: str, argument: str) -> object:
+    function = {"name": name, "arguments": {"x": argument}}
+    return {"id": name, "type": "function", "function": function}

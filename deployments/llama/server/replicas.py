@@ -1,0 +1,32 @@
+"""What a model's replicas are doing, as slots and properties sum it up."""
+
+import asyncio
+from dataclasses import dataclass
+
+from deployments.ingress.fleet.cluster import Cluster
+from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.wire import ModelStatus
+
+Stats = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """`slots_each` is how many requests one runs at once."""
+
+    stats: list[Stats]
+    slots_each: int
+    speculates: bool
+
+
+async def replicas_of(cluster: Cluster, model: ModelStatus) -> Replicas:
+    stats, settings = await asyncio.gather(
+        cluster.broadcast(model.application, MODEL_DEPLOYMENT, "stats"),
+        cluster.broadcast(model.application, MODEL_DEPLOYMENT, "settings"),
+    )
+    limits = [one.limits for one in settings if isinstance(one, ModelSettings)]
+    return Replicas(
+        stats=[one for one in stats if isinstance(one, dict)],
+        slots_each=max((one.max_running for one in limits), default=0),
+        speculates=any(one.draft_tokens > 0 for one in limits),
+    )

@@ -1,0 +1,118 @@
+"""What is said of the server as a whole: health, statistics, metrics, lists of models, docs."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.fleet.cluster import UP, Cluster, card_if_up
+from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.metrics import CONTENT_TYPE, Family, render
+from deployments.ingress.routes.health import health_route
+from deployments.llama.server.metric_names import llamacpp_families
+from deployments.model.settings import MODEL_DEPLOYMENT
+from deployments.wire import Refused
+
+# Applications and deployments, beside the models', whose replicas keep metrics.
+KEEPERS = (
+    ("openai", "openai"),
+    ("anthropic", "anthropic"),
+    ("llama", "llama"),
+    ("router", "Router"),
+)
+Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
+TOTALS = (
+    "active_requests",
+    "waiting_requests",
+    "total_requests",
+    "aborted_requests",
+    "tokens_generated",
+    "preemptions",
+)
+
+
+class ServerRoutes:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._started = {"process-start-time-unix": str(int(time.time()))}
+
+    def routes(self) -> list[Route]:
+        return [
+            health_route(self._cluster, "/health"),
+            Route("/", self.welcome, include_in_schema=False),
+            Route("/stats", self.stats),
+            DocumentedRoute(
+                "/metrics",
+                self.metrics,
+                methods=["GET"],
+                name="metrics",
+                tag="Server",
+                media_types=["text/plain"],
+            ),
+            Route("/dynamo/alpha/list-models", self.list_models),
+        ]
+
+    async def welcome(self, request: Request) -> Response:
+        """For who opens the server's address in a browser."""
+        return RedirectResponse("docs")  # relative: a proxy may have put a path before it
+
+    async def stats(self, request: Request) -> Response:
+        """The sum over all replicas, and each replica by itself."""
+        models = [s for s in await self._cluster.statuses() if s.state in UP]
+        answers = await asyncio.gather(
+            *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
+        )
+        replicas = [
+            {"model": model.name, **stats}
+            for model, of_model in zip(models, answers, strict=True)
+            for stats in of_model
+            if isinstance(stats, dict)
+        ]
+        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in TOTALS}
+        pages = sum(replica["pages_total"] for replica in replicas)
+        used = sum(replica["pages_used"] for replica in replicas)
+        total["cache_usage"] = used / pages if pages else 0.0
+        return JSONResponse({**total, "replicas": replicas})
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus text of the whole graph."""
+        # Side by side: a router that hangs must not take longer than whoever scrapes is patient.
+        parts = chain(*await asyncio.gather(self._samples(KEEPERS), self._of_models()))
+        body = render(part for own in parts for part in (own, _in_llama_servers_names(own)))
+        return Response(body, headers=self._started, media_type=CONTENT_TYPE)
+
+    async def _of_models(self) -> list[Part]:
+        with suppress(Refused):  # without a router the ingresses still have something to say
+            up = [s for s in await self._cluster.statuses() if s.state in UP]
+            return await self._samples((s.application, MODEL_DEPLOYMENT) for s in up)
+        return []
+
+    async def _samples(self, sources: Iterable[tuple[str, str]]) -> list[Part]:
+        """Of all replicas of applications and their deployments."""
+        answers = await asyncio.gather(
+            *(self._cluster.broadcast(*source, "samples") for source in sources)
+        )
+        return cast(list[Part], [part for of_source in answers for part in of_source])
+
+    async def list_models(self, request: Request) -> Response:
+        """Dynamo's two lists of names, of models that are up; chat needs a template."""
+        statuses = await self._cluster.statuses()
+        found = await asyncio.gather(*(card_if_up(self._cluster, one) for one in statuses))
+        cards = [card for card in found if card is not None]
+        return JSONResponse(
+            {
+                "chat_completion_models": [card.name for card in cards if card.chat_template],
+                "completion_models": [card.name for card in cards],
+            }
+        )
+
+
+def _in_llama_servers_names(part: Part) -> Part:
+    labels, families = part
+    return labels, llamacpp_families(families)

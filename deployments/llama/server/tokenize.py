@@ -1,0 +1,106 @@
+"""POST /tokenize, /detokenize and /apply-template: what a model's tokenizer and template make."""
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from deployments.ingress.generation.plan import check_ids
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Items, ModelName, Strict
+from deployments.ingress.http.validation import parse
+from deployments.ingress.routes.service import Question
+from deployments.llama.completion.prompts import mixed_ids
+from deployments.llama.completion.schema import MOST_TEXTS, given_fields, texts_in
+from deployments.llama.openai_chat import parse_chat
+from deployments.openai.chat.prompt import chat_prompt
+from deployments.openai.chat.schema import ChatRequest
+from deployments.openai.fields.common import TokenId
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
+
+MOST_CHARACTERS = 1 << 21  # tokenizers take hundreds of bytes for each
+
+
+class TokenizeRequest(Strict):
+    model: ModelName = None
+    content: str | Items[str | TokenId]
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+    @property
+    def parts(self) -> Sequence[str | int]:
+        return [self.content] if isinstance(self.content, str) else self.content
+
+    @model_validator(mode="after")
+    def _is_not_too_long(self) -> Self:
+        if sum(len(part) if isinstance(part, str) else 1 for part in self.parts) > MOST_CHARACTERS:
+            message = f"`content` must have at most {MOST_CHARACTERS} characters and ids"
+            raise refused(message, "content")
+        if isinstance(self.content, list) and texts_in(self.content) > MOST_TEXTS:
+            raise refused(f"`content` has more than {MOST_TEXTS} texts", "content")
+        return self
+
+
+class DetokenizeRequest(Strict):
+    model: ModelName = None
+    tokens: Annotated[Items[TokenId], Field(max_length=1 << 20)]
+
+
+def parse_tokenize(body: object) -> TokenizeRequest:
+    return parse(TokenizeRequest, given_fields(body))
+
+
+def parse_detokenize(body: object) -> DetokenizeRequest:
+    return parse(DetokenizeRequest, given_fields(body))
+
+
+def tokenize(request: TokenizeRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+    encode = tokenizer.encode if request.parse_special else tokenizer.encode_literally
+    ids = mixed_ids(request.parts, encode, request.add_special)
+    check_ids(ids, card, "content")
+    if not request.with_pieces:
+        return {"tokens": ids}
+    return {"tokens": [{"id": one, "piece": piece(tokenizer.token_bytes(one))} for one in ids]}
+
+
+def piece(raw: bytes) -> str | list[int]:
+    """Text, or byte values when a token is a part of a character."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+def detokenize(request: DetokenizeRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+    check_ids(request.tokens, card, "tokens")
+    return {"content": tokenizer.decode(request.tokens, skip_special_tokens=False)}
+
+
+def apply_template(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+    return {"prompt": chat_prompt(request, card, tokenizer).text}
+
+
+TOKENIZE = Question(
+    name="tokenize",
+    path="/tokenize",
+    body=TokenizeRequest,
+    parse=parse_tokenize,
+    answer=tokenize,
+)
+DETOKENIZE = Question(
+    name="detokenize",
+    path="/detokenize",
+    body=DetokenizeRequest,
+    parse=parse_detokenize,
+    answer=detokenize,
+)
+APPLY_TEMPLATE = Question(
+    name="apply_template",
+    path="/apply-template",
+    body=ChatRequest,
+    parse=parse_chat,
+    answer=apply_template,
+    heavy=lambda request: request.is_heavy,
+)

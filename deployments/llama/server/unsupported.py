@@ -1,0 +1,49 @@
+"""llama-server's endpoints for what this server can't do: each refused in words of its own."""
+
+import json
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.errors import refused
+from deployments.ingress.routes.unsupported import not_supported, unsupported_routes
+from deployments.ingress.settings import IngressSettings
+
+NOT_HERE = {
+    "/embedding": "embeddings",
+    "/embeddings": "embeddings",
+    "/rerank": "reranking",
+    "/reranking": "reranking",
+    "/audio/transcriptions": "audio input",
+}
+
+
+def refused_routes(settings: IngressSettings) -> list[Route]:
+    async def set_adapters(request: Request) -> Response:
+        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        scales = parse_json(body)
+        if not isinstance(scales, list):
+            raise refused("Request body must be an array")
+        if scales:
+            raise not_supported("LoRA scales: adapters are merged into a model when it is loaded")
+        return JSONResponse({"success": True})
+
+    return [
+        *unsupported_routes(NOT_HERE),
+        Route("/lora-adapters", _list_adapters, methods=["GET"]),
+        Route("/lora-adapters", set_adapters, methods=["POST"]),
+        Route("/cors-proxy", feature_disabled, methods=["GET", "POST"], include_in_schema=False),
+    ]
+
+
+async def _list_adapters(request: Request) -> Response:
+    """None whose scale could be set: adapters of a preset are merged into its model."""
+    return JSONResponse([])
+
+
+async def feature_disabled(request: Request) -> Response:
+    """A form of its own: without a code."""
+    error = {"message": "this feature is disabled", "type": "feature_disabled"}
+    return Response(json.dumps({"error": error}), 403, media_type="application/json")

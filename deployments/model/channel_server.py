@@ -1,0 +1,246 @@
+"""A replica's end of its channels: each is one stream that carries what many sequences say.
+
+A sequence is not asked for its next event before the last one was taken, so that whoever reads
+slowly finds more in each. What a channel runs ends with it. While it runs anything, its silence
+means that the replica is lost: however long a step takes, the event loop shows that it is there.
+"""
+
+import asyncio
+import logging
+import pickle
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from typing import NamedTuple
+
+from deployments.detached_tasks import in_own_context
+from deployments.engine.tasks.mailbox import merge
+from deployments.telemetry import logs
+from deployments.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    RequestError,
+    TokenEvent,
+)
+
+log = logging.getLogger("ray.serve")
+
+HEARTBEAT_S = 5.0  # of a channel with sequences: of a replica that says nothing, and of an ingress
+# An ingress that died is not heard of; of one that lives four calls in a row may be lost, or come
+# to others while its replica is shunned.
+FORGOTTEN_S = 30.0
+ALIVE = TokenEvent()  # what a sequence with a stream of its own says then
+IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
+# Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
+MOST_WEIGHT = 60_000
+PROTOCOL = pickle.HIGHEST_PROTOCOL
+
+
+class Join(NamedTuple):
+    """A sequence that is to be said on a channel, by the number that it has there.
+
+    `log_id` is the HTTP request's; the ids of `request` were made by the card of this version.
+    """
+
+    number: int
+    log_id: str
+    version: str
+    request: GenerationRequest
+
+
+Burst = list[tuple[int, TokenEvent]]
+Run = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
+
+
+class Channel:
+    def __init__(self, run: Run, idle_s: float) -> None:
+        self._run = run
+        self._idle_s = idle_s
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._said: Burst = []
+        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()  # set when all that has been said is taken
+        self.told_at = time.monotonic()
+
+    def join(self, joins: Sequence[Join]) -> None:
+        for one in joins:
+            assert one.number not in self._running
+            self._running[one.number] = in_own_context(self._pump(one))
+        self._changed.set()
+
+    def leave(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if number in self._running:
+                self._running[number].cancel()
+
+    def end(self) -> None:
+        """Everybody leaves."""
+        self.leave([*self._running])
+
+    async def bursts(self) -> AsyncGenerator[Burst, None]:
+        """What was said since the last one, and that may be nothing; ends `idle_s` after the last
+        sequence.
+        """
+        while await self._is_used():
+            await self._until(lambda: bool(self._said) or not self._running, HEARTBEAT_S)
+            if self._said or self._running:
+                yield self._take()
+
+    async def _is_used(self) -> bool:
+        """Waits for somebody to come, when there is nobody."""
+        await self._until(lambda: bool(self._said or self._running), self._idle_s)
+        return bool(self._said or self._running)
+
+    async def _until(self, holds: Callable[[], bool], within_s: float) -> None:
+        """Or for so long."""
+        if holds():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not holds():
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def _take(self) -> Burst:
+        n = fitting(_weight(event) for _, event in self._said)
+        taken, self._said = self._said[:n], self._said[n:]
+        if not self._said:
+            self._taken.set()
+            self._taken = asyncio.Event()
+        return taken
+
+    async def _pump(self, one: Join) -> None:
+        logs.about(one.log_id)
+        try:
+            await self._forward(one)
+        except Exception:
+            log.exception("sequence %s", one.request.request_id)
+            self._say(one.number, failed("the replica failed", ErrorKind.INTERNAL))
+        finally:
+            del self._running[one.number]
+            self._changed.set()
+
+    async def _forward(self, one: Join) -> None:
+        async with aclosing(self._run(one.version, one.request)) as events:
+            async for event in events:
+                self._say(one.number, event)
+                if event.finish_reason is not None:
+                    return
+                await self._taken.wait()
+        self._say(one.number, failed("the sequence has no end", ErrorKind.UNAVAILABLE))
+
+    def _say(self, number: int, event: TokenEvent) -> None:
+        self._said.append((number, event))
+        self._changed.set()
+
+
+class Channels:
+    """All that are open to one replica. Belongs to one event loop."""
+
+    def __init__(self, replica_id: str, run: Run, idle_s: float = IDLE_S) -> None:
+        self._replica_id = replica_id
+        self._run = run
+        self._idle_s = idle_s
+        self._open: dict[str, Channel] = {}
+
+    async def open(self, name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+        """The replica's id, and then bursts."""
+        with self._opened(name, self._idle_s) as channel:
+            self.tell(name, words)
+            yield self._replica_id.encode()
+            async with aclosing(channel.bursts()) as bursts:
+                async for burst in bursts:
+                    yield pickle.dumps(burst, PROTOCOL)
+
+    async def alone(
+        self, version: str, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        """What one sequence says, on a channel of its own, named as the request is."""
+        with self._opened(request.request_id, idle_s=0.0) as channel:
+            channel.join([Join(0, logs.request_id(), version, request)])
+            async with aclosing(channel.bursts()) as bursts:
+                async for burst in bursts:
+                    yield merge([event for _, event in burst]) if burst else ALIVE
+
+    @contextmanager
+    def _opened(self, name: str, idle_s: float) -> Iterator[Channel]:
+        channel = self._open[name] = Channel(self._run, idle_s)
+        try:
+            yield channel
+        finally:
+            channel.end()
+            if self._open.get(name) is channel:
+                del self._open[name]
+
+    def tell(self, name: str, words: bytes) -> bool:
+        """Who joins the channel and who leaves it; False when there is none of this name.
+
+        Nobody may: then its ingress shows that it is there.
+        """
+        channel = self._open.get(name)
+        if channel is None:
+            return False
+        channel.told_at = time.monotonic()
+        joins, leaves = read(words)
+        channel.join(joins)
+        channel.leave(leaves)
+        return True
+
+    def hear_of(self, names: Iterable[str]) -> None:
+        """Who asked for sequences with streams of their own is there; some may run elsewhere."""
+        for name in names:
+            if name in self._open:
+                self._open[name].told_at = time.monotonic()
+
+    def forget(self) -> None:
+        """Ends channels whose ingress is gone: Ray goes on with a call whose caller died."""
+        since = time.monotonic() - FORGOTTEN_S
+        for name, channel in [*self._open.items()]:
+            if channel.told_at <= since:
+                log.warning("a channel was not told anything for %g s: it ends", FORGOTTEN_S)
+                channel.end()
+                del self._open[name]
+
+
+def written(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:
+    return pickle.dumps((joins, leaves), PROTOCOL)
+
+
+def read(words: bytes) -> tuple[list[Join], list[int]]:
+    joins, leaves = pickle.loads(words)
+    return joins, leaves
+
+
+def heard(burst: bytes) -> Burst:
+    events: Burst = pickle.loads(burst)
+    return events
+
+
+def fitting(weights: Iterable[int]) -> int:
+    """How many of the first ones one message takes; one, however heavy, in any case."""
+    n = total = 0
+    for weight in weights:
+        total += weight
+        if n and total > MOST_WEIGHT:
+            break
+        n += 1
+    return n
+
+
+def weight_of(request: GenerationRequest) -> int:
+    tokens = len(request.prompt_ids) + len(request.produced_ids)
+    sampling = request.sampling
+    biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
+    listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
+    return tokens + biased + listed + len(request.grammar) + len(request.cache_salt)
+
+
+def _weight(event: TokenEvent) -> int:
+    if event.logprobs is None:
+        return len(event.token_ids)
+    return sum(2 + len(one.top) for one in event.logprobs)
+
+
+def failed(message: str, kind: ErrorKind) -> TokenEvent:
+    return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))

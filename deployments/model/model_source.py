@@ -1,0 +1,214 @@
+"""Makes a model's engines from its settings, in the replica that owns them: first and after sleeps.
+
+All of it blocks, and imports torch.
+"""
+
+import ctypes
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+from weakref import ref
+
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import logging as bars
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.fingerprint import fingerprint
+from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.model_card import default_sampling, end_token_ids, make_card
+from deployments.engine.parallel.ranks import Ranks
+from deployments.engine.parallel.sharding import load_share
+from deployments.model.load_progress import Say
+from deployments.model.metrics import GpuMemory
+from deployments.model.rank_actors import start_ranks
+from deployments.model.settings import ModelSettings, check_settings
+from deployments.wire import ModelCard
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+T = TypeVar("T")
+WEIGHTS_BAR = "Loading weights"  # as transformers calls it
+
+
+class ModelSource:
+    """Starts and releases engines of one model, one at a time; implements `sleep.Source`.
+
+    Raises OSError, ValueError or UnsupportedModelError when the model can't be served.
+    """
+
+    card: ModelCard  # from the first start on
+
+    def __init__(self, settings: ModelSettings, say: Say) -> None:
+        check_settings(settings)
+        self._settings = settings
+        self._say = say
+        self._device = device_of(settings)
+        weights = settings.sleep_weights or ("host" if can_keep(settings) else "drop")
+        self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
+        self._kept: PreTrainedModel | None = None
+        self._fingerprint = ""  # of the weights that were loaded last
+        self._large: list[ref[object]] = []  # what has to go with the engine
+
+    def start(self) -> EngineCore:
+        core = self._restart() if self._large else self._start()
+        self._say("engine", 1.0)
+        return core
+
+    def release(self) -> None:
+        if self._kept is not None:
+            self._kept.to("cpu")
+        release_memory(self._large)
+
+    def gpu_memory(self) -> GpuMemory | None:
+        if self._device == "cpu":
+            return None
+        return GpuMemory(
+            used=torch.cuda.memory_reserved(),
+            total=torch.cuda.get_device_properties().total_memory,
+        )
+
+    def _start(self) -> EngineCore:
+        settings = self._settings
+        tokenizer = load_tokenizer(settings.path)  # first: it is soon known to be broken
+        with self._model() as (model, ranks):
+            core = self._engine(model, ranks, end_token_ids(model, tokenizer))
+        sampling = settings.sampling.over(default_sampling(model.generation_config))
+        self.card = make_card(
+            settings.name, core, tokenizer, settings.dialect, sampling, self._fingerprint
+        )
+        return core
+
+    def _restart(self) -> EngineCore:
+        """Raises ValueError when the files are no longer those that the card describes."""
+        before = self._fingerprint
+        with self._model() as (model, ranks):
+            if self._fingerprint != before:
+                raise ValueError("its files are another model's than before")
+            return self._engine(model, ranks, frozenset(self.card.eos_token_ids))
+
+    def _engine(
+        self, model: PreTrainedModel, ranks: Ranks | None, end_token_ids: frozenset[int]
+    ) -> EngineCore:
+        self._say("engine", 0.0)
+        limits = limits_of(self._settings)
+        core = EngineCore(model, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks)
+        self._large = [ref(core.cache.storage), *([] if self._keeps_weights else [ref(model)])]
+        return core
+
+    @contextmanager
+    def _model(self) -> Iterator[tuple[PreTrainedModel, Ranks | None]]:
+        """Weights, and the ranks that share them, which don't outlast what fails with them."""
+        ranks = start_ranks(self._settings) if self._settings.tensor_parallel > 1 else None
+        try:
+            yield self._weights(ranks), ranks
+        except BaseException:
+            if ranks is not None:
+                ranks.stop()
+            raise
+
+    def _weights(self, ranks: Ranks | None) -> PreTrainedModel:
+        if self._kept is not None:
+            return self._kept.to(self._device)
+        self._say("weights", 0.0)
+        with counted_weights(self._say):
+            model = load_weights(self._settings, ranks, self._take_fingerprint, self._say_placed)
+        self._kept = model if self._keeps_weights else None
+        return model
+
+    def _take_fingerprint(self, model: PreTrainedModel) -> None:
+        settings = self._settings
+        self._fingerprint = fingerprint(
+            model, adapters_of(settings), settings.quantization, settings.limits.kv_dtype
+        )
+
+    def _say_placed(self, share: float) -> None:
+        self._say("device", share)
+
+
+def load_weights(
+    settings: ModelSettings,
+    ranks: Ranks | None,
+    seen: Callable[[PreTrainedModel], None] | None = None,
+    placed: Callable[[float], None] | None = None,
+) -> PreTrainedModel:
+    """All of them, or one rank's share, on their device; `load_model` says who hears what."""
+    dtype = None if settings.dtype is None else DTYPES[settings.dtype]
+    adapters = adapters_of(settings)
+    if ranks is not None:
+        return load_share(settings.path, ranks, dtype=dtype, adapters=adapters, seen=seen)
+    return load_model(
+        settings.path,
+        dtype=dtype,
+        device=device_of(settings),
+        adapters=adapters,
+        quantization=settings.quantization,
+        seen=seen,
+        placed=placed,
+    )
+
+
+def adapters_of(settings: ModelSettings) -> list[tuple[str, float]]:
+    return [(adapter.path, adapter.scale) for adapter in settings.adapters]
+
+
+def device_of(settings: ModelSettings) -> str:
+    return "cuda" if settings.num_gpus else "cpu"
+
+
+def limits_of(settings: ModelSettings) -> EngineLimits:
+    """Those who have a part of a GPU share its memory as they share it."""
+    part = min(1.0, settings.num_gpus or 1.0)
+    limits = settings.limits
+    return replace(limits, gpu_memory_utilization=limits.gpu_memory_utilization * part)
+
+
+def can_keep(settings: ModelSettings) -> bool:
+    """Whether the weights of one that sleeps can go to host memory and come back from there."""
+    return bool(settings.num_gpus) and settings.tensor_parallel == 1
+
+
+@contextmanager
+def counted_weights(say: Say) -> Iterator[None]:
+    """While transformers reads weights, what would move its progress bar is said instead."""
+
+    def watched(factory: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if args and isinstance(args[0], Collection) and options.get("desc") == WEIGHTS_BAR:
+            return counted(args[0], say)
+        return factory(*args, **options)
+
+    before = bars.set_tqdm_hook(watched)
+    try:
+        yield
+    finally:
+        bars.set_tqdm_hook(before)
+
+
+def counted(items: Collection[T], say: Say) -> Iterator[T]:
+    for n, item in enumerate(items):
+        say("weights", n / len(items))
+        yield item
+    say("weights", 1.0)
+
+
+def release_memory(large: Iterable[ref[object]]) -> None:
+    """Gives what nobody refers to any more back to the device and to the operating system."""
+    if any(one() is not None for one in large):  # it is part of a cycle
+        collect()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
+
+
+def collect() -> None:
+    """Looks at every object there is, for up to a second in which no other thread runs."""
+    frozen = gc.get_freeze_count()  # Serve may have frozen all that was there after the first load
+    if frozen:
+        gc.unfreeze()
+    gc.collect()
+    if frozen:
+        gc.freeze()

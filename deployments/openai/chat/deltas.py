@@ -1,0 +1,63 @@
+"""The pieces of a reply in OpenAI's words: deltas of a stream, and the message they fold to."""
+
+from collections.abc import Iterable
+
+from deployments.ingress.http.sse import encode_text
+from deployments.text.reply import (
+    CallArguments,
+    Calling,
+    CallStart,
+    Content,
+    Piece,
+    Thought,
+    fold_reply,
+)
+from deployments.wire import FinishReason
+
+# Of the two names that thoughts have, DeepSeek's own: SGLang and llama-server write it, and what
+# was written for older vLLM reads it. Newer vLLM's `reasoning` is understood in requests.
+THOUGHT = "reasoning_content"
+ROLE = b'{"role":"assistant","content":"","refusal":null}'
+
+
+def delta_of(piece: Piece) -> bytes:
+    match piece:
+        case Content(text):
+            return b'{"content":%b}' % encode_text(text)
+        case Thought(text):
+            return b'{"%b":%b}' % (THOUGHT.encode(), encode_text(text))
+        case CallStart(index, call_id, name):
+            parts = (index, encode_text(call_id), encode_text(name))
+            function = b'"type":"function","function":{"name":%b,"arguments":""}'
+            return (b'{"tool_calls":[{"index":%d,"id":%b,' + function + b"}]}") % parts
+        case CallArguments(index, text):
+            arguments = b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+            return arguments % (index, encode_text(text))
+
+
+def message_of(pieces: Iterable[Piece]) -> dict[str, object]:
+    """Calls alone leave the content null, as OpenAI has it."""
+    reply = fold_reply(pieces)
+    silent = reply.calls and not reply.content
+    fields: dict[str, object] = {
+        "role": "assistant",
+        "content": None if silent else reply.content,
+        "refusal": None,
+    }
+    if reply.thought:
+        fields[THOUGHT] = reply.thought
+    if reply.calls:
+        fields["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in reply.calls
+        ]
+    return fields
+
+
+def finish_reason(reason: FinishReason, calling: Calling) -> str:
+    """A reply that came to its end with calls ended for them."""
+    return "tool_calls" if reason is FinishReason.STOP and calling.is_whole else reason.value

@@ -1,0 +1,183 @@
+"""A chat request as a prompt: OpenAI's messages, tools and wishes in a conversation's terms."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from deployments.ingress.generation.plan import check_ids
+from deployments.ingress.http.errors import refused
+from deployments.openai.chat.schema import (
+    AssistantMessage,
+    ChatRequest,
+    Message,
+    RefusalPart,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+)
+from deployments.openai.fields.tool_arguments import arguments_object
+from deployments.openai.fields.tools import Chosen, chosen
+from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
+from deployments.text.reply import ReplyParser
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard, ThinkingBudget
+
+# What a template would have to be told, or a parser: a raw prompt has neither.
+TEMPLATED = (
+    "tools",
+    "reasoning_effort",
+    "reasoning_format",
+    "thinking",
+    "thinking_token_budget",
+    "reasoning_control",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template_kwargs",
+    "chat_template_args",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPrompt:
+    """`text` is what `ids` were made of."""
+
+    text: str
+    ids: Sequence[int]
+    grammar: str = ""
+    kept_specials: frozenset[int] = frozenset()
+    parser: Callable[[], ReplyParser] | None = None
+    thinking: ThinkingBudget | None = None
+
+
+def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
+    """Raises Refused."""
+    tools = chosen(request.functions, request.tool_choice)
+    if request.raw:
+        return _raw(request, card, tokenizer)
+    prompt = prepare_prompt(_conversation(request, tools, card), card, tokenizer)
+    return ChatPrompt(
+        text=prompt.text,
+        ids=_ids(request, prompt.ids, card),
+        grammar=prompt.grammar,
+        kept_specials=prompt.kept_specials,
+        parser=prompt.parser,
+        thinking=prompt.thinking,
+    )
+
+
+def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
+    """The contents of all messages one after the other, and nothing else.
+
+    Dynamo has this field from its first release on and never said what it does to several
+    messages; this is the one reading that loses none of them.
+    """
+    for name in TEMPLATED:
+        if getattr(request, name):
+            message = f"`nvext.use_raw_prompt` excludes `{name}`"
+            raise refused(message, "nvext.use_raw_prompt")
+    text = "".join(spoken(message.content) for message in request.messages)
+    made = tokenizer.encode(text, add_special_tokens=True, most=card.context_length)
+    ids = _ids(request, made, card)
+    if not ids:
+        raise refused("`messages` have no text, which leaves no prompt", "messages")
+    return ChatPrompt(text=text, ids=ids, grammar=_answer(request))
+
+
+def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[int]:
+    """Those that the client has made of the messages itself, if it has."""
+    given = request.nvext.token_data if request.nvext is not None else None
+    check_ids(given or (), card, "nvext.token_data")
+    return given or ids
+
+
+def _conversation(request: ChatRequest, tools: Chosen, card: ModelCard) -> Conversation:
+    continues = bool(request.continue_final_message)
+    generation_prompt = request.add_generation_prompt
+    return Conversation(
+        messages=list(_plain_messages(request.messages, card)),
+        tools=tools.tools,
+        choice=tools.choice,
+        callable=tools.callable,
+        parallel_calls=not tools.one and request.parallel_tool_calls is not False,
+        answer=_answer(request),
+        thinking=_thinking(request),
+        split_thoughts=request.reasoning_format != "none",
+        template_kwargs=request.chat_template_kwargs or request.chat_template_args or {},
+        add_generation_prompt=not continues if generation_prompt is None else generation_prompt,
+        continue_final_message=continues,
+    )
+
+
+def _answer(request: ChatRequest) -> str:
+    return "" if request.structure is None else request.structure.write()
+
+
+def _thinking(request: ChatRequest) -> Thinking:
+    """What the fields ask of thoughts, blamed on the one that asks most."""
+    effort = request.reasoning_effort
+    wanted, budget, param = _wanted(effort), request.thinking_token_budget, "reasoning_effort"
+    if request.thinking is not None:
+        wanted, param = request.thinking.type == "enabled", "thinking"
+        budget = request.thinking.budget_tokens if budget is None else budget
+    if not wanted and budget is not None:
+        param = "thinking_token_budget"
+    return Thinking(
+        wanted=wanted,
+        effort=None if effort == "none" else effort,
+        budget=budget,
+        endable=bool(request.reasoning_control),
+        param=param,
+    )
+
+
+def _wanted(effort: str | None) -> bool | None:
+    """The least effort asks for nothing that a model which does not think could not do."""
+    if effort is None or effort == "minimal":
+        return None
+    return effort != "none"
+
+
+def _plain_messages(messages: Sequence[Message], card: ModelCard) -> Iterator[dict[str, object]]:
+    """As templates expect them. A result has the name of its call, without which some refuse it."""
+    names: dict[str, str] = {}  # of the functions called, by the call's id
+    for message in messages:
+        fields = _plain(message, card)
+        if isinstance(message, AssistantMessage):
+            names |= {call.id: call.function.name for call in message.tool_calls or ()}
+            fields |= _plain_answer(message)
+        if isinstance(message, ToolMessage):
+            fields["tool_call_id"] = message.tool_call_id
+            fields.setdefault("name", names[message.tool_call_id])
+        yield fields
+
+
+def _plain(message: Message, card: ModelCard) -> dict[str, object]:
+    fields: dict[str, object] = {"role": message.role, "content": spoken(message.content)}
+    if message.role == "developer" and "developer" not in (card.chat_template or ""):
+        fields["role"] = "system"
+    if message.name is not None:
+        fields["name"] = message.name
+    return fields
+
+
+def _plain_answer(message: AssistantMessage) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    if message.content is None:
+        fields["content"] = message.refusal or ""
+    reasoning = message.reasoning_content or message.reasoning
+    if reasoning:
+        fields["reasoning_content"] = reasoning
+    if message.tool_calls:
+        fields["tool_calls"] = [_plain_call(call) for call in message.tool_calls]
+    return fields
+
+
+def _plain_call(call: ToolCall) -> dict[str, object]:
+    arguments = arguments_object(call.function.arguments)
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": call.type, "function": function}
+
+
+def spoken(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content)

@@ -1,0 +1,54 @@
+"""Ends the thoughts of a running chat completion, in llama-server's words."""
+
+import asyncio
+from typing import Annotated, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.ingress.fleet.cluster import UP, Cluster, find
+from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.http.schema import ModelName, Strict
+from deployments.ingress.http.validation import parse
+from deployments.ingress.settings import IngressSettings
+from deployments.model.settings import MODEL_DEPLOYMENT
+
+UNKNOWN = {"success": False, "message": "no active completion for this id"}
+
+
+class ThoughtControl(Strict):
+    """`id` is the completion's, which was asked for with `reasoning_control`: true."""
+
+    id: Annotated[str, Field(min_length=1, max_length=128)]
+    action: Literal["reasoning_end"]
+    model: ModelName = None
+
+
+def thought_control_route(
+    cluster: Cluster, settings: IngressSettings, path: str = "/v1/chat/completions/control"
+) -> Route:
+    async def control(request: Request) -> Response:
+        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        asked = parse(ThoughtControl, parse_json(body))
+        statuses = await cluster.statuses()
+        models = statuses if asked.model is None else [find(statuses, asked.model)]
+        said = await asyncio.gather(
+            *(
+                cluster.broadcast(m.application, MODEL_DEPLOYMENT, "end_thoughts", asked.id)
+                for m in models
+                if m.state in UP
+            )
+        )
+        return JSONResponse({"success": True} if any(map(any, said)) else UNKNOWN)
+
+    return DocumentedRoute(
+        path,
+        control,
+        methods=["POST"],
+        name="chat_completions_control",
+        tag="Generation",
+        body=ThoughtControl,
+    )

@@ -1,0 +1,273 @@
+"""The body of POST /v1/chat/completions: text conversations, every field honoured or refused."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Items, Strict, Switch
+from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.openai.fields.tools import Function, ToolChoice, ToolList
+from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
+from deployments.openai.fields.vllm_fields import ExtendedFields
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    **COMMON,
+    "add_special_tokens": (False,),
+    "audio": (),
+    "chat_template": (),
+    "documents": ([],),
+    "echo": (False,),
+    "include_reasoning": (True,),
+    "modalities": (["text"],),
+    "moderation": (),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+# The older form of tools: what asks for none of them is let through.
+LEGACY: dict[str, tuple[object, ...]] = {"function_call": ("none", "auto"), "functions": ([],)}
+OTHER_PARTS = ("image_url", "input_audio", "file", "video_url", "audio_url")
+
+
+def _text_only(part: object) -> object:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in OTHER_PARTS:
+        raise ValueError(f"is of type {kind}, which is not supported by this server")
+    return part
+
+
+class TextPart(Strict):
+    """Where a prompt may be cached is a hint: it is cached everywhere."""
+
+    type: Literal["text"]
+    text: str
+    prompt_cache_breakpoint: JsonValue = None
+    cache_control: JsonValue = None  # Anthropic's word for it, as gateways pass it on
+
+
+class RefusalPart(Strict):
+    type: Literal["refusal"]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        return self.refusal
+
+
+SpokenPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+TextParts = Items[Annotated[TextPart, BeforeValidator(_text_only)]]
+Parts = Annotated[TextParts, Field(min_length=1)]
+
+
+class Spoken(Strict):
+    """`type` is what some harnesses say of every message."""
+
+    name: str | None = None
+    type: Literal["text"] | None = None
+
+
+class Instruction(Spoken):
+    role: Literal["developer", "system"]
+    content: str | Parts
+
+
+class UserMessage(Spoken):
+    role: Literal["user"]
+    content: str | Parts
+
+
+class FunctionCall(Strict):
+    """`parsed_arguments` is what the SDK's `parse` leaves: the arguments once more."""
+
+    name: str
+    arguments: str  # JSON
+    parsed_arguments: JsonValue = None
+
+
+class ToolCall(Strict):
+    """`index` is what clients that gather a stream may leave in it."""
+
+    index: int | None = None
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class AssistantMessage(Spoken):
+    """What the SDKs print of an answer may come back: its empty fields are accepted as such, and
+    so is what says the content or the thoughts once more, in gateways' words. One that says nothing
+    is an empty answer.
+    """
+
+    role: Literal["assistant"]
+    content: str | Items[SpokenPart] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Items[ToolCall] | None = None
+    annotations: Annotated[list[JsonValue], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+    parsed: JsonValue = None
+    provider_specific_fields: JsonValue = None
+    reasoning_details: JsonValue = None
+    thinking_blocks: JsonValue = None
+
+
+class ToolMessage(Strict):
+    """One that has nothing to say may have no content."""
+
+    role: Literal["tool"]
+    content: str | TextParts | None = None
+    tool_call_id: str
+    name: str | None = None
+
+
+def _known_role(message: object) -> object:
+    if isinstance(message, dict) and message.get("role") == "function":
+        raise ValueError("has the role function, which is not supported: use tool")
+    return message
+
+
+Message = Annotated[
+    Instruction | UserMessage | AssistantMessage | ToolMessage,
+    Field(discriminator="role"),
+    BeforeValidator(_known_role),
+]
+
+
+class Prediction(Strict):
+    """What much of the answer may be: a hint, which can't change it."""
+
+    type: Literal["content"]
+    content: str | Parts
+
+
+class ThinkingSwitch(Strict):
+    """DeepSeek's and GLM's form."""
+
+    type: Literal["enabled", "disabled"]
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+def _bound(limit: object) -> object:
+    """llama-server's word for none is -1."""
+    return None if limit == -1 else limit
+
+
+Budget = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_bound)]
+
+
+class ChatRequest(ExtendedFields):
+    messages: Annotated[Items[Message], Field(min_length=1)]
+    max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_bound)] = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: Switch = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    tools: ToolList | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: Switch = None
+    prediction: Prediction | None = None
+
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    reasoning_format: Literal["none", "auto", "deepseek"] | None = None
+    thinking: ThinkingSwitch | None = None
+    thinking_token_budget: Annotated[int, Field(ge=0)] | None = None
+    # llama-server's names for the same
+    thinking_budget_tokens: Budget = None
+    reasoning_budget_tokens: Budget = None
+
+    # llama-server's. The first two are for streams; the last allows to end a thought later.
+    return_progress: Switch = None
+    timings_per_token: Switch = None
+    reasoning_control: Switch = None
+
+    add_generation_prompt: Switch = None
+    continue_final_message: Switch = None
+    chat_template_kwargs: dict[str, JsonValue] | None = None
+    chat_template_args: dict[str, JsonValue] | None = None  # Dynamo's name for the same
+
+    @property
+    def limits(self) -> tuple[int | None, ...]:
+        return self.max_tokens, self.max_completion_tokens
+
+    @property
+    def token_limit(self) -> int | None:
+        if self.max_completion_tokens is not None:
+            return self.max_completion_tokens
+        return self.max_tokens
+
+    @property
+    def functions(self) -> list[tuple[str, Function]]:
+        """The tools, each with its path."""
+        tools = enumerate(self.tools or ())
+        return [(f"tools[{place}].function", tool.function) for place, tool in tools]
+
+    @property
+    def raw(self) -> bool:
+        """Whether the messages are the prompt as they are, without a template."""
+        return self.nvext is not None and bool(self.nvext.use_raw_prompt)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether there are grammars to write, however short its body is, or much to search."""
+        return self.structure is not None or bool(self.tools or self.dry_multiplier)
+
+    @model_validator(mode="after")
+    def _chat_fields_agree(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise refused("`top_logprobs` needs `logprobs`: true", "top_logprobs")
+        if self.continue_final_message and self.add_generation_prompt:
+            message = "`continue_final_message` excludes `add_generation_prompt`: true"
+            raise refused(message, "continue_final_message")
+        if self.chat_template_kwargs and self.chat_template_args:
+            message = "`chat_template_args` excludes `chat_template_kwargs`"
+            raise refused(message, "chat_template_args")
+        return self
+
+    @model_validator(mode="after")
+    def _join_budgets(self) -> Self:
+        for name in ("thinking_budget_tokens", "reasoning_budget_tokens"):
+            budget = getattr(self, name)
+            if None not in (budget, self.thinking_token_budget):
+                raise refused(f"`{name}` excludes the other names of this budget", name)
+            if budget is not None:
+                self.thinking_token_budget = budget
+        return self
+
+    @model_validator(mode="after")
+    def _thinking_fields_agree(self) -> Self:
+        if self.thinking is None:
+            return self
+        off = self.thinking.type == "disabled"
+        if self.reasoning_effort not in (None, "minimal") and off != (
+            self.reasoning_effort == "none"
+        ):
+            raise refused("`thinking` differs from `reasoning_effort`", "thinking")
+        if None not in (self.thinking.budget_tokens, self.thinking_token_budget):
+            message = "`thinking.budget_tokens` excludes `thinking_token_budget`"
+            raise refused(message, "thinking.budget_tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _results_answer_calls(self) -> Self:
+        called: set[str] = set()
+        for place, message in enumerate(self.messages):
+            if isinstance(message, AssistantMessage):
+                called.update(call.id for call in message.tool_calls or ())
+            elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
+                param = f"messages[{place}].tool_call_id"
+                raise refused(f"`{param}` answers no call of an earlier message", param)
+        return self
+
+
+def parse_chat(body: object) -> ChatRequest:
+    known = refuse_unsupported(body, NEUTRAL)
+    for name in LEGACY.keys() & known.keys():
+        if known[name] is not None and known[name] not in LEGACY[name]:
+            raise refused(f"`{name}` is not supported: use `tools` and `tool_choice`", name)
+    return parse(ChatRequest, {name: known[name] for name in known.keys() - LEGACY.keys()})

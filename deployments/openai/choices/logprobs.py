@@ -1,0 +1,91 @@
+"""Log-probabilities in the three forms there are: chat's, the oldest one, and vLLM's of prompts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from deployments.text.stream import PlacedLogprob
+from deployments.text.tokens.detokenizer import Detokenizer
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import TokenLogprob
+
+LEAST = -9999.0  # OpenAI's number for minus infinity, which JSON does not have
+# Of a token: its id, the offset of its text, its logprob if it has one.
+Placed = tuple[int, int, TokenLogprob | None]
+Scores = Sequence[TokenLogprob | None]  # one for each token of a prompt
+
+
+class Logprobs:
+    """`as_ids` names tokens by their ids, as vLLM does, so that none reads like another."""
+
+    def __init__(self, tokenizer: TextTokenizer, *, as_ids: bool) -> None:
+        self._tokenizer = tokenizer
+        self._as_ids = as_ids
+
+    def chat(self, entries: Iterable[PlacedLogprob]) -> object:
+        return {"content": [self._entry(entry.token) for entry in entries], "refusal": None}
+
+    def legacy(self, tokens: Sequence[Placed]) -> dict[str, list[object]]:
+        return {
+            "tokens": [self._name(token_id) for token_id, _, _ in tokens],
+            "token_logprobs": [one and finite(one.logprob) for _, _, one in tokens],
+            "top_logprobs": [one and self._top(one) for _, _, one in tokens],
+            "text_offset": [offset for _, offset, _ in tokens],
+        }
+
+    def prompt(self, scores: Scores, alternatives: int) -> list[object]:
+        """vLLM's list of one object a token; the first token has none."""
+        return [one and self._ranked(one) for one in _cut(scores, alternatives)]
+
+    def _entry(self, token: TokenLogprob) -> object:
+        top = [self._token(token_id, logprob) for token_id, logprob in token.top]
+        return {**self._token(token.token_id, token.logprob), "top_logprobs": top}
+
+    def _token(self, token_id: int, logprob: float) -> dict[str, object]:
+        raw = self._tokenizer.token_bytes(token_id)
+        return {"token": self._name(token_id), "logprob": finite(logprob), "bytes": list(raw)}
+
+    def _top(self, token: TokenLogprob) -> dict[str, float]:
+        """By text, the drawn token among them; of tokens that read the same, the likeliest."""
+        named: dict[str, float] = {}
+        for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
+            named.setdefault(self._name(token_id), finite(logprob))
+        return named
+
+    def _ranked(self, token: TokenLogprob) -> dict[str, object]:
+        """By id, the prompt's own token among them: its rank is known only among the likeliest."""
+        ranked: dict[str, object] = {}
+        for place, (token_id, logprob) in enumerate(token.top):
+            ranked[str(token_id)] = {**self._decoded(token_id, logprob), "rank": place + 1}
+        ranked.setdefault(str(token.token_id), self._decoded(token.token_id, token.logprob))
+        return ranked
+
+    def _decoded(self, token_id: int, logprob: float) -> dict[str, object]:
+        return {"logprob": finite(logprob), "decoded_token": self._text(token_id)}
+
+    def _name(self, token_id: int) -> str:
+        return f"token_id:{token_id}" if self._as_ids else self._text(token_id)
+
+    def _text(self, token_id: int) -> str:
+        return self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+
+
+def placed_prompt(
+    tokenizer: TextTokenizer, ids: Sequence[int], scores: Scores, alternatives: int
+) -> list[Placed]:
+    """The tokens of a prompt where its text has them."""
+    detokenizer = Detokenizer(tokenizer, at_start=True)
+    placed: list[Placed] = []
+    for token_id, score in zip(ids, _cut(scores, alternatives), strict=True):
+        placed.append((token_id, detokenizer.offset, score))
+        detokenizer.push((token_id,))
+    return placed
+
+
+def _cut(scores: Scores, alternatives: int) -> Iterator[TokenLogprob | None]:
+    """With as many alternatives as one field wants: another may have asked for more."""
+    for one in scores:
+        yield one and replace(one, top=one.top[:alternatives])
+
+
+def finite(logprob: float) -> float:
+    return max(logprob, LEAST)

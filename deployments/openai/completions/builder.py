@@ -1,0 +1,165 @@
+"""Legacy completions: each prompt continued as it is, in OpenAI's oldest shape."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.http.errors import NO_HEADERS
+from deployments.ingress.http.sse import DONE, encode, encode_text
+from deployments.openai.choices.chunk_frames import Frames, error_frames, more
+from deployments.openai.choices.logprobs import Logprobs, Placed, placed_prompt
+from deployments.openai.choices.nvext_annotations import Disclosure
+from deployments.openai.choices.vllm_choice_fields import ChoiceFields
+from deployments.openai.completions.prompt import CompletionPrompt, completion_prompts
+from deployments.openai.completions.schema import CompletionRequest
+from deployments.openai.fields.sampling import plan
+from deployments.openai.request_headers import origin_of
+from deployments.text.infill import infill_ends
+from deployments.text.stream import TextDelta
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard, RequestError
+
+KIND = "text_completion"
+NULL = b"null"
+NO_TEXT = b'""'
+
+
+class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
+    _request: CompletionRequest
+    _prompts: list[CompletionPrompt]  # one a choice
+    _tokenizer: TextTokenizer
+    _frames: Frames
+    _logprobs: Logprobs
+    _fields: ChoiceFields
+    _disclosure: Disclosure
+    _unopened: set[int]  # choices whose prompt, or its ids, have yet to come
+
+    def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        self._origin = origin_of(headers)
+
+    def keep_alive_s(self, request: CompletionRequest, default: float) -> float | None:
+        return request.ping_interval_s(default)
+
+    def prepare(
+        self, request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
+    ) -> Sequence[Generation]:
+        self._request, self._tokenizer = request, tokenizer
+        prompts = completion_prompts(request, card, tokenizer)
+        self._prompts = [prompt for prompt in prompts for _ in range(request.n or 1)]
+        response_id = f"cmpl-{uuid.uuid4().hex}"
+        self._format_as(response_id, card, [(prompt.text, prompt.ids) for prompt in prompts])
+        planned = plan(request, card, tokenizer, response_id, request.logprobs, "prompt")
+        infills = request.suffix and not request.ignore_eos
+        planned = replace(
+            planned,
+            stop_token_ids=planned.stop_token_ids + (infill_ends(tokenizer) if infills else ()),
+            grammar="" if request.structure is None else request.structure.write(),
+            scores_end=True,  # who scores continuations counts on as many as there are tokens
+        )
+        generations = self._origin.salted(planned).generations([one.ids for one in prompts])
+        return [self._scored(generation) for generation in generations]
+
+    def _format_as(
+        self, response_id: str, card: ModelCard, prompts: Sequence[tuple[str, Sequence[int]]]
+    ) -> None:
+        request = self._request
+        self._frames = Frames(request, card.name, response_id, kind=KIND, chunk_kind=KIND)
+        as_ids = bool(request.return_tokens_as_token_ids)
+        self._logprobs = Logprobs(self._tokenizer, as_ids=as_ids)
+        self._fields = ChoiceFields(request, card)
+        opens = request.echo or request.return_token_ids
+        self._unopened = set(range(len(self._prompts))) if opens else set()
+        silence = partial(self._frames.chunk, _choice(0, NO_TEXT, NULL, NULL))
+        choices = len(self._prompts)
+        self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin, silence)
+
+    def _scored(self, generation: Generation) -> Generation:
+        """Every choice asks for its prompt's logprobs: a stream can't wait for a sibling's."""
+        asked = [] if self._request.prompt_logprobs is None else [self._request.prompt_logprobs]
+        if self._request.echoes_logprobs:
+            asked.append(self._request.logprobs or 0)
+        request = replace(generation.request, prompt_logprobs=max(asked, default=None))
+        return replace(generation, request=request)
+
+    def format_stream_start(self) -> bytes:
+        return self._disclosure.begin()
+
+    def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
+        self._disclosure.add_streamed(delta)
+        frames = self._opening(choice, delta) if choice in self._unopened else b""
+        fields = more(self._fields.produced(delta))
+        if delta.text or delta.logprobs or (fields and delta.token_ids):
+            logprobs = self._legacy(self._placed(choice, delta))
+            text = _choice(choice, encode_text(delta.text), logprobs, NULL, fields)
+            frames += self._frames.chunk(text, usage)
+        if delta.finish_reason is not None:
+            reason = encode_text(delta.finish_reason)
+            end = _choice(choice, NO_TEXT, NULL, reason, more(self._fields.ended(delta)))
+            frames += self._frames.chunk(end, usage, more(self._disclosure.answer(usage)))
+        return frames
+
+    def _opening(self, choice: int, delta: TextDelta) -> bytes:
+        self._unopened.remove(choice)
+        echo = encode_text(self._echo(choice))
+        logprobs = self._legacy(self._placed_prompt(choice, delta))
+        opening = _choice(choice, echo, logprobs, NULL, more(self._prompt_ids(choice)))
+        return self._frames.chunk(opening)
+
+    def format_stream_end(self, usage: Usage) -> bytes:
+        return self._frames.end(usage) + self._disclosure.end(usage) + DONE
+
+    def format_stream_error(self, error: RequestError) -> bytes:
+        return error_frames(error)
+
+    def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
+        formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]
+        return self._frames.body(formatted, usage, self._disclosure.answer(usage))
+
+    def _whole(self, index: int, choice: TextDelta) -> object:
+        self._disclosure.add(choice)
+        placed = [*self._placed_prompt(index, choice), *self._placed(index, choice)]
+        wanted = self._request.logprobs is not None
+        fields = {
+            "index": index,
+            "text": self._echo(index) + choice.text,
+            "logprobs": self._logprobs.legacy(placed) if wanted else None,
+            "finish_reason": choice.finish_reason,
+            **self._prompt_ids(index),
+            **self._fields.produced(choice),
+            **self._fields.ended(choice),
+        }
+        if self._request.prompt_logprobs is not None:
+            scores = choice.prompt_logprobs or ()
+            fields["prompt_logprobs"] = self._logprobs.prompt(scores, self._request.prompt_logprobs)
+        return fields
+
+    def _legacy(self, placed: Sequence[Placed]) -> bytes:
+        return encode(self._logprobs.legacy(placed)) if placed else NULL
+
+    def _placed(self, choice: int, delta: TextDelta) -> list[Placed]:
+        start = len(self._echo(choice))
+        return [(one.token.token_id, start + one.offset, one.token) for one in delta.logprobs]
+
+    def _placed_prompt(self, choice: int, delta: TextDelta) -> list[Placed]:
+        if not self._request.echoes_logprobs:
+            return []
+        assert delta.prompt_logprobs is not None
+        ids, alternatives = self._prompts[choice].ids, self._request.logprobs or 0
+        return placed_prompt(self._tokenizer, ids, delta.prompt_logprobs, alternatives)
+
+    def _echo(self, choice: int) -> str:
+        return self._prompts[choice].text if self._request.echo else ""
+
+    def _prompt_ids(self, choice: int) -> dict[str, object]:
+        if not self._request.return_token_ids:
+            return {}
+        return {"prompt_token_ids": list(self._prompts[choice].ids)}
+
+
+def _choice(
+    index: int, text: bytes, logprobs: bytes, finish_reason: bytes, fields: bytes = b""
+) -> bytes:
+    parts = (index, text, logprobs, finish_reason, fields)
+    return b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b%b}' % parts

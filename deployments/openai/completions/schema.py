@@ -1,0 +1,108 @@
+"""The body of POST /v1/completions: prompts as text or ids, every field honoured or refused."""
+
+from functools import cached_property
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Items, Switch
+from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.openai.fields.common import MOST_CHOICES, TokenId
+from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
+from deployments.openai.fields.vllm_fields import ExtendedFields
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's own default on this endpoint
+MANY_SEQUENCES, MOST_SEQUENCES = 64, 1024
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    **COMMON,
+    "thinking_token_budget": (),
+}
+
+Text = Annotated[str, Field(min_length=1)]
+Ids = Annotated[Items[TokenId], Field(min_length=1)]
+Prompt = (
+    Text
+    | Annotated[Items[Text], Field(min_length=1)]
+    | Ids
+    | Annotated[Items[Ids], Field(min_length=1)]
+)
+
+
+class CompletionRequest(ExtendedFields):
+    """`suffix` wants the text between it and the prompt. 0 tokens score a prompt and no more."""
+
+    prompt: Prompt
+    suffix: str | None = None
+    echo: Switch = None
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    add_special_tokens: Switch = None
+    no_stop_trim: Switch = None  # Dynamo's word for include_stop_str_in_output
+
+    @property
+    def token_limit(self) -> int | None:
+        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+
+    @cached_property
+    def prompts(self) -> list[str | list[int]]:
+        """One entry a prompt, whichever of the four forms they came in."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        ids = [one for one in self.prompt if isinstance(one, int)]
+        return [ids] if ids else [one for one in self.prompt if not isinstance(one, int)]
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it takes long to prepare, however short its body is."""
+        sequences = len(self.prompts) * (self.n or 1)
+        return self.structure is not None or bool(self.dry_multiplier) or sequences > MANY_SEQUENCES
+
+    @property
+    def token_data(self) -> list[int] | None:
+        return self.nvext.token_data if self.nvext is not None else None
+
+    @property
+    def echoes_logprobs(self) -> bool:
+        return bool(self.echo) and self.logprobs is not None
+
+    @model_validator(mode="after")
+    def _choices_agree(self) -> Self:
+        if self.best_of not in (None, self.n or 1):
+            message = "`best_of` is not supported but for the value of `n`, which keeps all"
+            raise refused(message, "best_of")
+        if len(self.prompts) * (self.n or 1) > MOST_SEQUENCES:
+            raise refused(f"`prompt` asks for more than {MOST_SEQUENCES} choices", "prompt")
+        return self
+
+    @model_validator(mode="after")
+    def _suffix_agrees(self) -> Self:
+        if self.suffix and self.echo:
+            raise refused("`suffix` excludes `echo`: true", "suffix")
+        if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompts):
+            raise refused("`suffix` needs a `prompt` of text", "suffix")
+        return self
+
+    @model_validator(mode="after")
+    def _join_stop_trim(self) -> Self:
+        if self.no_stop_trim is None:
+            return self
+        if self.include_stop_str_in_output not in (None, self.no_stop_trim):
+            message = "`no_stop_trim` differs from `include_stop_str_in_output`"
+            raise refused(message, "no_stop_trim")
+        self.include_stop_str_in_output = self.no_stop_trim
+        return self
+
+    @model_validator(mode="after")
+    def _token_data_agrees(self) -> Self:
+        if self.token_data is not None and (len(self.prompts) > 1 or self.suffix):
+            message = "`nvext.token_data` needs one `prompt` and no `suffix`"
+            raise refused(message, "nvext.token_data")
+        return self
+
+
+def parse_completion(body: object) -> CompletionRequest:
+    return parse(CompletionRequest, refuse_unsupported(body, NEUTRAL))

@@ -1,0 +1,18 @@
+"""OpenAI's form of an error: four fields, all of them always there."""
+
+from deployments.ingress.http.errors import ERRORS
+from deployments.wire import RequestError
+
+
+def openai_envelope(error: RequestError, request_id: str) -> tuple[int, object]:
+    return ERRORS[error.kind].openai.status, {"error": error_fields(error)}
+
+
+def error_fields(error: RequestError) -> dict[str, object]:
+    form = ERRORS[error.kind].openai
+    return {
+        "message": error.message,
+        "type": form.type,
+        "param": error.param,
+        "code": form.code,
+    }

@@ -1,0 +1,107 @@
+"""The request fields that endpoints share: each is honoured, or refused by its name."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import MOST_STOPS, Items, ModelName, StopString, Strict, Switch
+
+MOST_CHOICES = 128
+MOST_BAD_WORDS = 256
+MOST_STOP_IDS = 1024
+MOST_BIASES = 4096  # each is added anew in every step
+
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+StopStrings = Annotated[list[StopString], Field(max_length=MOST_STOPS)]
+TokenId = Annotated[int, Field(ge=0)]
+Identifier = Annotated[str, Field(max_length=512)]
+MetadataName = Annotated[str, Field(max_length=64)]
+TokenIds = Annotated[Items[TokenId], Field(min_length=1)]
+BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+class CacheOptions(Strict):
+    """Where and how long a prompt is cached: here everywhere, and while there is room."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Identifier | None = None
+    prewarm: Literal[False] | None = None
+    comparison_response_id: None = None
+
+
+class CommonFields(Strict):
+    """Those of every endpoint that generates."""
+
+    model: ModelName = None
+    stream: Switch = None
+    stop: StopString | StopStrings | None = None
+    ignore_eos: Switch = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None  # lower runs earlier
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
+
+    # Who asks, how the answer is billed and what is cached: they cannot change it.
+    user: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
+    prompt_cache_options: CacheOptions | None = None
+    metadata: Annotated[dict[MetadataName, Identifier], Field(max_length=16)] | None = None
+    service_tier: (
+        Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None
+    ) = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+
+class StreamOptions(Strict):
+    include_usage: Switch = None
+    continuous_usage_stats: Switch = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class GenerationFields(CommonFields):
+    """Those of the endpoints that answer with choices."""
+
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_STOP_IDS)] | None = None
+    include_stop_str_in_output: Switch = None
+    skip_special_tokens: Switch = None
+    bad_words: Annotated[list[BadWord], Field(max_length=MOST_BAD_WORDS)] | None = None
+    logit_bias: Annotated[dict[str, Bias], Field(max_length=MOST_BIASES)] | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise refused("`stream_options` needs `stream`: true", "stream_options")
+        limit = self.token_limit
+        if limit is not None and (self.min_tokens or 0) > limit:
+            raise refused(f"`min_tokens` is more than the limit of {limit} tokens", "min_tokens")
+        return self
+
+    @property
+    def token_limit(self) -> int | None:
+        return self.max_tokens
+
+    @property
+    def wants_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def wants_running_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)

@@ -1,0 +1,104 @@
+"""llama-server's own fields, which it takes on OpenAI's routes as on its native ones."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AliasChoices, Field, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Strict, Switch
+from deployments.openai.fields.response_format import StructureFields
+
+HIGHEST = 2**31 - 1
+MOST_BREAKERS = 64
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "adaptive_target": (-1, -1.0),
+    "adaptive_decay": (0.9,),
+    "grammar_lazy": (False,),
+    "grammar_triggers": ([],),
+    "lora": ([],),
+    "n_cache_reuse": (0,),
+    "n_discard": (0,),
+    "preserved_tokens": ([],),
+    "verbose": (False,),
+}
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0)]
+AtLeast0 = Annotated[int, Field(ge=0, le=HIGHEST)]
+AtLeastMinus1 = Annotated[int, Field(ge=-1, le=HIGHEST)]
+Text = Annotated[str, Field(min_length=1, max_length=1024)]
+Breakers = Annotated[list[Text], Field(min_length=1, max_length=MOST_BREAKERS)]
+Names = str | Annotated[list[str], Field(max_length=32)]
+PingInterval = Annotated[int, Field(ge=-1, le=3600)]  # seconds; -1 is never
+TYPICAL = AliasChoices("typical_p", "typ_p")  # the second is its name as a sampler
+
+
+class Hints(Strict):
+    """Where to draw, and how to guess ahead: the same tokens come of it, and the settings of a
+    model decide.
+    """
+
+    backend_sampling: Switch = None
+    draft_most: AtLeast0 | None = Field(default=None, alias="speculative.n_max")
+    draft_least: AtLeast0 | None = Field(default=None, alias="speculative.n_min")
+    draft_probability: Share | None = Field(default=None, alias="speculative.p_min")
+    drafters: Names | None = Field(default=None, alias="speculative.types")
+
+
+class NativeFields(Hints, StructureFields):
+    """Null leaves the model's own. `id_slot` and `n_keep` have no meaning here: any slot would do,
+    and nothing is ever discarded.
+    """
+
+    n_predict: AtLeastMinus1 | None = None
+    dynatemp_range: Amount | None = None
+    dynatemp_exponent: Amount | None = None
+    typical_p: Share | None = Field(default=None, validation_alias=TYPICAL)
+    top_n_sigma: Annotated[float, Field(ge=-1)] | None = None
+    xtc_probability: Share | None = None
+    xtc_threshold: Share | None = None
+    repeat_last_n: AtLeastMinus1 | None = None
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    dry_multiplier: Amount | None = None
+    dry_base: Annotated[float, Field(ge=1)] | None = None
+    dry_allowed_length: AtLeast0 | None = None
+    dry_penalty_last_n: AtLeastMinus1 | None = None
+    dry_sequence_breakers: Breakers | None = None
+    mirostat: Literal[0, 1, 2] | None = None
+    mirostat_tau: Amount | None = None
+    mirostat_eta: Amount | None = None
+    samplers: Names | None = None
+    min_keep: AtLeast0 | None = None
+    cache_prompt: Switch = None
+    id_slot: AtLeastMinus1 | None = None
+    n_keep: AtLeastMinus1 | None = None
+    sse_ping_interval: PingInterval | None = None
+
+    @model_validator(mode="after")
+    def _join_native_names(self) -> Self:
+        if self.sse_ping_interval == 0:
+            raise refused("`sse_ping_interval` must be -1 or 1 and more", "sse_ping_interval")
+        if None not in (self.repeat_penalty, self.repetition_penalty):
+            message = "`repeat_penalty` excludes `repetition_penalty`"
+            raise refused(message, "repeat_penalty")
+        if self.n_predict is not None and self.n_predict >= 0:
+            if not {*self.limits} <= {None, self.n_predict}:
+                raise refused("`n_predict` differs from another name of this limit", "n_predict")
+            self.max_tokens = self.n_predict
+        return self
+
+    @property
+    def limits(self) -> tuple[int | None, ...]:
+        """Of tokens, by each of its names."""
+        return (self.max_tokens,)
+
+    def ping_interval_s(self, default: float) -> float | None:
+        return ping_interval_s(self.sse_ping_interval, default)
+
+
+def ping_interval_s(asked: int | None, default: float) -> float | None:
+    if asked is None:
+        return default
+    return asked if asked > 0 else None

@@ -1,0 +1,103 @@
+"""NVIDIA's extensions of a request, of Dynamo's first releases and of its present ones.
+
+What has a twin among the other fields is joined with it; what steers Dynamo's own workers is
+refused by its name.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Strict, Switch
+from deployments.ingress.http.validation import refuse_unsupported
+from deployments.openai.fields.common import TokenIds
+
+MOST_NAMES = 64
+Annotation = Literal["formatted_prompt", "token_ids", "request_id", "timing"]
+ExtraField = Literal["timing", "prompt_token_ids", "completion_token_ids", "stop_reason"]
+# Known to Dynamo and not served: null alone is taken.
+NOTHING: tuple[object, ...] = ()
+ROUTING = {
+    "backend_instance_id": NOTHING,
+    "decode_worker_id": NOTHING,
+    "dp_rank": NOTHING,
+    "metadata_upload": NOTHING,
+    "prefill_dp_rank": NOTHING,
+    "prefill_worker_id": NOTHING,
+    "request_timestamp_ms": NOTHING,
+    "router": NOTHING,
+    "routing_constraints": NOTHING,
+}
+HINTS: dict[str, tuple[object, ...]] = {
+    "latency_sensitivity": NOTHING,
+    "osl": NOTHING,
+    "speculative_prefill": (False,),
+    "strict_priority": NOTHING,
+}
+
+
+def _served(value: object) -> object:
+    return refuse_unsupported(value, ROUTING, "nvext") if isinstance(value, dict) else value
+
+
+def _served_hints(value: object) -> object:
+    known = isinstance(value, dict)
+    return refuse_unsupported(value, HINTS, "nvext.agent_hints") if known else value
+
+
+class AgentHints(Strict):
+    """`priority` is Dynamo's: of waiting requests the highest runs first."""
+
+    priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] | None = None
+
+
+class NvExt(Strict):
+    ignore_eos: Switch = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
+    greedy_sampling: Switch = None
+    greed_sampling: Switch = None  # the name on Dynamo's wire
+    use_raw_prompt: Switch = None
+    annotations: Annotated[list[Annotation], Field(max_length=MOST_NAMES)] | None = None
+    max_thinking_tokens: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    cache_salt: Annotated[str, Field(max_length=1024)] | None = None  # "" is none
+    extra_fields: Annotated[list[ExtraField], Field(max_length=MOST_NAMES)] | None = None
+    token_data: TokenIds | None = None
+    agent_hints: Annotated[AgentHints, BeforeValidator(_served_hints)] | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if self.top_k == 0:
+            raise refused("`nvext.top_k` must be -1, or 1 or more", "nvext.top_k")
+        spellings = {self.greedy_sampling, self.greed_sampling}
+        if spellings == {True, False}:
+            raise refused(
+                "`nvext.greed_sampling` differs from `nvext.greedy_sampling`",
+                "nvext.greed_sampling",
+            )
+        return self
+
+    @property
+    def greedy(self) -> bool:
+        return bool(self.greedy_sampling or self.greed_sampling)
+
+    @property
+    def priority(self) -> int | None:
+        """As our own field counts it, where the lowest runs first."""
+        given = self.agent_hints.priority if self.agent_hints is not None else None
+        return None if given is None else -given
+
+    def twins(self) -> dict[str, tuple[str, object]]:
+        """What the request may say by another field too: its value, by that field's name."""
+        return {
+            "ignore_eos": ("nvext.ignore_eos", self.ignore_eos),
+            "top_k": ("nvext.top_k", self.top_k),
+            "repetition_penalty": ("nvext.repetition_penalty", self.repetition_penalty),
+            "cache_salt": ("nvext.cache_salt", self.cache_salt or None),
+            "priority": ("nvext.agent_hints.priority", self.priority),
+            "thinking_token_budget": ("nvext.max_thinking_tokens", self.max_thinking_tokens),
+        }
+
+
+ServedNvExt = Annotated[NvExt, BeforeValidator(_served)]

@@ -1,0 +1,157 @@
+"""Tools of a chat request and the choice among them, as a conversation takes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
+
+from pydantic import BeforeValidator, Field, JsonValue
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import MOST_TOOLS, Strict
+from deployments.text.dialects.dialect import Tool
+
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Mode = Literal["none", "auto", "required"]
+
+
+def functions_only(tool: object) -> object:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if isinstance(kind, str) and kind != "function":
+        raise ValueError(f"is of type {kind[:40]}, which is not supported: only function is")
+    return tool
+
+
+class Function(Strict):
+    """Calls of a `strict` one always fit its parameters."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, JsonValue] | None = None
+    strict: bool | None = None
+
+    @property
+    def told(self) -> str:
+        """What the model reads of it."""
+        return self.description or ""
+
+
+class FunctionTool(Strict):
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionNamed(Strict):
+    name: str
+
+
+class NamedChoice(Strict):
+    type: Literal["function"]
+    function: FunctionNamed
+
+    @property
+    def selection(self) -> "Selection":
+        return Selection("required", (self.function.name,), "tool_choice.function.name", one=True)
+
+
+class AllowedTools(Strict):
+    mode: Literal["auto", "required"]
+    tools: Annotated[
+        list[Annotated[NamedChoice, BeforeValidator(functions_only)]],
+        Field(min_length=1, max_length=MOST_TOOLS),
+    ]
+
+
+class AllowedChoice(Strict):
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+    @property
+    def selection(self) -> "Selection":
+        names = tuple(tool.function.name for tool in self.allowed_tools.tools)
+        return Selection(self.allowed_tools.mode, names, "tool_choice.allowed_tools.tools")
+
+
+def _known_choice(choice: object) -> object:
+    if isinstance(choice, dict) and choice.get("type") == "custom":
+        raise ValueError("is of type custom, which is not supported")
+    return choice
+
+
+ToolList = Annotated[
+    list[Annotated[FunctionTool, BeforeValidator(functions_only)]], Field(max_length=MOST_TOOLS)
+]
+ToolChoice = Annotated[
+    Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
+    BeforeValidator(_known_choice),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A choice among some of the tools; `param` is where it names them. `one` is a single call."""
+
+    mode: Mode
+    names: tuple[str, ...]
+    param: str
+    one: bool = False
+
+
+class Selects(Protocol):
+    @property
+    def selection(self) -> Selection: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What a conversation must know of a request's tools. `one` allows a single call."""
+
+    tools: tuple[Tool, ...]
+    choice: Mode
+    callable: frozenset[str] = frozenset()
+    one: bool = False
+
+
+def chosen(functions: Sequence[tuple[str, Function]], choice: Mode | Selects | None) -> Chosen:
+    """Each function comes with its path. Raises Refused for what names no tool, or one name twice,
+    and for too many of them.
+    """
+    if len(functions) > MOST_TOOLS:
+        raise refused(f"`tools` are at most {MOST_TOOLS}", "tools")
+    tools = tuple(_tool(path, one) for path, one in functions)
+    names = _names(functions)
+    if choice is None:
+        return Chosen(tools=tools, choice="auto" if tools else "none")
+    if not isinstance(choice, str):
+        wanted = choice.selection
+        among = _among(names, wanted)
+        return Chosen(tools=tools, choice=wanted.mode, callable=among, one=wanted.one)
+    if choice == "required" and not tools:
+        raise refused('`tool_choice` "required" needs `tools`', "tool_choice")
+    return Chosen(tools=tools, choice=choice)
+
+
+def _tool(path: str, function: Function) -> Tool:
+    parameters = function.parameters or {"type": "object", "properties": {}}
+    param = f"{path}.parameters"
+    if parameters.get("type", "object") != "object":
+        raise refused(f"`{param}` must be a JSON Schema of type object", param)
+    schema = {"type": "object", **parameters}
+    return Tool(function.name, function.told, schema, bool(function.strict), param)
+
+
+def _names(functions: Sequence[tuple[str, Function]]) -> frozenset[str]:
+    names: set[str] = set()
+    for path, function in functions:
+        if function.name in names:
+            param = f"{path}.name"
+            raise refused(f"`{param}`: there is another tool named {function.name!r}", param)
+        names.add(function.name)
+    return frozenset(names)
+
+
+def _among(names: frozenset[str], wanted: Selection) -> frozenset[str]:
+    missing = frozenset(wanted.names) - names
+    if missing:
+        message = f"`{wanted.param}` has {min(missing)[:64]!r}, which is not among `tools`"
+        raise refused(message, wanted.param)
+    return frozenset(wanted.names)

@@ -1,0 +1,59 @@
+"""What both endpoints take beside OpenAI's fields, and how NvExt joins what it has twins of."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Switch
+from deployments.openai.fields.llamacpp_fields import NEUTRAL as NATIVE
+from deployments.openai.fields.llamacpp_fields import NativeFields
+from deployments.openai.fields.nvext import ServedNvExt
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    **NATIVE,
+    "allowed_token_ids": (),
+    "guided_decoding_backend": ("auto", "guidance", "llguidance"),
+    "guided_whitespace_pattern": (),
+    "kv_transfer_params": (),
+    "length_penalty": (1, 1.0),
+    "logprob_token_ids": ([],),
+    "media_io_kwargs": ({},),
+    "mm_processor_kwargs": ({},),
+    "prompt_embeds": (),
+    "response_fields": ([], [""]),  # the second is what editors ask for that want none
+    "spaces_between_special_tokens": (True,),
+    "store": (False,),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+}
+
+
+class ExtendedFields(NativeFields):
+    prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    return_token_ids: Switch = None
+    return_tokens_as_token_ids: Switch = None
+    nvext: ServedNvExt | None = None
+
+    @model_validator(mode="after")
+    def _join_nvext(self) -> Self:
+        """A field said twice must say one thing: neither place is the better one."""
+        twins = {} if self.nvext is None else self.nvext.twins()
+        for name, (param, value) in twins.items():
+            if value is None:
+                continue
+            if name not in type(self).model_fields:
+                raise refused(f"`{param}` is not supported on this endpoint", param)
+            if getattr(self, name) not in (None, value):
+                raise refused(f"`{param}` differs from `{name}`", param)
+            setattr(self, name, value)
+        if self.nvext is not None and self.nvext.greedy:
+            self.temperature = 0.0  # its word is to take the likeliest, whatever the temperature
+        return self
+
+    @model_validator(mode="after")
+    def _prompt_logprobs_come_whole(self) -> Self:
+        if self.prompt_logprobs is not None and self.stream:  # as vLLM has it
+            raise refused("`prompt_logprobs` excludes `stream`: true", "prompt_logprobs")
+        return self

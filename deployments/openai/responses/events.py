@@ -1,0 +1,57 @@
+"""The bytes of a Responses stream: named events, numbered one after the other."""
+
+from collections.abc import Mapping, Sequence
+
+from deployments.ingress.http.sse import encode, encode_text
+from deployments.openai.error_body import error_fields
+from deployments.wire import RequestError
+
+NO_LOGPROBS = b',"logprobs":[]'
+
+
+class Events:
+    """A unary answer has none: `muted`, they cost nothing."""
+
+    def __init__(self, *, muted: bool) -> None:
+        self._muted = muted
+        self._number = 0
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> bytes:
+        if self._muted:
+            return b""
+        body = encode({"type": kind, **fields})
+        return b"event: %b\ndata: %b%b" % (kind.encode(), body[:-1], self._tail())
+
+    def response(self, kind: str, body: bytes) -> bytes:
+        """An event of a response that is JSON already."""
+        if self._muted:
+            return b""
+        named = kind.encode()
+        head = b'event: %b\ndata: {"type":"%b","response":%b' % (named, named, body)
+        return head + self._tail()
+
+    def delta(self, head: bytes, text: str, logprobs: Sequence[object] | None = None) -> bytes:
+        """The event whose bytes up to the text are `head`, for the path every token takes."""
+        if self._muted:
+            return b""
+        if logprobs is None:
+            told = b""
+        else:
+            told = b',"logprobs":' + encode(logprobs) if logprobs else NO_LOGPROBS
+        return b"".join((head, encode_text(text), told, self._tail()))
+
+    def _tail(self) -> bytes:
+        number, self._number = self._number, self._number + 1
+        return b',"sequence_number":%d}\n\n' % number
+
+
+def delta_head(kind: str, fields: Mapping[str, object]) -> bytes:
+    body = encode({"type": kind, **fields})
+    return b"event: %b\ndata: %b" % (kind.encode(), body[:-1]) + b',"delta":'
+
+
+def error_event(error: RequestError) -> bytes:
+    """The first event and the last; `error` in it is what OpenAI's SDKs raise."""
+    fields = error_fields(error)
+    told = {name: fields[name] for name in ("code", "message", "param")}
+    return Events(muted=False).event("error", {**told, "error": fields})

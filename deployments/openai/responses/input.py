@@ -1,0 +1,256 @@
+"""A Responses request as a conversation: what was said before, instructions, and its items."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from deployments.ingress.http.errors import refused
+from deployments.openai.fields.tool_arguments import arguments_object
+from deployments.openai.fields.tools import chosen
+from deployments.openai.responses.items import (
+    KEPT,
+    CallItem,
+    Item,
+    MessageItem,
+    ReasoningItem,
+    ReferenceItem,
+    ResultItem,
+    ToolsItem,
+)
+from deployments.openai.responses.schema import (
+    LOGPROBS,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    ResponsesRequest,
+)
+from deployments.openai.responses.store import ResponseStore, StoredItem
+from deployments.openai.responses.tools import FunctionTool, PlacedFunction
+from deployments.text.chat.conversation import Conversation, Prompt, Thinking, prepare_prompt
+from deployments.text.grammar.grammar import any_json_object, from_json_schema, near_json_schema
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+
+EFFORT = "reasoning.effort"
+PREVIOUS = "previous_response_id"
+LASTING = ("system", "developer")  # roles whose messages are never cut away
+Message = dict[str, object]
+PlacedItem = tuple[str, Item]  # with the path that it is blamed under
+
+
+@dataclass(slots=True)
+class Turn:
+    """What becomes one message: an assistant's thought, words and calls belong together."""
+
+    role: str
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Message] = field(default_factory=list)
+    call_id: str = ""
+    name: str = ""
+
+    def may_go_on(self) -> bool:
+        """Words that follow words begin a turn; those around a call are of the same reply."""
+        return self.role == "assistant" and (bool(self.calls) or not self.texts)
+
+    def message(self) -> Message:
+        message: Message = {"role": self.role, "content": "\n".join(self.texts)}
+        if self.thoughts:
+            message["reasoning_content"] = "\n".join(self.thoughts)
+        if self.calls:
+            message["tool_calls"] = self.calls
+        if self.role == "tool":
+            message |= {"tool_call_id": self.call_id, "name": self.name}
+        return message
+
+
+def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[StoredItem, ...]:
+    """The conversation that the request goes on with. Raises Refused."""
+    if request.previous_response_id is None:
+        return ()
+    previous = store.get(request.previous_response_id)
+    if previous is None:
+        message = f"There is no stored response {request.previous_response_id!r}"
+        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, PREVIOUS))
+    return previous.conversation
+
+
+def given_items(request: ResponsesRequest, store: ResponseStore) -> list[PlacedItem]:
+    """The request's own items with their paths, those it refers to in their places. Raises
+    Refused.
+    """
+    return [
+        (path, _referred(path, item, store) if isinstance(item, ReferenceItem) else item)
+        for path, item in request.items
+    ]
+
+
+def _referred(path: str, reference: ReferenceItem, store: ResponseStore) -> Item:
+    found = store.item(reference.id)
+    if found is None:
+        message = f"There is no stored item {reference.id!r}"
+        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, f"{path}.id"))
+    return KEPT.validate_json(found.body)
+
+
+def read_items(earlier: Sequence[StoredItem]) -> list[PlacedItem]:
+    return [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
+
+
+def functions_of(request: ResponsesRequest, said: Sequence[PlacedItem]) -> list[PlacedFunction]:
+    """All that may be called: of two with one name the one that the later item has."""
+    added = {
+        tool.name: (f"{path}.tools[{place}]", tool)
+        for path, item in said
+        if isinstance(item, ToolsItem)
+        for place, tool in enumerate(item.tools)
+        if isinstance(tool, FunctionTool)
+    }
+    given = [
+        (f"tools[{place}]", tool)
+        for place, tool in enumerate(request.tools or ())
+        if isinstance(tool, FunctionTool) and tool.name not in added
+    ]
+    return [*given, *added.values()]
+
+
+def prompt_of(
+    request: ResponsesRequest,
+    said: Sequence[PlacedItem],
+    functions: Sequence[PlacedFunction],
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+) -> Prompt:
+    """Raises Refused."""
+    messages = [turn.message() for turn in turns(said)]
+    if request.instructions is not None:
+        messages.insert(0, {"role": "system", "content": request.instructions})
+    talk = conversation(request, functions, [_spoken(message, card) for message in messages])
+    try:
+        prompt = _fitting(request, talk, card, tokenizer)
+    except Refused as refusal:
+        if refusal.error.param != "messages":
+            raise
+        raise Refused(replace(refusal.error, param="input")) from refusal
+    _check_logprobs(request, prompt)
+    return prompt
+
+
+def conversation(
+    request: ResponsesRequest,
+    functions: Sequence[PlacedFunction],
+    messages: Sequence[Mapping[str, object]],
+) -> Conversation:
+    tools = chosen(functions, request.tool_choice)
+    if request.wants_logprobs and tools.tools and tools.choice != "none":
+        raise refused(f"`include` can't have {LOGPROBS} with `tools`", "include")
+    return Conversation(
+        messages=messages,
+        tools=tools.tools,
+        choice=tools.choice,
+        callable=tools.callable,
+        parallel_calls=not tools.one and request.parallel_tool_calls is not False,
+        answer=_answer(request),
+        thinking=_thinking(request),
+        split_thoughts=not request.wants_logprobs,
+        template_kwargs=request.chat_template_kwargs or {},
+    )
+
+
+def turns(said: Sequence[PlacedItem]) -> list[Turn]:
+    """Raises Refused."""
+    found: list[Turn] = []
+    names: dict[str, str] = {}  # of the functions called, by the call's id
+    for path, item in said:
+        match item:
+            case MessageItem(role="assistant"):
+                _going_on(found).texts += filter(None, [item.text])
+            case MessageItem():
+                found.append(Turn(item.role, [item.text]))
+            case ReasoningItem():
+                _going_on(found).thoughts += filter(None, [item.text])
+            case CallItem():
+                names[item.call_id] = item.name
+                turn = found[-1] if found and found[-1].role == "assistant" else _going_on(found)
+                turn.calls.append(_call(item))
+            case ResultItem():
+                found.append(_result(path, item, names))
+    return found
+
+
+def _going_on(found: list[Turn]) -> Turn:
+    """The assistant's turn that the next item belongs to."""
+    if not found or not found[-1].may_go_on():
+        found.append(Turn("assistant"))
+    return found[-1]
+
+
+def _call(item: CallItem) -> Message:
+    function = {"name": item.name, "arguments": arguments_object(item.arguments)}
+    return {"id": item.call_id, "type": "function", "function": function}
+
+
+def _result(path: str, item: ResultItem, names: Mapping[str, str]) -> Turn:
+    if item.call_id not in names:
+        param = f"{path}.call_id"
+        raise refused(f"`{param}`: there is no call {item.call_id!r} before it", param)
+    return Turn("tool", [item.text], call_id=item.call_id, name=names[item.call_id])
+
+
+def _spoken(message: Message, card: ModelCard) -> Message:
+    if message["role"] == "developer" and "developer" not in (card.chat_template or ""):
+        return {**message, "role": "system"}
+    return message
+
+
+def _answer(request: ResponsesRequest) -> str:
+    match request.format:
+        case JsonObjectFormat():
+            return any_json_object("text.format")
+        case JsonSchemaFormat(json_schema=schema, strict=strict):
+            write = from_json_schema if strict else near_json_schema
+            return write(schema, "text.format.schema")
+    return ""
+
+
+def _thinking(request: ResponsesRequest) -> Thinking:
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    if effort == "none":
+        return Thinking(wanted=False, param=EFFORT)
+    # The least effort asks for nothing that a model which does not think could not do.
+    wanted = None if effort in (None, "minimal") else True
+    return Thinking(wanted=wanted, effort=effort, param=EFFORT)
+
+
+def _check_logprobs(request: ResponsesRequest, prompt: Prompt) -> None:
+    """Only of an answer that is one message it is clear which tokens are whose."""
+    if request.wants_logprobs and prompt.thinks and _thinking(request).wanted is not False:
+        message = f'Log-probabilities in `include` need `{EFFORT}`: "none" of a model that thinks'
+        raise refused(message, "include")
+
+
+def _fitting(
+    request: ResponsesRequest, talk: Conversation, card: ModelCard, tokenizer: TextTokenizer
+) -> Prompt:
+    """The prompt, or with truncation that of as many of the last turns as the context holds."""
+    prompt = prepare_prompt(talk, card, tokenizer)
+    if request.truncation != "auto" or len(prompt.ids) < card.context_length:
+        return prompt
+    cuts = _cuts(talk.messages)
+    low, high = 0, len(cuts) - 1  # the last is taken even if it does not fit
+    while low < high:
+        middle = (low + high) // 2
+        prompt = prepare_prompt(_cut(talk, cuts[middle]), card, tokenizer)
+        low, high = (low, middle) if len(prompt.ids) < card.context_length else (middle + 1, high)
+    return prepare_prompt(_cut(talk, cuts[low]), card, tokenizer) if cuts else prompt
+
+
+def _cuts(messages: Sequence[Mapping[str, object]]) -> list[int]:
+    """Where a conversation may begin instead: with what a user says, and shorter than it is."""
+    spoken = [place for place, message in enumerate(messages) if message["role"] not in LASTING]
+    users = [place for place in spoken if messages[place]["role"] == "user"]
+    return [place for place in users if place > spoken[0]]
+
+
+def _cut(talk: Conversation, start: int) -> Conversation:
+    """From there on, with all instructions."""
+    lasting = [message for message in talk.messages[:start] if message["role"] in LASTING]
+    return replace(talk, messages=[*lasting, *talk.messages[start:]])

@@ -1,0 +1,220 @@
+"""The items of a Responses conversation: each is kept, sent back to the model, or refused."""
+
+import uuid
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, TypeAdapter
+
+from deployments.ingress.http.schema import Items, Strict, without_nulls
+from deployments.openai.fields.common import Identifier
+from deployments.openai.responses.tools import ToolList
+
+OTHER_PARTS = ("input_image", "input_file", "input_audio", "input_video", "computer_screenshot")
+Json = dict[str, object]
+
+
+class HasText(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+def _text_only(part: object) -> object:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in OTHER_PARTS:
+        raise ValueError(f"is of type {kind}, which is not supported by this server")
+    return without_nulls(part)
+
+
+def typed(item: object) -> object:
+    """The item with its `type`, which messages and references may leave out."""
+    given = without_nulls(item)
+    if not isinstance(given, dict) or "type" in given:
+        return given
+    return {**given, "type": "item_reference" if set(given) == {"id"} else "message"}
+
+
+def _none(annotations: list[JsonValue]) -> list[JsonValue]:
+    if annotations:
+        raise ValueError("must be empty: what is cited here never reaches a model")
+    return annotations
+
+
+class InputText(Strict):
+    """`prompt_cache_breakpoint` is a hint for caches, which finds its prefix here without one."""
+
+    type: Literal["input_text"]
+    text: str
+    prompt_cache_breakpoint: dict[str, JsonValue] | None = None
+
+
+class OutputText(Strict):
+    type: Literal["output_text"]
+    text: str
+    annotations: Annotated[list[JsonValue], AfterValidator(_none)] = Field(default_factory=list)
+    logprobs: list[JsonValue] = Field(default_factory=list)
+    parsed: JsonValue = None  # the SDK's reading of `text`
+
+
+class RefusalText(Strict):
+    type: Literal["refusal"]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        return self.refusal
+
+
+class ReasoningText(Strict):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class SummaryText(Strict):
+    type: Literal["summary_text"]
+    text: str
+
+
+Part = Annotated[
+    Annotated[InputText | OutputText | RefusalText, Field(discriminator="type")],
+    BeforeValidator(_text_only),
+]
+Result = Annotated[InputText, BeforeValidator(_text_only)]
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class KeptItem(Strict):
+    id: Identifier = ""
+    status: Status = "completed"
+
+    @abstractmethod
+    def listed(self) -> Json:
+        """Its whole form, as `input_items` shows it."""
+
+    def _head(self, prefix: str) -> Json:
+        return {"id": self.id or new_id(prefix), "status": self.status}
+
+
+class MessageItem(KeptItem):
+    """`phase` is a label, which templates do not have; it is kept."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "system", "developer", "assistant"]
+    content: str | Annotated[Items[Part], Field(min_length=1)]
+    phase: Literal["commentary", "final_answer"] | None = None
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else joined(self.content)
+
+    def listed(self) -> Json:
+        parts = [self.content] if isinstance(self.content, str) else self.content
+        content = [self._part(part) for part in parts]
+        labels: Json = {} if self.phase is None else {"phase": self.phase}
+        return {
+            **self._head("msg"),
+            "type": self.type,
+            "role": self.role,
+            "content": content,
+            **labels,
+        }
+
+    def _part(self, part: str | InputText | OutputText | RefusalText) -> Json:
+        if isinstance(part, RefusalText) and self.role == "assistant":
+            return part.model_dump()
+        text = part if isinstance(part, str) else part.text
+        if self.role != "assistant":
+            return {"type": "input_text", "text": text}
+        logprobs = part.logprobs if isinstance(part, OutputText) else []
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+class ReasoningItem(KeptItem):
+    """`encrypted_content` is another server's secret: thoughts are in the clear here."""
+
+    type: Literal["reasoning"]
+    summary: Items[SummaryText] = Field(default_factory=list)
+    content: Items[ReasoningText] = Field(default_factory=list)
+    encrypted_content: None = None
+
+    @property
+    def text(self) -> str:
+        return joined(self.content or self.summary)
+
+    def listed(self) -> Json:
+        parts = self.model_dump(include={"type", "summary", "content"})
+        return {**self._head("rs"), **parts}
+
+
+class DirectCaller(Strict):
+    type: Literal["direct"]
+
+
+class CallingItem(KeptItem):
+    """Of a call that the model made, and waited for."""
+
+    call_id: Identifier
+    caller: DirectCaller | None = None
+    is_async: Literal[False] = Field(default=False, alias="async")
+
+
+class CallItem(CallingItem):
+    type: Literal["function_call"]
+    name: Annotated[str, Field(min_length=1)]
+    arguments: str  # JSON
+    parsed_arguments: JsonValue = None  # the SDK's reading of `arguments`
+
+    def listed(self) -> Json:
+        parts = self.model_dump(include={"type", "call_id", "name", "arguments"})
+        return {**self._head("fc"), **parts}
+
+
+class ResultItem(CallingItem):
+    """`name` is the function's, which the call has told already."""
+
+    type: Literal["function_call_output"]
+    output: str | Items[Result]
+    name: Identifier | None = None
+
+    @property
+    def text(self) -> str:
+        return self.output if isinstance(self.output, str) else joined(self.output)
+
+    def listed(self) -> Json:
+        head = {**self._head("fco"), "type": self.type, "call_id": self.call_id}
+        if isinstance(self.output, str):
+            return {**head, "output": self.output}
+        parts = [{"type": "input_text", "text": part.text} for part in self.output]
+        return {**head, "output": parts}
+
+
+class ToolsItem(Strict):
+    """More tools for this request and those that go on from it."""
+
+    type: Literal["additional_tools"]
+    role: Literal["developer"]
+    id: Identifier = ""
+    tools: ToolList
+
+    def listed(self) -> Json:
+        tools = [tool.listed() for tool in self.tools]
+        head = {"id": self.id or new_id("tools"), "type": self.type, "role": self.role}
+        return {**head, "tools": tools}
+
+
+class ReferenceItem(Strict):
+    type: Literal["item_reference"] = "item_reference"
+    id: Annotated[str, Field(min_length=1, max_length=512)]
+
+
+Item = MessageItem | ReasoningItem | CallItem | ResultItem | ToolsItem
+KEPT: TypeAdapter[Item] = TypeAdapter(Annotated[Item, Field(discriminator="type")])
+
+
+def joined(parts: Sequence[HasText]) -> str:
+    return "\n".join(part.text for part in parts)
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}_{uuid.uuid4().hex}"

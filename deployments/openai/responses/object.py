@@ -1,0 +1,121 @@
+"""The response object: what it says of its request, and how it ended."""
+
+import time
+from collections.abc import Sequence
+
+from deployments.ingress.generation.response_builder import Usage
+from deployments.openai.responses.items import Json
+from deployments.openai.responses.schema import ResponsesRequest
+from deployments.openai.responses.tools import PlacedFunction
+from deployments.wire import ErrorKind, RequestError, SamplingParams
+
+# OpenAI's words for why a response failed; all else is the server's fault.
+CODES = {
+    ErrorKind.CONTEXT_LENGTH: "invalid_prompt",
+    ErrorKind.INVALID_REQUEST: "invalid_prompt",
+    ErrorKind.OVERLOADED: "rate_limit_exceeded",
+}
+
+
+class ResponseObject:
+    def __init__(
+        self,
+        response_id: str,
+        model: str,
+        request: ResponsesRequest,
+        functions: Sequence[PlacedFunction],
+        sampling: SamplingParams,
+    ) -> None:
+        self.id = response_id
+        self._head: Json = {
+            "id": response_id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+        }
+        self._echo = {
+            **_echo(request),
+            "tools": [tool.listed() for _, tool in functions],
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+        }
+
+    def begun(self) -> Json:
+        return self._body("in_progress", [], None)
+
+    def ended(self, output: Sequence[Json], usage: Usage, *, cut: bool) -> Json:
+        told = usage_object(usage)
+        if cut:
+            body = self._body("incomplete", output, told)
+            return {**body, "incomplete_details": {"reason": "max_output_tokens"}}
+        return {**self._body("completed", output, told), "completed_at": int(time.time())}
+
+    def failed(self, output: Sequence[Json], error: RequestError) -> Json:
+        code = CODES.get(error.kind, "server_error")
+        told = {"code": code, "message": error.message, "param": error.param}
+        return {**self._body("failed", output, None), "error": told}
+
+    def _body(self, status: str, output: Sequence[Json], usage: Json | None) -> Json:
+        return {
+            **self._head,
+            "status": status,
+            "completed_at": None,
+            "error": None,
+            "incomplete_details": None,
+            "output": output,
+            **({} if usage is None else {"usage": usage}),
+            **self._echo,
+        }
+
+
+def _echo(request: ResponsesRequest) -> Json:
+    # The SDKs' types have these as strings or not at all.
+    names = {
+        "prompt_cache_key": request.prompt_cache_key,
+        "safety_identifier": request.safety_identifier,
+        "user": request.user,
+    }
+    return {
+        **{key: name for key, name in names.items() if name is not None},
+        "background": False,
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "max_tool_calls": request.max_tool_calls,
+        "metadata": request.metadata or {},
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "previous_response_id": request.previous_response_id,
+        "reasoning": _reasoning(request),
+        "service_tier": "default",
+        "store": request.store is not False,
+        "text": _text(request),
+        "tool_choice": _tool_choice(request),
+        "top_logprobs": request.top_logprobs or 0,
+        "truncation": request.truncation or "disabled",
+    }
+
+
+def _reasoning(request: ResponsesRequest) -> Json:
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    return {"effort": effort, "summary": None}
+
+
+def _text(request: ResponsesRequest) -> Json:
+    form = request.format.model_dump(by_alias=True, exclude_none=True)
+    return {"format": form, "verbosity": "medium"}
+
+
+def _tool_choice(request: ResponsesRequest) -> object:
+    if request.tool_choice is None or isinstance(request.tool_choice, str):
+        return request.tool_choice or "auto"
+    return request.tool_choice.model_dump()
+
+
+def usage_object(usage: Usage) -> Json:
+    """Writing to the cache is free and not counted."""
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.thought_tokens},
+        "total_tokens": usage.prompt_tokens + usage.output_tokens,
+    }

@@ -1,0 +1,196 @@
+"""The items of one answer in order of speech, and the events that tell of them.
+
+An answer that is told at once and one told in pieces come to the same items.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from deployments.openai.responses.events import Events, delta_head
+from deployments.openai.responses.items import Json, Status, new_id
+from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought, are_whole
+
+
+class OutputItem(ABC):
+    """One item while it is spoken, and after."""
+
+    prefix: ClassVar[str]
+    delta: ClassVar[str]  # the event of one more piece of text
+
+    def __init__(self, index: int, events: Events) -> None:
+        self.id = new_id(self.prefix)
+        self.status: Status = "in_progress"
+        self._index = index
+        self._events = events
+        self._texts: list[str] = []
+        self._delta_head = delta_head(self.delta, self._place())
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    @abstractmethod
+    def value(self) -> Json: ...
+
+    def begin(self) -> bytes:
+        return self._told("response.output_item.added")
+
+    def add(self, text: str) -> bytes:
+        self._texts.append(text)
+        return self._events.delta(self._delta_head, text)
+
+    def end(self, status: Status) -> bytes:
+        self.status = status
+        return self._told("response.output_item.done")
+
+    def _told(self, kind: str) -> bytes:
+        return self._events.event(kind, {"output_index": self._index, "item": self.value()})
+
+    def _place(self) -> Json:
+        return {"item_id": self.id, "output_index": self._index}
+
+
+class PartItem(OutputItem):
+    """One whose text is its only part."""
+
+    done: ClassVar[str]
+
+    @abstractmethod
+    def part(self) -> Json: ...
+
+    def begin(self) -> bytes:
+        return super().begin() + self._told_part("response.content_part.added")
+
+    def end(self, status: Status) -> bytes:
+        done = self._events.event(self.done, {**self._place(), **self._whole()})
+        return done + self._told_part("response.content_part.done") + super().end(status)
+
+    def _told_part(self, kind: str) -> bytes:
+        return self._events.event(kind, {**self._place(), "part": self.part()})
+
+    def _whole(self) -> Json:
+        return {"text": self.text}
+
+    def _place(self) -> Json:
+        return {**super()._place(), "content_index": 0}
+
+    def _parts(self) -> list[Json]:
+        return [] if self.status == "in_progress" and not self._texts else [self.part()]
+
+
+class Words(PartItem):
+    prefix = "msg"
+    delta = "response.output_text.delta"
+    done = "response.output_text.done"
+
+    def __init__(self, index: int, events: Events) -> None:
+        super().__init__(index, events)
+        self._logprobs: list[object] = []
+
+    def say(self, text: str, logprobs: Sequence[object]) -> bytes:
+        self._texts.append(text)
+        self._logprobs += logprobs
+        return self._events.delta(self._delta_head, text, logprobs)
+
+    def part(self) -> Json:
+        told = {"text": self.text, "annotations": [], "logprobs": self._logprobs}
+        return {"type": "output_text", **told}
+
+    def value(self) -> Json:
+        head = {"id": self.id, "type": "message", "status": self.status, "role": "assistant"}
+        return {**head, "content": self._parts()}
+
+    def _whole(self) -> Json:
+        return {"text": self.text, "logprobs": self._logprobs}
+
+
+class Reasoning(PartItem):
+    prefix = "rs"
+    delta = "response.reasoning_text.delta"
+    done = "response.reasoning_text.done"
+
+    def part(self) -> Json:
+        return {"type": "reasoning_text", "text": self.text}
+
+    def value(self) -> Json:
+        head = {"id": self.id, "type": "reasoning", "status": self.status}
+        return {**head, "summary": [], "content": self._parts()}
+
+
+class FunctionCall(OutputItem):
+    prefix = "fc"
+    delta = "response.function_call_arguments.delta"
+
+    def __init__(self, index: int, events: Events, start: CallStart) -> None:
+        super().__init__(index, events)
+        self._start = start
+
+    def end(self, status: Status) -> bytes:
+        arguments = self.text
+        status = "completed" if are_whole(arguments) else "incomplete"
+        whole = {"name": self._start.name, "arguments": arguments}
+        kind = "response.function_call_arguments.done"
+        return self._events.event(kind, {**self._place(), **whole}) + super().end(status)
+
+    def value(self) -> Json:
+        return {
+            "id": self.id,
+            "type": "function_call",
+            "status": self.status,
+            "call_id": self._start.id,
+            "name": self._start.name,
+            "arguments": self.text,
+        }
+
+
+class Output:
+    """The one item that is open is the last."""
+
+    def __init__(self, events: Events) -> None:
+        self.items: list[OutputItem] = []
+        self._events = events
+        self._last: OutputItem | None = None
+
+    def add(self, pieces: Sequence[Piece], logprobs: Sequence[object]) -> bytes:
+        """Log-probabilities are of words alone, and go with the first of them."""
+        if logprobs and not pieces:
+            pieces = (Content(""),)
+        return b"".join(self._add(piece, logprobs) for piece in pieces)
+
+    def _add(self, piece: Piece, logprobs: Sequence[object]) -> bytes:
+        match piece:
+            case Content(text):
+                if isinstance(self._last, Words):
+                    return self._last.say(text, logprobs)
+                words = Words(len(self.items), self._events)
+                return self._begin(words) + words.say(text, logprobs)
+            case Thought(text):
+                if isinstance(self._last, Reasoning):
+                    return self._last.add(text)
+                return self._begin(Reasoning(len(self.items), self._events)) + self._add(piece, ())
+            case CallStart():
+                return self._begin(FunctionCall(len(self.items), self._events, piece))
+            case CallArguments(_, text):
+                assert isinstance(self._last, FunctionCall)
+                return self._last.add(text)
+
+    def end(self, status: Status) -> bytes:
+        """Closes the last item, which may be cut short; an answer of nothing is empty words."""
+        if self._last is None:
+            return self._begin(Words(0, self._events)) + self.end(status)
+        return self._last.end(status)
+
+    def give_up(self) -> None:
+        """The answer has failed, and the last item is left as it is."""
+        if self._last is not None:
+            self._last.status = "incomplete"
+
+    def values(self) -> list[Json]:
+        return [item.value() for item in self.items]
+
+    def _begin(self, item: OutputItem) -> bytes:
+        ended = b"" if self._last is None else self._last.end("completed")
+        self._last = item
+        self.items.append(item)
+        return ended + item.begin()

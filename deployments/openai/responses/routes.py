@@ -1,0 +1,135 @@
+"""The routes around responses: made, counted, asked for again, deleted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.http.sse import encode
+from deployments.ingress.routes.service import Operation, Service
+from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
+from deployments.openai.responses.builder import ResponsesBuilder
+from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
+from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
+from deployments.wire import ErrorKind, Refused, RequestError
+
+ONE = "/v1/responses/{id}"
+PAGE, LONGEST_PAGE = 20, 100  # items
+
+
+def responses_routes(service: Service) -> list[Route]:
+    store = ResponseStore()
+    return [
+        service.question(chat_input_tokens()),
+        service.question(responses_input_tokens(store)),
+        service.route(responses(store)),
+        *stored_routes(store),
+    ]
+
+
+def responses(store: ResponseStore) -> Operation[ResponsesRequest]:
+    def builder(headers: Mapping[str, str]) -> ResponsesBuilder:
+        return ResponsesBuilder(store, headers)
+
+    return Operation(
+        name="responses",
+        path="/v1/responses",
+        body=ResponsesRequest,
+        parse=parse_response_request,
+        builder=builder,
+        heavy=lambda request: request.is_heavy,
+    )
+
+
+def stored_routes(store: ResponseStore) -> list[Route]:
+    async def retrieve(request: Request) -> Response:
+        _refuse_streaming(request.query_params)
+        return _json(_named(request, store).body)
+
+    async def delete(request: Request) -> Response:
+        found = _named(request, store)
+        store.delete(found.id)
+        return _json(encode({"id": found.id, "object": "response", "deleted": True}))
+
+    async def cancel(request: Request) -> Response:
+        message = f"The response {_named(request, store).id!r} has ended, and can't be cancelled"
+        raise refused(message, "id")
+
+    async def input_items(request: Request) -> Response:
+        return _json(_page(_named(request, store).input, request.query_params))
+
+    return [
+        _route(ONE, retrieve, "GET", "retrieve_response"),
+        _route(ONE, delete, "DELETE", "delete_response"),
+        _route(f"{ONE}/cancel", cancel, "POST", "cancel_response"),
+        _route(f"{ONE}/input_items", input_items, "GET", "input_items"),
+    ]
+
+
+def _route(path: str, endpoint: Callable[..., object], method: str, name: str) -> Route:
+    return DocumentedRoute(path, endpoint, methods=[method], name=name, tag="Stored responses")
+
+
+def _named(request: Request, store: ResponseStore) -> StoredResponse:
+    response_id = request.path_params["id"]
+    found = store.get(response_id)
+    if found is None:
+        message = f"There is no stored response {response_id!r}"
+        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "id"))
+    return found
+
+
+def _refuse_streaming(query: QueryParams) -> None:
+    if query.get("stream", "false").lower() != "false":
+        raise refused("`stream` is not supported: a stored response has ended", "stream")
+    if "starting_after" in query:
+        raise refused("`starting_after` needs `stream`, which is not supported", "starting_after")
+
+
+def _page(items: Sequence[StoredItem], query: QueryParams) -> bytes:
+    """The newest first, unless asked otherwise."""
+    order = _one_of(query, "order", ("desc", "asc"))
+    ordered = list(items if order == "asc" else reversed(items))
+    start, limit = _after(ordered, query.get("after")), _limit(query.get("limit", str(PAGE)))
+    page = ordered[start : start + limit]
+    more = encode(start + limit < len(ordered))
+    ends = [encode(one.id) for one in page[:1] + page[-1:]] or [b'""', b'""']
+    data = b",".join(item.body for item in page)
+    form = b'{"object":"list","data":[%b],"first_id":%b,"last_id":%b,"has_more":%b}'
+    return form % (data, ends[0], ends[-1], more)
+
+
+def _one_of(query: QueryParams, name: str, allowed: Sequence[str]) -> str:
+    value = query.get(name, allowed[0])
+    if value not in allowed:
+        _refuse(name, f"must be one of {', '.join(allowed)}")
+    return value
+
+
+def _after(items: Sequence[StoredItem], after: str | None) -> int:
+    if after is None:
+        return 0
+    places = [place for place, item in enumerate(items, 1) if item.id == after]
+    if not places:
+        _refuse("after", "names no item of this response")
+    return places[-1]  # clients may give items of one id: pages have to end
+
+
+def _limit(text: str) -> int:
+    number = int(text) if text.isdecimal() and len(text) < 4 else 0
+    if not 1 <= number <= LONGEST_PAGE:
+        _refuse("limit", f"must be a number from 1 to {LONGEST_PAGE}")
+    return number
+
+
+def _refuse(name: str, message: str) -> NoReturn:
+    raise refused(f"`{name}` {message}", name)
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -1,0 +1,159 @@
+"""The body of POST /v1/responses: every field honoured, neutral, or refused by its name."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from deployments.ingress.http.errors import refused
+from deployments.ingress.http.schema import Items, Strict, Switch, without_nulls
+from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.openai.fields.common import CommonFields, Identifier
+from deployments.openai.responses.items import (
+    Item,
+    MessageItem,
+    ReferenceItem,
+    ToolsItem,
+    typed,
+)
+from deployments.openai.responses.tools import ToolChoice, ToolList
+
+# Known but not served: null and the values listed ask for what is done anyway.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "access_programs": (),
+    "background": (False,),
+    "background_options": (),
+    "context_management": ([],),
+    "conversation": (),
+    "image": (),
+    "moderation": (),
+    "personality": (),
+    "prompt": (),
+}
+MOST_INCLUDED = 64
+LOGPROBS = "message.output_text.logprobs"
+# All but the log-probabilities are details of what no answer or question of ours can have, or,
+# as thoughts, comes in the clear.
+Includable = Literal[
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+
+
+class TextFormat(Strict):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Strict):
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(Strict):
+    """Without `strict` an answer is held to what can be held of the schema."""
+
+    type: Literal["json_schema"]
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    json_schema: dict[str, JsonValue] = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+Format = Annotated[
+    Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")],
+    BeforeValidator(without_nulls),
+]
+
+
+class TextConfig(Strict):
+    format: Format | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class Reasoning(Strict):
+    """Thoughts come whole: there is no summary to choose the length of."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto"] | None = None
+    mode: Literal["standard"] | None = None
+
+
+class StreamOptions(Strict):
+    include_obfuscation: Literal[False] | None = None
+
+
+InputItem = Annotated[
+    Annotated[Item | ReferenceItem, Field(discriminator="type")],
+    BeforeValidator(typed),
+]
+
+
+class ResponsesRequest(CommonFields):
+    input: str | Items[InputItem] | None = None
+    instructions: str | None = None
+    previous_response_id: Identifier | None = None
+    store: Switch = None
+    stream_options: StreamOptions | None = None
+    include: Annotated[list[Includable], Field(max_length=MOST_INCLUDED)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    tools: ToolList | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: Switch = None
+    text: TextConfig | None = None
+    reasoning: Reasoning | None = None
+
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None  # of built-in ones: there are none
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    # Who asks, in the words of OpenAI's own agents: it can't change the answer.
+    client_metadata: Annotated[dict[str, JsonValue], Field(max_length=64)] | None = None
+
+    # Not OpenAI's on this endpoint, but known from the others.
+    chat_template_kwargs: dict[str, JsonValue] | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        says = any(not isinstance(item, ToolsItem) for _, item in self.items)
+        if not says and self.previous_response_id is None:
+            raise refused("`input` is required, and must not be empty", "input")
+        if self.stream_options is not None and not self.stream:
+            raise refused("`stream_options` needs `stream`: true", "stream_options")
+        if self.top_logprobs and not self.wants_logprobs:
+            raise refused(f'`top_logprobs` needs `include`: ["{LOGPROBS}"]', "top_logprobs")
+        return self
+
+    @property
+    def is_heavy(self) -> bool:
+        """Behind a short body there may be a long conversation, or a grammar to write."""
+        recalls = self.previous_response_id is not None or any(
+            isinstance(item, ReferenceItem | ToolsItem) for _, item in self.items
+        )
+        return recalls or self.format.type != "text" or bool(self.tools)
+
+    @property
+    def items(self) -> list[tuple[str, Item | ReferenceItem]]:
+        """Those of the request itself, each with its path."""
+        if isinstance(self.input, str):
+            return [("input[0]", MessageItem(role="user", content=self.input))]
+        return [(f"input[{place}]", item) for place, item in enumerate(self.input or ())]
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return LOGPROBS in (self.include or ())
+
+    @property
+    def format(self) -> TextFormat | JsonObjectFormat | JsonSchemaFormat:
+        given = self.text.format if self.text is not None else None
+        return given or TextFormat(type="text")
+
+
+def parse_response_request(body: object) -> ResponsesRequest:
+    return parse(ResponsesRequest, refuse_unsupported(body, NEUTRAL))

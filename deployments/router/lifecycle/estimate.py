@@ -1,0 +1,138 @@
+"""What a model will take, estimated before it is loaded, and what the cluster has.
+
+All of it but `cpu_needs` blocks, on files and on Ray: never to be called on an event loop.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from safetensors import SafetensorError, safe_open
+
+from deployments.engine.limits import CPU_KV_GIB
+from deployments.engine.loading.weight_files import weight_files
+from deployments.model.application import cpus_of_rank, node_cpus
+from deployments.model.settings import ModelSettings
+from deployments.router.lifecycle.capacity import GIB, Resources
+from deployments.router.presets.paths import CONFIG
+from deployments.router.settings import CapacitySettings
+
+# Bytes of a weight, as files say its type and as settings do.
+WIDTHS = {"F64": 8.0, "F32": 4.0, "BF16": 2.0, "F16": 2.0, "U8": 2.0}  # the last is MXFP4, undone
+CHOSEN = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+QUANTIZED = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 4 / 64}  # int4 has scale and zero for 64
+UNQUANTIZED = ("embed", "lm_head")
+# What another config than those of the engine's models can raise when it is read as one.
+NO_CONFIG = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+
+
+def model_needs(settings: ModelSettings) -> Resources:
+    """With autoscaling, of the fewest replicas that serve: more come only where there is room."""
+    replicas = _replicas(settings)
+    size = replicas * (weight_bytes(settings) + _kv_bytes(settings))
+    return Resources(
+        cpus=cpu_needs(settings, node_cpus),
+        gpus=replicas * settings.tensor_parallel * (settings.num_gpus or 0),
+        cpu_bytes=0 if settings.num_gpus else size,
+        gpu_bytes=size if settings.num_gpus else 0,
+    )
+
+
+def cpu_needs(settings: ModelSettings, nodes: Callable[[], Sequence[float]]) -> float:
+    """`nodes` tells the cores of each."""
+    ranks = _replicas(settings) * settings.tensor_parallel
+    return ranks * cpus_of_rank(settings, nodes)
+
+
+def limits(settings: CapacitySettings) -> Resources:
+    there = {} if settings.grows else ray.cluster_resources()
+    return Resources(
+        models=settings.models_max or math.inf,
+        cpus=math.inf if settings.grows else there.get("CPU", 0.0),
+        gpus=math.inf if settings.grows else there.get("GPU", 0.0),
+        cpu_bytes=_bytes(settings.cpu_memory_gib),
+        gpu_bytes=_bytes(settings.gpu_memory_gib),
+    )
+
+
+def _replicas(settings: ModelSettings) -> int:
+    scaling = settings.autoscaling
+    return settings.num_replicas if scaling is None else scaling.fewest
+
+
+def weight_bytes(settings: ModelSettings) -> int:
+    """Of what the files on this disk are loaded as; 0 for what can't be read, as a hub id never
+    fetched to it."""
+    try:
+        files = weight_files(_folder(settings.path))
+        return sum(_loaded_bytes(file, settings) for file in files)
+    except (OSError, ValueError):  # the latter from a file that is no text
+        return 0
+
+
+def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
+    try:
+        with safe_open(file, "np") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+            return round(sum(_bytes_of(name, one, settings) for name, one in slices.items()))
+    except SafetensorError:  # of another format, or broken, which the replica will say
+        return file.stat().st_size
+
+
+def _bytes_of(name: str, tensor: Any, settings: ModelSettings) -> float:
+    shape: list[int] = tensor.get_shape()
+    if name.endswith("_scales"):  # of MXFP4, whose blocks have two weights a byte
+        return 0.0
+    numbers = math.prod(shape) * (2 if name.endswith("_blocks") else 1)
+    is_linear = len(shape) == 2 and not any(part in name for part in UNQUANTIZED)
+    if settings.quantization != "none" and is_linear:
+        return numbers * QUANTIZED[settings.quantization]
+    chosen = settings.dtype or ("bfloat16" if settings.num_gpus else None)
+    return numbers * (CHOSEN[chosen] if chosen else WIDTHS.get(tensor.get_dtype(), 1.0))
+
+
+def _folder(path: str) -> Path:
+    return Path(path) if os.path.isdir(path) else _snapshot(path)
+
+
+def _snapshot(hub_id: str) -> Path:
+    """Where the hub's own library keeps it."""
+    home = os.environ.get("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
+    hub = Path(os.environ.get("HF_HUB_CACHE", str(Path(home) / "hub")))
+    model = hub / f"models--{hub_id.replace('/', '--')}"
+    main = model / "refs" / "main"
+    return model / "snapshots" / (main.read_text().strip() if main.is_file() else "none")
+
+
+def _kv_bytes(settings: ModelSettings) -> int:
+    """Of one replica."""
+    limits = settings.limits
+    if limits.n_pages is not None:
+        return limits.n_pages * limits.page_size * _token_bytes(settings)
+    # On a GPU the pages take what is left of it: no more of them than there is can be counted on.
+    left_to_it = 0.0 if settings.num_gpus else CPU_KV_GIB
+    return int(settings.tensor_parallel * (limits.kv_gib or left_to_it) * GIB)
+
+
+def _token_bytes(settings: ModelSettings) -> int:
+    """Keys and values of one token, on all ranks together; 0 where no config on this disk says."""
+    try:
+        config = json.loads((_folder(settings.path) / CONFIG).read_text())
+        text = config.get("text_config") or config
+        heads = int(text["num_attention_heads"])
+        kv_heads = int(text.get("num_key_value_heads") or heads)
+        head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
+        numbers = 2 * int(text["num_hidden_layers"]) * kv_heads * head_dim
+    except NO_CONFIG:
+        return 0
+    if settings.limits.kv_dtype == "fp8":
+        return numbers
+    return numbers * (4 if settings.dtype == "float32" else 2)
+
+
+def _bytes(gib: float | None) -> float:
+    return math.inf if gib is None else gib * GIB

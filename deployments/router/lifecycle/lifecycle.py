@@ -1,0 +1,334 @@
+"""Loads and unloads models: by what is wanted, what there is room for, and what Serve says of each.
+
+Serve's state is the truth. It is read at one place, for all models at once, and a router that
+starts finds in it what its predecessor loaded.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+from ray.serve.schema import ApplicationStatus
+
+from deployments.model.application import node_cpus
+from deployments.router.lifecycle.applications import UNREACHABLE, Deployed, read_as
+from deployments.router.lifecycle.capacity import Capacity, Holder, Plan, Resources
+from deployments.router.lifecycle.change_feed import Changes
+from deployments.router.lifecycle.commands import Commands
+from deployments.router.lifecycle.estimate import cpu_needs, limits, model_needs
+from deployments.router.lifecycle.registry import ModelEntry, Phase, Registry
+from deployments.router.presets.sources import PresetError, Sources
+from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
+from deployments.wire import ErrorKind, ModelState, RequestError
+
+log = logging.getLogger("ray.serve")
+
+POLL_S = 0.5
+QUIET_POLL_S = 1.5  # while nothing is on its way
+OPERATOR = "the operator"  # holds a lease on what is to be loaded without a request
+OPERATOR_S = 60.0
+RETRY_S = 5.0  # after a failure, before a request has the model tried again
+REPLACED = RequestError(ErrorKind.UNAVAILABLE, "The router is being replaced; try again soon")
+
+
+class Lifecycle:
+    """Belongs to one event loop. `now` is the monotonic clock's, everywhere."""
+
+    def __init__(
+        self,
+        replica_id: str,
+        sources: Sources,
+        settings: CapacitySettings,
+        routing: RoutingSettings,
+    ) -> None:
+        self._replica_id = replica_id
+        self.registry = Registry(routing)
+        self.capacity = Capacity()
+        self.changes = Changes()
+        self._sources = sources
+        self._settings = settings
+        self._commands = Commands(self._changed)
+        self._strays: set[str] = set()  # applications that no model of now owns
+        self._stamp = stamp(sources)
+        self._reading = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._states: dict[str, ModelState] = {}
+        self._reachable = True
+        self._stays = True  # else a successor has taken over, and what it does must stand
+
+    async def start(self) -> None:
+        """Adopts what runs. Raises PresetError, or one of UNREACHABLE."""
+        self.registry.take(await asyncio.to_thread(read_offers, self._sources))
+        await self._look()
+        for entry in self.registry:
+            if entry.phase in (Phase.STARTING, Phase.UP):
+                log.info("model %s runs already (%s)", entry.name, entry.state)
+                self._commands.change(entry)
+        self._load_on_startup()
+        self.plan()
+
+    async def watch(self) -> None:
+        """For ever, as the router's background work."""
+        while True:
+            await self._read_again()
+            await self._look_if_reachable()
+            self._try_again()
+            self.plan()
+            await self._pause()
+
+    def check(self) -> None:
+        self._commands.check()
+
+    def want(self, entry: ModelEntry, who: str, until: float) -> RequestError | None:
+        """Keeps what is loaded from being evicted, and queues what is not."""
+        waits = entry.name in self.capacity.waiting
+        if entry.phase in (Phase.STARTING, Phase.UP) or waits:
+            self.capacity.lease(entry.name, who, until)
+        elif entry.failure:
+            return None  # said by its status
+        elif not self._stays:
+            return None  # its successor's work, whom the next call meets
+        elif not self._settings.autoload:
+            return RequestError(ErrorKind.UNAVAILABLE, f"The model {entry.name!r} is not loaded")
+        else:
+            self._enqueue(entry, who, until)
+        return None
+
+    def retry(self, entry: ModelEntry) -> None:
+        """A model that failed is tried again, but not by every request of a storm."""
+        down = entry.phase in (Phase.GONE, Phase.STOPPING)
+        due = time.monotonic() - entry.failed_at > RETRY_S
+        if self._settings.autoload and down and entry.failure and due:
+            entry.forgive()
+
+    def load(self, entry: ModelEntry) -> RequestError | None:
+        """At once, with an eviction if it must be; refused when nothing can go."""
+        now = time.monotonic()
+        if not self._stays:
+            return REPLACED
+        if entry.phase is Phase.UP:
+            return refusal(entry, "is loaded already")
+        if entry.phase is Phase.STARTING:
+            return None
+        if lack := self.capacity.lack(entry.needs, self._holders(now)):
+            return refusal(entry, f"does not fit: {lack}")
+        if not self.capacity.admits(entry.name, entry.needs, self._holders(now), now):
+            message = f"There is no room for {entry.name!r}: all that is loaded is in use"
+            return RequestError(ErrorKind.OVERLOADED, message)
+        entry.forgive()
+        self._enqueue(entry, OPERATOR, now + OPERATOR_S)
+        return None
+
+    def unload(self, entry: ModelEntry) -> RequestError | None:
+        """Also what is loading, waits to be loaded or would be tried again; running streams end."""
+        if not self._stays:
+            return REPLACED
+        waited = entry.name in self.capacity.waiting or entry.is_tried_again
+        self.capacity.forget(entry.name)
+        if entry.phase is Phase.GONE and not waited:
+            return refusal(entry, "is not loaded")
+        entry.unloads += 1
+        entry.forgive()
+        if entry.phase in (Phase.STARTING, Phase.UP):
+            log.info("unloading model %s", entry.name)
+            self._commands.unload(entry)
+        self.plan()
+        return None
+
+    async def reload(self) -> RequestError | None:
+        """Reads the sources again; what can't be read changes nothing."""
+        async with self._reading:
+            self._stamp = await asyncio.to_thread(stamp, self._sources)
+            try:
+                offers = await asyncio.to_thread(read_offers, self._sources)
+            except PresetError as error:
+                return RequestError(ErrorKind.INVALID_REQUEST, str(error))
+            if not self._stays:
+                return REPLACED
+            self._take(offers)
+        return None
+
+    def plan(self) -> None:
+        """Begins what there is room for."""
+        if not self._stays:
+            return
+        now = time.monotonic()
+        plan = self.capacity.plan(self._holders(now), now)
+        for name, why in plan.refused.items():
+            self.registry[name].fail(why, now)
+            self._note(self.registry[name])
+        for name in plan.load:
+            self.capacity.release(name, OPERATOR)
+            self._commands.load(self.registry[name])
+        for name in plan.evict:
+            self._commands.evict(self.registry[name])
+        self._say_waits(plan)
+
+    def changed(self, entry: ModelEntry) -> None:
+        """By a report or a call; a model that fell idle may make room for another."""
+        self.changes.tell(entry.status)
+        if self.capacity.waiting:
+            self.plan()
+
+    def _enqueue(self, entry: ModelEntry, who: str, until: float) -> None:
+        self.capacity.enqueue(entry.name, entry.needs, who, until)
+        self.plan()
+
+    def _holders(self, now: float) -> list[Holder]:
+        held = [entry.holder(now) for entry in self.registry if entry.phase is not Phase.GONE]
+        strays = [Holder(name=name, needs=Resources(), leaving=True) for name in self._strays]
+        return held + strays
+
+    def _say_waits(self, plan: Plan) -> None:
+        for entry in self.registry:
+            entry.wait(plan.waits.get(entry.name, ""))
+            self.changes.tell(entry.status)
+
+    def _load_on_startup(self) -> None:
+        for entry in self.registry:
+            if not entry.preset.load_on_startup or entry.phase in (Phase.STARTING, Phase.UP):
+                continue
+            if not self._enqueue_beside_others(entry):
+                log.warning("there is no room to load model %s at the start", entry.name)
+
+    def _try_again(self) -> None:
+        """What failed at the start: a node may have come since, or the hub may be back."""
+        if not self._stays:
+            return
+        for entry in self.registry:
+            if entry.is_due_again(time.monotonic()) and self._enqueue_beside_others(entry):
+                entry.forgive()
+
+    def _enqueue_beside_others(self, entry: ModelEntry) -> bool:
+        """Whether that takes no eviction; what does not fit at all the plan will say."""
+        holders = self._holders(time.monotonic())
+        lacks = self.capacity.lack(entry.needs, holders)
+        if not lacks and not self.capacity.has_room(entry.needs, holders):
+            return False
+        self.capacity.enqueue(entry.name, entry.needs, OPERATOR, float("inf"))
+        return True
+
+    def _take(self, offers: list[tuple[Preset, Resources]]) -> None:
+        for entry in self.registry.take(offers):
+            self.capacity.amend(entry.name, entry.needs)
+            if entry.phase in (Phase.STARTING, Phase.UP):
+                log.info("model %s has new settings", entry.name)
+                self._commands.change(entry)
+            else:
+                entry.forgive()  # the old ones failed
+        for entry in self.registry:
+            if entry.removed:
+                self._remove(entry)
+        self.plan()
+
+    def _remove(self, entry: ModelEntry) -> None:
+        self.unload(entry)
+        if entry.phase is Phase.GONE:
+            self.registry.drop(entry)
+            self._states.pop(entry.name, None)
+            self.changes.forget(entry.name)
+
+    async def _read_again(self) -> None:
+        """When the presets' file has changed, and only then."""
+        if await asyncio.to_thread(stamp, self._sources) == self._stamp:
+            return
+        if (error := await self.reload()) is not None:
+            log.error("the models stay as they were: %s", error.message)
+
+    async def _look_if_reachable(self) -> None:
+        try:
+            await self._look()
+            self._reachable = True
+        except UNREACHABLE as error:
+            if self._reachable:
+                log.warning("Serve does not say how the models are: %r", error)
+            self._reachable = False
+
+    async def _look(self) -> None:
+        """Takes in what Serve says, except of models that a command was changing meanwhile."""
+        asked = {e.name: e.commands for e in self.registry if not self._commands.is_running(e)}
+        found, self._stays = await asyncio.to_thread(read_as, self._replica_id)
+        if not self._stays:
+            return
+        self.capacity.limits = await asyncio.to_thread(limits, self._settings)
+        nodes = await asyncio.to_thread(node_cpus)
+        for entry in self.registry:
+            deployed = found.pop(entry.application, None)
+            if asked.get(entry.name) == entry.commands:
+                self._observe(entry, deployed)
+        self._share(nodes)
+        self._strays = set(found)
+        for name, deployed in found.items():
+            if deployed.status is not ApplicationStatus.DELETING:
+                log.info("deleting %s, which no model owns now", name)
+                self._commands.delete_application(name)
+
+    def _share(self, nodes: Sequence[float]) -> None:
+        """What is not loaded is to have the cores that it would be deployed with now."""
+        for entry in self.registry:
+            if entry.phase is Phase.GONE:
+                cpus = cpu_needs(entry.preset.settings, lambda: nodes)
+                entry.needs = entry.needs._replace(cpus=cpus)
+                self.capacity.amend(entry.name, entry.needs)
+
+    def _observe(self, entry: ModelEntry, deployed: Deployed | None) -> None:
+        now, timeout_s = time.monotonic(), self._settings.load_timeout_s
+        entry.observe(deployed, now)
+        if entry.is_overdue(now, timeout_s):
+            said = f": {entry.status.message}" if entry.status.message else ""
+            entry.fail(f"it was not ready after {timeout_s:g} s{said}", now)
+        self._note(entry)
+        if entry.phase is not Phase.STOPPING:
+            return
+        if deployed is not None and deployed.status is not ApplicationStatus.DELETING:
+            self._commands.delete(entry)
+
+    def _changed(self, entry: ModelEntry) -> None:
+        """By a command: Serve is to be asked soon what came of it."""
+        self._note(entry)
+        self._wake.set()
+
+    def _note(self, entry: ModelEntry) -> None:
+        state = entry.state
+        if self._states.get(entry.name, ModelState.UNLOADED) is not state:
+            self._states[entry.name] = state
+            level = logging.ERROR if state is ModelState.FAILED else logging.INFO
+            log.log(level, "model %s is %s%s", entry.name, state, said_of(entry))
+        self.changes.tell(entry.status)
+        if entry.removed and entry.phase is Phase.GONE:
+            self._remove(entry)
+
+    async def _pause(self) -> None:
+        settled = all(entry.is_settled for entry in self.registry)
+        quiet = settled and not self.capacity.waiting and not self._strays
+        try:
+            async with asyncio.timeout(QUIET_POLL_S if quiet else POLL_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+
+def read_offers(sources: Sources) -> list[tuple[Preset, Resources]]:
+    """What can be served, and what each will take. Blocks; raises PresetError."""
+    return [(preset, model_needs(preset.settings)) for preset in sources.read()]
+
+
+def stamp(sources: Sources) -> tuple[int, int] | None:
+    """Another one when the presets' file was written. Blocks."""
+    try:
+        found = os.stat(sources.presets or "")
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def refusal(entry: ModelEntry, why: str) -> RequestError:
+    return RequestError(ErrorKind.INVALID_REQUEST, f"The model {entry.name!r} {why}", "model")
+
+
+def said_of(entry: ModelEntry) -> str:
+    return f": {entry.failure}" if entry.failure else ""

@@ -1,0 +1,329 @@
+"""The models as the router sees them: where each one's application stands, and so its state.
+
+Pure: Serve's view and the replicas' reports come in, the time is passed in, and nobody is called.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
+
+from ray.serve.schema import ApplicationStatus
+
+from deployments.deploy_errors import reason
+from deployments.router.lifecycle.applications import Deployed
+from deployments.router.lifecycle.capacity import Holder, Resources
+from deployments.router.replicas.replica_set import ReplicaSet
+from deployments.router.settings import Preset, RoutingSettings
+from deployments.wire import Choice, LoadProgress, ModelState, ModelStatus, ReplicaReport
+
+SPARED_S = 1.0  # after a replica said that it was busy
+UNHEARD_S = 5.0  # for the replicas of a model that has come up to say how busy they are
+WAKING_S = 120.0  # for the first replica of a model that a request found without any
+AGAIN_S = 30.0  # before a model of the start that failed is tried again; then twice that, ...
+MOST_DOUBLINGS = 4
+UP = {ApplicationStatus.RUNNING, ApplicationStatus.UNHEALTHY}  # Serve mends the latter
+
+
+class Phase(Enum):
+    """Of the application: GONE holds nothing, and STOPPING all until it is GONE."""
+
+    GONE = auto()
+    STARTING = auto()
+    UP = auto()
+    STOPPING = auto()
+
+
+class ModelEntry:
+    """`commands` counts what was asked of Serve: what Serve said before the last one is stale.
+
+    removed: no source names it any more.
+    unloads: by an operator, so far.
+    """
+
+    def __init__(self, preset: Preset, needs: Resources, replicas: ReplicaSet) -> None:
+        self.preset = preset
+        self.needs = needs
+        self.replicas = replicas
+        self.phase = Phase.GONE
+        self.failure = ""
+        self.failed_at = 0.0
+        self.commands = 0
+        self.removed = False
+        self.unloads = 0
+        self.loads = 0
+        self.evictions = 0
+        self.failures = 0
+        self._failures_since_up = 0
+        self._created = int(time.time())
+        self._since = 0.0  # of the phase
+        self._used = 0.0
+        self._spared_until = 0.0
+        self._message = ""
+        self._progress: LoadProgress | None = None
+        self._deployed: Deployed | None = None
+
+    @property
+    def name(self) -> str:
+        return self.preset.settings.name
+
+    @property
+    def application(self) -> str:
+        return self.preset.settings.application
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is under way that Serve has to be asked about often."""
+        return self.phase in (Phase.GONE, Phase.UP) and self.state is not ModelState.LOADING
+
+    @property
+    def state(self) -> ModelState:
+        if self.failure and self.phase in (Phase.GONE, Phase.STOPPING):
+            return ModelState.FAILED
+        if self.phase is Phase.UP:
+            return self._state_when_up()
+        return STATES[self.phase]
+
+    @property
+    def status(self) -> ModelStatus:
+        return ModelStatus(
+            name=self.name,
+            application=self.application,
+            state=self.state,
+            created=self._created,
+            message=self._said(),
+            aliases=self.preset.aliases,
+            tags=self.preset.tags,
+            source=self.preset.source,
+            preset=self.preset.text,
+            pinned=self.preset.pinned,
+            replicas=len(self._running),
+            version=self.replicas.version,
+            unloads=self.unloads,
+            is_tried_again=self.is_tried_again,
+            progress=self._progress if self.phase is Phase.STARTING else None,
+        )
+
+    def holder(self, now: float) -> Holder:
+        """What it holds; only of an entry that is not GONE."""
+        held = self._held()
+        return Holder(
+            name=self.name,
+            needs=held,
+            extra=held.minus(self.needs),
+            last_used=self.last_used(now),
+            leaving=self.phase is Phase.STOPPING,
+            idle=self._is_idle(now),
+            pinned=self.preset.pinned,
+        )
+
+    def last_used(self, now: float) -> float:
+        known = bool(self.replicas.replicas)
+        return max(self._used, now - self.replicas.idle_s()) if known else self._used
+
+    def is_overdue(self, now: float, timeout_s: float) -> bool:
+        return self.phase is Phase.STARTING and now - self._since > timeout_s
+
+    @property
+    def is_tried_again(self) -> bool:
+        """By itself: it was to be loaded at the start, and failed."""
+        return self.preset.load_on_startup and self.state is ModelState.FAILED
+
+    def is_due_again(self, now: float) -> bool:
+        wait_s = AGAIN_S * 2 ** min(self._failures_since_up - 1, MOST_DOUBLINGS)
+        gone = self.phase is Phase.GONE
+        return self.is_tried_again and gone and now - self.failed_at >= wait_s
+
+    def wait(self, message: str) -> None:
+        """It waits to be loaded, or no longer does."""
+        if self.phase is Phase.GONE:
+            self._message = message
+
+    def start(self, now: float) -> None:
+        """It is being deployed."""
+        self._enter(Phase.STARTING, now)
+        self.failure = ""
+        self.loads += 1
+        self._used = now
+
+    def resume(self, now: float) -> None:
+        """It was needed after all, before anything was done to unload it."""
+        assert self.phase is Phase.STOPPING
+        self._enter(Phase.UP, now)
+        self._used = now
+        self._spared_until = now + SPARED_S
+
+    def stop(self, now: float) -> None:
+        self._enter(Phase.STOPPING, now)
+        self.failure = ""
+
+    def fail(self, message: str, now: float) -> None:
+        """It can't be loaded; what there is of it is to be deleted."""
+        if self.phase is not Phase.GONE:
+            self.stop(now)
+        self.failure, self.failed_at = message, now
+        self.failures += 1
+        self._failures_since_up += 1
+
+    def forgive(self) -> None:
+        """It may be tried again."""
+        self.failure = ""
+
+    def observe(self, deployed: Deployed | None, now: float) -> None:
+        """What Serve knows of its application; None when it knows none."""
+        if deployed is None:
+            self._vanish(now)
+        elif deployed.status is ApplicationStatus.DELETING:
+            self._leave(now)
+        elif self.phase is not Phase.STOPPING:
+            self._follow(deployed, now)
+
+    def choose(
+        self, hashes: Sequence[bytes], request_id: str, session: str, version: str, now: float
+    ) -> Choice:
+        if self.phase is not Phase.UP:
+            return Choice(None, False, unloads=self.unloads)
+        self._used = now
+        if not self._running:
+            self._spared_until = now + WAKING_S
+        chosen = self.replicas.choose(hashes, request_id, session, version)
+        return Choice(chosen, True, self.replicas.version_of(chosen), self.unloads)
+
+    def report(self, report: ReplicaReport) -> bool:
+        """Whether a snapshot is asked for. Replicas that end are not to be chosen again."""
+        stopping = self._deployed.stopping if self._deployed else frozenset()
+        if self.phase is Phase.STOPPING or report.replica_id in stopping:
+            return False
+        return self.replicas.report(report)
+
+    def progress(self, progress: LoadProgress) -> None:
+        self._progress = progress
+
+    @property
+    def _running(self) -> frozenset[str]:
+        return self._deployed.running if self._deployed else frozenset()
+
+    def _held(self) -> Resources:
+        """With autoscaling `needs` are of the fewest replicas."""
+        scaling = self.preset.settings.autoscaling
+        if scaling is None or self._deployed is None:
+            return self.needs
+        replicas = max(scaling.fewest, self._deployed.target, len(self._running))
+        return self.needs.times(replicas / scaling.fewest)
+
+    def _is_idle(self, now: float) -> bool:
+        if self.phase is not Phase.UP or self.replicas.busy or now < self._spared_until:
+            return False
+        return now - self._since >= UNHEARD_S or self._running <= set(self.replicas.replicas)
+
+    def _state_when_up(self) -> ModelState:
+        if self._running or self.replicas.replicas:
+            return ModelState.SLEEPING if self.replicas.asleep else ModelState.READY
+        scaled_to_zero = self._deployed is not None and self._deployed.target == 0
+        return ModelState.SLEEPING if scaled_to_zero else ModelState.LOADING
+
+    def _said(self) -> str:
+        if self.failure:
+            return self.failure
+        if self.phase is Phase.UP and self.state is ModelState.LOADING:
+            return "no replica answers"
+        return self._message
+
+    def _enter(self, phase: Phase, now: float) -> None:
+        self.phase, self._since, self._message = phase, now, ""
+        self._progress = None
+        if phase in (Phase.STARTING, Phase.GONE):
+            self._deployed = None
+            self.replicas.keep_only(set())
+
+    def _vanish(self, now: float) -> None:
+        if self.phase is not Phase.GONE:
+            self._enter(Phase.GONE, now)
+
+    def _rise(self, now: float) -> None:
+        self._enter(Phase.UP, now)
+        self._used = now
+        self._failures_since_up = 0
+
+    def _leave(self, now: float) -> None:
+        if self.phase is not Phase.STOPPING:
+            self._enter(Phase.STOPPING, now)
+
+    def _follow(self, deployed: Deployed, now: float) -> None:
+        """Its application is there and means to stay."""
+        if is_found := self.phase is Phase.GONE:  # an earlier router deployed it
+            self._enter(Phase.STARTING, now)
+        self._deployed = deployed
+        self.replicas.keep_only(deployed.running)
+        failed = deployed.status is ApplicationStatus.DEPLOY_FAILED
+        if failed and not deployed.running:
+            self.fail(reason(deployed.message), now)
+        elif self.phase is Phase.STARTING and (deployed.status in UP or deployed.running):
+            self._rise(now)  # those that answer take requests, while others load or are changed
+        if is_found:
+            self._used = 0.0  # its replicas know when it was
+        if self.phase is Phase.STARTING:
+            self._message = reason(deployed.message) if deployed.message else ""
+        elif self.phase is Phase.UP:
+            self.failure = f"the last change failed: {reason(deployed.message)}" if failed else ""
+
+
+STATES = {
+    Phase.GONE: ModelState.UNLOADED,
+    Phase.STARTING: ModelState.LOADING,
+    Phase.STOPPING: ModelState.UNLOADING,
+}
+
+
+class Registry:
+    """All models by their names, the default one first; those that are removed last."""
+
+    def __init__(self, routing: RoutingSettings) -> None:
+        self._routing = routing
+        self._entries: dict[str, ModelEntry] = {}
+        self._names: dict[str, str] = {}  # and aliases
+
+    def __iter__(self) -> Iterator[ModelEntry]:
+        return iter(list(self._entries.values()))
+
+    def __getitem__(self, name: str) -> ModelEntry:
+        return self._entries[name]
+
+    def get(self, name: str) -> ModelEntry | None:
+        return self._entries.get(name)
+
+    def find(self, model: str | None) -> ModelEntry | None:
+        """By name or alias; None is the default model."""
+        name = next(iter(self._names), None) if model is None else model
+        return None if name is None or name not in self._names else self[self._names[name]]
+
+    def deployed_as(self, application: str) -> ModelEntry | None:
+        return next((e for e in self._entries.values() if e.application == application), None)
+
+    def take(self, offers: Iterable[tuple[Preset, Resources]]) -> list[ModelEntry]:
+        """What the sources name now. Returns the models whose settings have changed."""
+        before, self._entries = self._entries, {}
+        changed = []
+        for preset, needs in offers:
+            entry = before.pop(preset.settings.name, None) or self._entry(preset, needs)
+            if entry.preset.settings != preset.settings:
+                changed.append(entry)
+            entry.preset, entry.needs, entry.removed = preset, needs, False
+            self._entries[entry.name] = entry
+        self._name()
+        for entry in before.values():
+            entry.removed = True
+        self._entries.update(before)
+        return changed
+
+    def drop(self, entry: ModelEntry) -> None:
+        del self._entries[entry.name]
+
+    def _entry(self, preset: Preset, needs: Resources) -> ModelEntry:
+        replicas = ReplicaSet(preset.settings.name, self._routing)
+        return ModelEntry(preset, needs, replicas)
+
+    def _name(self) -> None:
+        self._names = {name: name for name in self._entries}
+        for name, entry in self._entries.items():
+            for alias in entry.preset.aliases:
+                self._names.setdefault(alias, name)

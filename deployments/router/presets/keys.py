@@ -1,0 +1,196 @@
+"""Keys of a presets file: which option each one says, read and written; raises ValueError alone.
+
+No key is dropped: one that is not ours is refused with its reason or with the nearest of ours.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import reduce
+
+from pydantic import BaseModel, ValidationError
+
+from deployments.router.presets.options import (
+    NEAR,
+    AdapterOptions,
+    Ini,
+    ModelOptions,
+    ScalingOptions,
+)
+from deployments.router.presets.values import boolean
+
+SAMPLING = (
+    r"top-nsigma|xtc-.*|seed|repeat-last-n|dry-.*|dynatemp-.*|mirostat.*|samplers|sampling-seq|"
+    r"sampler-seq|logit-bias|grammar.*|json-schema.*|n-predict|predict|n"
+)
+# llama-server's options that mean something else than a model here, or nothing at all.
+REFUSED = (
+    (r"host|port|reuse-port", "the addresses are http_options of serve.yaml"),
+    (r"api-key.*", "api_keys and api_key_file are arguments of openai, anthropic and llama"),
+    (r"api-prefix", "prefixes are the route_prefix of each application in serve.yaml"),
+    (r"ssl-.*", "TLS is the work of a proxy in front"),
+    (r"timeout|to", "request_timeout_s is an argument of openai, anthropic and llama"),
+    (
+        r"(no-)?(models-.*|autoload)|presets|grows|[cg]pu-memory-gib|load-timeout.*|routing",
+        "the fleet's options are arguments of router: presets, models_dir, models_max, autoload",
+    ),
+    (r"name|served-model-name", "the name of its section is the model's; see alias"),
+    (r"hf-token|hft", "HF_TOKEN of the environment is the token of the hub"),
+    (r"dedup-cache-models", "models of a cache are not listed here"),
+    (
+        SAMPLING,
+        "requests say it",
+    ),
+    (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
+    (r"(model-)?draft.*|md|spec-.*", "no draft models; see draft-tokens"),
+    (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
+    (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
+    (r"(hf-file|hff|model-url|mu)", "a model is a directory or a repository of the hub"),
+    (
+        r"device|dev|main-gpu|mg|split-mode|sm|tensor-split|ts|(n-)?cpu-moe|n?cmoe|"
+        r"override-tensor|ot",
+        "a model is on GPUs as a whole; see num-gpus and tensor-parallel",
+    ),
+    (r"rope-.*|yarn-.*", "the model's config.json says it"),
+    (r"embeddings?|rerank(ing)?|pooling", "models that embed or rerank are not served"),
+    (
+        r"(no-)?(flash-attn|fa|mmap|mlock|direct-io|dio|numa|repack|fit.*|warmup|cont-batching|cb|"
+        r"ubatch-size|ubatch|ub|kv-unified|kvu|kv-offload|kvo|cache-(prompt|reuse|ram)|cram|"
+        r"swa-full|ctx-checkpoints|ctxcp|context-shift)",
+        "the engine sees to it by itself",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`option` is the path of an option: ("autoscaling", "min_replicas")."""
+
+    option: tuple[str, ...]
+    ini: Ini
+
+    @property
+    def name(self) -> str:
+        return self.ini.names[0]
+
+
+def _keys(options: type[BaseModel], within: tuple[str, ...] = ()) -> Iterable[Key]:
+    for name, field in options.model_fields.items():
+        if field.annotation == ScalingOptions | None:
+            yield from _keys(ScalingOptions, (name,))
+            continue
+        said = [one for one in field.metadata if isinstance(one, Ini)]
+        for ini in said or [Ini((_dashed(name),))]:
+            yield Key((*within, name), ini)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+KEYS = tuple(_keys(ModelOptions))
+BY_NAME = {_dashed(name): key for key in KEYS for name in key.ini.names}
+SHOWN = {key.option: key for key in reversed(KEYS)}  # the first key of each option
+
+
+def key_of(name: str) -> tuple[Key, bool]:
+    """The key, and whether it is said with `no-`."""
+    dashed = _dashed(name)
+    if dashed in BY_NAME:
+        return BY_NAME[dashed], False
+    positive = BY_NAME.get(dashed.removeprefix("no-"))
+    if positive is not None and positive.ini.read is boolean:
+        return positive, True
+    raise ValueError(_unknown(name))
+
+
+def _unknown(name: str) -> str:
+    bare = _dashed(name).removeprefix("LLAMA-ARG-").removeprefix("LLAMA-").lower().strip("-")
+    for pattern, reason in REFUSED:
+        if re.fullmatch(pattern, bare):
+            return f"{name} can't be set here: {reason}"
+    near = get_close_matches(bare, BY_NAME, n=1, cutoff=NEAR)
+    return f"unknown key {name}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def value_of(key: Key, text: str, inverted: bool) -> object:
+    """What a text says of one option, checked."""
+    if text == key.ini.unset:
+        return _at(ModelOptions(), key.option)
+    value = key.ini.read(text)
+    given = not value if inverted else value
+    try:
+        return _at(_options({key.option: given}), key.option)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(reason.replace("Input should", "must")) from error
+
+
+def options_of(values: Mapping[str, object]) -> ModelOptions:
+    """What the values of one section, by the names of their keys, say together."""
+    said: dict[tuple[str, ...], object] = {}
+    for key in KEYS:
+        if key.name in values:
+            value = values[key.name]
+            said[key.option] = _both(key, said[key.option], value) if key.option in said else value
+    return _options(said)
+
+
+def _both(second: Key, value: object, second_value: object) -> object:
+    """Of two keys that say one option."""
+    if isinstance(value, tuple) and isinstance(second_value, tuple):
+        return (*value, *second_value)
+    # A number of GPUs says more than that there are some.
+    same = bool(value) == bool(second_value) if second.option == ("num_gpus",) else False
+    if same or value == second_value:
+        return value
+    raise ValueError(f"{SHOWN[second.option].name} and {second.name} contradict each other")
+
+
+def written(name: str, options: ModelOptions) -> str:
+    """A section of a presets file that says these options."""
+    lines = sorted(
+        _shown(key, _at(options, option))
+        for option, key in SHOWN.items()
+        if _is_said(options, option)
+    )
+    return "\n".join([f"[{name}]", *lines, "", ""])
+
+
+def _shown(key: Key, value: object) -> str:
+    if value is None:
+        return f"{key.name} = {key.ini.unset}"
+    if isinstance(value, bool):
+        return f"{key.name} = {str(value).lower()}"
+    if isinstance(value, float):
+        return f"{key.name} = {str(value).removesuffix('.0')}"
+    if not isinstance(value, tuple):
+        return f"{key.name} = {value}"
+    scaled = any(isinstance(one, AdapterOptions) and one.scale != 1 for one in value)
+    name = "lora-scaled" if scaled else key.name
+    return f"{name} = {','.join(_listed(one, scaled) for one in value)}"
+
+
+def _listed(one: object, scaled: bool) -> str:
+    if not isinstance(one, AdapterOptions):
+        return str(one)
+    return f"{one.path}:{one.scale}" if scaled else one.path
+
+
+def _options(said: Mapping[tuple[str, ...], object]) -> ModelOptions:
+    flat = {option[0]: value for option, value in said.items() if len(option) == 1}
+    scaling = {option[1]: value for option, value in said.items() if len(option) == 2}
+    return ModelOptions.model_validate(flat | ({"autoscaling": scaling} if scaling else {}))
+
+
+def _at(options: ModelOptions, option: tuple[str, ...]) -> object:
+    return reduce(getattr, option, options)
+
+
+def _is_said(options: BaseModel, option: tuple[str, ...]) -> bool:
+    name, *rest = option
+    if name not in options.model_fields_set:
+        return False
+    within = getattr(options, name)
+    return _is_said(within, tuple(rest)) if rest and within is not None else not rest

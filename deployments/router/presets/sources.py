@@ -1,0 +1,131 @@
+"""Where the models come from: what the operator named, kept in a form that can be read again.
+
+Arguments count more than a model's section, that more than `[*]`, that more than its folder.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from deployments.model.settings import application_name
+from deployments.router.presets.ini_file import EVERYWHERE, PresetError, Section, read_presets
+from deployments.router.presets.keys import written
+from deployments.router.presets.options import ModelOptions
+from deployments.router.presets.paths import adapter_path, model_folders, model_path
+from deployments.router.settings import Preset
+
+__all__ = ["PresetError", "Sources", "located"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model before the arguments: `place` is where its operator finds it.
+
+    options: those of the presets file, for this model and for all.
+    """
+
+    name: str
+    source: str
+    place: str
+    options: ModelOptions
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Paths are absolute; they are read where the router runs.
+
+    argument: the model that the application's own arguments name; it comes first.
+    overrides: what the arguments say of all models of the file and the folder.
+    presets: an INI file.
+    folder: of models, each a folder with a config.json.
+    """
+
+    argument: Preset | None = None
+    overrides: ModelOptions = field(default_factory=ModelOptions)
+    presets: str | None = None
+    folder: str | None = None
+
+    def read(self) -> list[Preset]:
+        """All models that can be served, the default one first. Raises PresetError."""
+        sections = {} if self.presets is None else read_presets(Path(self.presets))
+        star = sections.pop(EVERYWHERE, Section(EVERYWHERE, 0)).options
+        found = self._found(list(sections.values()), star)
+        listed = [] if self.argument is None else [("the argument model", self.argument)]
+        listed += [(one.place, self._preset(one)) for one in found]
+        if not listed:
+            raise PresetError(f"there is no model in {self.presets or self.folder}")
+        _check_names(listed)
+        return [preset for _, preset in listed]
+
+    def _found(self, sections: Sequence[Section], star: ModelOptions) -> Iterable[Found]:
+        folders = self._folders()
+        for one in sections:
+            place, options = f"{self.presets}:{one.line}", one.options.over(star)
+            folder = folders.pop(one.name, None)
+            if options.model is None and folder is None:
+                raise PresetError(f"{place}: [{one.name}] {self._without_model(one.name)}")
+            yield Found(one.name, "preset", place, options, folder)
+        for name, path in folders.items():
+            yield Found(name, "folder", str(path), star, path)
+
+    def _folders(self) -> dict[str, Path]:
+        try:
+            return {} if self.folder is None else model_folders(Path(self.folder))
+        except (OSError, ValueError) as error:
+            raise PresetError(f"models_dir: {error}") from error
+
+    def _without_model(self, name: str) -> str:
+        needs = "needs model = DIRECTORY or hf-repo = OWNER/NAME"
+        if self.folder is None:
+            return needs
+        near = get_close_matches(name, self._folders(), n=1)
+        hint = f"; did you mean [{near[0]}]?" if near else ""
+        return f"{needs}, because {self.folder} has no model of that name{hint}"
+
+    def _preset(self, found: Found) -> Preset:
+        folder = ModelOptions() if found.folder is None else ModelOptions(model=str(found.folder))
+        try:
+            said = located(found.options, Path(self.presets or "/").parent)
+            text = written(found.name, said) if found.source == "preset" or said.said() else ""
+            options = self.overrides.over(said).over(folder)
+            return options.preset(found.name, source=found.source, text=text)
+        except (OSError, RuntimeError, ValueError) as error:  # the first two from odd paths
+            raise PresetError(f"{found.place}: [{found.name}] {error}") from error
+
+
+def located(options: ModelOptions, base: Path) -> ModelOptions:
+    """With whole paths in the place of those that start at `base`; raises ValueError."""
+    found: dict[str, object] = {}
+    if options.model is not None:
+        found["model"] = model_path(options.model, base)
+    if options.adapters:
+        found["adapters"] = tuple(
+            one.model_copy(update={"path": adapter_path(one.path, base)})
+            for one in options.adapters
+        )
+    return options.model_copy(update=found)
+
+
+def _check_names(listed: Iterable[tuple[str, Preset]]) -> None:
+    """A request's `model` has to mean one model, and an application has to be of one."""
+    names: dict[str, tuple[str, str]] = {}
+    applications: dict[str, str] = {}
+    for place, preset in listed:
+        own = preset.settings.name
+        for name in (own, *preset.aliases):
+            _claim(names, name, (own, place))
+        other = applications.setdefault(preset.settings.application, own)
+        if other != own:
+            raise PresetError(
+                f"{place}: the names {other} and {own} differ in marks that the application's "
+                f"name {application_name(own)} can't have"
+            )
+
+
+def _claim(names: dict[str, tuple[str, str]], name: str, claimant: tuple[str, str]) -> None:
+    other = names.setdefault(name, claimant)
+    if other != claimant:
+        taken = f"is taken by [{other[0]}] ({other[1]})"
+        raise PresetError(f"{claimant[1]}: the name {name} of [{claimant[0]}] {taken}")

@@ -1,0 +1,295 @@
+"""A model's replicas as the router sees them: what they hold, how busy they are, who is next.
+
+Pure: it is told by reports, asks a clock for the time and calls nobody.
+"""
+
+import random
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from deployments.ingress.metrics import Family
+from deployments.router.replicas.policy import Candidate, choose
+from deployments.router.replicas.prefix_index import PrefixIndex
+from deployments.router.settings import RoutingSettings
+from deployments.wire import ReplicaReport
+
+FLIGHT_S = 4.0  # a request that no report has named by then does not come
+SILENCE_S = 5.0  # of a replica that others are preferred to
+REQUEST_PAGES = 32  # what a request is worth as work beside its prompt
+WINDOW = 64  # requests a replica that count as lately
+FEW_PAGES = 1000  # of work; less of it than that says little of who has more than the others
+MAX_FLIGHTS = 65_536
+MAX_SESSIONS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A request that was sent to a replica and has not been reported by it."""
+
+    replica_id: str
+    pages: int  # of its prompt, to be computed
+    until: float
+
+
+@dataclass(slots=True)
+class Replica:
+    """`is_known`: its last report followed from those before it, back to a snapshot."""
+
+    told: ReplicaReport
+    heard_at: float
+    is_known: bool = False
+    pending: float = 0.0  # pages to compute, of prompts that have come
+    coming: int = 0  # requests on their way
+    coming_pages: int = 0
+    lately: float = 0.0  # work that was sent here, in pages, fading
+
+
+class ReplicaSet:
+    """`clock` gives seconds that never go back; `seed` is of all that is drawn."""
+
+    def __init__(
+        self,
+        model: str,
+        settings: RoutingSettings,
+        clock: Callable[[], float] = time.monotonic,
+        seed: int | None = None,
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._clock = clock
+        self._rng = random.Random(seed)
+        self._index = PrefixIndex(settings.max_index_pages)
+        self._replicas: dict[str, Replica] = {}
+        self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
+        self._sessions: OrderedDict[str, str] = OrderedDict()  # least recently used first
+        self._last_use = float("-inf")
+        self._n_choices = 0
+        self._overlap_tokens = 0
+        self._prompt_tokens = 0
+
+    @property
+    def replicas(self) -> list[str]:
+        """Ids of those that have reported and are not gone."""
+        return list(self._replicas)
+
+    @property
+    def running(self) -> int:
+        """Sequences that run, as last reported, on all replicas."""
+        return sum(replica.told.running for replica in self._replicas.values())
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that wait there, and requests on their way that no report has named yet."""
+        self._expire(self._clock())
+        return sum(one.told.waiting + one.coming for one in self._replicas.values())
+
+    @property
+    def busy(self) -> bool:
+        return self.running + self.waiting > 0
+
+    @property
+    def asleep(self) -> bool:
+        """Whether there are replicas and all of them sleep."""
+        return bool(self._replicas) and all(one.told.sleeping for one in self._replicas.values())
+
+    @property
+    def version(self) -> str:
+        """Of the card that most replicas have, the older one of two; "" without replicas."""
+        versions = Counter(one.told.version for one in self._replicas.values())
+        return max(versions, key=versions.__getitem__, default="")
+
+    def version_of(self, replica_id: str | None) -> str:
+        """Of a replica's card; "" of none."""
+        return "" if replica_id is None else self._replicas[replica_id].told.version
+
+    def idle_s(self) -> float:
+        """Seconds since the last use: a choice, or the end of a request; 0 while busy."""
+        if self.busy:
+            return 0.0
+        now = self._clock()
+        ends = [one.heard_at - one.told.idle_s for one in self._replicas.values()]
+        return now - max([self._last_use, *ends])
+
+    def report(self, report: ReplicaReport) -> bool:
+        """Whether the replica has to send a snapshot next."""
+        now = self._clock()
+        replica = self._replicas.get(report.replica_id)
+        if replica is None:
+            replica = self._replicas[report.replica_id] = Replica(report, now)
+        elif is_late(report, replica.told):
+            return not replica.is_known
+        else:
+            replica.is_known &= follows(report, replica.told)
+        replica.told, replica.heard_at = report, now
+        replica.pending = report.pending_tokens / max(1, report.page_size)
+        self._take_pages(report, replica)
+        for request_id in report.received:
+            self._land(request_id)
+        return not replica.is_known
+
+    def keep_only(self, replica_ids: Set[str]) -> None:
+        """Forgets replicas that are gone."""
+        gone = self._replicas.keys() - replica_ids
+        for replica_id in gone:
+            del self._replicas[replica_id]
+            self._index.forget(replica_id)
+        if gone:  # what flies there must not land at one of that id that reports again
+            flights = ((k, one) for k, one in self._flights.items() if one.replica_id not in gone)
+            self._flights = OrderedDict(flights)
+
+    def choose(
+        self, hashes: Sequence[bytes], request_id: str, session: str = "", version: str = ""
+    ) -> str | None:
+        """The replica for a prompt whose full pages have these hashes; None when none is known.
+
+        One of this version, if there is any. The request counts there from now on; one that is
+        chosen for again counts only once.
+        """
+        self._last_use = self._clock()
+        self._expire(self._last_use)
+        self._land(request_id)
+        overlap, last = self._index.overlap(hashes), self._sessions.get(session)
+        candidates = self._candidates(overlap, last, version)
+        chosen = choose(candidates, len(hashes), self._settings, self._rng)
+        if chosen is None:
+            return None
+        self._send(chosen, request_id, hashes)
+        self._remember(session, chosen.replica_id)
+        self._count(chosen, len(hashes))
+        return chosen.replica_id
+
+    def families(self) -> list[Family]:
+        """Metrics, with the model's name as a label."""
+        self._expire(self._clock())
+        model = {"model": self._model}
+        coming = [(model | {"replica": name}, one.coming) for name, one in self._replicas.items()]
+        return [
+            family(
+                "index_pages",
+                "Pages that the router finds replicas by.",
+                [(model, len(self._index))],
+            ),
+            family(
+                "coming_requests", "Requests sent to a replica, not reported by it yet.", coming
+            ),
+            family(
+                "choices", "Replicas chosen for requests.", [(model, self._n_choices)], "counter"
+            ),
+            family(
+                "prompt_tokens",
+                "Tokens in full pages of those requests' prompts.",
+                [(model, self._prompt_tokens)],
+                "counter",
+            ),
+            family(
+                "overlap_tokens",
+                "Tokens of those that the chosen replica was to have.",
+                [(model, self._overlap_tokens)],
+                "counter",
+            ),
+        ]
+
+    def _take_pages(self, report: ReplicaReport, replica: Replica) -> None:
+        if report.snapshot:
+            self._index.restart(report.replica_id)
+            replica.is_known = True
+        if replica.is_known:  # else a snapshot is to come, and what was known is a better guess
+            self._index.store(report.replica_id, report.stored)
+            self._index.evict(report.replica_id, report.evicted)
+        self._index.sweep()
+
+    def _candidates(
+        self, overlap: Mapping[str, int], last: str | None, version: str
+    ) -> list[Candidate]:
+        heard = self._heard(self._clock(), version)
+        awake = [one.lately for one in heard.values() if not one.told.sleeping]
+        mean = sum(awake) / max(1, len(awake))
+        scale = mean + FEW_PAGES
+        return [
+            Candidate(
+                name,
+                overlap.get(name, 0),
+                one.pending + one.coming_pages,
+                told.running,
+                told.waiting + one.coming,
+                told.sleeping,
+                name == last,
+                0.0 if told.sleeping or one.lately < mean else (one.lately - mean) / scale,
+            )
+            for name, one in heard.items()
+            for told in (one.told,)
+        ]
+
+    def _heard(self, now: float, version: str) -> Mapping[str, Replica]:
+        """Replicas of this version, or of any when there are none; of those the ones that were
+        heard of lately, or all when there are none.
+        """
+        since = now - SILENCE_S
+        fit = {k: one for k, one in self._replicas.items() if one.told.version == version}
+        fit = fit or self._replicas
+        return {k: one for k, one in fit.items() if one.heard_at > since} or fit
+
+    def _send(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
+        """Counts the request where it was sent, until a report does."""
+        left = len(hashes) - chosen.overlap
+        now = self._clock()
+        self._index.predict(chosen.replica_id, hashes[chosen.overlap :], now)
+        self._flights[request_id] = Flight(chosen.replica_id, left, now + FLIGHT_S)
+        for replica in self._replicas.values():
+            replica.lately *= 1 - 1 / (WINDOW * len(self._replicas))
+        replica = self._replicas[chosen.replica_id]
+        replica.coming += 1
+        replica.coming_pages += left
+        replica.lately += left + REQUEST_PAGES
+
+    def _land(self, request_id: str) -> None:
+        flight = self._flights.pop(request_id, None)
+        replica = self._replicas.get(flight.replica_id) if flight else None
+        if flight and replica:
+            replica.coming -= 1
+            replica.coming_pages -= flight.pages
+
+    def _expire(self, now: float) -> None:
+        self._index.expire(now)
+        while self._flights:
+            request_id, flight = next(iter(self._flights.items()))
+            if flight.until > now and len(self._flights) < MAX_FLIGHTS:
+                return
+            self._land(request_id)
+
+    def _remember(self, session: str, replica_id: str) -> None:
+        if not session:
+            return
+        self._sessions[session] = replica_id
+        self._sessions.move_to_end(session)
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+
+    def _count(self, chosen: Candidate, prompt_pages: int) -> None:
+        page_size = self._replicas[chosen.replica_id].told.page_size
+        self._n_choices += 1
+        self._prompt_tokens += prompt_pages * page_size
+        self._overlap_tokens += chosen.overlap * page_size
+
+
+def is_late(report: ReplicaReport, last: ReplicaReport) -> bool:
+    """Whether it was overtaken on its way here."""
+    return report.epoch == last.epoch and report.sequence <= last.sequence
+
+
+def follows(report: ReplicaReport, last: ReplicaReport) -> bool:
+    return report.epoch == last.epoch and report.sequence == last.sequence + 1
+
+
+def family(
+    name: str,
+    documentation: str,
+    values: Iterable[tuple[dict[str, str], int]],
+    kind: str = "gauge",
+) -> Family:
+    name = f"manta_router_{name}"
+    sample = f"{name}_total" if kind == "counter" else name
+    samples = tuple((sample, labels, float(value)) for labels, value in values)
+    return Family(name, documentation, kind, samples)

@@ -1,0 +1,261 @@
+"""A conversation on its way to a model: prompt, grammar and the parser of the reply, together.
+
+Every protocol that speaks in messages brings its own to this form and nothing else.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from deployments.ingress.http.errors import refused
+from deployments.text.chat.call_ids import with_template_ids
+from deployments.text.chat.message_forms import forms, with_one_call_each, with_text_arguments
+from deployments.text.chat.templates import prints_arguments, variables
+from deployments.text.chat.tool_prompting import Telling, tell
+from deployments.text.dialects.call_grammar import holdable, literal, through, without
+from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
+from deployments.text.reply import ReplyParser
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard, Refused, ThinkingBudget
+
+SWITCHES = frozenset({"enable_thinking", "thinking"})  # what templates call it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """What is asked of thoughts; None leaves it to the template.
+
+    `param` is the field that a model which does not think is refused for, where thoughts are
+    `needed`.
+    """
+
+    wanted: bool | None = None
+    effort: str | None = None  # a word that the template may know
+    budget: int | None = None  # tokens
+    endable: bool = False  # at any moment, by whoever asks for it
+    param: str = "thinking"
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """`messages` are as chat templates take them, with the arguments of calls as objects.
+
+    `choice` "required" wants calls of `callable` tools (all, when empty) and nothing else;
+    `answer` is llguidance's grammar of an answer that is no call, "" for free text. Without
+    `parallel_calls` a reply has one call at most, and calls of strict tools fit their schemas.
+    """
+
+    messages: Sequence[Mapping[str, object]]
+    tools: tuple[Tool, ...] = ()
+    choice: Literal["none", "auto", "required"] = "auto"
+    callable: frozenset[str] = frozenset()
+    parallel_calls: bool = True
+    answer: str = ""
+    thinking: Thinking = Thinking()
+    split_thoughts: bool = True
+    template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """`text` with its `ids`, and all that belongs to reading what follows it."""
+
+    text: str
+    ids: list[int]
+    grammar: str
+    kept_specials: frozenset[int]
+    thinking: ThinkingBudget | None
+    thinks: bool
+    dialect: Dialect
+    listening: Listening
+
+    def parser(self) -> ReplyParser:
+        """A fresh one for each choice."""
+        return self.dialect.parser(self.listening)
+
+
+def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
+    """Raises Refused for what this model can't do."""
+    tools = conversation.tools if conversation.choice != "none" else ()
+    telling = tell(conversation.messages, tools, conversation.choice == "required", card)
+    dialect = telling.dialect
+    _check_thinks(conversation.thinking, telling, card)
+    text = _render(conversation, telling, tokenizer)
+    listening = Listening(
+        tools=_callable(conversation, tools),
+        thinking=telling.thinks and dialect.opens_thought(text),
+        split_thoughts=conversation.split_thoughts,
+        marked=_marks_calls(conversation, dialect),
+    )
+    return Prompt(
+        text=text,
+        ids=tokenizer.encode(text, add_special_tokens=False, most=card.context_length),
+        grammar=_grammar(conversation, dialect, listening, telling.thinks, _marks(tokenizer)),
+        kept_specials=_kept(dialect, listening, tokenizer),
+        thinking=_budget(conversation.thinking, card, telling, listening, tokenizer),
+        thinks=telling.thinks,
+        dialect=dialect,
+        listening=listening,
+    )
+
+
+def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    names = conversation.callable
+    return tuple(tool for tool in tools if not names or tool.name in names)
+
+
+def _marks_calls(conversation: Conversation, dialect: Dialect) -> bool:
+    """Whether a mark tells calls from an answer in a form, which may well look like one.
+
+    Models that know calls without one may write those so if nothing hangs on telling them apart.
+    """
+    if not conversation.answer or conversation.choice == "required":
+        return False
+    return not dialect.unmarked or _is_held(conversation)
+
+
+def _render(conversation: Conversation, telling: Telling, tokenizer: TextTokenizer) -> str:
+    switches = _switches(conversation.thinking, telling.template)
+    render = partial(
+        tokenizer.render_chat,
+        tools=telling.tools,
+        add_generation_prompt=conversation.add_generation_prompt,
+        continue_final_message=conversation.continue_final_message,
+        template_kwargs={**switches, **conversation.template_kwargs},
+        template=telling.template,
+    )
+    messages = with_template_ids(telling.messages, telling.dialect)
+    if telling.dialect.one_call_each:
+        messages = with_one_call_each(messages)
+    if prints_arguments(telling.template):
+        messages = with_text_arguments(messages)
+    refusals: list[Refused] = []
+    for form in forms(messages):
+        try:
+            return render(form)
+        except Refused as refusal:
+            refusals.append(refusal)
+    raise refusals[0]  # later ones may name what is wrong with another form alone
+
+
+def _switches(thinking: Thinking, template: str) -> dict[str, object]:
+    """The template's own variables for what is asked of thoughts."""
+    known = variables(template)
+    switches: dict[str, object] = {}
+    if thinking.effort is not None and "reasoning_effort" in known:
+        switches["reasoning_effort"] = thinking.effort
+    if thinking.wanted is not None:
+        switches |= dict.fromkeys(SWITCHES & known, thinking.wanted)
+    return switches
+
+
+def _check_thinks(thinking: Thinking, telling: Telling, card: ModelCard) -> None:
+    asks = thinking.wanted or thinking.budget is not None
+    if asks and thinking.needed and not telling.thinks:
+        raise refused(f"`{thinking.param}`: the model {card.name!r} does not think", thinking.param)
+
+
+def _kept(dialect: Dialect, listening: Listening, tokenizer: TextTokenizer) -> frozenset[int]:
+    """Special tokens that the parser must see."""
+    ids = (tokenizer.special_id(mark) for mark in dialect.kept_marks(listening))
+    return frozenset(token_id for token_id in ids if token_id is not None)
+
+
+def _budget(
+    thinking: Thinking,
+    card: ModelCard,
+    telling: Telling,
+    listening: Listening,
+    tokenizer: TextTokenizer,
+) -> ThinkingBudget | None:
+    dialect, tokens = telling.dialect, thinking.budget
+    if thinking.wanted is False and telling.thinks and not SWITCHES & variables(telling.template):
+        tokens = 0
+    if tokens is None and thinking.endable and telling.thinks:
+        tokens = card.context_length
+    if tokens is None or dialect.thought_marks is None:
+        return None
+    if not (thinking.needed or telling.thinks):
+        return None
+    start, end = (
+        tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks
+    )
+    breaks = dialect.breaks if listening.tools else ()
+    return ThinkingBudget(
+        tokens=tokens,
+        start_ids=start,
+        end_ids=end,
+        break_ids=tuple(tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in breaks),
+        open=listening.thinking,
+    )
+
+
+def _grammar(
+    conversation: Conversation, dialect: Dialect, listening: Listening, thinks: bool, mark: Mark
+) -> str:
+    """What may be said: a thought where the model has them, then calls, the answer, or either;
+    with nothing asked of the answer, any text that has no calls but those that may be made.
+    """
+    forced = conversation.choice == "required"
+    if listening.tools and not forced and not conversation.answer:
+        return _free(conversation, dialect, listening, mark)
+    parts: list[Mapping[str, object]] = []
+    if listening.tools:
+        tools = tuple(map(holdable, listening.tools))
+        calls = dialect.calls(tools, conversation.parallel_calls, mark, listening.marked)
+        parts.append({"name": "calls", "lark_grammar": f"start: calls\n{calls}"})
+    if conversation.answer and not forced:
+        (answer,) = json.loads(conversation.answer)["grammars"]
+        parts.append({**answer, "name": "answer"})
+    if not parts:
+        return ""
+    if len(parts) == 1 and not thinks:
+        return json.dumps({"grammars": parts})
+    said = "(" + " | ".join(f"@{part['name']}" for part in parts) + ")"
+    main = _start(dialect, listening, thinks, mark, said)
+    return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
+
+
+def _free(conversation: Conversation, dialect: Dialect, listening: Listening, mark: Mark) -> str:
+    """Models may think here whether or not their templates show that they do."""
+    if not _is_held(conversation):
+        return ""
+    tools = tuple(map(holdable, listening.tools))
+    reply = dialect.reply(tools, conversation.parallel_calls, mark)
+    main = _start(dialect, listening, True, mark, "reply")
+    return json.dumps({"grammars": [{"lark_grammar": main + reply}]})
+
+
+def _is_held(conversation: Conversation) -> bool:
+    """Whether a model that need not call may still not call as it likes."""
+    strict = any(tool.strict for tool in _callable(conversation, conversation.tools))
+    return strict or not conversation.parallel_calls
+
+
+def _start(dialect: Dialect, listening: Listening, thinks: bool, mark: Mark, said: str) -> str:
+    """The rules of a thought, and of what is said behind it."""
+    if not thinks or dialect.thought_marks is None:
+        return f"start: {said}\n"
+    start, end = dialect.thought_marks
+    thought = "rest gap" if listening.thinking else "(opening rest gap)?"
+    lines = [
+        f"start: {thought} {said}",
+        f"opening: {dialect.written(start, mark)}",
+        through("rest", "THOUGHT", dialect.written(end, mark)),
+        f"THOUGHT: {without(end, *dialect.breaks)}",
+        r"gap: /\n{0,2}/",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _marks(tokenizer: TextTokenizer) -> Mark:
+    def mark(text: str) -> str:
+        token_id = tokenizer.mark_id(text)
+        return literal(text) if token_id is None else f"<[{token_id}]>"
+
+    return mark

@@ -1,0 +1,138 @@
+"""Tools, calls and results for chat templates that look for them elsewhere or know none of them.
+
+What is injected for those that know none is told in the system message and spoken of in text. It
+has the roles system, user and assistant alone, strings for contents, and no two turns of one
+speaker in a row, which templates of this kind often refuse.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from deployments.text.chat_messages import Message, calls_of, function_of, joined
+from deployments.text.dialects.dialect import Dialect, Tool
+from deployments.text.dialects.families.hermes import marked_text
+from deployments.text.dialects.parsing.json_calls import call_json
+from deployments.text.dialects.parsing.literals import to_json
+
+RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
+INTRODUCTION = """You can call these tools, given as JSON, one a line:
+
+{tools}
+
+To call a tool, write this and nothing else, once for each call:
+<tool_call>
+{{"name": "the tool's name", "arguments": {{"parameter": "value"}}}}
+</tool_call>
+What the tools answer then comes between <tool_response> and </tool_response>."""
+ASSISTANT = "You are a helpful assistant with some tools."
+OPTIONAL = "Call a tool only when it helps to answer; otherwise answer in plain text."
+REQUIRED = "You must answer with a call of a tool."
+SPEAKING = ("user", "assistant")
+
+
+def instructions(tools: Sequence[Tool], required: bool) -> str:
+    """What a model must know to call the tools in the generic dialect."""
+    listed = "\n".join(map(_described, tools))
+    return "\n".join([INTRODUCTION.format(tools=listed), REQUIRED if required else OPTIONAL])
+
+
+def inject(messages: Sequence[Message], tools: Sequence[Tool], required: bool) -> list[Message]:
+    """Messages, as templates take them, for a template that knows nothing of tools."""
+    names = dict(named for message in messages for named in _called(message))
+    plain = joined((_plain(message, names) for message in messages), SPEAKING)
+    if not tools:
+        return plain
+    told = instructions(tools, required)
+    if plain and plain[0]["role"] == "system":
+        first = {**plain[0], "content": f"{plain[0]['content']}\n\n{told}"}
+        return [first, *plain[1:]]
+    return [{"role": "system", "content": told}, *plain]
+
+
+def attach(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+    """Messages for templates as Phi 4 mini's, which have tools in the system message, as JSON, and
+    else the role and the text of a message alone.
+    """
+    plain = [_response(one) if one["role"] == "tool" else one for one in messages]
+    if not tools:
+        return plain
+    listed = {"tools": f"[{', '.join(map(_described, tools))}]"}
+    if plain and plain[0]["role"] == "system":
+        return [{**plain[0], **listed}, *plain[1:]]
+    return [{"role": "system", "content": ASSISTANT, **listed}, *plain]
+
+
+def _response(result: Message) -> Message:
+    return {"role": "tool_response", "content": result.get("content") or ""}
+
+
+def with_calls_in_text(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
+    """Messages for templates that show the text of a message and none of its calls."""
+    return [_called_in_text(one, dialect) if calls_of(one) else one for one in messages]
+
+
+def _called_in_text(message: Message, dialect: Dialect) -> Message:
+    said = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**said, "content": _said(message, dialect.as_text)}
+
+
+def _said(message: Message, as_text: Callable[[Sequence[str]], str]) -> str:
+    calls = [call_json(call) for call in calls_of(message)]
+    return "\n".join(filter(None, [str(message.get("content") or ""), as_text(calls)]))
+
+
+def with_results_in_calls(messages: Sequence[Message]) -> list[Message]:
+    """Messages for templates as Gemma 4's first, which have the results of calls in the message
+    that called, and behind them the answer that ends the turn.
+    """
+    told: list[Message] = []
+    responses: list[Message] = []  # of the last message told
+    for message in messages:
+        before: Message = told[-1] if told else {}
+        if message["role"] == "tool" and calls_of(before):
+            if not responses:
+                told[-1] = {**before, "tool_responses": responses}
+            responses.append({"name": message.get("name"), "response": message["content"]})
+            continue
+        calls, answers = calls_of(message), message["role"] == "assistant"
+        if answers and responses and not calls and not before.get("content"):
+            told[-1] = {**before, "content": message["content"]}
+            continue
+        if calls and message["content"]:
+            told.append({"role": "assistant", "content": message["content"]})
+        told.append({**message, "content": ""} if calls else message)
+        responses = []
+    return told
+
+
+def _described(tool: Tool) -> str:
+    described: dict[str, object] = {"name": tool.name}
+    if tool.description:
+        described["description"] = tool.description
+    return to_json({**described, "parameters": dict(tool.parameters)})
+
+
+def _called(message: Message) -> Iterator[tuple[object, object]]:
+    """The id and the name of each call in a message."""
+    for call in calls_of(message):
+        yield call.get("id"), function_of(call)["name"]
+
+
+def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object]:
+    """The message as one of a conversation that only has text; `names` are of calls, by id."""
+    content = message.get("content")
+    text = content if isinstance(content, str) else ""
+    match message["role"]:
+        case "tool":
+            return {
+                "role": "user",
+                "content": _result(text, names.get(message.get("tool_call_id"))),
+            }
+        case "assistant":
+            return {"role": "assistant", "content": _said(message, marked_text)}
+        case role:
+            return {"role": role, "content": text}
+
+
+def _result(text: str, name: object) -> str:
+    answer = text if name is None else to_json({"name": name, "content": text})
+    return f"{RESULT_OPEN}\n{answer}\n{RESULT_CLOSE}"

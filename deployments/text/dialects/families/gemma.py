@@ -1,0 +1,90 @@
+"""FunctionGemma and Gemma 4: calls in a notation of bare keys and marked strings."""
+
+from collections.abc import Sequence
+
+from deployments.text.dialects.call_grammar import (
+    arguments_rule,
+    calls_lark,
+    in_order,
+    literal,
+    several,
+)
+from deployments.text.dialects.dialect import Listening, Mark, Tool
+from deployments.text.dialects.layouts.marked_blocks import Family, Form
+from deployments.text.dialects.parameter_grammar import (
+    Parameter,
+    can_be_text,
+    parameters_of,
+    text_value,
+)
+from deployments.text.dialects.parsing.incremental import NoCall, Steps
+from deployments.text.dialects.parsing.literals import Literals
+from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.parsing.values import STRING, types_of
+from deployments.text.grammar.grammar import lark_json
+
+CALL = "call:"
+
+
+def notated_call(quote: str, closing: str) -> Form:
+    def read(reading: Reading) -> Steps[None]:
+        source = reading.source
+        yield from source.space()
+        yield from source.expect(CALL)
+        name = yield from reading.name_here()
+        if (yield from source.peek()) not in ("{", ""):
+            raise NoCall
+        reading.begin_call(name)
+        yield from Literals(source, reading.arguments, marked=quote, bare=True).value()
+        reading.end_call()
+        yield from source.close(closing)
+
+    return read
+
+
+class FunctionGemma(Family):
+    name = "gemma"
+    opening, closing, quote = "<start_function_call>", "<end_function_call>", "<escape>"
+    marks: tuple[str, ...] = (opening, closing, quote)
+    signs = (opening,)
+    openings = ((opening, notated_call(quote, closing)),)
+
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        def body(tool: Tool, rule: str) -> str:
+            head = literal(CALL + tool.name)
+            parameters = parameters_of(tool)
+            if parameters is None:
+                call = f"{head} {rule}_arguments {mark(self.closing)}"
+                return f"{call}\n{arguments_rule(tool, rule)}"
+            call = f'{head} "{{" {rule}_list "}}" {mark(self.closing)}'
+            return "\n".join([call, *self._parameters(rule, parameters, mark)])
+
+        return calls_lark(several("call", mark(self.opening), parallel), tools, body)
+
+    def _parameters(self, rule: str, parameters: Sequence[Parameter], mark: Mark) -> list[str]:
+        named = [(f"{rule}_{index}", each) for index, each in enumerate(parameters)]
+        lines = in_order(rule, [(part, each.required) for part, each in named], '","')
+        for part, each in named:
+            value, rules = self._value(part, each, mark)
+            lines += [f"{part}: {literal(each.name + ':')} {value}", *rules]
+        return lines
+
+    def _value(self, rule: str, parameter: Parameter, mark: Mark) -> tuple[str, list[str]]:
+        """A string between its marks where that says all; JSON else, which is read as well."""
+        if types_of(parameter.schema, {}) == STRING and can_be_text(parameter, self.quote):
+            value, rules = text_value(rule, parameter, self.quote, False, mark)
+            return f"{mark(self.quote)} {value}", rules
+        return f"{rule}_json", [f"{rule}_json: {lark_json(parameter.schema, 'tools')}"]
+
+
+class Gemma4(FunctionGemma):
+    name = "gemma4"
+    opening, closing, quote = "<|tool_call>", "<tool_call|>", '<|"|>'
+    thought, thought_end = "<|channel>", "<channel|>"
+    thought_marks = (f"{thought}thought", thought_end)
+    marks = (opening, closing, quote, thought, thought_end)
+    signs = (opening,)
+    openings = ((opening, notated_call(quote, closing)),)
+
+    def kept_marks(self, listening: Listening) -> tuple[str, ...]:
+        return self.marks if listening.tools else (self.thought, self.thought_end)

@@ -1,0 +1,34 @@
+"""Hunyuan: lists of calls and framed answers; since Hy3, GLM's parameters in a block of calls."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.families.glm import CALL as GLM_CALL
+from deployments.text.dialects.layouts.json_list import Jamba
+from deployments.text.dialects.layouts.marked_blocks import THINK, Family
+from deployments.text.dialects.layouts.tagged_parameters import marked_calls, marked_lark
+
+OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
+SEPARATOR = "<tool_sep>"
+CALL = replace(GLM_CALL, name_end=SEPARATOR)
+
+
+class Hunyuan(Jamba):
+    """A13B and the dense ones."""
+
+    name = "hunyuan"
+    signs = ("<|extra_0|>", "<\uff5chy_Assistant\uff5c>")
+    frame = ("<answer>", "</answer>")
+
+
+class Hunyuan3(Family):
+    name = "hunyuan_v3"
+    thought_marks = THINK
+    marks = (OPEN, CLOSE, CALL.start, CALL.end, SEPARATOR, *CALL.key, *CALL.value, *THINK)
+    signs = (SEPARATOR,)
+    openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)),)
+    opening = OPEN
+
+    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+        return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

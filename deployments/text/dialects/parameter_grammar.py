@@ -1,0 +1,101 @@
+"""Which tools' parameters can be written one by one, and the Lark of a value written as text.
+
+What is written reads back as what the schema allows; a schema for which that cannot be promised is
+not written so.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from deployments.text.dialects.call_grammar import literal, object_schema
+from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.parsing.values import STRING, types_of
+from deployments.text.grammar.grammar import lark_json
+
+NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+REMARKS = {"title", "description", "default", "examples", "deprecated", "$comment", "$schema"}
+PLAIN = REMARKS | {"type", "properties", "required", "additionalProperties"}
+FREE = REMARKS | {"type", "anyOf", "maxLength"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    schema: Mapping[str, object]
+    required: bool
+
+
+def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
+    """None when the schema says more than which parameters there are and of what kind each is."""
+    if tool.nearly:
+        return None
+    schema = object_schema(tool)
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, Mapping) or not isinstance(required, list):
+        return None
+    named = all(NAME.fullmatch(name) for name in [tool.name, *properties])
+    whole = all(isinstance(part, Mapping) for part in properties.values())
+    if not (named and whole and set(schema) <= PLAIN and set(required) <= set(properties)):
+        return None
+    if '"$ref"' in json.dumps(schema, default=str):
+        return None
+    return tuple(Parameter(name, part, name in required) for name, part in properties.items())
+
+
+def can_be_text(parameter: Parameter, end: str) -> bool:
+    """Whether text that `end` closes carries any value that the schema allows, and no other."""
+    types = types_of(parameter.schema, {})
+    if "string" not in types:
+        return True
+    return bool(_choices(parameter.schema, end)) or _is_free(parameter.schema)
+
+
+def text_value(
+    rule: str, parameter: Parameter, end: str, wrapped: bool, mark: Mark
+) -> tuple[str, list[str]]:
+    """Lark of a value through the mark that ends it, and the rules that it uses."""
+    newline = r' "\n"' if wrapped else ""
+    if "string" not in types_of(parameter.schema, {}):
+        line = f"{rule}_value: {lark_json(parameter.schema, 'tools')}"
+        return f"{rule}_value{newline} {mark(end)}", [line]
+    choices = _choices(parameter.schema, end)
+    if choices:
+        return f"({' | '.join(map(literal, choices))}){newline} {mark(end)}", []
+    return _free_text(rule, parameter.schema, end, wrapped, mark(end))
+
+
+def _free_text(
+    rule: str, schema: Mapping[str, object], end: str, wrapped: bool, written: str
+) -> tuple[str, list[str]]:
+    longest = schema.get("maxLength", "")
+    count = f"{{0,{longest}}}" if longest != "" else "*"
+    text = f"{rule.upper()}_TEXT"
+    lines = [f"{text}: /(?s:.{count})/ & ~(/(?s:.*)/ {literal(end)} /(?s:.*)/)"]
+    if written.startswith("<"):  # a special token, which no text runs into
+        return f"{text} {written}", lines
+    closing = re.escape(end).replace("/", r"\/")
+    closing = rf"/\n?{closing}/" if wrapped else f"/{closing}/"
+    return f"{rule}_text", [f"{rule}_text[suffix={closing}]: {text}", *lines]
+
+
+def _choices(schema: Mapping[str, object], end: str) -> Sequence[str]:
+    """The strings of a schema that only lists some."""
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(listed, list) or set(schema) - REMARKS - {"type", "const", "enum"}:
+        return ()
+    if types_of(schema, {}) != STRING:
+        return ()
+    strings = [value for value in listed if isinstance(value, str) and end not in value]
+    return strings if len(strings) == len(listed) else ()
+
+
+def _is_free(schema: Mapping[str, object]) -> bool:
+    """Whether all that a schema says of its values is their types, and how long a string is."""
+    parts = schema.get("anyOf", [])
+    if set(schema) - FREE or not isinstance(parts, list):
+        return False
+    if "maxLength" in schema and types_of(schema, {}) != STRING:
+        return False
+    return all(isinstance(part, Mapping) and set(part) <= REMARKS | {"type"} for part in parts)

@@ -1,0 +1,138 @@
+"""One reply on its way from text to pieces: what was read of it and what was given out."""
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import count
+
+from deployments.text.dialects.dialect import Tool
+from deployments.text.dialects.parsing.incremental import NoCall, Source, Steps, marks
+from deployments.text.reply import (
+    CallArguments,
+    CallStart,
+    Content,
+    Piece,
+    ReplyParser,
+    Thought,
+)
+
+NAME = re.compile(r"[^\s\"'(){}\[\]<>=,;]+")
+NAME_SPACE = 8  # characters of whitespace that may follow a name
+CallIds = Callable[[int, str], str]
+
+
+class Reading:
+    """Keeps what may be a call until its name is known, so that text that is none is given back."""
+
+    def __init__(self, tools: Mapping[str, Tool], call_id: CallIds) -> None:
+        self.source = Source()
+        self.tools = tools
+        self.calls = 0
+        self._call_id = call_id
+        self._ids: set[str] = set()
+        self._kind: type[Content | Thought | CallArguments] = Content
+        self._texts: list[str] = []
+        self._pieces: list[Piece] = []
+
+    def content(self, text: str) -> None:
+        self._add(Content, text)
+
+    def thought(self, text: str) -> None:
+        self._add(Thought, text)
+
+    def arguments(self, text: str) -> None:
+        """The next characters of the call that was begun last."""
+        self._add(CallArguments, text)
+
+    def begin_call(self, name: str, call_id: str | None = None) -> None:
+        """From here on the call stands, whatever follows."""
+        assert name in self.tools
+        self._flush()
+        self.source.drop()
+        identifier = self._new_id(name) if call_id is None or call_id in self._ids else call_id
+        self._ids.add(identifier)
+        self._pieces.append(CallStart(self.calls, identifier, name))
+        self.calls += 1
+
+    def _new_id(self, name: str) -> str:
+        """Models that number their calls may count wrong."""
+        made = (self._call_id(index, name) for index in count(self.calls))
+        return next(identifier for identifier in made if identifier not in self._ids)
+
+    def end_call(self) -> None:
+        """What follows the call is read again as content when it is not the format's."""
+        self.source.keep()
+
+    def name_until(self, *ends: str) -> Steps[tuple[str, str]]:
+        """The name of a tool, whitespace around it aside, and the mark that ended it."""
+        read, longest = "", max(map(len, self.tools)) + NAME_SPACE
+
+        def sink(text: str) -> None:
+            nonlocal read
+            read = (read + text).lstrip()
+            begun = any(name.startswith(read.rstrip()) for name in self.tools)
+            if not begun or len(read) > longest:
+                raise NoCall
+
+        end, _ = yield from self.source.until(marks(*ends), sink)
+        if not end or read.rstrip() not in self.tools:
+            raise NoCall
+        return read.rstrip(), end
+
+    def name_here(self) -> Steps[str]:
+        """The name of a tool that ends where no name goes on."""
+        longest = max(map(len, self.tools))
+        name = yield from self.source.ahead(NAME, longest + 1)
+        if name not in self.tools:
+            raise NoCall
+        return self.source.take(name)
+
+    def pieces(self) -> list[Piece]:
+        self._flush()
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _add(self, kind: type[Content | Thought | CallArguments], text: str) -> None:
+        if kind is not self._kind:
+            self._flush()
+            self._kind = kind
+        if text:
+            self._texts.append(text)
+
+    def _flush(self) -> None:
+        text = "".join(self._texts)
+        self._texts.clear()
+        if text and self._kind is CallArguments:
+            self._pieces.append(CallArguments(self.calls - 1, text))
+        elif text:
+            self._pieces.append(Thought(text) if self._kind is Thought else Content(text))
+
+
+Script = Callable[[Reading], Steps[None]]
+
+
+class ScriptedParser(ReplyParser):
+    """Runs a script over a reply; it runs whenever there is more text."""
+
+    def __init__(self, reading: Reading, script: Script) -> None:
+        self._reading = reading
+        self._steps = script(reading)
+
+    def push(self, text: str) -> list[Piece]:
+        self._reading.source.feed(text)
+        next(self._steps, None)
+        return self._reading.pieces()
+
+    def finish(self) -> list[Piece]:
+        self._reading.source.ended = True
+        next(self._steps, None)
+        return self._reading.pieces()
+
+
+class PlainParser(ReplyParser):
+    """Of a reply in which nothing is looked for."""
+
+    def push(self, text: str) -> list[Piece]:
+        return [Content(text)] if text else []
+
+    def finish(self) -> list[Piece]:
+        return []

@@ -1,0 +1,80 @@
+"""Values of parameters that a dialect writes as plain text: what they are in JSON.
+
+A string where the schema allows nothing else. Otherwise the JSON that the text reads as, if the
+schema allows its type or names no type; a string where it allows one; else what it reads as.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from deployments.text.dialects.parsing.literals import literal_json, to_json
+
+Types = frozenset[str]  # of JSON Schema; empty where a schema names none
+STRING: Types = frozenset({"string"})
+KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+MAX_DEPTH = 8  # of combined schemas
+
+
+def parameter_types(parameters: Mapping[str, object], name: str) -> Types:
+    properties = parameters.get("properties")
+    schema = properties.get(name) if isinstance(properties, Mapping) else None
+    if schema is None:
+        schema = parameters.get("additionalProperties")
+    return types_of(schema, parameters)
+
+
+def types_of(schema: object, root: Mapping[str, object], depth: int = MAX_DEPTH) -> Types:
+    """The types of the values that a schema allows, as far as it says so plainly."""
+    if not isinstance(schema, Mapping) or depth == 0:
+        return frozenset()
+    match schema:
+        case {"type": str(one)}:
+            return frozenset({one})
+        case {"type": list(several)}:
+            return frozenset(map(str, several))
+        case {"const": value}:
+            return frozenset({_kind(to_json(value))})
+        case {"enum": list(values)}:
+            return frozenset(_kind(to_json(value)) for value in values)
+        case {"anyOf": list(parts)} | {"oneOf": list(parts)}:
+            return _union(types_of(part, root, depth - 1) for part in parts)
+        case {"allOf": [only]}:
+            return types_of(only, root, depth - 1)
+        case {"$ref": str(reference)}:
+            return types_of(_resolved(reference, root), root, depth - 1)
+    return frozenset()
+
+
+def value_json(text: str, types: Types) -> str:
+    if types == STRING:
+        return to_json(text)
+    word = text.strip()
+    read = literal_json(word) or literal_json(word.lower())
+    if read is not None and (not types or _fits(read, types)):
+        return read
+    return to_json(text) if read is None or "string" in types else read
+
+
+def _fits(read: str, types: Types) -> bool:
+    kind = _kind(read)
+    if kind == "integer":
+        return bool(types & {"integer", "number"})
+    if kind == "string" and len(types) > 1:
+        return False  # the quotes are a part of it
+    return kind in types
+
+
+def _kind(read: str) -> str:
+    return KINDS.get(read[0]) or ("integer" if read.lstrip("-").isdigit() else "number")
+
+
+def _union(types: Iterable[Types]) -> Types:
+    several = list(types)
+    return frozenset().union(*several) if all(several) else frozenset()
+
+
+def _resolved(reference: str, root: Mapping[str, object]) -> object:
+    """What a reference within the schema names; None when it names nothing."""
+    found: object = root
+    for part in reference.removeprefix("#/").split("/"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found

@@ -1,0 +1,51 @@
+"""Ids to text as they come: the pieces joined are the text of all ids, however they were cut."""
+
+import codecs
+from collections.abc import Iterable
+
+from deployments.text.tokens.tokenizer import TextTokenizer
+
+UTF8 = codecs.getincrementaldecoder("utf-8")
+
+
+class Detokenizer:
+    """Holds back the bytes of an unfinished character, so no piece ever has a broken one.
+
+    `offset` counts the characters given out: read before a push, it is where the first character
+    that the pushed token takes part in starts. `at_start` decodes a text from its beginning;
+    a continuation keeps the space its first token may carry. `kept_specials` are never skipped.
+    """
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        skip_special_tokens: bool = True,
+        *,
+        kept_specials: frozenset[int] = frozenset(),
+        at_start: bool = False,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._kept = kept_specials
+        self._skip = skip_special_tokens
+        self._drop_space = at_start and tokenizer.starts_with_space
+        self._decoder = UTF8("replace")
+        self.offset = 0
+
+    def push(self, ids: Iterable[int]) -> str:
+        raw = b"".join(
+            [
+                self._tokenizer.text_bytes(token_id, self._skip and token_id not in self._kept)
+                for token_id in ids
+            ]
+        )
+        return self._give(self._decoder.decode(raw))
+
+    def flush(self) -> str:
+        return self._give(self._decoder.decode(b"", final=True))
+
+    def _give(self, text: str) -> str:
+        if self._drop_space and text:
+            self._drop_space = False
+            text = text.removeprefix(" ")
+        self.offset += len(text)
+        return text

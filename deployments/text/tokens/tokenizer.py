@@ -1,0 +1,240 @@
+"""Text to ids and back for one model, from its card alone; never imports torch.
+
+The text of ids is the concatenation of their bytes, read as UTF-8 with U+FFFD for what is broken.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from functools import cached_property
+from types import MappingProxyType
+from typing import cast
+
+from jinja2 import TemplateError
+from tokenizers import Tokenizer
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from deployments.text.tokens.byte_alphabet import Alphabet
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+
+TEMPLATE_FAILURES = (
+    TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError
+)  # fmt: skip
+NOTHING: Mapping[str, object] = MappingProxyType({})
+# Of characters: tokenizers take hundreds of bytes for each while they work. One at a time.
+LARGE = 1 << 18
+_one_large = threading.Lock()
+RENDER_ARGUMENTS = {
+    "conversations",
+    "messages",
+    "tools",
+    "chat_template",
+    "return_assistant_tokens_mask",
+    "continue_final_message",
+    "add_generation_prompt",
+}
+
+
+class TextTokenizer:
+    def __init__(self, card: ModelCard) -> None:
+        self._model = card.name
+        self._template = card.chat_template
+        self._special = dict(card.special_tokens)
+        self._tokenizer = Tokenizer.from_str(card.tokenizer_json)
+        self._tokenizer.no_truncation()  # what training left in tokenizer.json is not ours
+        self._tokenizer.no_padding()
+        self._alphabet = Alphabet(_decoder(self._tokenizer))
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._skipped = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._marks = {
+            token.content: token_id
+            for token_id, token in added.items()
+            if token.special or (token.content[:1] == "<" and token.content[-1:] == ">")
+        }
+        self._bytes: dict[int, bytes] = {}
+
+    @property
+    def starts_with_space(self) -> bool:
+        """Whether the first token of a text carries a space that the text does not have."""
+        return self._alphabet.starts_with_space
+
+    def encode(self, text: str, add_special_tokens: bool, most: int | None = None) -> list[int]:
+        """With `most`, a text that has more tokens is told by its length alone.
+
+        Its ids are those of its parts then: all of it at once may take gigabytes.
+        """
+        return _ids(self._tokenizer, text, add_special_tokens, most)
+
+    def encode_literally(
+        self, text: str, add_special_tokens: bool, most: int | None = None
+    ) -> list[int]:
+        """As `encode`, but what spells a special token in the text is plain text."""
+        return _ids(self._literal, text, add_special_tokens, most)
+
+    @cached_property
+    def _literal(self) -> Tokenizer:
+        literal = Tokenizer.from_str(self._tokenizer.to_str())
+        literal.encode_special_tokens = True
+        return literal
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """The text of a whole sequence; a continuation is the Detokenizer's work."""
+        text = b"".join(self.text_bytes(token_id, skip_special_tokens) for token_id in ids)
+        if self.starts_with_space:
+            text = text.removeprefix(b" ")
+        return text.decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Exactly the bytes a token stands for; of an id outside of the vocabulary, none."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            token = self._tokenizer.id_to_token(token_id)
+            known = b"" if token is None else self._alphabet.bytes_of(token)
+            self._bytes[token_id] = known
+        return known
+
+    def special_id(self, text: str) -> int | None:
+        """The id of the special token that is written so, if there is one."""
+        token_id = self._tokenizer.token_to_id(text)
+        return token_id if token_id in self._skipped else None
+
+    def mark_id(self, text: str) -> int | None:
+        """The id of the added token that is written so and that llguidance takes for no text.
+
+        To it those in angle brackets are special, whatever the tokenizer says of them.
+        """
+        return self._marks.get(text)
+
+    def text_bytes(self, token_id: int, skip_special_tokens: bool) -> bytes:
+        if skip_special_tokens and token_id in self._skipped:
+            return b""
+        return self.token_bytes(token_id)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, object] = NOTHING,
+        template: str = "",
+    ) -> str:
+        """The prompt of a conversation, to be encoded without special tokens, by the template that
+        is given or else the model's first.
+
+        Raises Refused when the model has no template or its template will not have the messages.
+        """
+        if self._template is None:
+            raise _refused(f"Model {self._model!r} has no chat template", "messages")
+        self._check_names(template_kwargs)
+        try:
+            rendered, _ = render_jinja_template(
+                conversations=[list(messages)],
+                tools=None if tools is None else list(tools),
+                chat_template=template or self._template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                **self._special,
+                **template_kwargs,
+            )
+        except TEMPLATE_FAILURES as failure:
+            raise _refused(f"The model's chat template: {failure}", "messages") from failure
+        return cast(str, rendered[0])
+
+    def _check_names(self, template_kwargs: Mapping[str, object]) -> None:
+        for name in template_kwargs:
+            if name in RENDER_ARGUMENTS or name in self._special:
+                field = f"chat_template_kwargs.{name}"
+                raise _refused(f"`{field}` is set by the server", field)
+
+
+Key = tuple[str, str | None, tuple[tuple[str, str], ...]]
+
+
+class TokenizerCache:
+    """The tokenizers last used, built once each; models that share their files share one.
+
+    `capacity` is of characters of tokenizer.json, of which each takes some ten bytes.
+    """
+
+    def __init__(self, capacity: int = 1 << 27) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._built: OrderedDict[Key, Future[TextTokenizer]] = OrderedDict()  # or being built
+
+    def holds(self, card: ModelCard) -> bool:
+        building = self._built.get(_key(card))
+        return building is not None and building.done()
+
+    def get(self, card: ModelCard) -> TextTokenizer:
+        """Takes up to seconds for a tokenizer that is not held: call it off the event loop then.
+
+        Whoever wants another one does not wait for it.
+        """
+        ours: Future[TextTokenizer] = Future()
+        with self._lock:
+            building = self._built.setdefault(_key(card), ours)
+            self._built.move_to_end(_key(card))
+            self._make_room()
+        if building is ours:
+            self._build(card, ours)
+        return building.result()
+
+    def _build(self, card: ModelCard, building: Future[TextTokenizer]) -> None:
+        try:
+            building.set_result(TextTokenizer(card))
+        except BaseException as error:  # a panic in the library's Rust is no Exception
+            with self._lock:
+                self._built.pop(_key(card), None)
+            building.set_exception(error)
+
+    def _make_room(self) -> None:
+        """The one last used stays in any case."""
+        held = sum(len(tokenizer_json) for tokenizer_json, *_ in self._built)
+        while held > self._capacity and len(self._built) > 1:
+            (tokenizer_json, *_), _ = self._built.popitem(last=False)
+            held -= len(tokenizer_json)
+
+
+def _key(card: ModelCard) -> Key:
+    return card.tokenizer_json, card.chat_template, card.special_tokens
+
+
+def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool, most: int | None) -> list[int]:
+    if most is not None and len(text) > max(LARGE, most):
+        with _one_large:
+            ids = [each for part in _parts(text) for each in _encode(tokenizer, part)]
+        if len(ids) > most + most // 16:
+            return ids
+    with _one_large if len(text) > LARGE else nullcontext():
+        return _encode(tokenizer, text, add_special_tokens)
+
+
+def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
+    # As a batch of one: `encode` itself lets no other thread run meanwhile, and takes longer.
+    [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    return encoding.ids
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Cut before spaces, where hardly any tokenizer has a token across."""
+    start = 0
+    while start < len(text):
+        end = start + LARGE
+        if end < len(text):
+            space = text.rfind(" ", end - 1024, end)
+            end = end if space < 0 else space
+        yield text[start:end]
+        start = end
+
+
+def _decoder(tokenizer: Tokenizer) -> object:
+    # Its pickled state is its section of tokenizer.json: no second parse of a 10 MB file.
+    return None if tokenizer.decoder is None else json.loads(tokenizer.decoder.__getstate__())
+
+
+def _refused(message: str, param: str) -> Refused:
+    return Refused(RequestError(ErrorKind.INVALID_REQUEST, message, param))

@@ -1,0 +1,126 @@
+"""What stands in arguments and results of calls: values that can only be read, never guessed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from serve_app.demo.training.corpus.chat import Value
+from serve_app.demo.training.corpus.names import code, name, town, word
+from serve_app.demo.training.corpus.phrases import capital, listed
+from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.subjects.calendar import DAYS, MONTHS
+from serve_app.demo.training.corpus.subjects.numbers import ITEMS
+
+ROOMS = listed("""
+kitchen, bedroom, bathroom, office, garage, hall, cellar, attic, garden, studio, library, lobby
+""")
+UNITS = listed("""
+metres, feet, miles, kilometres, grams, pounds, ounces, litres, gallons, inches, yards, hours,
+minutes, seconds, euros, dollars, yen, francs, pesos, rupees, kelvin, celsius, fahrenheit, bars
+""")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A parameter: what it may be called, its JSON type, and how its value is made."""
+
+    names: tuple[str, ...]
+    make: Callable[[Draw], Value]
+    type: str = "string"
+    about: str = ""
+
+
+def number(least: int, most: int) -> Callable[[Draw], int]:
+    """Of few numbers none is held out."""
+    if most - least < 30:
+        return lambda draw: draw.randint(least, most)
+    return lambda draw: draw.new(lambda rng: rng.randint(least, most))
+
+
+def day(draw: Draw) -> str:
+    if draw.chance(0.4):
+        return draw.choice((*DAYS, "today", "tomorrow"))
+    if draw.chance(0.5):
+        return f"{draw.randint(1, 28)} {draw.choice(MONTHS)}"
+    return f"{draw.randint(2020, 2032)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}"
+
+
+def clock(draw: Draw) -> str:
+    return f"{draw.randint(0, 23)}:{draw.choice((0, 15, 30, 45, draw.randint(1, 59))):02}"
+
+
+def mail(draw: Draw) -> str:
+    ending = draw.choice(("com", "org", "net", "de", "io"))
+    return f"{draw.choice((name, word))(draw).lower()}@{word(draw)}.{ending}"
+
+
+def phrase(draw: Draw) -> str:
+    """A few words of which some mean nothing."""
+    words = [draw.choice(ITEMS) if draw.chance(0.6) else word(draw)]
+    words += [draw.choice(ITEMS) for _ in range(draw.randint(0, 2))]
+    return " ".join(words)
+
+
+def item(draw: Draw) -> str:
+    return draw.choice(ITEMS) if draw.chance(0.5) else word(draw)
+
+
+def title(draw: Draw) -> str:
+    return " ".join(capital(item(draw)) for _ in range(draw.randint(1, 2)))
+
+
+def company(draw: Draw) -> str:
+    return capital(word(draw))
+
+
+def path(draw: Draw) -> str:
+    return f"{item(draw)}/{word(draw)}.{draw.choice(('txt', 'md', 'py', 'csv', 'json'))}"
+
+
+def room(draw: Draw) -> str:
+    return draw.one(ROOMS) if draw.chance(0.7) else word(draw)
+
+
+def unit(draw: Draw) -> str:
+    return draw.choice(UNITS) if draw.chance(0.7) else word(draw)
+
+
+def found(draw: Draw) -> Value:
+    """What a tool may find."""
+    makers: tuple[Callable[[Draw], Value], ...] = (
+        number(1, 9999),
+        number(1, 99),
+        lambda each: f"{each.randint(1, 999)} {unit(each)}",
+        item,
+        name,
+        clock,
+        lambda each: f"{each.randint(1, 99)}.{each.randint(1, 9)}",
+        code,
+    )
+    return draw.choice(makers)(draw)
+
+
+# what a tool is about: how the parameter may be called, and what its values are
+ENTITIES: dict[str, Slot] = {
+    "city": Slot(("city", "location", "place", "city_name"), town),
+    "town": Slot(("town", "where", "location", "place"), town),
+    "person": Slot(("person", "name", "who", "full_name"), name),
+    "customer": Slot(("customer", "customer_name", "client", "name"), name),
+    "employee": Slot(("employee", "employee_name", "worker", "staff"), name),
+    "user": Slot(("user", "user_name", "username", "account"), name),
+    "product": Slot(("product", "product_name", "article", "item"), item),
+    "order": Slot(("order", "order_id", "order_number", "id"), code),
+    "flight": Slot(("flight", "flight_number", "flight_id", "number"), code),
+    "parcel": Slot(("parcel", "parcel_id", "tracking_id", "code"), code),
+    "company": Slot(("company", "company_name", "firm", "business"), company),
+    "shop": Slot(("shop", "store", "shop_name", "store_name"), company),
+    "hotel": Slot(("hotel", "hotel_name", "house", "name"), company),
+    "river": Slot(("river", "river_name", "water", "name"), company),
+    "team": Slot(("team", "team_name", "club", "side"), company),
+    "book": Slot(("book", "title", "book_title", "name"), title),
+    "song": Slot(("song", "title", "song_title", "track"), title),
+    "machine": Slot(("machine", "machine_id", "device", "device_id"), code),
+    "room": Slot(("room", "room_name", "area", "zone"), room),
+    "account": Slot(
+        ("account", "account_id", "account_number", "iban"), number(1000, 99999), "integer"
+    ),
+}

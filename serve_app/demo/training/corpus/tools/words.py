@@ -1,0 +1,57 @@
+"""Words that tools are about: plain nouns and verbs, many of them, so that none is special."""
+
+from serve_app.demo.training.corpus.phrases import listed
+
+PLAIN_NOUNS = listed("""
+address, advice, airport, alarm, album, answer, apple, apron, arrow, artist, attic, auction, author,
+badge, bakery, balance, ball, bandage, bank, barrel, battery, beach, bean, bell, belt, bench,
+bill, birthday, biscuit, blanket, boat, bonus, book, boot, border, boss, bowl, branch, brick,
+bridge, broom, brush, bucket, budget, bug, bulb, bus, cabin, cable, cake, calendar, camera, camp,
+canal, card, cargo, case, castle, catalog, ceiling, cellar, chain, channel, charge, chart, chat,
+check, chef, choir, church, cinema, circle, circus, claim, class, client, clinic, clock, club,
+coast, coat, code, coffee, coin, collar, colour, column, comment, concert, contact, contest, copy,
+cost, couch, court, cover, crane, crew, crop, cup, curve, cushion, customer, dance, data, date,
+debt,
+deck, deposit, desk, dinner, direction, discount, dish, dock, door, draft, drain, drawer, dress,
+drill, drink, drum, duty, earring, editor, egg, email, envelope, error, escort, event, exam, exit,
+expense, fan, farm, fee, fence, field, file, film, filter, fine, fire, fish, flag, flat, fleet,
+flight, floor, flour, flower, folder, font, fork, form, frame, freight, friend, fuel, fund, game,
+garage, gate, gear, gift, goal, goat, grade, grain, graph, grass, group, guard, guest, hall, handle,
+harvest, hat, heater, hedge, hero, hill, hint, hobby, hole, holiday, hook, horse, hose, hotel, hour,
+idea, image, index, injury, ink, insurance, invoice, item, jar, jet, job, jury, keyboard, kiosk,
+kit, knot, lab, label, lake, lamp, lane, laptop, lawn, leaf, lease, lesson, letter, level, licence,
+lift, lid, limit, line, link, list, loan, lock, log, lot, luggage, lunch, mail, map, mask, match,
+meal, medal, meeting, member, memo, menu, mill, mine, mixer, model, moment, motor, movie, museum,
+nail, neighbour, nest, net, news, note, notice, novel, oar, offer, office, oil, order, oven, owner,
+page, pain, pan, panel, parade, park, part, party, pass, patch, path, patient, pause, payroll, pen,
+permit, phone, photo, piano, pilot, pipe, plan, plate, player, plot, poem, point, pole, pond, pool,
+port, post, poster, pot, price, print, prize, profile, pump, puzzle, queue, quiz, quote, race, rack,
+radio, rain, ramp, range, rank, receipt, record, refund, region, rent, repair, reply, report, rest,
+review, reward, rice, ride, ring, risk, road, robot, role, roof, rope, route, rug, rule, safe, sail,
+salary, sale, salt, sample, sand, sauce, scale, scene, school, score, screen, seat, seed, sensor,
+shelf, shift, ship, shirt, shoe, shop, show, shuttle, sign, signal, sink, skirt, skill, slide, slot,
+snack, snow, soap, sock, sofa, soil, song, soup, spare, speaker, spoon, sport, spot, spring, square,
+stable, staff, stage, stair, star, status, steam, step, stock, store, story, stove, straw, street,
+string, suit, sugar, summary, survey, switch, table, tank, tape, target, task, taste, tax, tea,
+team, tent, term, theatre, theme, thread, ticket, tide, tile, time, tip, toast, token, tool, tooth,
+topic, torch, tower, towel, toy, track, trade, train, tray, treaty, tree, trial, tube, tutor, tyre,
+unit, update, vaccine, valley, value, van, vase, vendor, version, video, view, visit, vote, voucher,
+wage, wall, wallet, warning, watch, wave, wheel, width, wind, wine, wing, wire, wood, wool, word,
+worker, wound, yacht, yard, zone
+""")
+PLAIN_VERBS = listed("""
+accept, add, adjust, announce, answer, approve, arrange, ask, attach, bake, balance, begin, bend,
+block, boil, borrow, bring, brush, calm, cancel, change, charge, chase, clean, clear, climb, close,
+combine, connect, control, convert, cook, copy, correct, count, cover, crop, cross, cut, dance,
+decide, decorate, define, delay, delete, describe, design, detect, dig, divide, donate, drop, dry,
+earn, edit, empty, end, enter, erase, escape, examine, exchange, export, extend, feed, fetch, fill,
+filter, finish, fix, fold, follow, forward, freeze, gather, grade, grow, guard, hang, heat, hire,
+hold, import, improve, inspect, install, join, jump, label, launch, leave, lift, light, list, load,
+lock, log, lower, mark, mend, move, notify, offer, order, pack, park, pass, pause, pay, peel, press,
+produce, protect, prove, pull, pump, push, raise, rate, record, reduce, refuse, register, release,
+remind, rename, repair, repeat, replace, reply, request, reserve, reset, restart, restore, return,
+review, ride, roll, rotate, save, scan, search, seal, select, set, sew, shake, share, shift, shine,
+sign, skip, slice, smooth, solve, sort, split, spread, start, stop, store, study, submit, swap,
+sweep, switch, test, tie, touch, track, transfer, translate, treat, trim, tune, turn, type, undo,
+update, upload, use, verify, vote, wait, wake, wash, weigh, wipe, wrap
+""")

@@ -1,0 +1,259 @@
+"""The demo network: a Llama written for training, its shapes, and its files in bfloat16."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from serve_app.demo.training.batches import IGNORED
+from serve_app.demo.training.fused_ops import causal_attention, rms_norm, rotate, total_loss
+from serve_app.demo.training.tokenizer import END, END_OF_TEXT, MAX_POSITIONS, VOCABULARY
+
+EPS = 1e-5
+# Few of a small head's dimensions turn slowly enough to tell what a token is at any distance; with
+# the usual 10,000 it would be a quarter of them.
+THETA = 1e6
+
+
+@dataclass(frozen=True)
+class Shape:
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inner: int
+    first_layers: int  # that a training begins with
+
+    @property
+    def group(self) -> int:
+        """Query heads to a key and value head."""
+        return self.heads // self.kv_heads
+
+
+# 5.8 M parameters
+DEMO = Shape(hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768, first_layers=2)
+# 1.0 M parameters
+DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320, first_layers=3)
+
+
+class Network(nn.Module):
+    """Float32 weights with fused projections; embeddings are tied.
+
+    At first a part of the layers is used, evenly spaced; the others add nothing to what passes
+    them until `grow` wakes them as copies of the ones below.
+    """
+
+    def __init__(self, shape: Shape, seed: int) -> None:
+        super().__init__()
+        self.shape = shape
+        made = torch.Generator().manual_seed(seed)
+        deep = 0.02 / (2 * shape.layers) ** 0.5
+
+        def matrix(rows: int, columns: int, scale: float = 0.02) -> nn.Parameter:
+            return nn.Parameter(scale * torch.randn(rows, columns, generator=made))
+
+        heads, kv_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        every = range(shape.layers)
+        self.embed = matrix(VOCABULARY, shape.hidden)
+        self.qkv = nn.ParameterList([matrix(heads + 2 * kv_heads, shape.hidden) for _ in every])
+        self.out = nn.ParameterList([matrix(shape.hidden, heads, deep) for _ in every])
+        self.gate_up = nn.ParameterList([matrix(2 * shape.inner, shape.hidden) for _ in every])
+        self.down = nn.ParameterList([matrix(shape.hidden, shape.inner, deep) for _ in every])
+        self.norms = nn.Parameter(torch.ones(2 * shape.layers + 1, shape.hidden))
+        self.used = list(every)[:: shape.layers // shape.first_layers]
+        with torch.no_grad():
+            for layer in set(every) - set(self.used):
+                self.out[layer].zero_()
+                self.down[layer].zero_()
+
+    @torch.no_grad()
+    def grow(self) -> None:
+        """Uses all layers. What the network computes stays the same, for now."""
+        source = 0
+        for layer in range(self.shape.layers):
+            if layer in self.used:
+                source = layer
+                continue
+            self.qkv[layer].copy_(self.qkv[source])
+            self.gate_up[layer].copy_(self.gate_up[source])
+            self.norms[2 * layer : 2 * layer + 2] = self.norms[2 * source : 2 * source + 2]
+        self.used = list(range(self.shape.layers))
+
+    def learned(self) -> list[nn.Parameter]:
+        """Of the layers that are used."""
+        matrices = [alike[layer] for alike in self.matrices() for layer in self.used]
+        return [self.embed, self.norms, *matrices]
+
+    def matrices(self) -> list[nn.ParameterList]:
+        """The weights of the layers, by their shapes."""
+        return [self.qkv, self.out, self.gate_up, self.down]
+
+    def heads(self, layer: int) -> tuple[Tensor, ...]:
+        """Views of the weights of a layer's queries, keys and values: each [heads, dim, hidden]."""
+        shape = self.shape
+        rows = self.qkv[layer].unflatten(0, (-1, shape.head_dim))
+        return torch.split(rows, [shape.heads, shape.kv_heads, shape.kv_heads])
+
+
+def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
+    """The sum of cross entropies over the targets that count, whose logits alone are computed."""
+    counted = targets != IGNORED
+    final = _hidden(network, ids, counted) * _light(network.norms)[-1]
+    return total_loss(functional.linear(final, _light(network.embed)), targets[counted])
+
+
+def precision(device: torch.device) -> torch.dtype:
+    """What to compute in; bfloat16 without matrix units is slower than float32."""
+    fast = device.type != "cpu" or torch.cpu.get_capabilities().get("amx_bf16", False)
+    return torch.bfloat16 if fast else torch.float32
+
+
+def _light(weight: Tensor) -> Tensor:
+    return weight.to(precision(weight.device))
+
+
+def _hidden(network: Network, ids: Tensor, counted: Tensor) -> Tensor:
+    """[counted, hidden], normalized"""
+    *before, last = network.used
+    x, angles = _embedded(network, ids)
+    for layer in before:
+        x = _through(network, layer, x, angles)
+    return rms_norm(_through(network, last, x, angles, counted), EPS)
+
+
+def states(network: Network, ids: Tensor) -> list[Tensor]:
+    """What each layer in use is given, and what the last one leaves: [rows, tokens, hidden]"""
+    x, angles = _embedded(network, ids)
+    left = [x]
+    for layer in network.used:
+        left.append(_through(network, layer, left[-1], angles))
+    return left
+
+
+def _embedded(network: Network, ids: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    angles = _angles(ids, network.shape.head_dim)
+    return functional.embedding(ids, _light(network.embed)), angles
+
+
+def _through(
+    network: Network,
+    layer: int,
+    x: Tensor,
+    angles: tuple[Tensor, Tensor],
+    kept: Tensor | None = None,
+) -> Tensor:
+    """One layer; from its attention on for the tokens alone that are kept."""
+    norms = _light(network.norms)
+    # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
+    qkv = _light(network.qkv[layer]) * norms[2 * layer]
+    mixed = _attended(network, x, qkv, *angles)
+    if kept is not None:
+        x, mixed = x[kept], mixed[kept]
+    x = x + functional.linear(mixed, _light(network.out[layer]))
+    gate_up = _light(network.gate_up[layer]) * norms[2 * layer + 1]
+    gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
+    return x + functional.linear(functional.silu(gate) * up, _light(network.down[layer]))
+
+
+def _attended(network: Network, x: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    rows, tokens, _ = x.shape
+    heads, kv_heads = network.shape.heads, network.shape.kv_heads
+    parts = functional.linear(rms_norm(x, EPS), qkv).view(rows, tokens, -1, network.shape.head_dim)
+    both, value = torch.split(parts, [heads + kv_heads, kv_heads], 2)
+    query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 2)
+    return causal_attention(query, key, value)
+
+
+def _angles(ids: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, [tokens, 1, dim / 2]"""
+    steps = torch.arange(ids.shape[1], device=ids.device, dtype=torch.float32)
+    rates = THETA ** (-torch.arange(0, dim, 2, device=ids.device) / dim)
+    angles = torch.outer(steps, rates)[:, None]
+    return _light(angles.cos()), _light(angles.sin())
+
+
+def config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=MAX_POSITIONS,
+        rope_parameters={"rope_type": "default", "rope_theta": THETA},
+        tie_word_embeddings=True,
+        rms_norm_eps=EPS,
+        bos_token_id=None,
+        eos_token_id=tokenizer.convert_tokens_to_ids(END),
+        pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
+    )
+
+
+def llama(network: Network, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """The same network as transformers has it, in float32."""
+    model = LlamaForCausalLM(config(network.shape, tokenizer))
+    state = {name: weight.cpu() for name, weight in _named(network).items()}
+    model.load_state_dict({**state, "lm_head.weight": state["model.embed_tokens.weight"]})
+    model.generation_config = _generation(tokenizer)
+    return model
+
+
+def _named(network: Network) -> dict[str, Tensor]:
+    norms = network.norms.detach()
+    named = {"model.embed_tokens.weight": network.embed.detach(), "model.norm.weight": norms[-1]}
+    shape = network.shape
+    heads, kv_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    for at in range(shape.layers):
+        query, key, value = torch.split(network.qkv[at].detach(), [heads, kv_heads, kv_heads])
+        gate, up = network.gate_up[at].detach().chunk(2)
+        parts = {
+            "input_layernorm": norms[2 * at],
+            "self_attn.q_proj": query,
+            "self_attn.k_proj": key,
+            "self_attn.v_proj": value,
+            "self_attn.o_proj": network.out[at].detach(),
+            "post_attention_layernorm": norms[2 * at + 1],
+            "mlp.gate_proj": gate,
+            "mlp.up_proj": up,
+            "mlp.down_proj": network.down[at].detach(),
+        }
+        named |= {f"model.layers.{at}.{part}.weight": weight for part, weight in parts.items()}
+    return named
+
+
+def export(network: Network, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Writes each file whole: a reader sees the old one or the new one."""
+    out.mkdir(parents=True, exist_ok=True)
+    light = llama(network, tokenizer).to(torch.bfloat16)
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        light.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        for file in Path(folder).iterdir():
+            file.chmod(0o644)
+            os.replace(file, out / file.name)
+
+
+def _generation(tokenizer: PreTrainedTokenizerFast) -> GenerationConfig:
+    """How to sample where a request does not say: so small a model is unsure of much, and what it
+    holds for second best is mostly wrong.
+    """
+    return GenerationConfig(
+        do_sample=True,
+        temperature=0.3,
+        top_p=0.9,
+        eos_token_id=tokenizer.convert_tokens_to_ids([END, END_OF_TEXT]),
+        pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
+    )

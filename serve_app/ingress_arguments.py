@@ -1,0 +1,90 @@
+"""What `serve.yaml` may say under `args` of an ingress, checked once at start."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, SecretStr
+
+from deployments.ingress.http.body import BODY_LIMIT, BODY_TIMEOUT_S
+from deployments.ingress.settings import (
+    KEEP_ALIVE_S,
+    LOAD_TIMEOUT_S,
+    MAX_INFLIGHT,
+    IngressSettings,
+)
+from deployments.llama.tools.settings import ToolSettings
+from deployments.router.presets.options import Options
+from serve_app.api_keys import VARIABLE as KEYS_VARIABLE
+from serve_app.api_keys import api_keys
+
+# As a browser writes it: lower case, and no slash at the end.
+Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^\s/A-Z]+)$")]
+
+
+class IngressArguments(Options):
+    """Of the applications `openai`, `anthropic` and `llama`."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # keys are no matter for logs
+
+    keep_alive_s: float = Field(
+        default=KEEP_ALIVE_S, gt=0, description="Silence before a comment on a stream"
+    )
+    max_body_bytes: int = Field(default=BODY_LIMIT, ge=1)
+    body_timeout_s: float = Field(default=BODY_TIMEOUT_S, gt=0, description="For a body to arrive")
+    request_timeout_s: float | None = Field(
+        default=None, gt=0, description="For the whole of an answer; no limit without it"
+    )
+    load_timeout_s: float = Field(
+        default=LOAD_TIMEOUT_S, gt=0, description="That a request waits for its model to load"
+    )
+    max_inflight: int = Field(
+        default=MAX_INFLIGHT, ge=1, description="Requests of one ingress at once; more are refused"
+    )
+    api_keys: tuple[SecretStr, ...] = Field(
+        default=(), description="Any of them opens; without keys everybody may enter"
+    )
+    api_key_file: str | None = Field(
+        default=None,
+        description=f"More keys, one a line. With neither, {KEYS_VARIABLE} may list some, by comma",
+    )
+    cors_origins: tuple[Origin, ...] = Field(
+        default=(), description='Pages of these origins may ask; "*" stands for all'
+    )
+
+    def ingress_settings(self) -> IngressSettings:
+        """Raises ValueError for keys that can't be used."""
+        return IngressSettings(
+            keep_alive_s=self.keep_alive_s,
+            body_limit=self.max_body_bytes,
+            body_timeout_s=self.body_timeout_s,
+            request_timeout_s=self.request_timeout_s,
+            api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
+            cors_origins=self.cors_origins,
+            load_timeout_s=self.load_timeout_s,
+            max_inflight=self.max_inflight,
+        )
+
+
+class LlamaArguments(IngressArguments):
+    """Of the application `llama`."""
+
+    tools_folder: str | None = Field(
+        default=None,
+        min_length=1,  # else it would be wherever the server was started
+        description="All that the built-in tools may touch; without it they are off",
+    )
+    tools_hosts: tuple[str, ...] = Field(
+        default=(), description="Names by which the tools are asked, beside localhost"
+    )
+
+    def tool_settings(self) -> ToolSettings | None:
+        """Raises ValueError for a folder that is none, or for hosts without one."""
+        if self.tools_folder is None and self.tools_hosts:
+            raise ValueError("tools_hosts: the tools are off, as no tools_folder is said beside it")
+        if self.tools_folder is None:
+            return None
+        folder = Path(self.tools_folder).expanduser()
+        if not folder.is_dir():
+            raise ValueError(f"there is no directory {folder}")
+        hosts = tuple(host.lower() for host in self.tools_hosts)
+        return ToolSettings(folder=str(folder.resolve()), hosts=hosts)

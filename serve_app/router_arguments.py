@@ -1,0 +1,115 @@
+"""What `serve.yaml` may say under `args` of the router: its models, and how much of them at once.
+
+The options of a model are those of a presets file; ModelOptions is the table of both.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+
+from pydantic import Field
+
+from deployments.router.presets.options import ModelOptions, Name, Options
+from deployments.router.presets.sources import PresetError, Sources, located
+from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
+
+DEMO_MODEL = Path(__file__).parent / "demo" / "model"
+DEMO_NAME = "manta-demo"
+# What only one model can have: the one that `model` names, or the demo model.
+OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "adapters"})
+OPTIONS = frozenset(ModelOptions.model_fields)
+CAPACITY = CapacitySettings()
+ROUTING = RoutingSettings()
+
+
+class RoutingArguments(Options):
+    """Costs in pages of prompt to compute; RoutingSettings says more of what they mean."""
+
+    pending: float = Field(default=ROUTING.pending, ge=0)
+    decode: float = Field(default=ROUTING.decode, ge=0)
+    queued: float = Field(default=ROUTING.queued, ge=0)
+    wake: float = Field(default=ROUTING.wake, ge=0)
+    balance: float = Field(default=ROUTING.balance, ge=0)
+    session: float = Field(default=ROUTING.session, ge=0)
+    temperature: float = Field(default=ROUTING.temperature, ge=0)
+    max_index_pages: int = Field(default=ROUTING.max_index_pages, ge=1)
+
+
+class RouterArguments(ModelOptions):
+    """Of the application `router`. An option of a model holds for all models."""
+
+    name: Name | None = Field(
+        default=None, description="What clients call `model`; from it without it"
+    )
+    presets: str | None = Field(
+        default=None, min_length=1, description="An INI file with a section a model"
+    )
+    models_dir: str | None = Field(
+        default=None, min_length=1, description="Each folder in it with a config.json is a model"
+    )
+    models_max: int = Field(
+        default=CAPACITY.models_max, ge=0, description="Loaded at once; 0 for any number"
+    )
+    autoload: bool = Field(default=CAPACITY.autoload, description="A request loads its model")
+    cpu_memory_gib: float | None = Field(
+        default=CAPACITY.cpu_memory_gib, gt=0, description="For weights and pages of all models"
+    )
+    gpu_memory_gib: float | None = Field(
+        default=CAPACITY.gpu_memory_gib, gt=0, description="For weights and pages of all models"
+    )
+    grows: bool = Field(
+        default=CAPACITY.grows, description="The cluster adds nodes: its size now is no limit"
+    )
+    load_timeout_s: float = Field(
+        default=CAPACITY.load_timeout_s, gt=0, description="For a model to become ready"
+    )
+    routing: RoutingArguments = RoutingArguments()
+
+    def sources(self) -> Sources:
+        """Raises ValueError for a model or a file that can't be there."""
+        return Sources(
+            argument=self._argument(),
+            overrides=self._options(OPTIONS - OF_ONE_MODEL - {"model"}),
+            presets=_whole(self.presets),
+            folder=_whole(self.models_dir),
+        )
+
+    def capacity_settings(self) -> CapacitySettings:
+        return CapacitySettings(**{f.name: getattr(self, f.name) for f in fields(CapacitySettings)})
+
+    def routing_settings(self) -> RoutingSettings:
+        return RoutingSettings(**self.routing.model_dump())
+
+    def checked_sources(self) -> Sources:
+        """Raises ValueError for anything in them that can't be served."""
+        sources = self.sources()
+        first = [preset for preset in sources.read() if preset.load_on_startup]
+        if 0 < self.models_max < len(first):
+            raise PresetError(
+                f"{len(first)} models are to be loaded on start-up, and models_max is "
+                f"{self.models_max}"
+            )
+        return sources
+
+    def _argument(self) -> Preset | None:
+        """The one model that the arguments themselves are of."""
+        if self.model is None and (self.presets is not None or self.models_dir is not None):
+            for name in sorted(OF_ONE_MODEL & self.model_fields_set):
+                raise PresetError(f"{name}: it is of one model, and no `model` is said beside it")
+            return None
+        own = located(self._options(OPTIONS if self.model else OPTIONS - {"model"}), Path.cwd())
+        default = ModelOptions(model=str(DEMO_MODEL), load_on_startup=True, pinned=True)
+        return own.over(default).preset(self._name(), source="argument")
+
+    def _options(self, names: frozenset[str]) -> ModelOptions:
+        """The options that were said."""
+        return ModelOptions.model_validate(self.model_dump(include=set(names), exclude_unset=True))
+
+    def _name(self) -> str:
+        if self.name is not None or self.model is None:
+            return self.name or DEMO_NAME
+        path = Path(self.model).expanduser()
+        return path.resolve().name if path.is_dir() else self.model
+
+
+def _whole(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().resolve())

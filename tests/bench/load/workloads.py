@@ -1,0 +1,234 @@
+"""What users ask of a server, as loads that can be repeated: each is a function of a seed alone,
+and the prompts of two seeds don't begin alike.
+"""
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from tests.bench.load.client import Sample, Server, complete
+
+Figures = dict[str, float]
+SPEED, FINISHED, CACHED = "tok/s", "finished", "cached %"
+TTFT = ("TTFT p50 ms", "TTFT p99 ms")
+ITL = ("ITL p50 ms", "ITL p99 ms")
+# One token each in most vocabularies, with the space before it.
+TEXT = (
+    "time year people way day man thing woman life child world school state family student group "
+    "country problem hand part place case week company system program question work number night "
+    "point home water room mother area money story fact month lot right study book eye job word "
+    "business issue side kind head house service friend father power hour game line end member law"
+)
+WORDS = TEXT.split()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one server did under one load; `errors` of each request that failed."""
+
+    figures: Figures
+    errors: tuple[str, ...]
+
+
+class Workload(Protocol):
+    """`loads` are the degrees of it, one run each: numbers of clients, where it has several."""
+
+    name: ClassVar[str]
+
+    @property
+    def loads(self) -> tuple[int, ...]: ...
+
+    async def run(self, server: Server, words: "Words", load: int, seed: str) -> Run: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Prompts of words, whose tokens were counted by a server."""
+
+    tokens_a_word: float
+
+    def prompt(self, rng: random.Random, tokens: int) -> str:
+        return " ".join(rng.choices(WORDS, k=round(tokens / self.tokens_a_word)))
+
+
+async def count_words(server: Server, seed: str) -> Words:
+    """Raises RuntimeError where the server can't answer at all."""
+    prompt = " ".join(random.Random(seed).choices(WORDS, k=256))
+    sample = await complete(server, prompt, 1)
+    if sample.error:
+        raise RuntimeError(f"{server.name}, {server.url}: {sample.error}")
+    return Words(sample.prompt_tokens / 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Prompts of nobody else, by so many clients at once."""
+
+    name: ClassVar[str] = "distinct"
+    prompt: int = 128
+    out: int = 64
+    clients: tuple[int, ...] = (1, 8, 16, 32)
+    requests: int = 4  # of each client
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        return self.clients
+
+    async def run(self, server: Server, words: Words, load: int, seed: str) -> Run:
+        rng = random.Random(seed)
+        prompts = [words.prompt(rng, self.prompt) for _ in range(load * self.requests)]
+        return summary(*await at_once(server, prompts, self.out, load))
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Prompts that begin with the same text, which no server has read before."""
+
+    name: ClassVar[str] = "prefix"
+    prefix: int = 1024
+    tail: int = 32
+    out: int = 64
+    clients: tuple[int, ...] = (8,)
+    requests: int = 4  # of each client
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        return self.clients
+
+    async def run(self, server: Server, words: Words, load: int, seed: str) -> Run:
+        rng = random.Random(seed)
+        common = words.prompt(rng, self.prefix)
+        tails = [words.prompt(rng, self.tail) for _ in range(load * self.requests)]
+        prompts = [f"{common} {tail}" for tail in tails]
+        samples, seconds = await at_once(server, prompts, self.out, load)
+        read = sum(sample.prompt_tokens for sample in samples)
+        cached = sum(sample.cached_tokens for sample in samples)
+        run = summary(samples, seconds)
+        return replace(run, figures={**run.figures, CACHED: 100 * cached / max(1, read)})
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Streams that are being read while long prompts arrive, one as soon as the last is answered.
+
+    The gaps are of the streams, while there was a long prompt; the times to the first token are of
+    the long prompts.
+    """
+
+    name: ClassVar[str] = "arrivals"
+    streams: int = 4
+    prompt: int = 64
+    out: int = 384
+    long_prompts: int = 4
+    long_prompt: int = 3000
+    long_out: int = 8
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        return (self.streams,)
+
+    async def run(self, server: Server, words: Words, load: int, seed: str) -> Run:
+        rng = random.Random(seed)
+        short = [words.prompt(rng, self.prompt) for _ in range(load)]
+        long = [words.prompt(rng, self.long_prompt) for _ in range(self.long_prompts)]
+        return meanwhile(*await self._arrive(server, short, long))
+
+    async def _arrive(
+        self, server: Server, short: Sequence[str], long: Sequence[str]
+    ) -> tuple[list[Sample], list[Sample]]:
+        begun = [asyncio.Event() for _ in short]
+        async with asyncio.TaskGroup() as group:
+            streams = [
+                group.create_task(complete(server, prompt, self.out, event))
+                for prompt, event in zip(short, begun, strict=True)
+            ]
+            for event in begun:
+                await event.wait()
+            arrived = list[Sample]()
+            for prompt in long:
+                if not any(stream.done() for stream in streams):
+                    arrived.append(await complete(server, prompt, self.long_out))
+        return [stream.result() for stream in streams], arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Everybody at once."""
+
+    name: ClassVar[str] = "burst"
+    prompt: int = 256
+    out: int = 128
+    requests: int = 128
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        return (self.requests,)
+
+    async def run(self, server: Server, words: Words, load: int, seed: str) -> Run:
+        rng = random.Random(seed)
+        prompts = [words.prompt(rng, self.prompt) for _ in range(load)]
+        run = summary(*await at_once(server, prompts, self.out, load))
+        return replace(run, figures={FINISHED: load - len(run.errors), **run.figures})
+
+
+WORKLOADS: tuple[Distinct | Prefix | Arrivals | Burst, ...] = (
+    Distinct(),
+    Prefix(),
+    Arrivals(),
+    Burst(),
+)
+
+
+async def at_once(
+    server: Server, prompts: Sequence[str], out: int, clients: int
+) -> tuple[list[Sample], float]:
+    """All prompts, `clients` at a time; and the seconds they took together."""
+    samples = list[Sample]()
+    waiting = iter(prompts)
+
+    async def work() -> None:
+        for prompt in waiting:
+            samples.append(await complete(server, prompt, out))
+
+    start = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(clients)))
+    return samples, time.perf_counter() - start
+
+
+def summary(samples: Sequence[Sample], seconds: float) -> Run:
+    """Speed and latency of the answers that came whole."""
+    whole = [sample for sample in samples if not sample.error]
+    gaps = [gap for sample in whole for _, gap in sample.gaps()]
+    speed = {SPEED: sum(sample.tokens for sample in whole) / seconds}
+    return Run(speed | latencies([sample.first for sample in whole], gaps), errors(samples))
+
+
+def meanwhile(streams: Sequence[Sample], arrived: Sequence[Sample]) -> Run:
+    """Gaps of the streams while all of them ran and one of those that arrived was there."""
+    start = arrived[0].sent if arrived else math.inf
+    end = min(sample.ended for sample in (*streams, *arrived[-1:]))
+    gaps = [gap for one in streams for at, gap in one.gaps() if start <= at <= end]
+    firsts = [sample.first for sample in arrived if not sample.error]
+    return Run(latencies(firsts, gaps), errors((*streams, *arrived)))
+
+
+def latencies(firsts: Sequence[float], gaps: Sequence[float]) -> Figures:
+    return {
+        name: 1e3 * percentile(values, share)
+        for names, values in ((TTFT, firsts), (ITL, gaps))
+        for name, share in zip(names, (0.5, 0.99), strict=True)
+    }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The least value that `share` of them don't exceed; NaN of none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
+
+
+def errors(samples: Sequence[Sample]) -> tuple[str, ...]:
+    return tuple(sample.error for sample in samples if sample.error)

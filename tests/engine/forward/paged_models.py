@@ -1,0 +1,120 @@
+"""Whole models over the paged attention kernels, interpreted or on a device."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from deployments.engine.attention.gpu import plan_paged
+from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.forward.cuda_graphs import Decode, DecodeGraphs, Record, StaticInputs
+from deployments.engine.forward.decoder import decoder, join
+from deployments.engine.forward.forward import StepInputs
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loader import attach
+from deployments.engine.transfer import to_device
+from kv.storage import Storage
+from tests.models import VOCAB, tiny_model
+
+Ints = NDArray[np.int64]
+
+N_STORED = 48  # pages
+# Chunks and decodes side by side; then all rows decode.
+ROWS = [[(0, 19), (0, 3), (0, 6)], [(19, 1), (3, 4), (6, 1)], [(20, 1), (7, 1), (7, 1)]]
+N_PAGES = 8  # of a row
+
+
+def token_ids(row: Ints, positions: Ints) -> Ints:
+    return (positions * 31 + row * 7 + positions**2) % VOCAB
+
+
+def inputs(rows: list[tuple[int, int]]) -> StepInputs:
+    """Some rows' next step; the token at a place is a function of row and place."""
+    before, new = np.array(rows, dtype=np.int64).T
+    positions = np.concatenate([np.arange(b, b + n) for b, n in rows])
+    row = np.repeat(np.arange(len(rows)), new)
+    pages = np.random.default_rng(0).permutation(N_STORED)[: len(rows) * N_PAGES]
+    return StepInputs(
+        token_ids=token_ids(row, positions),
+        positions=positions,
+        total_len=before + new,
+        new_len=new,
+        page_table=pages.reshape(len(rows), N_PAGES),
+        kept=new.cumsum() - 1,
+        uncleared=np.empty((0, 2), dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class Computing:
+    """A tiny model over pages of its own, through the kernels alone."""
+
+    decode: Decode
+    storage: Storage
+
+    def eagerly(self, step: StepInputs) -> Tensor:
+        plan = plan_paged(self.storage, step.page_table, step.total_len, step.new_len)
+        ids, positions, kept = (
+            to_device(x, self.storage.k.device) for x in (step.token_ids, step.positions, step.kept)
+        )
+        return self.decode(ids, positions, kept, plan)
+
+
+def kernels(architecture: str, device: str = "cpu") -> Computing:
+    model = tiny_model(architecture).to(device)
+    join(model, "cuda")
+    attach(model, cache_shape(model, EngineLimits(context_length=64)))
+    config = model.config
+    sizes = (config.num_hidden_layers, N_STORED, 4, config.num_key_value_heads, config.head_dim)
+    return Computing(decoder(model), Storage(*sizes, device=device))
+
+
+def plain_logits(model: PreTrainedModel, row: int, n_tokens: int) -> Tensor:
+    """Behind the last of a row's first tokens, by transformers alone. [vocab]"""
+    ids = token_ids(np.array(row), np.arange(n_tokens))
+    logits: Tensor = model(input_ids=torch.from_numpy(ids)[None], use_cache=False).logits
+    return logits[0, -1]
+
+
+@torch.inference_mode()
+def difference(architecture: str, device: str = "cpu") -> float:
+    """Largest, of logits after three steps through the kernels and by transformers alone."""
+    ours, plain = kernels(architecture, device), tiny_model(architecture)
+    plain.set_attn_implementation("eager")
+    found = 0.0
+    for rows in ROWS:
+        logits = ours.eagerly(inputs(rows)).cpu()
+        for row, (before, new) in enumerate(rows):
+            expected = plain_logits(plain, row, before + new)
+            found = max(found, float((logits[row] - expected).abs().max() / expected.abs().max()))
+    return found
+
+
+def repeat(run: Callable[[], None]) -> Callable[[], None]:
+    """In the place of a recording: runs when it is replayed."""
+    return run
+
+
+@torch.inference_mode()
+def padded_and_not(
+    architecture: str, record: Record = repeat, device: str = "cpu", max_rows: int = 4
+) -> list[tuple[Tensor, Tensor]]:
+    """Logits of decodes of three rows and of one: from recordings, and without."""
+    recorded, eager = kernels(architecture, device), kernels(architecture, device)
+    graphs = DecodeGraphs(recorded.decode, StaticInputs(recorded.storage, max_rows, 32), record)
+    graphs.record()
+    assert len(graphs) > 0
+    found = []
+    for rows in (*ROWS, [(21, 1)]):
+        step = inputs(rows)
+        logits = graphs.logits(step)
+        if logits is None:
+            logits = recorded.eagerly(step)
+        found.append((logits.clone().cpu(), eager.eagerly(step).cpu()))
+    # What a padding row wrote would be far away; on a GPU 4 rows' products may not be 3 rows'.
+    torch.testing.assert_close(recorded.storage.k, eager.storage.k, rtol=1e-4, atol=1e-4)
+    return found

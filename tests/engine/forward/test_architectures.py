@@ -1,0 +1,133 @@
+"""Greedy tokens of every architecture equal those of its own `generate`, however they are cut."""
+
+from functools import cache
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    DiffLlamaConfig,
+    DogeConfig,
+    Gemma4TextConfig,
+    MiMoV2FlashConfig,
+    NemotronConfig,
+    PretrainedConfig,
+)
+
+from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.core import EngineCore
+from deployments.engine.loading.checks import UnsupportedModelError
+from deployments.engine.loading.loader import attach
+from deployments.wire import SamplingParams
+from tests.engine.drive import Outcome, engine, random_ids, request, roomy
+from tests.models import SIZES, tiny_model
+
+ARCHITECTURES = ["llama", "qwen3", "mistral", "gemma3", "gemma2", "qwen3_moe", "gpt_oss"]
+N_NEW = 16
+LONG = random_ids(45, seed=1)
+PROMPTS = (LONG, LONG[:30] + random_ids(9, seed=2), LONG[:1], random_ids(18, seed=3), LONG[:16])
+SAMPLING = SamplingParams(temperature=0, logprobs=2)
+
+
+@cache
+def generated(architecture: str) -> list[tuple[tuple[int, ...], list[float]]]:
+    """Tokens and their log-probabilities of each prompt, from transformers alone."""
+    model = tiny_model(architecture)
+    model.set_attn_implementation("eager")
+    found = []
+    for prompt in PROMPTS:
+        out = model.generate(
+            torch.tensor([prompt]),
+            max_new_tokens=N_NEW,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        tokens = out.sequences[0, len(prompt) :].tolist()
+        logprobs = torch.cat(out.logits).log_softmax(1)
+        found.append((tuple(tokens), logprobs[range(N_NEW), tokens].tolist()))
+    return found
+
+
+def check(architecture: str, outcomes: list[Outcome]) -> None:
+    for outcome, (tokens, logprobs) in zip(outcomes, generated(architecture), strict=True):
+        assert outcome.token_ids == tokens
+        reported = [entry.logprob for entry in outcome.logprobs]
+        assert reported == pytest.approx(logprobs, abs=2e-4)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_reference_is_no_repetition_of_one_token(architecture: str) -> None:
+    assert len({token for tokens, _ in generated(architecture) for token in tokens}) > 10
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("page_size", "max_batch_tokens"), [(1, 5), (4, 9), (16, 512)])
+def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
+    architecture: str, page_size: int, max_batch_tokens: int
+) -> None:
+    limits = roomy(page_size=page_size, max_batch_tokens=max_batch_tokens, max_running=5)
+    requests = [
+        request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
+    ]
+    with engine(architecture, limits=limits) as running:
+        check(architecture, running.run_together(*requests))
+        again = running.run_together(*requests)
+        check(architecture, again)
+        for outcome, prompt in zip(again, PROMPTS, strict=True):
+            assert outcome.cached_tokens == (len(prompt) - 1) // page_size * page_size
+        apart = [
+            request("alone", prompt, SAMPLING, max_tokens=N_NEW, cache_salt=str(i))
+            for i, prompt in enumerate(PROMPTS)
+        ]
+        check(architecture, [outcome for one in apart for outcome in running.run(one)])
+
+
+def test_frequencies_that_depend_on_length_do_not_depend_on_the_batch() -> None:
+    short, long = request("short", LONG[:20]), request("long", random_ids(90))
+    with engine("phi3_longrope") as running:
+        (alone,) = running.run(short)
+        together = running.run_together(short, long)
+    assert together[0].token_ids == alone.token_ids
+
+
+def test_a_context_within_the_original_one_has_the_original_frequencies() -> None:
+    model = tiny_model("phi3_longrope")
+    model.set_attn_implementation("eager")
+    expected = model.generate(torch.tensor([LONG[:20]]), max_new_tokens=N_NEW, do_sample=False)
+    with engine("phi3_longrope", limits=roomy(context_length=64)) as running:
+        (outcome,) = running.run(request("short", LONG[:20]))
+    assert outcome.token_ids == tuple(expected[0, 20:].tolist())
+
+
+def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:
+    model = tiny_model()
+    model._supports_attention_backend = False
+    with pytest.raises(UnsupportedModelError, match="attention"):
+        attach(model, cache_shape(model, roomy()))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (
+            Gemma4TextConfig(
+                **SIZES, global_head_dim=16, hidden_size_per_layer_input=0, num_kv_shared_layers=0
+            ),
+            "gemma4_text has layers that differ in head_dim",
+        ),
+        (DiffLlamaConfig(**SIZES), "diffllama attends more than once in a layer"),
+        (DogeConfig(**SIZES), "DogeAttention attends by a mask of its own"),
+        (NemotronConfig(**SIZES), "nemotron does not attend in a way that can be replaced"),
+        (
+            MiMoV2FlashConfig(**SIZES),
+            r"mimo_v2_flash has keys or values of \[2, 128\] where its config says \[2, 8\]",
+        ),
+    ],
+)
+def test_a_model_that_attends_otherwise_is_refused_before_it_has_pages(
+    config: PretrainedConfig, reason: str
+) -> None:
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    with pytest.raises(UnsupportedModelError, match=reason):
+        EngineCore(model, frozenset(), roomy())

@@ -1,0 +1,161 @@
+"""Layers that are recorded compute, bit for bit, what they compute when they are called."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
+
+from deployments.engine.attention.cpu import StepAttention, plan_attention
+from deployments.engine.forward import cpu_recording as recording
+from deployments.engine.forward.cpu_recording import MOST, RecordedLayers
+from deployments.engine.forward.decoder import FusedLayer, Turn, join, rotary_turn
+from deployments.engine.forward.linear import KernelLinear, PackedLinear
+from deployments.engine.kernels.cpu import layer_ops as kernels
+from deployments.engine.kernels.cpu.dispatch import THREAD
+from deployments.engine.kernels.cpu.layer_ops import can_multiply
+from deployments.engine.loading.quantization import PackedQuantized
+from kv.storage import Storage
+from tests.models import CONFIGS, VOCAB
+
+pytestmark = pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
+SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
+PAGE, DIM, N_PAGES = 4, 16, 400
+KINDS: dict[str, PretrainedConfig] = {
+    "llama": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB, attention_bias=True),
+    "windows": Qwen2Config(
+        **SHAPE,
+        **HEADS,
+        vocab_size=VOCAB,
+        use_sliding_window=True,
+        sliding_window=8,
+        max_window_layers=1,
+    ),
+    "qwen3": CONFIGS["qwen3"](),
+    "int8": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
+}
+Layers = Sequence[FusedLayer]
+
+
+def layers_of(kind: str) -> Layers:
+    torch.manual_seed(3)
+    model = AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.bfloat16).eval()
+    join(model, "cpu")
+    for module in [*model.modules()]:
+        for name, child in module.named_children():
+            if type(child) is nn.Linear:
+                setattr(module, name, packed(child, kind))
+    windows = [getattr(layer.self_attn, "sliding_window", None) for layer in model.model.layers]
+    return [FusedLayer(*pair) for pair in zip(model.model.layers, windows, strict=True)]
+
+
+def packed(linear: nn.Linear, kind: str) -> KernelLinear:
+    if kind != "int8":
+        return PackedLinear(linear, by_onednn=False)
+    scales = (linear.weight.detach().abs().amax(1) / 127).bfloat16()
+    numbers = (linear.weight.detach() / scales[:, None]).round().clamp(-128, 127).to(torch.int8)
+    sizes = linear.in_features, linear.out_features
+    return PackedQuantized(kernels.pack_int8(numbers, scales), sizes, None, most_rows=MOST - 1)
+
+
+class Decodes:
+    """Rows that grow by a token a step, with pages of their own from two equal storages."""
+
+    def __init__(self, kind: str) -> None:
+        config = KINDS[kind]
+        self.width = config.hidden_size
+        self.dim = getattr(config, "head_dim", None) or DIM
+        self.storages = [self._storage() for _ in range(2)]
+        self.layers = layers_of(kind)
+        self.recorded = RecordedLayers(self.layers)
+
+    def _storage(self) -> Storage:
+        generator = torch.Generator().manual_seed(4)
+        storage = Storage(3, N_PAGES, PAGE, 2, self.dim, dtype=torch.bfloat16)
+        for pages in (storage.k, storage.v):
+            pages.copy_(torch.randn(pages.shape, generator=generator))
+        return storage
+
+    def inputs(
+        self, lengths: list[int], new: int, storage: Storage
+    ) -> tuple[Tensor, Turn, StepAttention]:
+        generator = torch.Generator().manual_seed(sum(lengths))
+        total, n = np.array(lengths), len(lengths)
+        pages = -(-int(total.max()) // PAGE)
+        table = (np.arange(n * pages) % N_PAGES).reshape(n, pages)
+        step = plan_attention(storage, table, total, np.full(n, new))
+        x = torch.randn(n * new, self.width, generator=generator).bfloat16()
+        angles = torch.rand(1, n * new, self.dim // 2, generator=generator).repeat(1, 1, 2)
+        turn = rotary_turn(angles.cos().bfloat16(), angles.sin().bfloat16())
+        return x, turn, step
+
+    @torch.inference_mode()
+    def both(self, lengths: list[int], new: int = 1) -> tuple[Tensor | None, Tensor]:
+        """From a recording, if there is one, and from the layers called one by one."""
+        recorded = self.recorded(*self.inputs(lengths, new, self.storages[0]))
+        x, turn, step = self.inputs(lengths, new, self.storages[1])
+        for layer in self.layers:
+            x = layer(x, turn, step)
+        return recorded, x
+
+    def assert_same(self, lengths: list[int], new: int = 1) -> None:
+        recorded, called = self.both(lengths, new)
+        assert recorded is not None
+        assert torch.equal(recorded, called)
+        first, second = self.storages
+        assert torch.equal(first.k, second.k)
+        assert torch.equal(first.v, second.v)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recorded_layers_compute_what_they_do_when_called(kind: str) -> None:
+    decodes = Decodes(kind)
+    for lengths in ([5], [6, 9], [7], [30], [7, 10], [12, 3, 4], [31]):
+        decodes.assert_same(lengths)
+    decodes.assert_same([11, 12], new=4)  # rows with drafts
+    decodes.assert_same([9] * (MOST - 1))
+    decodes.assert_same([8, 11])
+
+
+def test_a_row_outgrows_the_page_tables_of_recordings() -> None:
+    decodes = Decodes("llama")
+    for length in (recording.PAGES * PAGE, recording.PAGES * PAGE + 1, 3 * recording.PAGES * PAGE):
+        decodes.assert_same([length])
+        decodes.assert_same([5, 8])
+
+
+def test_other_pages_are_recorded_anew() -> None:
+    decodes = Decodes("llama")
+    decodes.assert_same([5])
+    decodes.storages = [decodes._storage() for _ in range(2)]
+    decodes.assert_same([5])
+
+
+def test_more_rows_than_are_recorded_and_chunks_are_left_to_the_layers() -> None:
+    decodes = Decodes("llama")
+    assert decodes.both([3] * (MOST + 1))[0] is None
+    assert decodes.both([40], new=20)[0] is None
+    assert decodes.both([3])[0] is not None
+
+
+def test_the_most_rows_are_recorded_where_kernels_multiply_them() -> None:
+    Decodes("llama").assert_same([9] * MOST)
+    assert Decodes("int8").both([9] * MOST)[0] is None  # which torch multiplies there
+
+
+@pytest.mark.parametrize("is_in_place", [False, True])
+def test_layers_that_torch_computes_a_part_of_are_not_recorded(is_in_place: bool) -> None:
+    decodes = Decodes("llama")
+    layer = decodes.layers[1]
+
+    def changed(x: Tensor, turn: Turn, step: StepAttention) -> Tensor:
+        x = layer(x, turn, step)
+        return x.mul_(2) if is_in_place else x * 2
+
+    decodes.recorded = RecordedLayers([decodes.layers[0], changed, decodes.layers[2]])
+    for lengths in ([5], [5], [5, 7]):
+        assert decodes.both(lengths)[0] is None
+    assert THREAD.recording is None

@@ -1,0 +1,150 @@
+"""Models over the kernels, and padded decodes: replayed or not, a row's logits are its own."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from deployments.engine.attention.gpu import NO_SLOT, PagedStep, tile
+from deployments.engine.forward.cuda_graphs import DecodeGraphs, Record, StaticInputs, row_counts
+from kv.storage import Storage
+from tests.engine.forward.paged_models import ROWS, difference, inputs, padded_and_not
+from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.models import CONFIGS
+
+DECODES = inputs(ROWS[2])
+CHUNKS = inputs(ROWS[1])
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[Interpreter]:
+    with interpreter() as running:
+        yield running
+
+
+@needs_triton
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt_oss"])
+def test_a_model_says_the_same_through_the_kernels(
+    interpreted: Interpreter, architecture: str
+) -> None:
+    assert interpreted(difference, architecture) < 1e-4
+
+
+@needs_triton
+def test_padded_decodes_have_the_logits_of_unpadded_ones(interpreted: Interpreter) -> None:
+    for padded, unpadded in interpreted(padded_and_not, "llama"):
+        assert torch.equal(padded, unpadded)
+
+
+def test_the_architectures_above_need_all_that_the_kernels_can() -> None:
+    assert CONFIGS["gemma2"]().attn_logit_softcapping
+    assert CONFIGS["gpt_oss"]().sliding_window
+
+
+@pytest.fixture(autouse=True)
+def inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def small_storage() -> Storage:
+    return Storage(1, 48, 4, 1, 8)
+
+
+class Seen:
+    """Computes the place of each token's logits, and keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[list[int], PagedStep]] = []
+
+    def __call__(self, ids: Tensor, positions: Tensor, kept: Tensor, step: PagedStep) -> Tensor:
+        self.steps.append((ids.tolist(), step))
+        return kept.float()[:, None]
+
+
+def at_once(run: Callable[[], None]) -> Callable[[], None]:
+    run()
+    return run
+
+
+def graphs(record: Record = at_once, max_rows: int = 6) -> DecodeGraphs:
+    made = DecodeGraphs(Seen(), StaticInputs(small_storage(), max_rows, 48), record)
+    made.record()
+    return made
+
+
+def test_row_counts_end_with_the_most_rows() -> None:
+    assert row_counts(1) == [1]
+    assert row_counts(6) == [1, 2, 4, 6]
+    assert row_counts(32) == [1, 2, 4, 8, 16, 24, 32]
+    assert all(b - a <= 64 for a, b in zip(row_counts(600), row_counts(600)[1:], strict=False))
+
+
+def test_rows_without_a_task_are_written_nowhere_and_have_no_context() -> None:
+    static = StaticInputs(small_storage(), 6, 48)
+    static.load(DECODES)
+    token_ids, positions, kept, step = static.first(4, 48)
+    assert kept.tolist() == [0, 1, 2, 3]
+    assert token_ids.tolist() == [*DECODES.token_ids.tolist(), 0]
+    assert positions.tolist() == [*DECODES.positions.tolist(), 0]
+    assert step.total_len.tolist() == [*DECODES.total_len.tolist(), 0]
+    assert step.slots.tolist()[3] == NO_SLOT
+    assert (step.slots[:3] >= 0).all()
+    assert step.page_table[:3, :8].tolist() == DECODES.page_table.tolist()
+
+
+def test_a_smaller_step_leaves_nothing_of_the_one_before() -> None:
+    static = StaticInputs(small_storage(), 6, 48)
+    static.load(DECODES)
+    static.load(inputs([(7, 1)]))
+    *_, step = static.first(4, 48)
+    assert step.total_len.tolist() == [8, 0, 0, 0]
+    assert step.slots.tolist()[1:] == [NO_SLOT] * 3
+
+
+def test_only_decodes_of_no_more_rows_than_recorded_are_replayed() -> None:
+    made = graphs()
+    assert made.logits(CHUNKS) is None
+    assert made.logits(inputs([(3, 1)] * 6)) is not None
+    assert graphs(max_rows=2).logits(DECODES) is None
+
+
+def test_logits_are_of_the_kept_rows() -> None:
+    step = inputs(ROWS[2])
+    logits = graphs().logits(step)
+    assert logits is not None
+    assert logits.flatten().tolist() == [0, 1, 2]
+    logits = graphs().logits(replace(step, kept=np.array([2, 0])))
+    assert logits is not None
+    assert logits.flatten().tolist() == [2, 0]
+
+
+def test_long_contexts_have_recordings_of_their_own_where_rows_are_many() -> None:
+    seen = Seen()
+    made = DecodeGraphs(seen, StaticInputs(Storage(1, 8, 16, 1, 8), 16, 8192), at_once)
+    made.record()
+    recorded = [(len(ids), step.longest_decode) for ids, step in seen.steps]
+    assert recorded == [(16, 8192), (16, 2048), (8, 8192), (4, 8192), (2, 8192), (1, 8192)]
+
+
+def test_a_model_that_can_not_be_recorded_runs_as_it_did(caplog: pytest.LogCaptureFixture) -> None:
+    calls = []
+
+    def refuse(run: Callable[[], None]) -> Callable[[], None]:
+        calls.append(run)
+        if len(calls) == 3:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return run
+
+    made = graphs(refuse)
+    assert len(made) == 0
+    assert made.logits(DECODES) is None
+    assert "not permitted" in caplog.text
+
+
+def test_tiles_cover_every_new_token_once_and_the_longest_context_comes_first() -> None:
+    rows, new, total = np.array([1, 4]), np.array([5, 3]), np.array([5, 90])
+    assert tile(rows, new, total, 2).tolist() == [[4, 2], [4, 0], [1, 4], [1, 2], [1, 0]]

@@ -1,0 +1,149 @@
+"""What is fused computes what it was made of."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+)
+
+from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder, fuse
+from deployments.engine.forward.forward import Forward, StepInputs
+from deployments.engine.forward.linear import (
+    PackedLinear,
+    gated,
+    has_instructions,
+    is_packable,
+    plus,
+)
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loader import attach, default_dtype
+from kv.storage import Storage
+from tests.models import CONFIGS, VOCAB, tiny_model
+
+BIASED = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.5}
+FUSED: dict[str, PretrainedConfig] = {
+    **{name: CONFIGS[name]() for name in ("llama", "mistral", "qwen3")},
+    "qwen2": Qwen2Config(**BIASED, **HEADS),
+    "qwen2 with windows": Qwen2Config(
+        **BIASED, **HEADS, use_sliding_window=True, sliding_window=8, max_window_layers=1
+    ),
+    "llama with biases": LlamaConfig(**BIASED, **HEADS, attention_bias=True),
+}
+PACKABLE = is_packable(nn.Linear(16, 16, dtype=torch.bfloat16))
+
+
+def made(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    torch.manual_seed(1)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias") or "norm" in name:  # which are made as 0 and 1
+            nn.init.uniform_(weight, 0.5, 1.5)
+    attach(model.to(dtype).eval(), cache_shape(model, EngineLimits(context_length=512)))
+    return model
+
+
+@torch.inference_mode()
+def logits(model: PreTrainedModel) -> Tensor:
+    """Of a batch of prompts, then of one that goes on with a token, a chunk and a new prompt."""
+    config = model.config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // 4
+    storage = Storage(3, 16, 4, 2, head_dim, dtype=model.dtype)
+    forward = Forward(model, storage)
+    tables = np.arange(15).reshape(3, 5)
+    first = forward.logits(step([9, 6], [9, 6], tables[:2]))
+    second = forward.logits(step([10, 13, 20], [1, 7, 20], tables))
+    return torch.cat([first, second])
+
+
+def step(total: list[int], new: list[int], table: np.ndarray) -> StepInputs:
+    total_len, new_len = np.array(total), np.array(new)
+    ids = np.random.default_rng(sum(total)).integers(0, VOCAB, sum(new))
+    positions = np.concatenate([np.arange(t - n, t) for t, n in zip(total, new, strict=True)])
+    nothing = np.zeros((0, 2), dtype=np.int64)
+    return StepInputs(ids, positions, total_len, new_len, table, np.arange(len(ids)), nothing)
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_a_fused_model_gives_the_logits_of_the_model(kind: str) -> None:
+    model = made(FUSED[kind])
+    assert isinstance(decoder(model), PlainDecoder)
+    expected = logits(model)
+    fuse(model)
+    assert isinstance(decoder(model), FusedDecoder)
+    assert torch.allclose(logits(model), expected, atol=2e-4)
+    fuse(model)  # as after a sleep
+    assert torch.allclose(logits(model), expected, atol=2e-4)
+
+
+@pytest.mark.skipif(not PACKABLE, reason="nothing multiplies bfloat16 fast here")
+@pytest.mark.parametrize("kind", FUSED)
+def test_in_bfloat16_it_is_as_near_as_the_model_to_what_is_right(kind: str) -> None:
+    right = logits(made(FUSED[kind]))
+    model = made(FUSED[kind], torch.bfloat16)
+    plain = (logits(model).float() - right).square().mean()
+    fuse(model)
+    assert any(isinstance(module, PackedLinear) for module in model.modules())
+    assert (logits(model).float() - right).square().mean() < 1.5 * plain
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str) -> None:
+    chosen = default_dtype("cpu", FUSED[kind])
+    model = made(FUSED[kind], torch.bfloat16)
+    fuse(model)
+    left = [module for module in model.modules() if type(module) is nn.Linear]
+    assert (chosen is torch.bfloat16) is (not left)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
+def test_it_is_not_for_other_models_where_the_processor_has_no_instructions(kind: str) -> None:
+    chosen = default_dtype("cpu", tiny_model(kind).config)
+    assert (chosen is torch.bfloat16) is has_instructions()
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
+def test_other_models_stay_as_they_are(kind: str) -> None:
+    model = tiny_model(kind)
+    fuse(model)
+    assert isinstance(decoder(model), PlainDecoder)
+
+
+def test_a_gate_that_is_no_silu_stays_as_it_is() -> None:
+    model = made(LlamaConfig(**BIASED, **HEADS, hidden_act="gelu"))
+    fuse(model)
+    assert isinstance(decoder(model), PlainDecoder)
+
+
+@pytest.mark.parametrize("by_onednn", [False, True] if has_instructions() else [False])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_a_packed_matrix_computes_what_the_matrix_does(
+    rows: int, bias: bool, by_onednn: bool
+) -> None:
+    torch.manual_seed(0)
+    linears = [nn.Linear(48, 80, bias=bias, dtype=torch.bfloat16) for _ in range(2)]
+    x, other = torch.randn(rows, 48).bfloat16(), torch.randn(rows, 80).bfloat16()
+    gate, up = (PackedLinear(linear, by_onednn) for linear in linears)
+    with torch.inference_mode():
+        near(gate(x), linears[0](x))
+        near(plus(up, x, other), plus(linears[1], x, other.clone()))
+        near(gated(gate, up, x), gated(linears[0], linears[1], x))
+
+
+def near(found: Tensor, expected: Tensor) -> None:
+    assert torch.allclose(found, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_what_is_computed_beside_a_matrix_is_kept() -> None:
+    model = nn.Sequential(nn.Linear(16, 16, dtype=torch.bfloat16))
+    model[0].register_forward_hook(lambda module, args, output: output + 1)
+    assert not is_packable(model[0])
+    assert not is_packable(nn.Linear(16, 16))

@@ -1,0 +1,168 @@
+"""The CPU's own kernels beside torch's operations, and a token beside others as alone."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deployments.engine.forward.decoder import Norm, rotary_turn
+from deployments.engine.forward.linear import PackedLinear, has_instructions
+from deployments.engine.kernels.cpu import layer_ops as kernels
+from deployments.engine.kernels.cpu.layer_kernels import PACKS, Form
+from deployments.engine.kernels.cpu.layer_ops import FEW_ROWS, HAS_AVX512, LEAST_ROWS, Packed
+from kv.storage import Storage
+from kv.view import NewTokens
+from tests.engine.kernels.cpu import test_attention_kernels
+from tests.engine.kernels.cpu import test_matmul_ops as test_quantized_kernels
+
+KINDS = [False, True] if has_instructions() else [False]  # of `by_onednn`
+PAGE, KV_HEADS, DIM = 16, 2, 32
+ULP = 2**-7  # of bfloat16, relative
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(5)
+
+
+def some(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(width).bfloat16(), requires_grad=False)
+        self.variance_epsilon = 1e-5
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 8, 300])
+def test_a_norm_is_torchs(tokens: int) -> None:
+    norm, x = Norm(RMSNorm(96)), some(tokens, 96)
+    torch.testing.assert_close(
+        norm(x), F.rms_norm(x, (96,), norm.weight, norm.epsilon), rtol=ULP, atol=0
+    )
+    assert torch.equal(norm(x)[-1:], norm(x[-1:]))
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_heads_are_turned_as_torch_turns_them(normed: bool) -> None:
+    tokens, heads, n_first = 9, 5, 3
+    x = some(tokens, heads + 2, DIM)
+    angles = torch.rand(1, tokens, DIM // 2).repeat(1, 1, 2) * 7
+    turn = rotary_turn(angles.cos().bfloat16(), angles.sin().bfloat16())
+    norms = (Norm(RMSNorm(DIM)), Norm(RMSNorm(DIM))) if normed else None
+    expected = x[:, :heads].clone()
+    if norms is not None:
+        for norm, part in zip(norms, (expected[:, :n_first], expected[:, n_first:]), strict=True):
+            part.copy_(F.rms_norm(part, (DIM,), norm.weight, norm.epsilon))
+    expected = turn.apply(expected)
+    rest = x[:, heads:].clone()
+    kernels.turn(x[:, :heads], turn.cos, turn.sin, norms, n_first)
+    torch.testing.assert_close(x[:, :heads], expected, rtol=ULP, atol=2e-2)
+    assert torch.equal(x[:, heads:], rest)
+
+
+def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
+    storages = [Storage(1, 6, PAGE, KV_HEADS, DIM, dtype=torch.bfloat16) for _ in range(2)]
+    slots = torch.randperm(6 * PAGE)[:40]
+    both = some(40, 3 + 2 * KV_HEADS, DIM)
+    k, v = both[:, 3 : 3 + KV_HEADS], both[:, 3 + KV_HEADS :]
+    NewTokens(storages[0], slots).write(0, k, v)
+    kernels.store(k, v, slots, *storages[1].layers[0])
+    assert torch.equal(storages[0].k, storages[1].k)
+    assert torch.equal(storages[0].v, storages[1].v)
+
+
+def rows_of(n: int, width: int, out: int, bias: bool) -> tuple[nn.Linear, Tensor, Tensor]:
+    linear = nn.Linear(width, out, bias=bias, dtype=torch.bfloat16).requires_grad_(False)
+    return linear, some(n, width), some(n, out)
+
+
+@pytest.mark.parametrize("by_onednn", KINDS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("out", "width"), [(64, 96), (100, 64), (33, 48), (3, 10)])
+def test_few_rows_times_a_packed_matrix(out: int, width: int, bias: bool, by_onednn: bool) -> None:
+    linear, x, other = rows_of(FEW_ROWS, width, out, bias)
+    packed = PackedLinear(linear, by_onednn)
+    computes_with_what_follows(packed, linear, x, other)
+    assert torch.equal(packed(x)[1:], packed(x[1:]))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n", [*range(3, 14), 60, 100])
+def test_many_rows_times_a_packed_matrix(n: int, bias: bool) -> None:
+    linear, x, other = rows_of(n, 1 << 12, 70, bias)  # of which a task takes LEAST_ROWS
+    computes_with_what_follows(PackedLinear(linear, by_onednn=False), linear, x, other)
+
+
+def computes_with_what_follows(
+    packed: PackedLinear, linear: nn.Linear, x: Tensor, other: Tensor
+) -> None:
+    bias = None if linear.bias is None else linear.bias.float()
+    exact = F.linear(x.float(), linear.weight.float(), bias)
+    expected = {
+        "none": (packed(x), exact),
+        "swish": (packed(x, "swish"), F.silu(exact)),
+        "add": (packed.with_other(x, other, "add"), exact + other.float()),
+        "mul": (packed.with_other(x, other, "mul"), exact * other.float()),
+    }
+    for found, right in expected.values():
+        torch.testing.assert_close(found.float(), right, rtol=ULP, atol=1e-3)
+
+
+def test_a_row_of_many_is_multiplied_as_alone() -> None:
+    linear, x, _ = rows_of(LEAST_ROWS + 15, 1 << 12, 70, bias=True)
+    packed = PackedLinear(linear, by_onednn=False)
+    together = packed(x)
+    for row in range(len(x)):
+        assert torch.equal(together[row : row + 1], packed(x[row : row + 1]))
+    assert torch.equal(together[3:10], packed(x[3:10]))
+
+
+def test_what_is_no_number_stays_none() -> None:
+    linear, x, _ = rows_of(9, 64, 40, bias=False)
+    x[4, 2], x[7, 3] = float("nan"), float("inf")
+    found = PackedLinear(linear, by_onednn=False)(x)
+    assert found[4].isnan().all()
+    assert not found[7].isfinite().any()
+    assert found[[0, 1, 2, 3, 5, 6, 8]].isfinite().all()
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_all_layouts_that_are_known_are_read(pack: int) -> None:
+    out, width = 2 * pack + 5, 40
+    weight, x = some(out, width), some(1, width)
+    filled = F.pad(weight, (0, 0, 0, -out % pack))
+    packed = filled.view(-1, pack, width // 2, 2).transpose(1, 2).contiguous()
+    found = kernels.product(x, Packed(packed.data_ptr(), Form(pack)), out, None)
+    torch.testing.assert_close(found.float(), x.float() @ weight.float().T, rtol=ULP, atol=1e-3)
+
+
+@pytest.mark.parametrize("by_onednn", KINDS)
+def test_no_rows_at_all(by_onednn: bool) -> None:
+    linear, x, other = rows_of(2, 64, 40, bias=True)
+    packed = PackedLinear(linear, by_onednn)
+    assert packed(x[:0]).shape == packed.with_other(x[:0], other[:0], "add").shape == (0, 40)
+
+
+@pytest.mark.parametrize("by_onednn", KINDS)
+def test_a_matrix_without_pairs(by_onednn: bool) -> None:
+    linear, x, _ = rows_of(1, 63, 64, bias=True)
+    packed = PackedLinear(linear, by_onednn)
+    assert packed.has_kernel is not by_onednn
+    torch.testing.assert_close(packed(x), linear(x), rtol=ULP, atol=1e-3)
+
+
+@pytest.mark.skipif(not HAS_AVX512, reason="this processor's kernels have no other form")
+def test_kernels_for_processors_without_avx512() -> None:
+    haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
+    env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
+    others = str(test_attention_kernels.__file__), str(test_quantized_kernels.__file__)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *others]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

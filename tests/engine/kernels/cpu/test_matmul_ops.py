@@ -1,0 +1,127 @@
+"""Rows times matrices of int8 and int4: near what the numbers stand for, and a row as alone."""
+
+from functools import reduce
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deployments.engine.kernels.cpu import layer_ops as kernels
+from deployments.engine.kernels.cpu.layer_kernels import ADD, MUL, NONE, PACK, SWISH
+from deployments.engine.kernels.cpu.layer_ops import LEAST_ROWS, PackedMatrix, can_multiply
+from deployments.engine.loading.quantization import PackedQuantized
+
+pytestmark = pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
+ULP = 2**-7  # of bfloat16, relative
+SIZES = [(64, 96), (100, 64), (33, 128), (3, 32)]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(5)
+
+
+def some(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+def int8(n_out: int, width: int) -> tuple[PackedMatrix, Tensor]:
+    """And what it stands for."""
+    numbers = torch.randint(-128, 128, (n_out, width), dtype=torch.int8)
+    scales = (torch.rand(n_out) / 100).bfloat16()
+    return kernels.pack_int8(numbers, scales), numbers * scales.float()[:, None]
+
+
+def int4(n_out: int, width: int, group: int = 32) -> tuple[PackedMatrix, Tensor]:
+    numbers = torch.randint(0, 16, (n_out, width), dtype=torch.uint8)
+    scales, least = (torch.rand(n_out, width // group) / 10).bfloat16(), some(n_out, width // group)
+    wide = (one.float().repeat_interleave(group, 1) for one in (scales, least))
+    return kernels.pack_int4(numbers, scales, least), reduce(
+        torch.add, (numbers * next(wide), *wide)
+    )
+
+
+MAKERS = {"int8": int8, "int4": int4}
+
+
+def near(found: Tensor, expected: Tensor) -> None:
+    most = expected.abs().max().item()
+    torch.testing.assert_close(found.float(), expected, rtol=ULP, atol=most * 1e-4)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 9])
+@pytest.mark.parametrize(("n_out", "width"), SIZES)
+def test_rows_times_a_matrix_of_whole_numbers(kind: str, rows: int, n_out: int, width: int) -> None:
+    packed, weight = MAKERS[kind](n_out, width)
+    x, other, bias = some(rows, width), some(rows, n_out), some(n_out)
+    for biased in (None, bias):
+        y = x.float() @ weight.T + (0 if biased is None else biased.float())
+        product = [
+            kernels.product(x, packed.place, n_out, biased, then, other) for then in range(4)
+        ]
+        near(product[NONE], y)
+        near(product[SWISH], F.silu(y))
+        near(product[ADD], y + other.float())
+        near(product[MUL], y * other.float())
+
+
+def test_a_matrix_of_int8_without_pairs() -> None:
+    packed, weight = int8(40, 63)
+    x = some(2, 63)
+    near(kernels.product(x, packed.place, 40, None), x.float() @ weight.T)
+
+
+def test_groups_of_64() -> None:
+    packed, weight = int4(48, 192, group=64)
+    x = some(5, 192)
+    near(kernels.product(x, packed.place, 48, None), x.float() @ weight.T)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_row_is_the_same_whatever_stands_beside_it(kind: str) -> None:
+    packed, _ = MAKERS[kind](70, 1 << 12)
+    x = some(LEAST_ROWS + 15, 1 << 12)
+    together = kernels.product(x, packed.place, 70, None)
+    for row in range(len(x)):
+        alone = kernels.product(x[row : row + 1], packed.place, 70, None)
+        assert torch.equal(together[row : row + 1], alone)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize(("n_out", "width"), SIZES)
+def test_whole_numbers_become_bfloat16(kind: str, n_out: int, width: int) -> None:
+    packed, weight = MAKERS[kind](n_out, width)
+    assert torch.equal(kernels.widened(packed.place, n_out, width), weight.T.bfloat16())
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_many_outputs_are_multiplied_a_part_at_a_time(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, _ = MAKERS[kind](200, 96)
+    linear = PackedQuantized(packed, (96, 200), some(200), most_rows=4)
+    x = some(5, 96)
+    whole = linear(x)
+    monkeypatch.setattr("deployments.engine.loading.quantization.WIDENED_OUTPUTS", 2 * PACK)
+    torch.testing.assert_close(linear(x), whole)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_many_rows_are_multiplied_with_them(kind: str) -> None:
+    """As where the processor has instructions for that."""
+    packed, weight = MAKERS[kind](64, 96)
+    linear = PackedQuantized(packed, (96, 64), some(64), most_rows=4)
+    for rows in (4, 5):
+        x, other = some(rows, 96), some(rows, 64)
+        assert linear.bias is not None
+        y = x.float() @ weight.T + linear.bias.float()
+        for found, expected in (
+            (linear(x), y),
+            (linear(x, "swish"), F.silu(y)),
+            (linear.with_other(x, other, "add"), y + other.float()),
+            (linear.with_other(x, other, "mul"), y * other.float()),
+        ):
+            most = expected.abs().max().item()
+            torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)

@@ -1,0 +1,95 @@
+"""What the kernels between a layer's products should come to, on whatever device."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deployments.engine.forward.decoder import Turn
+from kv.storage import Storage
+
+
+@dataclass(frozen=True)
+class Joined:
+    """New tokens' queries, keys and values, and where these go; the last token is of no row."""
+
+    tokens: int = 5
+    heads: int = 6
+    kv_heads: int = 2
+    head_dim: int = 16
+    normed: bool = False
+    dtype: str = "float32"
+    fp8_pages: bool = False
+
+
+@dataclass
+class HeadNorm:
+    weight: Tensor
+    epsilon: float = 1e-5
+
+
+def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
+    """Errors of queries, keys and values, and how many other numbers of the pages were written."""
+    from deployments.engine.kernels.gpu.layer_ops import turn_and_store
+
+    dtype = getattr(torch, case.dtype)
+    kept = torch.float8_e4m3fn if case.fp8_pages else dtype
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(dtype).to(device)
+
+    qkv = random(case.tokens, case.heads + 2 * case.kv_heads, case.head_dim)
+    turn = Turn(*(random(case.tokens, 1, case.head_dim) for _ in range(2)))
+    norms = (HeadNorm(random(case.head_dim)), HeadNorm(random(case.head_dim)))
+    storage = Storage(1, 4, 4, case.kv_heads, case.head_dim, dtype=kept, device=device)
+    for kept_pages in (storage.k, storage.v):
+        kept_pages.copy_(torch.full(kept_pages.shape, 7.0))
+    slots = torch.tensor([13, 2, 7, 0, *range(8, 16)])[: case.tokens].to(device)
+    slots[-1] = -1
+    pages = storage.k[0], storage.v[0]
+    used = norms if case.normed else None
+    q = turn_and_store(qkv, turn.cos, turn.sin, used, *pages, slots, (1.0, 1.0))
+    parts = torch.split(qkv.float(), [case.heads, case.kv_heads, case.kv_heads], 1)
+    queries, keys = (_turned(case, parts[i], norms[i], turn) for i in range(2))
+    found = [one.flatten(0, 1).float() for one in pages]
+    rest = [i for i in range(16) if i not in slots[:-1].tolist()]
+    return {
+        "queries": _error(q, queries),
+        "keys": _error(found[0][slots[:-1]], keys[:-1].to(kept)),
+        "values": _error(found[1][slots[:-1]], parts[2][:-1].to(kept)),
+        "others": float(sum((one[rest] != 7).sum() for one in found)),
+    }
+
+
+def _turned(case: Joined, x: Tensor, norm: HeadNorm, turn: Turn) -> Tensor:
+    if case.normed:
+        weight = norm.weight.float()
+        x = torch.nn.functional.rms_norm(x, weight.shape, weight, norm.epsilon)
+    return x * turn.cos.float() + x.roll(case.head_dim // 2, -1) * turn.sin.float()
+
+
+def gated(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
+    """The error of what a gated feed-forward has between its products."""
+    from deployments.engine.kernels.gpu.layer_ops import swiglu
+
+    generator = torch.Generator().manual_seed(0)
+    both = 3 * torch.randn(tokens, 2 * width, generator=generator)
+    both = both.to(getattr(torch, dtype)).to(device)
+    gate, up = both.float().chunk(2, 1)
+    return _error(swiglu(both), torch.nn.functional.silu(gate) * up)
+
+
+def made_float8(tokens: int, width: int, dtype: str, device: str = "cpu") -> tuple[float, float]:
+    """Errors of the numbers, and of what they are multiplied by; the last row is all zeros."""
+    from deployments.engine.kernels.gpu.layer_ops import to_float8
+
+    rows = torch.randn(tokens, width, generator=torch.Generator().manual_seed(2))
+    rows = (rows * torch.arange(tokens).flip(0)[:, None]).to(getattr(torch, dtype)).to(device)
+    small, scales = to_float8(rows, 1e-12)
+    expected = rows.float().abs().amax(1, keepdim=True).clamp(min=1e-12) / 448
+    return _error(small.float() * scales, rows), _error(scales, expected)
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    return float((found.float() - expected.float()).norm() / expected.float().norm())

@@ -1,0 +1,106 @@
+"""The attention kernels, interpreted, against the same written out: any batch, exact laws."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.paged import (
+    DTYPES,
+    Case,
+    error,
+    places_written,
+    rows_that_differ_alone,
+    whole_and_chunked,
+)
+
+pytestmark = needs_triton
+# A decode over several splits, chunks over several tiles, first tokens, and a row without any.
+MIXED = ((99, 1), (13, 7), (0, 1), (0, 0), (31, 19), (16, 1))
+VARIANTS = {
+    "plain": Case(MIXED),
+    "windowed": Case(MIXED, window=20),
+    "narrow window": Case(MIXED, window=1),
+    "capped": Case(MIXED, softcap=2.0),
+    "with sinks": Case(MIXED, sinks=True),
+    "all of it": Case(MIXED, window=9, softcap=3.0, sinks=True),
+    "one key head": Case(MIXED, heads=3, kv_heads=1, head_dim=8),
+    "no sharing": Case(MIXED, heads=2),
+    "pages of 1": Case(MIXED, page_size=1),
+    "pages longer than a block": Case(MIXED, page_size=32),
+    "tiles of a device": Case(MIXED, small_tiles=False),
+}
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[Interpreter]:
+    with interpreter() as running:
+        yield running
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_what_it_should_be(interpreted: Interpreter, variant: str) -> None:
+    assert interpreted(error, VARIANTS[variant]) < DTYPES["float32"]
+
+
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
+def test_every_head_size_is_served(interpreted: Interpreter, head_dim: int) -> None:
+    case = Case(((37, 1), (5, 4)), head_dim=head_dim, sinks=True)
+    assert interpreted(error, case) < DTYPES["float32"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("fp8_pages", [False, True])
+def test_narrow_numbers_err_by_their_own_rounding(
+    interpreted: Interpreter, dtype: str, fp8_pages: bool
+) -> None:
+    case = Case(MIXED, dtype=dtype, fp8_pages=fp8_pages, window=30)
+    assert interpreted(error, case) < DTYPES[dtype]
+
+
+batches = st.lists(
+    st.tuples(st.integers(0, 70), st.integers(0, 12)), min_size=1, max_size=4
+).filter(lambda rows: any(new for _, new in rows))
+cases = st.builds(
+    Case,
+    rows=batches.map(tuple),
+    heads=st.sampled_from([4, 6]),
+    page_size=st.sampled_from([2, 8, 16]),
+    window=st.none() | st.integers(1, 80),
+    softcap=st.none() | st.just(4.0),
+    sinks=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(case=cases)
+def test_any_batch_is_what_it_should_be(interpreted: Interpreter, case: Case) -> None:
+    assert interpreted(error, case) < DTYPES["float32"]
+
+
+@settings(max_examples=6, deadline=None)
+@given(case=cases)
+def test_batched_equals_alone_to_the_last_bit(interpreted: Interpreter, case: Case) -> None:
+    assert interpreted(rows_that_differ_alone, case) == []
+
+
+@settings(max_examples=8, deadline=None)
+@given(case=cases, before=st.integers(0, 40), data=st.data())
+def test_chunked_equals_whole_to_the_last_bit(
+    interpreted: Interpreter, case: Case, before: int, data: st.DataObject
+) -> None:
+    # A chunk of one token is a decode, whose sums are cut by the length of its context.
+    first, second = data.draw(st.integers(2, 20)), data.draw(st.integers(2, 20))
+    one_row = replace(case, rows=((before, first + second),))
+    whole, chunked = interpreted(whole_and_chunked, one_row, [before + first])
+    assert torch.equal(whole, chunked)
+
+
+def test_only_the_new_tokens_are_written(interpreted: Interpreter) -> None:
+    changed, new = interpreted(places_written, Case(MIXED))
+    assert changed == new

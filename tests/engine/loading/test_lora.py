@@ -1,0 +1,240 @@
+"""A merged LoRA adapter is the sum that its files describe, and nothing of them is left out."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
+
+from deployments.engine.loading.loader import load_model
+from deployments.engine.loading.lora import AdapterError, merge_adapters
+from tests.checkpoints import save_checkpoint
+from tests.models import VOCAB, tiny_model
+
+Matrices = dict[str, torch.Tensor]
+TARGETS = ("self_attn.q_proj", "mlp.down_proj")
+CONFIG: dict[str, object] = {
+    "peft_type": "LORA",
+    "r": 4,
+    "lora_alpha": 6,
+    "bias": "none",
+    "target_modules": ["q_proj", "down_proj"],
+    "init_lora_weights": True,
+    "lora_dropout": 0.1,
+    "modules_to_save": None,
+    "use_dora": False,
+}
+
+
+def matrices(model: PreTrainedModel, seed: int = 1, rank: int = 4) -> Matrices:
+    """Of the target modules, by PEFT's names."""
+    draw = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, module in model.named_modules():
+        if name.endswith(TARGETS) and isinstance(module, torch.nn.Linear):
+            out, into = module.weight.shape
+            stem = f"base_model.model.{name}"
+            found[f"{stem}.lora_A.weight"] = torch.randn(rank, into, generator=draw) / 5
+            found[f"{stem}.lora_B.weight"] = torch.randn(out, rank, generator=draw) / 5
+    return found
+
+
+def adapter(folder: Path, tensors: Matrices, **config: object) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps(CONFIG | config))
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return str(folder)
+
+
+def logits(model: PreTrainedModel) -> torch.Tensor:
+    ids = torch.arange(20).remainder(VOCAB)[None]
+    with torch.no_grad():
+        result: torch.Tensor = model(ids).logits
+        return result
+
+
+def logits_beside(model: PreTrainedModel, tensors: Matrices, factor: float) -> torch.Tensor:
+    """As PEFT computes while it trains: the adapter's product is added to each module's output."""
+    hooks = []
+    for name, module in model.named_modules():
+        stem = f"base_model.model.{name}"
+        if f"{stem}.lora_A.weight" in tensors:
+            down, up = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
+
+            def added(
+                _: torch.nn.Module,
+                given: tuple[torch.Tensor],
+                result: torch.Tensor,
+                down: torch.Tensor = down,
+                up: torch.Tensor = up,
+            ) -> torch.Tensor:
+                return result + factor * (given[0] @ down.T @ up.T)
+
+            hooks.append(module.register_forward_hook(added))
+    assert hooks
+    found = logits(model)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("config", "scale", "factor"),
+    [
+        ({}, 1.0, 1.5),
+        ({}, -0.25, -0.375),
+        ({"use_rslora": True}, 1.0, 3.0),
+        ({"alpha_pattern": {"q_proj": 2, r"layers\.\d+\.mlp\.down_proj": 2}}, 1.0, 0.5),
+        ({"r": 8, "rank_pattern": {"self_attn.q_proj": 4, "down_proj": 4}}, 1.0, 1.5),
+    ],
+)
+def test_a_merged_model_computes_what_the_model_and_its_adapter_do(
+    tmp_path: Path, config: dict[str, object], scale: float, factor: float
+) -> None:
+    model = tiny_model()
+    tensors = matrices(model)
+    expected = logits_beside(model, tensors, factor)
+    assert not torch.allclose(expected, logits(model), atol=0.1)
+    merge_adapters(model, [(adapter(tmp_path, tensors, **config), scale)])
+    torch.testing.assert_close(logits(model), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_scale_0_changes_nothing(tmp_path: Path) -> None:
+    model = tiny_model()
+    before = logits(model)
+    merge_adapters(model, [(adapter(tmp_path, matrices(model)), 0.0)])
+    assert torch.equal(logits(model), before)
+
+
+def test_adapters_add_up(tmp_path: Path) -> None:
+    model, other = tiny_model(), tiny_model()
+    one, two = matrices(model), matrices(model, seed=2)
+    folders = [adapter(tmp_path / "one", one), adapter(tmp_path / "two", two)]
+    merge_adapters(model, [(folders[0], 1.0), (folders[1], 0.5)])
+    merge_adapters(other, [(folders[1], 0.5), (folders[0], 1.0)])
+    torch.testing.assert_close(logits(model), logits(other), atol=1e-3, rtol=1e-3)
+    stem = "model.layers.0.self_attn.q_proj"
+    grown = tiny_model().get_submodule(stem).weight
+    for tensors, factor in ((one, 1.5), (two, 0.75)):
+        down, up = (tensors[f"base_model.model.{stem}.lora_{x}.weight"] for x in "AB")
+        grown = grown + factor * up @ down
+    torch.testing.assert_close(model.get_submodule(stem).weight, grown)
+
+
+def test_weights_of_half_precision_are_rounded_once(tmp_path: Path) -> None:
+    model = tiny_model().bfloat16()
+    tensors = {name: one.bfloat16() for name, one in matrices(model).items()}
+    stem = "model.layers.1.mlp.down_proj"
+    down, up = (tensors[f"base_model.model.{stem}.lora_{x}.weight"].float() for x in "AB")
+    exact = model.get_submodule(stem).weight.detach().double() + 1.5 * up.double() @ down.double()
+    merge_adapters(model, [(adapter(tmp_path, tensors), 1.0)])
+    merged = model.get_submodule(stem).weight
+    assert merged.dtype is torch.bfloat16
+    last_place = 2.0 ** (torch.frexp(exact.float()).exponent - 8).double()
+    assert ((merged.double() - exact).abs() <= 0.51 * last_place).all()
+
+
+def test_a_checkpoint_is_loaded_with_its_adapters(tmp_path: Path) -> None:
+    path = str(save_checkpoint(tmp_path / "model"))
+    base = load_model(path, dtype=torch.float32)
+    folder = adapter(tmp_path / "adapter", matrices(base))
+    loaded = load_model(path, dtype=torch.float32, adapters=[(folder, 2.0)])
+    merge_adapters(base, [(folder, 2.0)])
+    assert torch.equal(logits(loaded), logits(base))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"peft_type": "LOHA"},
+        {"use_dora": True},
+        {"modules_to_save": ["lm_head"]},
+        {"bias": "all"},
+        {"lora_bias": True},
+        {"fan_in_fan_out": True},
+        {"init_lora_weights": "pissa"},
+        {"layer_replication": [[0, 2]]},
+        {"target_parameters": ["mlp.experts"]},
+        {"trainable_token_indices": [3]},
+        {"something_new": {"a": 1}},
+        {"r": 0},
+        {"lora_alpha": "6"},
+        {"rank_pattern": [4]},
+    ],
+    ids=lambda config: next(iter(config)),
+)
+def test_what_a_merge_would_leave_out_is_refused_by_name(
+    tmp_path: Path, config: dict[str, object]
+) -> None:
+    model = tiny_model()
+    folder = adapter(tmp_path, matrices(model), **config)
+    with pytest.raises(AdapterError, match=next(iter(config))) as refused:
+        merge_adapters(model, [(folder, 1.0)])
+    assert folder in str(refused.value)
+
+
+STEM = "base_model.model.model.layers.0.self_attn.q_proj"
+ZERO = torch.zeros(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        ({f"{STEM}.lora_magnitude_vector": torch.zeros(4)}, "q_proj.lora_magnitude_vector"),
+        ({"base_model.model.model.embed_tokens.lora_embedding_A": ZERO}, "lora_embedding_A"),
+        ({f"{STEM}.lora_B.weight": None}, "q_proj: one of lora_A and lora_B is missing"),
+        ({f"{STEM}.lora_B.weight": torch.zeros(32, 3)}, "q_proj: its matrices have ranks 4 and 3"),
+        ({f"{STEM}.lora_B.weight": torch.zeros(9, 4)}, r"q_proj: made for weights of \(9, 32\)"),
+        (
+            {f"{STEM}s.lora_A.weight": ZERO, f"{STEM}s.lora_B.weight": ZERO + 1},
+            "q_projs: the model has no such module",
+        ),
+        (
+            {
+                "base_model.model.model.norm.lora_A.weight": ZERO,
+                "base_model.model.model.norm.lora_B.weight": ZERO + 1,
+            },
+            "model.norm: only linear layers",
+        ),
+    ],
+)
+def test_an_adapter_of_another_model_is_refused_and_changes_nothing(
+    tmp_path: Path, tensors: dict[str, torch.Tensor | None], reason: str
+) -> None:
+    model = tiny_model()
+    before = logits(model)
+    all_tensors = {**matrices(model), **tensors}
+    folder = adapter(tmp_path, {name: one for name, one in all_tensors.items() if one is not None})
+    with pytest.raises(AdapterError, match=reason) as refused:
+        merge_adapters(model, [(folder, 1.0)])
+    assert folder in str(refused.value)
+    assert torch.equal(logits(model), before)
+
+
+def test_weights_that_two_modules_share_are_left_alone(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.get_output_embeddings().weight = model.get_input_embeddings().weight
+    stem = "base_model.model.lm_head"
+    tensors = {
+        f"{stem}.lora_A.weight": torch.zeros(4, 32),
+        f"{stem}.lora_B.weight": torch.zeros(VOCAB, 4),
+    }
+    with pytest.raises(AdapterError, match="lm_head: its weights are the embedding's too"):
+        merge_adapters(model, [(adapter(tmp_path, tensors), 1.0)])
+
+
+def test_a_folder_without_its_files_is_refused(tmp_path: Path) -> None:
+    model = tiny_model()
+    with pytest.raises(AdapterError, match=r"adapter_config\.json can't be read"):
+        merge_adapters(model, [(str(tmp_path), 1.0)])
+    (tmp_path / "adapter_config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(AdapterError, match=r"adapter_model\.safetensors can't be read"):
+        merge_adapters(model, [(str(tmp_path), 1.0)])
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(AdapterError, match=r"adapter_model\.safetensors can't be read"):
+        merge_adapters(model, [(str(tmp_path), 1.0)])
+    save_file({}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(AdapterError, match="is empty"):
+        merge_adapters(model, [(str(tmp_path), 1.0)])

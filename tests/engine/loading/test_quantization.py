@@ -1,0 +1,212 @@
+"""Linear layers of fewer bits: what they answer, what they take, and who can't have them."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from deployments.engine.forward.decoder import fuse
+from deployments.engine.forward.linear import KernelLinear
+from deployments.engine.kernels.cpu.layer_ops import can_multiply
+from deployments.engine.loading.loader import load_model
+from deployments.engine.loading.quantization import (
+    FEW_ROWS,
+    WIDENED_ROWS,
+    PackedQuantized,
+    Quantization,
+    QuantizationError,
+    quantize,
+    to_float8,
+)
+from tests.checkpoints import save_checkpoint
+from tests.engine.drive import engine, random_ids, request
+from tests.models import tiny_model
+
+pytest.importorskip("torchao", reason="needs the extra `quantization`")
+
+
+def layer(n_in: int, n_out: int, dtype: torch.dtype, bias: bool) -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(n_in, n_out, bias=bias, dtype=dtype)
+
+
+def quantized(linear: nn.Linear, quantization: Quantization) -> nn.Module:
+    """The layer in the place of one of a model's."""
+    model = tiny_model().to(linear.weight.dtype)
+    model.model.layers[0].mlp.down_proj = linear
+    quantize(model, quantization, "cpu")
+    made: nn.Module = model.model.layers[0].mlp.down_proj
+    return made
+
+
+def inputs(rows: int, n_in: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(rows, n_in, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def n_bytes(model: nn.Module) -> int:
+    return sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 8, 9, 40])
+@pytest.mark.parametrize(
+    ("quantization", "dtype", "off"),
+    [
+        ("int8", torch.float32, 0.012),
+        ("int8", torch.bfloat16, 0.015),
+        ("int4", torch.bfloat16, 0.12),
+    ],
+)
+@torch.inference_mode()
+def test_a_quantized_layer_answers_nearly_as_before(
+    quantization: Quantization, dtype: torch.dtype, off: float, rows: int, bias: bool
+) -> None:
+    linear = layer(192, 64, dtype, bias)
+    x = inputs(rows, 192, dtype)
+    expected = F.linear(x, linear.weight, linear.bias).float()
+    answer = quantized(linear, quantization)(x[None])[0].float()
+    error = (answer - expected).norm() / expected.norm()
+    assert 0 < error < off
+
+
+@pytest.mark.parametrize(("quantization", "rows"), [("int8", FEW_ROWS), ("int4", WIDENED_ROWS - 1)])
+@torch.inference_mode()
+def test_a_row_is_answered_the_same_to_the_last_bit_whatever_stands_beside_it(
+    quantization: Quantization, rows: int
+) -> None:
+    """For as many rows as one kernel takes wherever it runs."""
+    made = quantized(layer(192, 64, torch.bfloat16, bias=False), quantization)
+    x = inputs(rows, 192, torch.bfloat16)
+    together = made(x)
+    for n in range(1, rows):
+        assert torch.equal(made(x[:n]), together[:n])
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma3"])
+def test_batched_is_alone_for_int8_weights_in_float32(architecture: str) -> None:
+    model = tiny_model(architecture)
+    quantize(model, "int8", "cpu")
+    requests = [request(f"r{i}", random_ids(5 + 3 * i, seed=i)) for i in range(8)]
+    with engine(model=model) as running:
+        alone = [running.run(one)[0].token_ids for one in requests]
+        together = [one.token_ids for one in running.run_at_once(*requests)]
+    assert together == alone
+
+
+@pytest.mark.parametrize(
+    ("quantization", "dtype", "at_most"),
+    [("int8", torch.float32, 0.30), ("int4", torch.bfloat16, 0.36)],
+)
+def test_linear_layers_shrink_and_all_others_stay(
+    quantization: Quantization, dtype: torch.dtype, at_most: float
+) -> None:
+    model = tiny_model().to(dtype)
+    embedding = model.get_input_embeddings().weight.clone()
+    before = n_bytes(model.model.layers)
+    quantize(model, quantization, "cpu")
+    assert n_bytes(model.model.layers) < at_most * before
+    assert torch.equal(model.get_input_embeddings().weight, embedding)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_the_output_layer_becomes_int8_where_kernels_of_ours_multiply_it(
+    quantization: Quantization,
+) -> None:
+    model = tiny_model().to(torch.bfloat16)
+    output = model.get_output_embeddings().weight.clone()
+    quantize(model, quantization, "cpu")
+    made = model.get_output_embeddings()
+    x = inputs(3, output.shape[1], torch.bfloat16)
+    expected = F.linear(x.float(), output.float())
+    error = (made(x).float() - expected).norm() / expected.norm()
+    if can_multiply():
+        assert made.weight.dtype == torch.int8
+        assert 0 < error < 0.015
+    else:
+        assert torch.equal(made.weight, output)
+
+
+def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> None:
+    from tests.engine.loading.test_lora import adapter, matrices
+
+    path = str(save_checkpoint(tmp_path / "model"))
+    made = matrices(load_model(path, dtype=torch.float32))
+    loaded = [
+        load_model(path, dtype=torch.float32, adapters=adapters, quantization="int8")
+        for adapters in ((), ((adapter(tmp_path / "adapter", made), 1.0),))
+    ]
+    base, merged = (one.model.layers[0].self_attn.qkv_proj.weight for one in loaded)
+    assert base.dtype == merged.dtype == torch.int8
+    assert not torch.equal(base, merged)
+
+
+@pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_no_dtype_has_to_be_said_where_kernels_of_ours_multiply(
+    tmp_path: Path, quantization: Quantization
+) -> None:
+    model = load_model(str(save_checkpoint(tmp_path / "model")), quantization=quantization)
+    fuse(model)
+    assert model.dtype == torch.bfloat16
+    layers = [one for one in model.modules() if isinstance(one, nn.Linear | KernelLinear)]
+    assert {type(one) for one in layers} == {PackedQuantized}
+    with engine(model=model) as running:
+        [first, again] = [running.run(request("r", random_ids(9)))[0].token_ids for _ in range(2)]
+    assert first == again
+
+
+def with_experts() -> PreTrainedModel:
+    return tiny_model("qwen3_moe")
+
+
+def of_odd_sizes() -> PreTrainedModel:
+    model = tiny_model().to(torch.bfloat16)
+    for parent in [*model.modules()]:
+        for name, child in [*parent.named_children()]:
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, nn.Linear(40, 8))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "quantization", "reason"),
+    [
+        (with_experts, "int8", "the experts of Qwen3MoeForCausalLM"),
+        (of_odd_sizes, "int4", "no linear layer"),
+        (tiny_model, "int4", "int4 needs dtype bfloat16"),
+        (tiny_model, "fp8", "fp8 needs a GPU"),
+    ],
+)
+def test_what_can_not_be_quantized_is_refused_with_words(
+    make: Callable[[], PreTrainedModel], quantization: Quantization, reason: str
+) -> None:
+    with pytest.raises(QuantizationError, match=f"quantization: .*{reason}"):
+        quantize(make(), quantization, "cpu")
+
+
+def test_without_torchao_the_error_names_the_extra() -> None:
+    script = (
+        "import sys; sys.modules['torchao'] = None\n"
+        "from deployments.engine.loading.quantization import quantize\n"
+        "from tests.models import tiny_model\n"
+        "quantize(tiny_model(), 'int8', 'cpu')"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "pip install -e '.[quantization]'" in ended.stderr
+
+
+def test_float8_rows_come_back_within_their_step() -> None:
+    rows = inputs(5, 64, torch.bfloat16)
+    rows[2] = 0
+    small, scale = to_float8(rows)
+    assert small.dtype == torch.float8_e4m3fn
+    back = small.float() * scale
+    assert torch.all((back - rows.float()).abs() <= rows.float().abs() / 16 + scale)
+    assert torch.all(back[2] == 0)

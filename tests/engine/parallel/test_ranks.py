@@ -1,0 +1,233 @@
+"""A model cut over two ranks says what it says whole, and ends when a rank does."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.checks import UnsupportedModelError
+from deployments.engine.loading.lora import merge_adapters
+from deployments.engine.parallel.ranks import RanksLostError, share
+from deployments.engine.parallel.sharding import check_shares, load_share
+from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
+from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
+from tests.engine.loading.test_lora import adapter, matrices
+from tests.engine.parallel.two_ranks import Follower, engine_of_ranks, following, joined
+from tests.engine.scheduler.repeating import plain, repeating, tokens
+from tests.models import CONFIGS, forgetful, tiny_model
+
+SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)
+SHARED = random_ids(21, seed=1)
+PROMPTS = (SHARED, SHARED[:17] + random_ids(3, seed=2), random_ids(9, seed=3), random_ids(2))
+TOLERANCE = 1e-3  # of logits that are sums of parts
+
+
+@pytest.fixture(scope="module")
+def follower() -> Iterator[Follower]:
+    with following() as process:
+        yield process
+
+
+@pytest.fixture
+def mortal() -> Iterator[Follower]:
+    """One that the test may end."""
+    with following() as process:
+        yield process
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return saved(tiny_model(), tmp_path)
+
+
+def saved(model: PreTrainedModel, path: Path) -> Path:
+    model.save_pretrained(path)
+    return path
+
+
+def requests() -> list[GenerationRequest]:
+    return [
+        request(f"{sampling.seed} {i}", prompt, sampling, max_tokens=20 - i)
+        for sampling in (replace(GREEDY, logprobs=2), SEEDED)
+        for i, prompt in enumerate(PROMPTS)
+    ]
+
+
+def whole(model: PreTrainedModel) -> list[Outcome]:
+    with engine(model=model) as running:
+        return running.run(*requests())
+
+
+def check_same(outcomes: list[Outcome], expected: list[Outcome]) -> None:
+    for one, other in zip(outcomes, expected, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.finish_reason is other.finish_reason
+        ours = [entry.logprob for entry in one.logprobs]
+        assert ours == pytest.approx([entry.logprob for entry in other.logprobs], abs=TOLERANCE)
+
+
+PARALLEL = ("llama", "qwen3", "mistral", "gemma2", "gemma3", "qwen3_moe", "phi3_longrope")
+
+
+@pytest.mark.parametrize("architecture", PARALLEL)
+def test_two_ranks_say_what_one_says(architecture: str, follower: Follower, tmp_path: Path) -> None:
+    path = saved(tiny_model(architecture), tmp_path)
+    with engine_of_ranks(follower, path) as running:
+        outcomes = running.run(*requests())
+        running.check_idle()
+    check_same(outcomes, whole(tiny_model(architecture)))
+
+
+LIMITS = {
+    "chunked": roomy(max_batch_tokens=16),
+    "preempted": roomy(n_pages=22),
+    "one row at a time": roomy(max_running=1),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_neither_chunks_nor_preemption_show_over_ranks(
+    name: str, follower: Follower, llama: Path
+) -> None:
+    with engine_of_ranks(follower, llama, LIMITS[name]) as running:
+        outcomes = running.run_at_once(*requests())
+        running.check_idle()
+        stats = running.core.stats()
+    check_same(outcomes, whole(tiny_model()))
+    assert stats.cached_tokens > 0
+    assert (stats.preemptions > 0) == (name == "preempted")
+
+
+def test_drafts_are_checked_by_all_ranks(follower: Follower, tmp_path: Path) -> None:
+    path = saved(forgetful(), tmp_path)
+    with engine_of_ranks(follower, path, roomy(draft_tokens=5)) as running:
+        outcomes = running.run(*repeating("greedy"))
+        running.check_idle()
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain("greedy"))
+
+
+def test_a_step_of_any_length_reaches_all_ranks(follower: Follower, llama: Path) -> None:
+    long = request("long", random_ids(480), max_tokens=16)
+    with engine_of_ranks(follower, llama) as running:
+        outcome = running.run(long)[0]
+    with engine() as undivided:
+        assert outcome.token_ids == undivided.run(long)[0].token_ids
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_sizes_that_two_does_not_divide_are_shared_too(
+    tied: bool, follower: Follower, tmp_path: Path
+) -> None:
+    config = LlamaConfig.from_dict(CONFIGS["llama"]().to_dict())
+    config.vocab_size, config.intermediate_size, config.tie_word_embeddings = 131, 63, tied
+    config.attention_bias = config.mlp_bias = True
+    model = LlamaForCausalLM(config).eval()
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.normal_(module.bias)
+    path = saved(model, tmp_path)
+    with engine_of_ranks(follower, path) as running:
+        outcomes = running.run(*requests())
+    check_same(outcomes, whole(model))
+
+
+def test_adapters_are_merged_before_the_cut(
+    follower: Follower, llama: Path, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    adapters = [(adapter(tmp_path / "adapter", matrices(model)), 2.0)]
+    plain = whole(tiny_model())
+    merge_adapters(model, adapters)
+    with engine_of_ranks(follower, llama, adapters=adapters) as running:
+        outcomes = running.run(*requests())
+    check_same(outcomes, whole(model))
+    assert [one.token_ids for one in outcomes] != [one.token_ids for one in plain]
+
+
+def test_each_rank_has_its_share_of_weights_and_pages(follower: Follower, llama: Path) -> None:
+    undivided = tiny_model()
+    with engine_of_ranks(follower, llama) as running:
+        shares, cache = running.model.state_dict(), running.core.cache
+    projection = "model.layers.0.self_attn.q_proj.weight"
+    assert shares[projection].numel() * 2 == undivided.state_dict()[projection].numel()
+    assert cache.shape.n_kv_heads * 2 == undivided.config.num_key_value_heads
+    assert cache.storage.k.shape[3] == cache.shape.n_kv_heads
+
+
+def test_a_rank_that_dies_in_mid_step_ends_the_engine(mortal: Follower, llama: Path) -> None:
+    with engine_of_ranks(mortal, llama) as running:
+
+        def in_mid_step() -> Iterator[GenerationRequest]:
+            running.gate.close()
+            yield from requests()
+            running.gate.await_step()
+            mortal.kill()
+            running.gate.open()
+
+        events = dict(running.core.run(in_mid_step()))
+        check_ended(running.core, [event.error for event in events.values()])
+
+
+def test_a_rank_that_died_while_idle_ends_the_engine_at_the_next_step(
+    mortal: Follower, llama: Path
+) -> None:
+    with engine_of_ranks(mortal, llama) as running:
+        running.run(request("first", PROMPTS[0]))
+        mortal.kill()
+        check_ended(running.core, [running.run(request("second", PROMPTS[1]))[0].error])
+        check_ended(running.core, [running.run(request("third", PROMPTS[2]))[0].error])
+
+
+def test_a_failure_of_rank_0_in_mid_step_ends_the_engine(mortal: Follower, llama: Path) -> None:
+    with engine_of_ranks(mortal, llama) as running:
+        Poison(running.model, 7).raises()
+        check_ended(running.core, [running.run(request("poisoned", (7, 7)))[0].error])
+
+
+def check_ended(core: EngineCore, errors: list[object]) -> None:
+    kinds = {getattr(error, "kind", None) for error in errors}
+    assert kinds == {ErrorKind.UNAVAILABLE}
+    with pytest.raises(RuntimeError):
+        core.check_health()
+
+
+def test_a_loss_that_others_saw_fails_the_health_check(follower: Follower, llama: Path) -> None:
+    with joined(follower, llama) as ranks:
+        model = load_share(str(llama), ranks, dtype=torch.float32)
+        core = EngineCore(model, frozenset(), roomy(), ranks=ranks)
+        core.check_health()
+        ranks.lose("it was seen to end")
+        with pytest.raises(RuntimeError, match="it was seen to end"):
+            core.check_health()
+        core.shutdown()
+
+
+def test_rank_0_is_told_why_another_one_could_not_load(mortal: Follower, llama: Path) -> None:
+    with joined(mortal, llama / "nowhere") as ranks:
+        model = load_share(str(llama), ranks)
+        with pytest.raises(RanksLostError, match=r"rank 1 failed: .*nowhere"):
+            EngineCore(model, frozenset(), EngineLimits(), ranks=ranks)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_ranks_that_cannot_share_the_heads_are_refused(size: int) -> None:
+    with pytest.raises(ValueError, match=rf"{size} ranks .* 4 attention heads and 2 key-value"):
+        check_shares(CONFIGS["llama"](), size)
+
+
+def test_a_model_without_a_plan_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModelError, match="gpt_oss"):
+        check_shares(CONFIGS["gpt_oss"](), 2)
+
+
+@pytest.mark.parametrize(("n", "size"), [(8, 2), (7, 2), (5, 4), (1, 3)])
+def test_shares_are_consecutive_and_complete(n: int, size: int) -> None:
+    shares = [share(n, rank, size) for rank in range(size)]
+    assert [place for first, k in shares for place in range(first, first + k)] == list(range(n))

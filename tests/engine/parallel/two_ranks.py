@@ -1,0 +1,99 @@
+"""Engines over two ranks on one machine: this process is rank 0, a process of its own follows."""
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.engine.parallel.follower import follow
+from deployments.engine.parallel.ranks import Ranks, find_store, open_store
+from deployments.engine.parallel.sharding import load_share
+from tests.engine.drive import Engine, Gate, roomy
+
+SIZE = 2
+HOST = "127.0.0.1"
+JOIN_S = 120.0
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A process that follows in one group after the other."""
+
+    process: BaseProcess
+    groups: Connection  # takes a model's path, its adapters and a store's port
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+@contextmanager
+def following() -> Iterator[Follower]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_follow_all, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield Follower(process, ours)
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+def _follow_all(groups: Connection) -> None:
+    torch.set_num_threads(1)
+    with suppress(EOFError):
+        while True:
+            _follow(*groups.recv())
+
+
+def _follow(path: str, adapters: Sequence[tuple[str, float]], port: int) -> None:
+    ranks = Ranks(find_store(HOST, port, SIZE, JOIN_S), 1, SIZE, CPU)
+    try:
+        follow(load_share(path, ranks, dtype=torch.float32, adapters=adapters), ranks)
+    except Exception as error:
+        ranks.report(error)
+        raise
+
+
+@contextmanager
+def joined(
+    follower: Follower, path: Path | str, adapters: Sequence[tuple[str, float]] = ()
+) -> Iterator[Ranks]:
+    """Rank 0 of a group whose other rank loads the model at this path."""
+    store = open_store(HOST, SIZE, JOIN_S)
+    follower.groups.send((str(path), adapters, store.port))
+    ranks = Ranks(store, 0, SIZE, CPU)
+    try:
+        yield ranks
+    finally:
+        ranks.stop()
+
+
+@contextmanager
+def engine_of_ranks(
+    follower: Follower,
+    path: Path,
+    limits: EngineLimits | None = None,
+    adapters: Sequence[tuple[str, float]] = (),
+) -> Iterator[Engine]:
+    """An engine over both ranks; all pages are free when the block is left."""
+    with joined(follower, path, adapters) as ranks:
+        model = load_share(str(path), ranks, dtype=torch.float32, adapters=adapters)
+        gate = Gate(model)
+        core = EngineCore(model, frozenset(), limits or roomy(), ranks=ranks)
+        running = Engine(core, gate, model)
+        try:
+            yield running
+        finally:
+            gate.open()
+            core.shutdown()

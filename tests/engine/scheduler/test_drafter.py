@@ -1,0 +1,213 @@
+"""Drafts change how many steps a sequence takes, and nothing of what comes of it."""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+from deployments.engine.scheduler.prefill_pacer import Pace
+from deployments.engine.tasks.ngram_drafts import MOST_IN_STEP, MOST_TAKEN, Drafts
+from deployments.text.grammar.grammar import from_regex
+from deployments.wire import FinishReason, GenerationRequest, MirostatParams, SamplingParams
+from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
+from tests.engine.scheduler.repeating import (
+    N_NEW,
+    PERIOD,
+    every_repeating,
+    plain,
+    repeating,
+    tokens,
+)
+from tests.engine.scheduler.test_recovery import ERROR, Faults
+from tests.engine.test_laws import check, every_sampling, requests
+from tests.models import forgetful
+
+
+def drafting(**changes: float | None) -> AbstractContextManager[Engine]:
+    return engine(model=forgetful(), limits=roomy(draft_tokens=5, **changes))
+
+
+@every_repeating
+def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
+    with drafting() as running:
+        outcomes = [running.run(one)[0] for one in repeating(name)]
+        stats = running.core.stats()
+    assert tokens(outcomes) == tokens(plain(name))
+    assert {one.finish_reason for one in outcomes} == {FinishReason.LENGTH}
+    assert 0 < stats.accepted_tokens < stats.drafted_tokens
+    assert stats.drafted_tokens == sum(one.drafted_tokens for one in outcomes)
+    assert stats.accepted_tokens == sum(one.accepted_tokens for one in outcomes)
+    # With each prompt's step, one for every token that was not drafted.
+    assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
+
+
+@pytest.mark.parametrize("architecture", ["mistral", "gemma2", "gpt_oss", "phi3_longrope"])
+def test_windows_see_what_was_accepted_alone(architecture: str) -> None:
+    limits = roomy(draft_tokens=5)
+    with engine(model=forgetful(architecture), limits=limits) as running:
+        outcomes = running.run_together(*repeating("greedy"))
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain("greedy", architecture))
+
+
+@every_repeating
+def test_among_others_it_is_plain(name: str) -> None:
+    others = [replace(one, request_id=f"o{i}") for i, one in enumerate(requests("penalties"))]
+    with drafting(max_batch_tokens=16) as running:
+        outcomes = running.run_together(*repeating(name), *others)
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes[:3]) == tokens(plain(name))
+
+
+@every_repeating
+def test_behind_steps_that_were_launched_ahead_it_is_plain(name: str) -> None:
+    short = [request(f"s{i}", random_ids(6, seed=i), max_tokens=9) for i in range(MOST_IN_STEP)]
+    with drafting(max_running=32, async_scheduling=True) as running:
+        outcomes = running.run_at_once(*repeating(name), *short)
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes[:3]) == tokens(plain(name))
+
+
+@every_repeating
+def test_where_steps_fail_it_is_plain(name: str) -> None:
+    model, step = forgetful(), count()
+    faults = Faults(model, ERROR)
+    with engine(model=model, limits=roomy(draft_tokens=5)) as running:
+        faults.failing = lambda ids: next(step) in (8, 15, 22)
+        outcomes = running.run_at_once(*repeating(name))
+        stats = running.core.stats()
+    assert stats.failed_steps == 3
+    assert stats.accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
+
+
+@every_repeating
+def test_preempted_it_is_plain(name: str) -> None:
+    with drafting(n_pages=36) as running:
+        outcomes = running.run_together(*repeating(name))
+        stats = running.core.stats()
+    assert stats.preemptions > 0
+    assert stats.accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
+
+
+@every_sampling
+def test_whatever_is_asked_for_it_is_plain(name: str) -> None:
+    with engine(limits=roomy(draft_tokens=5)) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+REPEATING = repeating("greedy")[0]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        replace(REPEATING, sampling=replace(GREEDY, presence_penalty=0.3)),
+        replace(REPEATING, sampling=replace(GREEDY, logprobs=1)),
+        replace(REPEATING, sampling=replace(GREEDY, bad_words=((PERIOD[0], PERIOD[2]),))),
+        replace(
+            REPEATING,
+            sampling=SamplingParams(seed=3, mirostat=MirostatParams(version=2, tau=0.1)),
+        ),
+        replace(REPEATING, min_tokens=N_NEW),
+        replace(REPEATING, grammar=from_regex("([a-f]{3}-)*", "regex")),
+    ],
+)
+def test_nothing_is_guessed_where_a_draw_depends_on_more_than_its_logits(
+    one: GenerationRequest,
+) -> None:
+    with engine(model=forgetful()) as running:
+        expected = running.run(one)
+    with drafting() as running:
+        assert running.run(one) == expected
+        assert running.core.stats().drafted_tokens == 0
+
+
+def test_drafts_are_no_prompts_to_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[int, int, float]] = []
+    monkeypatch.setattr(Pace, "observe", lambda _, *step: steps.append(step))
+    with drafting(max_batch_tokens=16) as running:
+        running.run(REPEATING)
+        assert running.core.stats().accepted_tokens > 0
+    assert sum(n_tokens for _, n_tokens, _ in steps) == len(REPEATING.prompt_ids)
+
+
+def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
+    for place, token_id in enumerate(plain("greedy")[0].token_ids):
+        if place and place % 7 == 0:
+            one = replace(repeating("greedy")[0], stop_token_ids=(token_id,))
+            expected = plain("greedy")[0].token_ids
+            with drafting() as running:
+                (outcome,) = running.run(one)
+                stats = running.core.stats()
+            assert outcome.token_ids == expected[: expected.index(token_id) + 1]
+            assert outcome.finish_reason is FinishReason.STOP
+            assert outcome.stop_token_id == token_id
+            assert stats.steps == len(outcome.token_ids) - stats.accepted_tokens
+
+
+def test_pages_of_wrong_drafts_are_given_back() -> None:
+    """What is found later was computed from accepted tokens."""
+    with drafting() as running:
+        first = running.run(*repeating("cut"))
+        again = running.run(*repeating("cut"))
+        assert running.core.stats().drafted_tokens > running.core.stats().accepted_tokens
+    assert tokens(again) == tokens(first) == tokens(plain("cut"))
+    assert [one.cached_tokens for one in again] == [16, 16, 8]
+
+
+def test_many_rows_leave_no_room_for_drafts() -> None:
+    many = [replace(repeating("greedy")[0], request_id=str(i)) for i in range(17)]
+    with drafting(max_running=32) as running:
+        outcomes = running.run_at_once(*many)
+        assert running.core.stats().drafted_tokens == 0
+    assert tokens(outcomes) == [plain("greedy")[0].token_ids] * 17
+
+
+@pytest.mark.parametrize(
+    ("said", "most", "expected"),
+    [
+        ((1, 2, 3, 4, 5, 1, 2, 3), 4, (4, 5, 1, 2)),
+        ((1, 2, 3, 4, 5, 1, 2, 3), 1, (4,)),
+        ((1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3), 2, (5, 1)),  # where it stood last
+        ((7, 1, 2, 1, 2, 1), 5, (2, 1, 2, 1, 2)),
+        ((9, 9, 9, 9), 3, (9, 9, 9)),
+        ((9, 9, 9), 3, ()),
+        ((1, 2), 3, ()),
+        ((1, 2, 3, 4, 5, 6, 7, 2, 3), 3, ()),
+    ],
+)
+def test_what_followed_the_last_words_before_is_found(
+    said: tuple[int, ...], most: int, expected: tuple[int, ...]
+) -> None:
+    ids = np.array(said, dtype=np.int64)
+    assert tuple(Drafts().find(ids, len(ids), most)) == expected
+    growing = Drafts()
+    for n in range(len(ids)):
+        growing.find(ids, n, most)
+    assert tuple(growing.find(ids, len(ids), most)) == expected
+
+
+def test_a_long_prompt_is_taken_in_by_parts() -> None:
+    ids = np.arange(2 * MOST_TAKEN + 9, dtype=np.int64)
+    ids[-3:] = (5, 6, 7)
+    drafts = Drafts()
+    found = [tuple(drafts.find(ids, len(ids), 2)) for _ in range(4)]
+    assert found == [(), (), (8, 9), (8, 9)]
+
+
+def test_a_draft_that_was_wrong_is_waited_for_longer_each_time() -> None:
+    ids = np.full(200, 9, dtype=np.int64)
+    drafts, tried = Drafts(), []
+    for n in range(4, 100):
+        if len(found := drafts.find(ids, n, 4)):
+            tried.append((n, len(found)))
+            drafts.learn(len(found), 0, n + 1)
+    assert tried[:6] == [(4, 4), (6, 1), (9, 1), (14, 1), (23, 1), (40, 1)]
+    drafts.learn(1, 1, 100)
+    assert [len(drafts.find(ids, n, 4)) for n in (100, 101)] == [2, 2]
+    drafts.learn(2, 2, 104)
+    assert len(drafts.find(ids, 104, 8)) == 4

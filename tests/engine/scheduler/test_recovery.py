@@ -1,0 +1,326 @@
+"""What a failed step held is computed again in smaller ones: only what fails alone has failed."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import PreTrainedModel
+
+from deployments.engine.limits import EngineLimits
+from deployments.engine.sampling.sampler import Sample, default_pipeline
+from deployments.engine.tasks.mailbox import ThreadMailbox
+from deployments.engine.tasks.task import make_task
+from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from tests.engine.drive import Engine, Outcome, Record, engine, random_ids, request, roomy
+from tests.engine.test_laws_combined import END, REQUESTS, check
+from tests.models import VOCAB, forgetful, tiny_model
+
+BAD = 100
+GOOD_IDS = tuple(token_id for token_id in random_ids(40) if token_id != BAD)
+SAMPLING = SamplingParams(temperature=0, logit_bias=((BAD, -1e9),), logprobs=1)
+BAD_ONE = request("bad", (1, BAD, 2), SAMPLING)
+GOOD_ONES = [
+    request(f"r{n}", (n, *GOOD_IDS[: n - 1]), SAMPLING, max_tokens=12) for n in (12, 3, 25, 8, 17)
+]
+
+Failing = Callable[[Tensor], bool]  # by the ids of a step
+
+
+class Faults:
+    """Fails the steps of a model that it is told to, when they are about to give their logits.
+
+    Until then a failing step computes with NaNs, so that all that it writes is broken.
+    """
+
+    def __init__(self, model: PreTrainedModel, error: Exception) -> None:
+        self.error = error
+        self.failing: Failing = lambda ids: False
+        self.sizes: list[int] = []  # of the steps that did not fail
+        self._fails = False
+        model.get_input_embeddings().register_forward_hook(self._embed)
+        model.get_output_embeddings().register_forward_pre_hook(self._finish)
+
+    def _embed(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        self._fails = self.failing(args[0][0])
+        if self._fails:
+            return torch.full_like(output, torch.nan)
+        self.sizes.append(args[0].shape[1])
+        return output
+
+    def _finish(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        if self._fails:
+            raise self.error
+
+
+ERROR = ValueError("a broken step")
+NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+NO_MEMORY_ON_CPU = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")  # fmt: skip  # noqa: E501
+
+
+@contextmanager
+def faulty_engine(error: Exception, **limits: float) -> Iterator[tuple[Engine, Faults]]:
+    model = tiny_model()
+    faults = Faults(model, error)
+    with engine(model=model, limits=roomy(**limits)) as running:
+        faults.sizes.clear()
+        yield running, faults
+
+
+def holds_bad(ids: Tensor) -> bool:
+    return bool((ids == BAD).any())
+
+
+def undisturbed(*requests: GenerationRequest) -> list[Outcome]:
+    with engine() as running:
+        return [running.run(one)[0] for one in requests]
+
+
+def assert_failed(outcome: Outcome, words: str = "failed on this request") -> None:
+    assert outcome.finish_reason is FinishReason.ERROR
+    assert outcome.error is not None
+    assert words in outcome.error.message
+    out_of_memory = "out of memory" in words
+    assert outcome.error.kind is (ErrorKind.OUT_OF_MEMORY if out_of_memory else ErrorKind.INTERNAL)
+
+
+def assert_same(outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> None:
+    for outcome, other in zip(outcomes, expected, strict=True):
+        assert outcome.token_ids == other.token_ids
+        assert outcome.finish_reason is other.finish_reason
+        assert outcome.cached_tokens == other.cached_tokens
+        for ours, theirs in zip(outcome.logprobs, other.logprobs, strict=True):
+            assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize("error", [ERROR, NO_MEMORY, NO_MEMORY_ON_CPU, MemoryError()], ids=str)
+@pytest.mark.parametrize("place", range(6))
+def test_only_the_row_that_fails_alone_fails(error: Exception, place: int) -> None:
+    requests = [*GOOD_ONES[:place], BAD_ONE, *GOOD_ONES[place:]]
+    with faulty_engine(error) as (running, faults):
+        faults.failing = holds_bad
+        outcomes = running.run_at_once(*requests)
+        stats = running.core.stats()
+        running.core.check_health()
+    words = "failed on this" if error is ERROR else "out of memory"
+    assert_failed(outcomes.pop(place), words)
+    assert_same(outcomes, undisturbed_alone(GOOD_ONES))
+    assert 2 <= stats.failed_steps <= 10
+    assert 6 <= stats.retried_rows <= 40
+
+
+def undisturbed_alone(requests: Sequence[GenerationRequest]) -> list[Outcome]:
+    """Each on an engine of its own: nothing is cached."""
+    return [undisturbed(one)[0] for one in requests]
+
+
+def test_several_bad_rows_fail_and_the_others_do_not() -> None:
+    bad = [replace(BAD_ONE, request_id=f"bad {i}", prompt_ids=(i, BAD)) for i in range(5)]
+    with faulty_engine(ERROR) as (running, faults):
+        faults.failing = holds_bad
+        outcomes = running.run_at_once(*bad[:3], *GOOD_ONES, *bad[3:])
+        running.core.check_health()
+    for outcome in outcomes[:3] + outcomes[8:]:
+        assert_failed(outcome)
+    assert_same(outcomes[3:8], undisturbed_alone(GOOD_ONES))
+
+
+@pytest.mark.parametrize("error", [NO_MEMORY, MemoryError()], ids=str)
+@pytest.mark.parametrize("n_fitting", [1, 2, 7, 16])
+def test_steps_that_do_not_fit_into_memory_become_smaller(error: Exception, n_fitting: int) -> None:
+    """Prompts are cut, and rows that can't be computed at once take turns."""
+    with faulty_engine(error) as (running, faults):
+        faults.failing = lambda ids: len(ids) > n_fitting
+        outcomes = running.run_at_once(*GOOD_ONES)
+    assert max(faults.sizes) <= n_fitting
+    assert_same(outcomes, undisturbed_alone(GOOD_ONES))
+
+
+def test_steps_become_larger_again_when_there_is_memory() -> None:
+    long = request("long", GOOD_IDS[:20], SAMPLING, max_tokens=300)
+    with faulty_engine(NO_MEMORY, max_batch_tokens=32) as (running, faults):
+        faults.failing = lambda ids: len(ids) > 4
+        assert running.run(long)[0].finish_reason is FinishReason.LENGTH
+        assert max(faults.sizes) <= 4
+        assert running.core.stats().failed_steps == 2  # 20 tokens, and 8: whole pages of 10
+        running.run(request("others", GOOD_IDS[9:], SAMPLING, max_tokens=1))
+        assert max(faults.sizes) <= 4, "4 tokens fit, and 8 after 64 steps are tried in vain"
+        faults.failing = lambda ids: False
+        running.run(request("long again", (1, *GOOD_IDS), SAMPLING, max_tokens=300))
+        faults.sizes.clear()
+        running.run(request("whole", (2, *GOOD_IDS[:29]), SAMPLING, max_tokens=1))
+    assert faults.sizes == [30]
+
+
+def test_rows_take_turns_while_a_step_can_not_hold_them_all() -> None:
+    """None waits for the others' ends."""
+    requests = [request(f"r{i}", (i,), SAMPLING, max_tokens=30) for i in range(6)]
+    ended: list[int] = []
+    progress = [0] * 6
+    gaps: list[int] = []
+    with faulty_engine(NO_MEMORY) as (running, faults):
+        faults.failing = lambda ids: len(ids) > 2
+        for index, event in running.core.run(requests):
+            progress[index] += len(event.token_ids)
+            gaps.append(max(progress) - min(progress))
+            ended += [index] * (event.finish_reason is not None)
+    assert sorted(ended) == list(range(6))
+    assert max(gaps) <= 12
+
+
+def test_a_row_that_ran_out_of_memory_once_goes_on() -> None:
+    n_steps = 0
+
+    def fails_once(ids: Tensor) -> bool:
+        nonlocal n_steps
+        n_steps += 1
+        return n_steps == 5
+
+    one = request("r", GOOD_IDS[:12], SAMPLING, max_tokens=12)
+    with faulty_engine(NO_MEMORY) as (running, faults):
+        faults.failing = fails_once
+        outcomes = running.run(one)
+        assert running.core.stats().failed_steps == 1
+    assert_same(outcomes, undisturbed(one))
+
+
+@pytest.mark.parametrize("error", [ERROR, NO_MEMORY], ids=str)
+def test_what_a_failed_step_wrote_is_found_by_nobody(error: Exception) -> None:
+    """Not in pages that were shared, nor in those that it would have filled."""
+    shared = GOOD_IDS[:22]
+    first, bad, other = (
+        request("first", shared, SAMPLING, max_tokens=40),
+        request("bad", (*shared[:21], BAD, *GOOD_IDS[:20]), SAMPLING),
+        request("other", (*shared, 5), SAMPLING, max_tokens=9),
+    )
+    with faulty_engine(error, max_batch_tokens=24) as (running, faults):
+        faults.failing = holds_bad
+        outcomes = running.run_at_once(first, bad, other)
+        (later,) = running.run(request("later", shared, SAMPLING, max_tokens=40))
+        (again,) = running.run(bad)
+    words = "failed on this" if error is ERROR else "out of memory"
+    assert_failed(outcomes[1], words)
+    assert_failed(again, words)
+    expected = undisturbed(first, other)
+    assert [outcomes[0].token_ids, outcomes[2].token_ids] == [one.token_ids for one in expected]
+    assert later.token_ids == expected[0].token_ids
+    assert later.cached_tokens == 20
+
+
+def test_a_row_can_be_left_while_it_is_tried_again() -> None:
+    async def scenario() -> list[Outcome]:
+        running.gate.close()
+        tasks = [asyncio.create_task(running.follow(one)) for one in (BAD_ONE, *GOOD_ONES)]
+        await asyncio.sleep(0)
+        running.gate.step()  # the first one, alone or not
+        running.gate.step()
+        running.core.abort("bad")
+        running.core.abort("r12")
+        running.gate.open()
+        return [(await task).outcome for task in tasks]
+
+    with faulty_engine(NO_MEMORY) as (running, faults):
+        faults.failing = holds_bad
+        bad, left, *others = asyncio.run(scenario())
+    assert bad.finish_reason in (FinishReason.ABORT, FinishReason.ERROR)
+    assert left.finish_reason is FinishReason.ABORT
+    assert_same(others, undisturbed_alone(GOOD_ONES[1:]))
+
+
+class ScarceMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets single operations of the engine's thread find no memory, wherever they are."""
+
+    def __init__(self, first: nn.Module, gaps: Sequence[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_faults = 0
+        self._gaps = iter(gaps)
+        self.left = next(self._gaps)
+        self._entered = False
+        first.register_forward_pre_hook(self._enter)
+
+    def _enter(self, *_: object) -> None:
+        if self._entered:  # it ended with the last step's inference mode
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self._entered = True
+        self.__enter__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.left = next(self._gaps, 0)
+            self.n_faults += 1
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return func(*args, **kwargs or {})
+
+
+def run_with_faults(gaps: Sequence[int], limits: EngineLimits) -> tuple[int, list[Record]]:
+    def until_all_wait() -> Iterator[GenerationRequest]:
+        running.gate.close()
+        yield from REQUESTS.values()
+        running.gate.open()
+
+    model = forgetful()
+    memory = ScarceMemory(model.get_input_embeddings(), gaps)
+    records = [Record() for _ in REQUESTS]
+    with engine(eos=frozenset({END}), model=model, limits=limits) as running:
+        for index, event in running.core.run(until_all_wait()):
+            records[index].put(event)
+    return memory.n_faults, records
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    gaps=st.lists(st.integers(1500, 5000), min_size=4, max_size=8),
+    n_pages=st.integers(16, 60),
+    n_tokens=st.integers(16, 60),
+    is_ahead=st.booleans(),
+)
+def test_memory_that_runs_out_at_any_operation_changes_nothing(
+    gaps: list[int], n_pages: int, n_tokens: int, is_ahead: bool
+) -> None:
+    limits = roomy(n_pages=n_pages, max_batch_tokens=n_tokens, async_scheduling=is_ahead)
+    n_faults, records = run_with_faults(gaps, limits)
+    assert n_faults
+    for name, record in zip(REQUESTS, records, strict=True):
+        check(name, 0, record.events)
+
+
+@pytest.mark.parametrize("name", ["steered", "remembering thought"])
+def test_a_draw_that_fails_at_any_operation_is_the_same_when_it_is_repeated(name: str) -> None:
+    sampling = replace(REQUESTS[name].sampling, logprobs=3, sampled_logprobs=True)
+    one = replace(REQUESTS[name], grammar="", sampling=sampling)
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(12, 1, VOCAB, generator=generator) * 3
+    expected, n_operations = draw_all(one, logits, fault=0)
+    assert n_operations > 50
+    for fault in range(1, n_operations + 1):
+        assert draw_all(one, logits, fault)[0] == expected
+
+
+def draw_all(one: GenerationRequest, logits: Tensor, fault: int) -> tuple[list[Sample], int]:
+    """What is drawn when an operation of the last draw but one fails; and how many it has."""
+    task = make_task("r", one, ThreadMailbox(0, SimpleQueue()), frozenset(), 200)
+    pipeline = default_pipeline()
+    samples = []
+    memory = ScarceMemory(nn.Identity(), [fault or 10**9])
+    for i, row in enumerate(logits):
+        if i == len(logits) - 2:
+            with suppress(torch.OutOfMemoryError), memory:
+                pipeline.sample(row.clone(), [task])
+            task.rewind()
+        (sample,) = pipeline.sample(row.clone(), [task])
+        assert sample.token_id is not None
+        task.append(sample.token_id)
+        task.trusted_mu = task.mirostat_mu
+        samples.append(sample)
+    return samples, 10**9 - memory.left

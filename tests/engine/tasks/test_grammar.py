@@ -1,0 +1,239 @@
+"""With a grammar an output is a whole sentence of it, and still depends on the request alone."""
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from deployments.text.grammar.grammar import from_choice, from_json_schema, from_lark, from_regex
+from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from tests.engine.drive import (
+    Engine,
+    Outcome,
+    ascii_text,
+    engine,
+    random_ids,
+    request,
+    roomy,
+)
+
+END = 0  # the model's end token
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z]{2,9}$"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "bb"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+GRAMMARS = {
+    "json": from_json_schema(PERSON, "schema"),
+    "regex": from_regex("([a-f]{4}-){3,5}[a-f]{4}", "regex"),
+    "lark": from_lark('start: "(" start ")" | pair\npair: "x" "y"{22,30} pair? "z"', "grammar"),
+}
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0, logprobs=2),
+    "random": SamplingParams(temperature=2.5, seed=3, frequency_penalty=0.2, logprobs=2),
+    "truncated": SamplingParams(temperature=3, top_k=30, top_p=0.9, seed=4),
+}
+PROMPTS = (random_ids(13, seed=1), random_ids(5, seed=2), random_ids(21, seed=3))
+WORDS = SamplingParams(temperature=2.5, seed=11)
+every_case = pytest.mark.parametrize(
+    ("grammar", "sampling"), [(g, s) for g in GRAMMARS for s in SAMPLINGS]
+)
+
+
+def requests(grammar: str, sampling: str) -> list[GenerationRequest]:
+    """One a prompt, and one that no grammar holds."""
+    return [
+        request(f"r{i}", prompt, SAMPLINGS[sampling], max_tokens=90, grammar=GRAMMARS[grammar])
+        for i, prompt in enumerate(PROMPTS)
+    ] + [request("free", random_ids(9, seed=4), SAMPLINGS[sampling], max_tokens=30)]
+
+
+@cache
+def undisturbed(grammar: str, sampling: str) -> list[Outcome]:
+    with engine(eos=frozenset({END})) as running:
+        return [running.run(one)[0] for one in requests(grammar, sampling)]
+
+
+def check(outcomes: list[Outcome], grammar: str, sampling: str, skipped: int = 0) -> None:
+    for outcome, expected in zip(outcomes, undisturbed(grammar, sampling), strict=True):
+        assert outcome.token_ids == expected.token_ids[skipped:]
+        assert outcome.finish_reason is expected.finish_reason
+        assert outcome.stop_token_id == expected.stop_token_id
+        logprobs = [entry.logprob for entry in expected.logprobs[skipped:]]
+        assert [entry.logprob for entry in outcome.logprobs] == pytest.approx(logprobs, abs=1e-4)
+
+
+def say(running: Engine, grammar: str, **fields: object) -> Outcome:
+    fields = {"max_tokens": 60, **fields}
+    return running.run(request("r", PROMPTS[0], WORDS, grammar=grammar, **fields))[0]  # type: ignore[arg-type]
+
+
+def text_of(outcome: Outcome) -> str:
+    ids = outcome.token_ids
+    return ascii_text(ids if outcome.stop_token_id is None else ids[:-1])
+
+
+@every_case
+def test_an_output_is_a_sentence_of_its_grammar(grammar: str, sampling: str) -> None:
+    outcomes = undisturbed(grammar, sampling)[:-1]
+    ended = [one for one in outcomes if one.finish_reason is FinishReason.STOP]
+    assert ended
+    for outcome in ended:
+        text = text_of(outcome)
+        if grammar == "json":
+            assert set(json.loads(text)) == {"name", "age", "tags"}
+        elif grammar == "regex":
+            assert re.fullmatch("([a-f]{4}-){3,5}[a-f]{4}", text)
+        else:
+            assert text.count("(") == text.count(")")
+            assert text.count("x") == text.count("z") > 0
+
+
+@every_case
+def test_batched_is_alone(grammar: str, sampling: str) -> None:
+    with engine(eos=frozenset({END})) as running:
+        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
+
+
+@every_case
+def test_chunked_is_whole(grammar: str, sampling: str) -> None:
+    limits = roomy(max_running=4, max_batch_tokens=5)
+    with engine(eos=frozenset({END}), limits=limits) as running:
+        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
+
+
+@every_case
+def test_preempted_is_undisturbed(grammar: str, sampling: str) -> None:
+    limits = roomy(n_pages=29, max_batch_tokens=32)
+    with engine(eos=frozenset({END}), limits=limits) as running:
+        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
+        assert running.core.stats().preemptions > 0
+
+
+@every_case
+@pytest.mark.parametrize("n_produced", [1, 7])
+def test_failed_over_is_undisturbed(grammar: str, sampling: str, n_produced: int) -> None:
+    expected = undisturbed(grammar, sampling)
+    continued = [
+        replace(one, produced_ids=outcome.token_ids[:n_produced])
+        for one, outcome in zip(requests(grammar, sampling), expected, strict=True)
+    ]
+    with engine(eos=frozenset({END})) as running:
+        check(running.run_at_once(*continued), grammar, sampling, n_produced)
+
+
+@pytest.mark.parametrize("fields", [{}, {"ignore_eos": True}, {"min_tokens": 30}])
+@pytest.mark.parametrize("eos", [frozenset(), frozenset({END}), frozenset({END, 1, 500})])
+def test_a_whole_output_ends_whatever_the_model_calls_its_end(
+    fields: dict[str, object], eos: frozenset[int]
+) -> None:
+    with engine(eos=eos) as running:
+        outcome = say(running, from_choice(["yes", "nope", "maybe"], "choice"), **fields)
+    assert ascii_text(outcome.token_ids) in ("yes", "nope", "maybe")
+    assert (outcome.finish_reason, outcome.stop_token_id) == (FinishReason.STOP, None)
+
+
+@pytest.mark.parametrize("end", [3, 5])
+def test_any_end_token_of_the_model_may_end_what_could_go_on(end: int) -> None:
+    sampling = SamplingParams(temperature=0, logit_bias=((end, 1000.0),))
+    with engine(eos=frozenset({3, 5})) as running:
+        one = request("r", PROMPTS[0], sampling, grammar=from_regex("[a-f]{4,}", "regex"))
+        (outcome,) = running.run(one)
+    assert re.fullmatch("[a-f]{4}", text_of(outcome))
+    assert (outcome.finish_reason, outcome.stop_token_id) == (FinishReason.STOP, end)
+
+
+def test_an_end_that_is_ignored_is_never_drawn() -> None:
+    sampling = SamplingParams(temperature=0, logit_bias=((END, 1000.0),))
+    with engine(eos=frozenset({END})) as running:
+        grammar = from_regex("[a-f]{4,}", "regex")
+        (outcome,) = running.run(
+            request("r", PROMPTS[0], sampling, max_tokens=20, ignore_eos=True, grammar=grammar)
+        )
+    assert re.fullmatch("[a-f]{20}", ascii_text(outcome.token_ids))
+    assert outcome.finish_reason is FinishReason.LENGTH
+
+
+def test_a_stop_token_ends_an_output_where_the_grammar_has_it() -> None:
+    with engine() as running:
+        outcome = say(running, from_regex("[a-f]{5};[a-f]+", "r"), stop_token_ids=(ord(";"),))
+    assert re.fullmatch("[a-f]{5};", ascii_text(outcome.token_ids))
+    assert outcome.stop_token_id == ord(";")
+
+
+def test_limits_cut_an_output_that_is_not_whole() -> None:
+    with engine() as running:
+        outcome = say(running, from_regex("[a-f]{40}", "regex"), max_tokens=7)
+    assert re.fullmatch("[a-f]{7}", ascii_text(outcome.token_ids))
+    assert outcome.finish_reason is FinishReason.LENGTH
+
+
+def test_min_tokens_waits_for_the_end_token_and_not_for_ever() -> None:
+    with engine(eos=frozenset({END})) as running:
+        biased = SamplingParams(temperature=0, logit_bias=((END, 1000.0),))
+        one = request(
+            "r", PROMPTS[0], biased, min_tokens=6, grammar=from_regex("[a-f]{2,9}", "regex")
+        )
+        (outcome,) = running.run(one)
+        assert re.fullmatch("[a-f]{6}", text_of(outcome))
+
+
+def test_a_row_without_a_token_left_fails_alone_or_ends_if_it_is_whole() -> None:
+    banned = SamplingParams(temperature=1, logit_bias=((ord("c"), float("-inf")),))
+    with engine() as running:
+        stuck = request("stuck", PROMPTS[0], banned, grammar=from_regex("abcd", "regex"))
+        whole = request("whole", PROMPTS[1], banned, grammar=from_regex("ab(c*d)?c*", "regex"))
+        whole_too = request("too", PROMPTS[1], banned, grammar=from_regex("abc*", "regex"))
+        free = request("free", PROMPTS[2], WORDS, max_tokens=9)
+        failed, going_on, ended, other = running.run(stuck, whole, whole_too, free)
+    assert ascii_text(failed.token_ids) == "ab"
+    assert failed.error is not None
+    assert failed.error.kind is ErrorKind.INVALID_REQUEST
+    assert ascii_text(going_on.token_ids) == "abd"
+    assert ascii_text(ended.token_ids) == "ab"
+    assert going_on.finish_reason is ended.finish_reason is FinishReason.STOP
+    assert len(other.token_ids) == 9
+
+
+def test_a_row_whose_every_token_is_banned_fails_without_a_grammar_too() -> None:
+    nothing = SamplingParams(logit_bias=tuple((i, float("-inf")) for i in range(128)))
+    with engine() as running:
+        failed, other = running.run(
+            request("r", PROMPTS[0], nothing), request("s", PROMPTS[1], max_tokens=3)
+        )
+    assert failed.error is not None
+    assert failed.error.message == "every token is banned"
+    assert len(other.token_ids) == 3
+
+
+def test_produced_ids_that_leave_the_grammar_are_refused() -> None:
+    with engine() as running:
+        outcome = say(running, from_regex("[a-f]+", "regex"), produced_ids=(ord("a"), ord("z")))
+    assert outcome.error is not None
+    assert outcome.error.kind is ErrorKind.INVALID_REQUEST
+
+
+def test_what_an_earlier_replica_made_whole_ends_at_once() -> None:
+    with engine() as running:
+        outcome = say(running, from_choice(["ab"], "choice"), produced_ids=(ord("a"), ord("b")))
+    assert (outcome.token_ids, outcome.finish_reason) == ((), FinishReason.STOP)
+
+
+def test_requests_with_the_same_grammar_stand_in_it_each_on_its_own() -> None:
+    same = [
+        request(f"r{i}", PROMPTS[0], SamplingParams(temperature=2.5, seed=i), max_tokens=60,
+                grammar=GRAMMARS["regex"])
+        for i in range(6)
+    ]  # fmt: skip
+    with engine() as running:
+        together = running.run_at_once(*same)
+        alone = [running.run(one)[0] for one in same]
+    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
+    assert len({one.token_ids for one in together}) == len(same)

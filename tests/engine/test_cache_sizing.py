@@ -1,0 +1,89 @@
+"""How many pages an engine makes, from its limits and from what a device has left."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.engine.cache_sizing import GIB, DeviceMemory, cache_shape, kv_budget, largest_step
+from deployments.engine.limits import CPU_KV_GIB, EngineLimits
+from deployments.engine.tasks.ngram_drafts import MOST_ON_GPU
+from kv.cache import CacheShape
+from kv.storage import Storage
+from tests.models import tiny_model
+
+SHAPE = CacheShape(
+    n_layers=1, n_pages=0, page_size=4, n_kv_heads=1, head_dim=8, max_tasks=8, max_tokens=64
+)
+ALONE = DeviceMemory(total=100 * GIB, free=80 * GIB, held=16 * GIB, peak=19 * GIB)
+
+
+def test_weights_step_and_pages_stay_within_the_share_of_the_device() -> None:
+    roomy = replace(ALONE, free=83 * GIB)
+    assert kv_budget(roomy, 0.5) == 50 * GIB - 19 * GIB
+
+
+def test_a_share_that_weights_and_step_fill_leaves_nothing() -> None:
+    assert kv_budget(ALONE, 0.19) == 0
+    assert kv_budget(ALONE, 0.1) == 0
+
+
+def test_what_others_hold_on_the_same_device_is_not_taken() -> None:
+    crowded = replace(ALONE, free=10 * GIB)
+    assert kv_budget(crowded, 0.9) == 9 * GIB - 3 * GIB
+    assert kv_budget(replace(ALONE, free=GIB), 0.9) == 0
+
+
+@given(
+    total=st.integers(0, 200),
+    free=st.integers(0, 200),
+    held=st.integers(0, 100),
+    step=st.integers(0, 50),
+    utilization=st.floats(0.01, 1),
+)
+def test_no_budget_exceeds_the_share_or_what_is_free(
+    total: int, free: int, held: int, step: int, utilization: float
+) -> None:
+    memory = DeviceMemory(total=total, free=free, held=held, peak=held + step)
+    budget = kv_budget(memory, utilization)
+    assert budget >= 0
+    if budget:
+        assert budget + held + step <= total * utilization
+        assert budget + step <= free
+
+
+def test_pages_on_a_cpu_take_a_gibibyte_unless_something_else_is_said() -> None:
+    model, limits = tiny_model(), EngineLimits(max_running=10**6)
+    page = Storage.page_bytes(3, limits.page_size, 2, 8, model.dtype)
+    assert cache_shape(model, limits).n_pages == int(CPU_KV_GIB * GIB) // page
+    assert cache_shape(model, replace(limits, kv_gib=0.5)).n_pages == GIB // 2 // page
+    assert cache_shape(model, replace(limits, n_pages=70)).n_pages == 70
+
+
+def test_no_more_pages_are_made_than_could_ever_be_used() -> None:
+    shape = cache_shape(tiny_model(), EngineLimits(max_running=3, context_length=40))
+    assert (shape.n_pages, shape.max_tokens) == (9, 40)
+
+
+@given(
+    max_running=st.integers(1, 12),
+    max_batch_tokens=st.integers(1, 200),
+    draft_tokens=st.sampled_from([0, 1, 64]),
+)
+def test_the_step_that_is_tried_is_the_largest_that_there_can_be(
+    max_running: int, max_batch_tokens: int, draft_tokens: int
+) -> None:
+    limits = EngineLimits(
+        max_running=max_running, max_batch_tokens=max_batch_tokens, draft_tokens=draft_tokens
+    )
+    step = largest_step(limits, SHAPE)
+    fits = max_running * SHAPE.max_tokens
+    assert len(step.new_len) == max_running
+    assert len(step.kept) == min(max_running * (1 + draft_tokens), MOST_ON_GPU)
+    assert len(step.token_ids) == min(max(max_batch_tokens, max_running), fits)
+    assert step.new_len.sum() == len(step.token_ids) == len(step.positions)
+    assert np.array_equal(step.positions[step.kept[:max_running]], step.new_len - 1)
+    assert step.positions.max() < SHAPE.max_tokens
+    assert len(np.unique(step.page_table)) == step.page_table.size
+    assert step.page_table.shape[1] * SHAPE.page_size >= step.total_len.max()

@@ -1,0 +1,144 @@
+"""Replicas with real channels in this process, behind a handle that takes pins for hints."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray.exceptions import ActorDiedError
+
+from deployments.ingress.fleet.channel_client import Channels
+from deployments.ingress.fleet.serve_handles import Handles
+from deployments.model.channel_server import Channels as Ends
+from deployments.model.channel_server import Run
+
+MODEL = "tiny"
+
+
+class Replica:
+    """`told` counts calls to tell; `closed` is set when a channel has ended."""
+
+    def __init__(self, name: str, run: Run, idle_s: float = 60.0) -> None:
+        self.name = name
+        self.ends = Ends(name, run, idle_s)
+        self.closed = asyncio.Event()
+        self.is_running = True
+        self.opened: list[str] = []
+        self.told = 0
+        self.called = asyncio.Event()
+        self.gate: asyncio.Event | None = None  # that calls to tell wait for
+        self._death: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    def die(self, death: BaseException | None = None) -> None:
+        self.is_running = False
+        if not self._death.done():
+            self._death.set_result(death or ActorDiedError())
+
+    async def channel(self, name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+        self.opened.append(name)
+        try:
+            async with aclosing(self.ends.open(name, words)) as bursts:
+                while (burst := await self._unless_dead(bursts)) is not None:
+                    yield burst
+        finally:
+            self.closed.set()
+
+    async def _unless_dead(self, bursts: AsyncGenerator[bytes, None]) -> bytes | None:
+        burst = asyncio.ensure_future(anext(bursts, None))
+        either: set[asyncio.Future[Any]] = {burst, self._death}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._death.done():
+                raise self._death.result()
+            return await burst
+        finally:
+            burst.cancel()
+            await asyncio.wait({burst})
+
+    async def tell(self, name: str, words: bytes) -> bool:
+        self.told += 1
+        self.called.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self._death.done():
+            raise self._death.result()
+        return self.ends.tell(name, words)
+
+
+@dataclass(slots=True)
+class Replicas:
+    all: list[Replica]
+    aborted: list[str] = field(default_factory=list)
+
+    def channels(self) -> Channels:
+        return Channels(Handles(lambda deployment, application: self))
+
+    def found(self, pin: str) -> Replica:
+        running = [one for one in self.all if one.is_running]
+        return next((one for one in running if one.name == pin), running[0])
+
+    def options(self, *, stream: bool, method_name: str) -> "Remote":
+        assert (stream, method_name) == (True, "channel")
+        return Remote(lambda pin, *args: Stream(self.found(pin).channel(*args)))
+
+    @property
+    def tell(self) -> "Remote":
+        return Remote(lambda pin, *args: Response(self.found(pin).tell(*args)))
+
+    def broadcast(self, method: str, *request_ids: str) -> "Broadcast":
+        assert method == "abort"
+        self.aborted += request_ids
+        return Broadcast()
+
+
+@dataclass(slots=True)
+class Remote:
+    remote: Callable[..., Any]
+
+
+class Stream:
+    """Whoever cancels it ends what it comes from, as with Serve's."""
+
+    def __init__(self, items: AsyncGenerator[Any, None]) -> None:
+        self._items = items
+        self._next: asyncio.Task[Any] | None = None
+        self.is_cancelled = False
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        self._next = asyncio.ensure_future(anext(self._items))
+        try:
+            return await asyncio.shield(self._next)
+        except asyncio.CancelledError:
+            if self._next.cancelled():
+                raise ActorDiedError from None
+            raise
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        if self._next is not None:
+            self._next.cancel()
+
+
+class Response:
+    """Whoever stops to wait for it does not end the call, as with Serve's."""
+
+    def __init__(self, call: Coroutine[Any, Any, object]) -> None:
+        self._call = asyncio.ensure_future(call)
+
+    def __await__(self) -> Generator[Any, None, object]:
+        value = yield from asyncio.shield(self._call).__await__()
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+class Broadcast:
+    async def results_async(self, *, timeout_s: float, return_exceptions: bool) -> list[object]:
+        return [0]

@@ -1,0 +1,384 @@
+"""Many sequences on one stream: who joins, leaves, is refused or lost disturbs nobody else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+from ray.exceptions import ActorDiedError
+
+from deployments.ingress.fleet.channel_client import Channels, Sequence
+from deployments.ingress.fleet.serve_handles import CalledOffError
+from deployments.model.channel_server import MOST_WEIGHT, Join, heard, written
+from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
+from tests.ingress.fleet.replicas import MODEL, Replica, Replicas
+
+LENGTH = 5
+
+
+class Speaker:
+    """Says a request's own tokens, one an event; those named `held` say one and wait."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.running: set[str] = set()
+        self.released = asyncio.Event()
+        self.ended = asyncio.Condition()
+
+    async def run(
+        self, version: str, request: GenerationRequest
+    ) -> AsyncGenerator[TokenEvent, None]:
+        self.started.append(request.request_id)
+        self.running.add(request.request_id)
+        try:
+            for place in range(LENGTH):
+                if place and request.request_id.startswith("held"):
+                    await self.released.wait()
+                last = place + 1 == LENGTH
+                reason = FinishReason.LENGTH if last else None
+                yield TokenEvent(token_ids=(token(request, place),), finish_reason=reason)
+        finally:
+            self.running.remove(request.request_id)
+            async with self.ended:
+                self.ended.notify_all()
+
+    async def until_gone(self, name: str) -> None:
+        async with self.ended:
+            await self.ended.wait_for(lambda: name not in self.running)
+
+
+class Stage:
+    def __init__(self, *names: str) -> None:
+        self.speaker = Speaker()
+        self.all = [Replica(name, self.speaker.run) for name in names]
+        self.replicas = Replicas(self.all)
+        self.channels = self.replicas.channels()
+
+    def ask(self, name: str, pin: str = "a", prompt: tuple[int, ...] = (7,)) -> Sequence:
+        request = GenerationRequest(request_id=name, prompt_ids=prompt)
+        return self.channels.ask(MODEL, pin, "v", request)
+
+    async def begun(self, *names: str) -> list[Sequence]:
+        """Sequences that have said something, on one channel."""
+        asked = [self.ask(name) for name in names]
+        for one in asked:
+            await anext(one)
+        return asked
+
+
+def token(request: GenerationRequest, place: int) -> int:
+    return hash(request.request_id) % 1000 + place
+
+
+def whole(sequence: Sequence) -> list[int]:
+    return [token(sequence.join.request, place) for place in range(LENGTH)]
+
+
+async def said(sequence: Sequence) -> list[int]:
+    ids: list[int] = []
+    while True:
+        event = await anext(sequence)
+        assert event.error is None
+        ids += event.token_ids
+        if event.finish_reason is not None:
+            return ids
+
+
+def played(act: Callable[[Stage], Awaitable[None]], *names: str) -> None:
+    async def play() -> None:
+        await act(Stage(*(names or ("a",))))
+
+    asyncio.run(asyncio.wait_for(play(), 30))
+
+
+def test_many_that_come_together_open_one_channel_with_one_call() -> None:
+    async def act(stage: Stage) -> None:
+        asked = [stage.ask(f"r{number}") for number in range(20)]
+        assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
+        [replica] = stage.all
+        assert (len(replica.opened), replica.told) == (1, 0)
+
+    played(act)
+
+
+def test_those_that_come_during_a_call_go_together_in_the_next_one() -> None:
+    async def act(stage: Stage) -> None:
+        [replica] = stage.all
+        await stage.begun("held")
+        replica.gate = asyncio.Event()
+        asked = [stage.ask("r0")]
+        await replica.called.wait()
+        asked += [stage.ask(f"r{number}") for number in range(1, 20)]
+        replica.gate.set()
+        assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
+        assert (len(replica.opened), replica.told) == (1, 2)
+
+    played(act)
+
+
+def test_long_prompts_do_not_make_a_message_that_is_too_long() -> None:
+    async def act(stage: Stage) -> None:
+        asked = [stage.ask(f"r{n}", prompt=tuple(range(MOST_WEIGHT // 2))) for n in range(7)]
+        assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
+        [replica] = stage.all
+        assert (len(replica.opened), replica.told) == (1, 3)
+
+    played(act)
+
+
+def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else() -> None:
+    async def act(stage: Stage) -> None:
+        leaving, *rest = await stage.begun("held-1", "held-2", "held-3")
+        leaving.leave()
+        await stage.speaker.until_gone("held-1")
+        assert stage.speaker.running == {"held-2", "held-3"}
+        stage.speaker.released.set()
+        assert [ids[-1] for ids in await asyncio.gather(*map(said, rest))] == [
+            whole(one)[-1] for one in rest
+        ]
+        assert stage.replicas.aborted == []
+
+    played(act)
+
+
+def test_one_that_leaves_before_it_was_sent_never_starts() -> None:
+    async def act(stage: Stage) -> None:
+        stays, leaves = stage.ask("stays"), stage.ask("leaves")
+        leaves.leave()
+        assert await said(stays) == whole(stays)
+        assert stage.speaker.started == ["stays"]
+
+    played(act)
+
+
+def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> None:
+    async def act(stage: Stage) -> None:
+        hangs = asyncio.Event()
+
+        async def never(name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                hangs.set()
+            yield b""
+
+        [replica] = stage.all
+        replica.channel = never  # type: ignore[method-assign]
+        first, second = stage.ask("first"), stage.ask("second")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.leave()
+        assert not hangs.is_set()
+        second.leave()
+        await hangs.wait()
+
+    played(act)
+
+
+@pytest.mark.parametrize("death", [ActorDiedError(), RuntimeError("cut")], ids=["died", "cut"])
+def test_a_replica_that_dies_is_lost_to_each_of_its_sequences(death: Exception) -> None:
+    async def act(stage: Stage) -> None:
+        asked = await stage.begun("held-1", "held-2", "held-3")
+        stage.all[0].die(death)
+        for one in asked:
+            with pytest.raises(type(death)):
+                await said(one)
+        elsewhere = stage.ask("r")
+        assert await said(elsewhere) == whole(elsewhere)
+        assert len(stage.all[1].opened) == 1
+
+    played(act, "a", "b")
+
+
+def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
+    async def act(stage: Stage) -> None:
+        asked = await stage.begun("held-1", "held-2")
+        stage.all[0].die()
+        for one in asked:
+            with pytest.raises(ActorDiedError):
+                await said(one)
+            one.leave()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert stage.replicas.aborted == ["held-1", "held-2"]
+
+    played(act)
+
+
+def test_who_comes_to_a_replica_that_stops_is_served_by_another_one_at_once() -> None:
+    """As Serve has it: a stopping replica gets no calls, and goes on with those it has."""
+
+    async def act(stage: Stage) -> None:
+        stopping, other = stage.all
+        [held] = await stage.begun("held")
+        stopping.is_running = False
+        asked = [stage.ask("r0"), stage.ask("r1")]
+        assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
+        assert (len(stopping.opened), len(other.opened)) == (1, 1)
+        assert stage.speaker.started == ["held", "r0", "r1"]
+        stage.speaker.released.set()
+        assert (await said(held))[-1] == whole(held)[-1]
+        await stopping.closed.wait()  # without waiting for company
+        assert stage.replicas.aborted == []
+
+    played(act, "a", "b")
+
+
+def test_one_that_leaves_a_replica_which_can_not_be_told_ends_there_all_the_same() -> None:
+    async def act(stage: Stage) -> None:
+        stopping, _ = stage.all
+        leaving, staying = await stage.begun("held-1", "held-2")
+        stopping.is_running = False
+        leaving.leave()
+        await stage.speaker.until_gone("held-1")
+        with pytest.raises(CalledOffError):  # and goes on elsewhere
+            await said(staying)
+
+    played(act, "a", "b")
+
+
+def test_who_comes_when_the_last_one_has_just_left_is_not_forgotten() -> None:
+    async def act(stage: Stage) -> None:
+        stage.ask("leaves").leave()
+        asked = stage.ask("r")
+        assert await said(asked) == whole(asked)
+        assert stage.speaker.started == ["r"]
+
+    played(act)
+
+
+def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
+    async def act(stage: Stage) -> None:
+        [replica] = stage.all
+        [held] = await stage.begun("held")
+        tell, replica.tell = replica.tell, fails  # type: ignore[method-assign]
+        lost = stage.ask("lost")
+        with pytest.raises(ActorDiedError):
+            await anext(lost)
+        lost.leave()
+        replica.tell = tell  # type: ignore[method-assign]
+        asked = stage.ask("r")
+        assert await said(asked) == whole(asked)
+        stage.speaker.released.set()
+        assert (await said(held))[-1] == whole(held)[-1]
+        assert stage.replicas.aborted == ["lost"]
+        assert len(replica.opened) == 1
+
+    played(act)
+
+
+async def fails(name: str, words: bytes) -> bool:
+    raise ActorDiedError
+
+
+def test_a_refusal_of_one_is_no_matter_of_the_others() -> None:
+    full = RequestError(ErrorKind.OVERLOADED, "full")
+
+    async def act(stage: Stage) -> None:
+        speak = stage.speaker.run
+
+        async def refuses(
+            version: str, request: GenerationRequest
+        ) -> AsyncGenerator[TokenEvent, None]:
+            if request.request_id == "refused":
+                yield TokenEvent(finish_reason=FinishReason.ERROR, error=full)
+                return
+            if request.request_id == "broken":
+                raise ZeroDivisionError
+            async for event in speak(version, request):
+                yield event
+
+        stage.all[0].ends._run = refuses
+        refused, broken, served = stage.ask("refused"), stage.ask("broken"), stage.ask("served")
+        assert (await anext(refused)).error == full
+        error = (await anext(broken)).error
+        assert error is not None
+        assert error.kind is ErrorKind.INTERNAL
+        assert await said(served) == whole(served)
+
+    played(act)
+
+
+def test_a_replica_that_was_restarted_under_its_name_opens_another_channel() -> None:
+    async def act(stage: Stage) -> None:
+        [held] = await stage.begun("held")
+        again = Replica("a", stage.speaker.run)
+        stage.all[:] = [again]
+        stage.replicas.all = [again]
+        asked = stage.ask("r")
+        assert await said(asked) == whole(asked)
+        assert len(again.opened) == 1
+        stage.speaker.released.set()
+        assert (await said(held))[-1] == whole(held)[-1]
+
+    played(act)
+
+
+def test_a_channel_lasts_for_who_comes_next() -> None:
+    async def act(stage: Stage) -> None:
+        for name in ("r0", "r1"):
+            asked = stage.ask(name)
+            assert await said(asked) == whole(asked)
+        assert len(stage.all[0].opened) == 1
+
+    played(act)
+
+
+def test_a_channel_that_nobody_uses_ends_and_is_opened_again() -> None:
+    async def act(stage: Stage) -> None:
+        replica = Replica("a", stage.speaker.run, idle_s=0.0)
+        stage.replicas.all = [replica]
+        for name in ("r0", "r1"):
+            asked = stage.ask(name)
+            assert await said(asked) == whole(asked)
+            await replica.closed.wait()
+            replica.closed.clear()
+        assert len(replica.opened) == 2
+
+    played(act)
+
+
+def test_who_reads_slowly_finds_all_of_it_in_one_event() -> None:
+    async def act(stage: Stage) -> None:
+        slow, quick = stage.ask("slow"), stage.ask("quick")
+        assert await said(quick) == whole(quick)
+        event = await anext(slow)
+        assert list(event.token_ids) == whole(slow)
+        assert event.finish_reason is FinishReason.LENGTH
+
+    played(act)
+
+
+def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more() -> None:
+    """The replica's end: what was said is taken before more is asked for."""
+
+    async def act(stage: Stage) -> None:
+        [replica] = stage.all
+        joins = [
+            Join(n, "", "v", GenerationRequest(request_id=f"r{n}", prompt_ids=(1,)))
+            for n in range(3)
+        ]
+        bursts = replica.ends.open("c", written(joins, ()))
+        assert await anext(bursts) == b"a"
+        for place in range(LENGTH):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            burst = heard(await anext(bursts))
+            assert [(number, event.token_ids) for number, event in burst] == [
+                (n, (token(joins[n].request, place),)) for n in range(3)
+            ]
+        await bursts.aclose()
+
+    played(act)
+
+
+def test_whoever_closes_a_channel_ends_all_that_it_runs() -> None:
+    async def act(stage: Stage) -> None:
+        asked: Channels = stage.channels
+        await stage.begun("held-1", "held-2")
+        [channel] = asked._latest.values()
+        channel.work.cancel()
+        await stage.speaker.until_gone("held-1")
+        await stage.speaker.until_gone("held-2")
+
+    played(act)

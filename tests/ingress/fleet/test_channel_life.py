@@ -1,0 +1,257 @@
+"""Both ends of a channel show that they are there: who falls silent is lost to the other one."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+from ray.exceptions import ActorDiedError
+
+from deployments.ingress.fleet import liveness as silence
+from deployments.ingress.fleet.liveness import SilentError
+from deployments.model.channel_server import ALIVE, FORGOTTEN_S, Join, heard, written
+from deployments.wire import Choice, GenerationRequest, TokenEvent
+from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
+from tests.ingress.fleet.replicas import Replica
+from tests.ingress.fleet.test_channel_client import LENGTH, Stage, played, said, token, whole
+from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, counted, ids
+
+SHORT_S = 0.5  # what is not silent must not seem so on a busy machine
+HELD = GenerationRequest(request_id="held", prompt_ids=(1,))
+NOTHING = written((), ())
+JOINS = written([Join(0, "", "v", HELD)], ())
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "SILENCE_S", SHORT_S)
+
+
+@pytest.fixture
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.model.channel_server.HEARTBEAT_S", 0.001)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
+    async def act(stage: Stage) -> None:
+        for one in await stage.begun("held-1", "held-2"):
+            with pytest.raises(SilentError):
+                await said(one)
+
+    played(act)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
+    async def act(stage: Stage) -> None:
+        async def never(name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+            opened.append(name)
+            opening.set()
+            await asyncio.Event().wait()
+            yield b""
+
+        opening, opened = asyncio.Event(), list[str]()
+        [replica] = stage.all
+        opens, replica.channel = replica.channel, never  # type: ignore[method-assign]
+        asked = [stage.ask("first")]
+        await opening.wait()
+        asked.append(stage.ask("second"))
+        for one in asked:
+            with pytest.raises(SilentError):
+                await anext(one)
+        assert len(opened) == 1
+        replica.channel = opens  # type: ignore[method-assign]
+        later = stage.ask("later")
+        assert await said(later) == whole(later)
+
+    played(act)
+
+
+@pytest.mark.usefixtures("lively")
+def test_a_replica_shows_that_it_is_there_while_its_engine_says_nothing() -> None:
+    async def act(stage: Stage) -> None:
+        bursts = Replica("a", stage.speaker.run, idle_s=0.0).ends.open("c", JOINS)
+        assert await anext(bursts) == b"a"
+        [(_, event)] = heard(await anext(bursts))
+        assert event.token_ids == (token(HELD, 0),)
+        assert [heard(await anext(bursts)) for _ in range(3)] == [[]] * 3
+        stage.speaker.released.set()
+        events = [event async for burst in bursts for _, event in heard(burst)]
+        assert [event.token_ids for event in events] == [
+            (token(HELD, place),) for place in range(1, LENGTH)
+        ]
+
+    played(act)
+
+
+@pytest.mark.usefixtures("lively")
+def test_a_channel_without_sequences_says_nothing() -> None:
+    async def act(stage: Stage) -> None:
+        ends = Replica("a", stage.speaker.run, idle_s=SHORT_S).ends
+        assert [word async for word in ends.open("c", NOTHING)] == [b"a"]
+
+    played(act)
+
+
+@pytest.mark.usefixtures("lively")
+def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
+    async def act(stage: Stage) -> None:
+        events = stage.all[0].ends.alone("v", HELD)
+        assert (await anext(events)).token_ids == (token(HELD, 0),)
+        assert [await anext(events) for _ in range(3)] == [ALIVE] * 3
+        await events.aclose()
+        await stage.speaker.until_gone("held")
+
+    played(act)
+
+
+def test_replicas_hear_of_sequences_with_streams_of_their_own_while_these_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deployments.ingress.fleet.single_stream.HEARTBEAT_S", 0.001)
+    actors = Actors()
+
+    async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        yield ALIVE
+        while await actors.model.heard_of.get() != (request.request_id,):
+            pass
+        async for event in produces()(request):
+            yield event
+
+    async def ask() -> None:
+        fleet = actors.fleet()
+        for name in ("first", "second"):
+            request = replace(ASKED, request_id=name)
+            events = fleet.generate(await fleet.card(MODEL), request)
+            assert ids([event async for event in events]) == WHOLE
+
+    actors.model.fates = [fate]
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+def test_what_shows_that_a_replica_is_there_is_no_part_of_an_answer() -> None:
+    async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        async for event in produces()(request):
+            yield ALIVE
+            yield event
+
+    events = answered(Actors(fate))
+    assert ids(events) == WHOLE
+    assert ALIVE not in events
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("pin", ["a", None], ids=["on a channel", "on a stream of its own"])
+def test_a_sequence_goes_on_where_its_replica_fell_silent(pin: str | None) -> None:
+    async def falls_silent(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        yield TokenEvent(token_ids=(token_at(0),))
+        await asyncio.Event().wait()
+
+    actors = Actors(falls_silent, produces())
+    actors.router.choices = [Choice(pin, True)]
+    assert ids(answered(actors)) == WHOLE
+    assert [pin for pin, _ in actors.model.requests] == [pin, None]
+    assert counted(actors, "mid_stream") == 1
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("is_alone", [False, True], ids=["on a channel", "on its own stream"])
+def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
+    is_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("deployments.model.channel_server.time", clock)
+
+    async def act(stage: Stage) -> None:
+        ends = Replica("a", stage.speaker.run, idle_s=0.0).ends
+        words: AsyncGenerator[object, None] = (
+            ends.alone("v", HELD) if is_alone else ends.open("c", JOINS)
+        )
+        while stage.speaker.running != {"held"}:
+            await anext(words)
+        clock.now = FORGOTTEN_S - 1
+        if is_alone:
+            ends.hear_of(["held", "elsewhere"])
+        else:
+            assert ends.tell("c", NOTHING)
+        clock.now += FORGOTTEN_S - 1
+        ends.forget()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert stage.speaker.running == {"held"}
+        clock.now += 1
+        ends.forget()
+        await stage.speaker.until_gone("held")
+        assert not ends.tell("c", NOTHING)
+
+    played(act)
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["its replica", "one that stops"])
+def test_an_ingress_is_heard_of_while_it_has_sequences_and_disturbs_none(
+    is_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stops gets no calls: another one hears of it."""
+    monkeypatch.setattr("deployments.ingress.fleet.channel_client.HEARTBEAT_S", 0.001)
+
+    async def act(stage: Stage) -> None:
+        first, second = stage.all
+        [held] = await stage.begun("held")
+        first.is_running = is_running
+        hears = first if is_running else second
+        for _ in range(3):
+            hears.called.clear()
+            await hears.called.wait()
+        stage.speaker.released.set()
+        assert (await said(held))[-1] == whole(held)[-1]
+        asked = stage.ask("r")
+        assert await said(asked) == whole(asked)
+        assert stage.replicas.aborted == []
+
+    played(act, "a", "b")
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_heartbeat_that_is_lost_is_followed_by_others(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.ingress.fleet.channel_client.HEARTBEAT_S", 0.001)
+
+    async def act(stage: Stage) -> None:
+        calls = asyncio.Semaphore(0)
+
+        async def fails(name: str, words: bytes) -> bool:
+            calls.release()
+            if hangs:
+                await asyncio.Event().wait()
+            raise ActorDiedError
+
+        stage.all[0].tell = fails  # type: ignore[method-assign]
+        [held] = await stage.begun("held")
+        for _ in range(5):
+            await calls.acquire()
+        stage.speaker.released.set()
+        assert (await said(held))[-1] == whole(held)[-1]
+
+    played(act)
+
+
+def test_a_channel_that_is_closed_at_its_first_word_ends_all_that_it_runs() -> None:
+    async def act(stage: Stage) -> None:
+        bursts = stage.all[0].ends.open("c", JOINS)
+        assert await anext(bursts) == b"a"
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert stage.speaker.running == {"held"}
+        await bursts.aclose()
+        await stage.speaker.until_gone("held")
+
+    played(act)

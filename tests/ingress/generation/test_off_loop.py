@@ -1,0 +1,130 @@
+"""What takes long is done beside the event loop, however short the body that asks for it."""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel
+from starlette.applications import Starlette
+
+from deployments.anthropic.messages_schema import parse_count, parse_messages
+from deployments.anthropic.routes import COUNT, MESSAGES
+from deployments.anthropic.thinking_signatures import sign
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.routes.service import Question, Service
+from deployments.openai.chat.schema import parse_chat
+from deployments.openai.completions.schema import parse_completion
+from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
+from deployments.openai.responses.routes import responses
+from deployments.openai.responses.schema import parse_response_request
+from deployments.openai.responses.store import ResponseStore
+from deployments.openai.routes import CHAT, COMPLETIONS
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
+from tests.anthropic.serving import WEATHER
+from tests.ingress.engines import ScriptedEngine, says
+from tests.openai.serving import http
+from tests.text.cards import card
+
+
+class Empty(BaseModel):
+    model: str | None = None
+
+
+@dataclass
+class Asked:
+    threads: list[int]
+
+    def answer(self, body: Empty, model: ModelCard, tokenizer: TextTokenizer) -> object:
+        self.threads.append(threading.get_ident())
+        return {}
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
+    asked = Asked([])
+    question = Question(
+        name="ask",
+        path="/ask",
+        body=Empty,
+        parse=Empty.model_validate,
+        answer=asked.answer,
+        heavy=lambda _: heavy,
+    )
+    service = Service(engine=ScriptedEngine(says("x")), metrics=Metrics())
+    service.tokenizers.get(card())
+
+    async def ask() -> bool:
+        async with http(Starlette(routes=[service.question(question)])) as client:
+            assert (await client.post("/ask", json={})).json() == {}
+        return asked.threads == [threading.get_ident()]
+
+    assert asyncio.run(ask()) is not heavy
+
+
+USER = {"role": "user", "content": "x"}
+CHATS = {"messages": [USER]}
+MESSAGE = {"model": "m", "max_tokens": 1, "messages": [USER]}
+TOOL = {"type": "function", "function": {"name": "f"}}
+THOUGHT = {"type": "thinking", "thinking": "", "signature": sign("a" * 1000, shown=False)}
+FORM = {"type": "json_schema", "schema": {"type": "object"}}
+STORE = ResponseStore()
+
+
+@pytest.mark.parametrize(
+    ("fields", "heavy"),
+    [
+        ({}, False),
+        ({"tools": []}, False),
+        ({"tools": [TOOL]}, True),
+        ({"response_format": {"type": "json_object"}}, True),
+    ],
+)
+def test_a_chat_with_a_grammar_or_tools_is_heavy(fields: dict[str, object], heavy: bool) -> None:
+    request = parse_chat({**CHATS, **fields})
+    assert CHAT.heavy(request) == chat_input_tokens().heavy(request) == heavy
+
+
+@pytest.mark.parametrize(
+    ("fields", "heavy"),
+    [({}, False), ({"regex": "a+"}, True), ({"prompt": ["x"] * 40, "n": 2}, True)],
+)
+def test_a_completion_with_a_grammar_or_many_choices_is_heavy(
+    fields: dict[str, object], heavy: bool
+) -> None:
+    assert COMPLETIONS.heavy(parse_completion({"prompt": "x", **fields})) == heavy
+
+
+@pytest.mark.parametrize(
+    ("fields", "heavy"),
+    [
+        ({"input": "x"}, False),
+        ({"input": "x", "tools": [{"type": "function", "name": "f"}]}, True),
+        ({"input": "x", "text": {"format": {"type": "json_object"}}}, True),
+        ({"previous_response_id": "resp_1"}, True),
+        ({"input": [{"id": "msg_1"}]}, True),
+    ],
+)
+def test_a_response_with_those_or_with_a_past_is_heavy(
+    fields: dict[str, object], heavy: bool
+) -> None:
+    request = parse_response_request(fields)
+    assert responses(STORE).heavy(request) == responses_input_tokens(STORE).heavy(request) == heavy
+
+
+@pytest.mark.parametrize(
+    ("fields", "heavy"),
+    [
+        ({}, False),
+        ({"tools": [WEATHER]}, True),
+        ({"output_config": {"format": FORM}}, True),
+        ({"messages": [USER, {"role": "assistant", "content": [THOUGHT]}, USER]}, True),
+    ],
+)
+def test_a_message_with_those_or_with_packed_thoughts_is_heavy(
+    fields: dict[str, object], heavy: bool
+) -> None:
+    assert MESSAGES.heavy(parse_messages({**MESSAGE, **fields})) == heavy
+    counted = {name: value for name, value in MESSAGE.items() if name != "max_tokens"}
+    assert COUNT.heavy(parse_count({**counted, **fields})) == heavy

@@ -1,0 +1,92 @@
+"""Whole paths under any prefix, and an answer whatever happens behind it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import httpx
+import pytest
+from ray.serve._private.http_util import RequestIdMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from deployments.ingress.http.app import OneRequestId, protocol_app, request_id_of, sane_request_id
+from deployments.ingress.http.errors import ERRORS
+from deployments.wire import RequestError
+
+
+def envelope(error: RequestError, request_id: str) -> tuple[int, object]:
+    return ERRORS[error.kind].openai.status, {"kind": error.kind, "message": error.message}
+
+
+async def named(request: Request) -> Response:
+    return PlainTextResponse(request_id_of(request))
+
+
+async def broken(request: Request) -> Response:
+    raise RuntimeError("secret")
+
+
+async def breaking(request: Request) -> Response:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise RuntimeError("secret")
+
+    return StreamingResponse(body())
+
+
+APP = protocol_app(
+    [Route("/v1/named", named), Route("/v1/broken", broken), Route("/v1/breaking", breaking)],
+    envelope,
+)
+
+
+def get(path: str, root_path: str = "/v1", **headers: str) -> httpx.Response:
+    return get_of(APP, path, root_path, headers)
+
+
+def get_of(app: ASGIApp, path: str, root_path: str, headers: Mapping[str, str]) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app, root_path=root_path)
+        async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
+            return await client.get(path, headers=headers)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("root_path", ["", "/v1", "/v1/named"])
+def test_the_prefix_does_not_matter(root_path: str) -> None:
+    response = get("/v1/named", root_path)
+    assert response.status_code == 200
+    assert response.text == response.headers["x-request-id"]
+
+
+def test_a_sane_id_is_kept() -> None:
+    assert get("/v1/named", **{"x-request-id": "mine"}).text == "mine"
+    assert sane_request_id("a" * 128) == "a" * 128
+    assert len({sane_request_id(one) for one in (None, "", "a" * 129, "a b", "\u00e9")}) == 5
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-request-id": "mine"}])
+def test_behind_serve_a_response_has_one_id(headers: dict[str, str]) -> None:
+    response = get_of(RequestIdMiddleware(OneRequestId(APP)), "/v1/named", "/v1", headers)
+    assert response.headers.get_list("x-request-id") == [response.text]
+
+
+def test_an_unknown_path_is_told_in_form() -> None:
+    response = get("/v1/nothing")
+    assert response.status_code == 404
+    assert response.json()["message"] == "There is no GET /v1/nothing"
+
+
+def test_a_failure_is_500_and_does_not_escape() -> None:
+    response = get("/v1/broken")
+    assert response.status_code == 500
+    assert response.json()["kind"] == "internal"
+    assert "secret" not in response.text
+
+
+def test_a_failure_in_a_body_breaks_the_connection() -> None:
+    with pytest.raises(RuntimeError, match="secret"):
+        get("/v1/breaking")

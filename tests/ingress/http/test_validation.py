@@ -1,0 +1,61 @@
+"""However much is wrong with a body, one thing is told of it, and little more is looked for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
+from deployments.ingress.http.validation import MOST_ERRORS, parse
+from deployments.ingress.streams.routes import StreamLookup
+from deployments.llama.completion.infill import InfillRequest
+from deployments.llama.completion.schema import CompletionRequest as NativeRequest
+from deployments.llama.server.tokenize import DetokenizeRequest, TokenizeRequest
+from deployments.openai.chat.schema import ChatRequest
+from deployments.openai.completions.schema import CompletionRequest
+from deployments.openai.responses.schema import ResponsesRequest
+from deployments.wire import Refused
+
+BODIES = [
+    ChatRequest,
+    CompletionRequest,
+    CountRequest,
+    DetokenizeRequest,
+    InfillRequest,
+    MessagesRequest,
+    NativeRequest,
+    ResponsesRequest,
+    StreamLookup,
+    TokenizeRequest,
+]
+LIMIT = 4096
+
+
+def lists_of(schema: object) -> Iterator[Any]:
+    """Every list in what pydantic made of a body, but for those of any JSON."""
+    if isinstance(schema, list | tuple):
+        for inner in schema:
+            yield from lists_of(inner)
+    if not isinstance(schema, dict) or (schema.get("type") == "tagged-union" and "ref" in schema):
+        return
+    if schema.get("type") == "list":
+        yield schema
+    for inner in schema.values():
+        yield from lists_of(inner)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_every_list_is_bounded_or_is_left_at_its_first_wrong_item(body: type[BaseModel]) -> None:
+    found = list(lists_of(body.__pydantic_core_schema__))
+    assert found
+    for one in found:
+        holds_json = one["items_schema"].get("schema_ref", "").count("JsonValue")
+        bounded = one.get("fail_fast") or one.get("max_length", LIMIT + 1) <= LIMIT
+        assert bounded or holds_json, one
+
+
+def test_a_body_with_very_many_unknown_fields_is_refused_without_a_list_of_them() -> None:
+    body = {"prompt": "x", **{f"f{number}": 1 for number in range(MOST_ERRORS + 1)}}
+    with pytest.raises(Refused, match=f"{MOST_ERRORS + 1} places"):
+        parse(CompletionRequest, body)

@@ -1,0 +1,177 @@
+"""One replica over several processes, on a real Ray cluster: it answers, sleeps and dies as one."""
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from ray import serve
+from ray.exceptions import RayError
+
+from deployments.engine.core import EngineCore
+from deployments.engine.loading.loader import load_model
+from deployments.model.application import model_application
+from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
+from tests.checkpoints import save_checkpoint
+from tests.router.live import LIMITS, cluster, read_card, settings
+
+pytestmark = pytest.mark.timeout(900)
+
+PATIENCE_S = 120
+RANK, REPLICA = "ray::Rank", f"ray::ServeReplica:model-ranks:{MODEL_DEPLOYMENT}"
+REQUESTS = [
+    GenerationRequest(
+        request_id=f"r{i}",
+        prompt_ids=tuple(range(5, 25 + i)),
+        sampling=SamplingParams(temperature=0),
+        max_tokens=12,
+        ignore_eos=True,
+    )
+    for i in range(3)
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster() -> Iterator[None]:
+    with cluster():
+        yield
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint: Path) -> list[tuple[int, ...]]:
+    core = EngineCore(load_model(str(checkpoint), dtype=torch.float32), frozenset(), LIMITS)
+    try:
+        events = [list(core.run([one])) for one in REQUESTS]
+    finally:
+        core.shutdown()
+    return [ids(event for _, event in those) for those in events]
+
+
+@contextmanager
+def deployed(of_model: ModelSettings) -> Iterator[None]:
+    serve.run(model_application(of_model), name=of_model.application, route_prefix=None)
+    try:
+        yield
+    finally:
+        serve.delete(of_model.application)
+
+
+def over_two(checkpoint: Path) -> ModelSettings:
+    return replace(settings(checkpoint, "ranks"), tensor_parallel=2)
+
+
+def ids(events: Iterator[TokenEvent]) -> tuple[int, ...]:
+    """Raises RuntimeError with the kind of the error that they end in."""
+    found: list[int] = []
+    for event in events:
+        if event.error is not None:
+            raise RuntimeError(event.error.kind)
+        found += event.token_ids
+    return tuple(found)
+
+
+def answers() -> list[tuple[int, ...]]:
+    model = serve.get_deployment_handle(MODEL_DEPLOYMENT, "model-ranks")
+    card = read_card(model)
+    generate = model.options(stream=True, method_name="generate")
+    return [ids(generate.remote(None, card, one)) for one in REQUESTS]
+
+
+def processes(title: str) -> list[int]:
+    """Of this test's own cluster, whose processes are all descended from this one."""
+    parents, found = {}, []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+            if status.with_name("cmdline").read_text().startswith(title):
+                found.append(int(status.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return [pid for pid in found if os.getpid() in _ancestors(pid, parents)]
+
+
+def _ancestors(pid: int, parents: dict[int, int]) -> Iterator[int]:
+    while pid in parents:
+        pid = parents[pid]
+        yield pid
+
+
+@contextmanager
+def ending(pid: int) -> Iterator[None]:
+    """Waits for the end of a process when the block is left."""
+    process = os.pidfd_open(pid)
+    try:
+        yield
+        ended, _, _ = select.select([process], [], [], PATIENCE_S)
+        assert ended, "the process lives on"
+    finally:
+        os.close(process)
+
+
+def test_two_ranks_answer_as_one_and_leave_nothing(
+    checkpoint: Path, expected: list[tuple[int, ...]]
+) -> None:
+    with ExitStack() as stack, deployed(over_two(checkpoint)):
+        assert answers() == expected
+        [rank] = processes(RANK)
+        stack.enter_context(ending(rank))
+
+
+def test_ranks_end_when_their_model_sleeps_and_come_back_with_it(
+    checkpoint: Path, expected: list[tuple[int, ...]]
+) -> None:
+    with deployed(replace(over_two(checkpoint), sleep_idle_s=5.0)):
+        [rank] = processes(RANK)
+        with ending(rank):
+            assert answers() == expected
+        assert answers() == expected
+
+
+def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_answers(
+    checkpoint: Path, expected: list[tuple[int, ...]]
+) -> None:
+    with deployed(over_two(checkpoint)):
+        [rank], [replica] = processes(RANK), processes(REPLICA)
+        with ending(replica):
+            os.kill(rank, signal.SIGKILL)
+        assert _asked_again() == expected
+        assert processes(REPLICA) != [replica]
+
+
+def test_a_replica_that_is_killed_leaves_no_rank(
+    checkpoint: Path, expected: list[tuple[int, ...]]
+) -> None:
+    with deployed(over_two(checkpoint)):
+        [rank], [replica] = processes(RANK), processes(REPLICA)
+        with ending(rank):
+            os.kill(replica, signal.SIGKILL)
+        assert _asked_again() == expected
+        assert rank not in processes(RANK)
+
+
+def _asked_again() -> list[tuple[int, ...]]:
+    """Serve may still name the replica that has ended."""
+    try:
+        return answers()
+    except RayError:
+        return answers()
+
+
+def test_a_model_that_ranks_cannot_share_is_refused_with_the_reason(checkpoint: Path) -> None:
+    odd = replace(over_two(checkpoint), tensor_parallel=4)
+    with pytest.raises(RuntimeError), deployed(odd):
+        pass
+    application = serve.status().applications[odd.application]
+    message = application.deployments[MODEL_DEPLOYMENT].message
+    assert "4 ranks can't share 4 attention heads and 2 key-value heads" in message

@@ -1,0 +1,378 @@
+"""An engine that nobody asks for goes and comes back: memory falls, answers stay, none is lost."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loader import load_model
+from deployments.engine.loading.quantization import Quantization
+from deployments.engine.stats import EngineStats
+from deployments.model.metrics import COUNTERS, GAUGES
+from deployments.model.model_source import ModelSource
+from deployments.model.settings import Adapter, ModelSettings
+from deployments.model.sleeper import Sleeper
+from deployments.wire import ErrorKind, GenerationRequest, Refused, SamplingParams, TokenEvent
+from kv.journal import Journal
+from tests.checkpoints import save_checkpoint, save_large
+
+LIMITS = EngineLimits(n_pages=64, max_running=4, context_length=256)
+GREEDY = SamplingParams(temperature=0)
+SAMPLED = SamplingParams(temperature=0.9, seed=7)
+
+
+class Life:
+    """A replica's engine over its sleeps, and what was heard of it."""
+
+    def __init__(
+        self, path: Path, limits: EngineLimits = LIMITS, quantization: Quantization = "none"
+    ) -> None:
+        self.said: list[tuple[str, float]] = []
+        self.journals: list[Journal | None] = []  # of engines that came, None where one went
+        self.changed = asyncio.Event()
+        self._limits = limits
+        settings = ModelSettings(
+            name="m", path=str(path), dtype="float32", quantization=quantization, limits=limits
+        )
+        self.source = ModelSource(settings, lambda *said: self.said.append(said))
+
+    @property
+    def n_starts(self) -> int:
+        return self.said.count(("engine", 1.0))
+
+    @asynccontextmanager
+    async def begin(self, idle_s: float | None = None) -> AsyncGenerator[Sleeper, None]:
+        core = await asyncio.to_thread(self.source.start)
+        sleeper = Sleeper(self.source, core, idle_s, self._limits.max_waiting, self._heard)
+        del core
+        try:
+            yield sleeper
+        finally:
+            await asyncio.to_thread(sleeper.close)
+
+    def _heard(self, core: EngineCore | None) -> None:
+        self.journals.append(None if core is None else core.cache.journal)
+        self.changed.set()
+
+
+def request(sampling: SamplingParams) -> GenerationRequest:
+    return GenerationRequest(
+        request_id="r",
+        prompt_ids=tuple(range(40, 80)),
+        sampling=sampling,
+        max_tokens=24,
+        ignore_eos=True,
+    )
+
+
+async def ask(sleeper: Sleeper, sampling: SamplingParams = GREEDY) -> list[TokenEvent]:
+    async with sleeper.engine() as core:
+        return [event async for event in core.stream(request(sampling))]
+
+
+def ids(events: list[TokenEvent]) -> list[int]:
+    assert events[-1].error is None
+    return [token_id for event in events for token_id in event.token_ids]
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def own_checkpoint(tmp_path: Path) -> Path:
+    """One that a test may spoil."""
+    return save_checkpoint(tmp_path)
+
+
+def test_an_engine_that_slept_answers_as_before(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(checkpoint).begin() as sleeper:
+            before = [ids(await ask(sleeper, sampling)) for sampling in (GREEDY, SAMPLED)]
+            for _ in range(2):
+                assert await sleeper.sleep()
+                assert sleeper.sleeping
+                after = [ids(await ask(sleeper, sampling)) for sampling in (GREEDY, SAMPLED)]
+                assert after == before
+
+    asyncio.run(scenario())
+
+
+def test_weights_that_were_kept_make_an_engine_that_answers_the_same(checkpoint: Path) -> None:
+    async def answer() -> list[int]:
+        core = await asyncio.to_thread(EngineCore, model, frozenset(), LIMITS)
+        try:
+            return ids([event async for event in core.stream(request(SAMPLED))])
+        finally:
+            await asyncio.to_thread(core.shutdown)
+
+    model = load_model(str(checkpoint), dtype=torch.float32)
+    assert asyncio.run(answer()) == asyncio.run(answer())
+
+
+def test_memory_falls_with_sleep_and_comes_back_with_a_request(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with Life(checkpoint).begin() as sleeper:  # whatever torch keeps from its first use
+            await ask(sleeper)
+        before = resident()
+        async with Life(tmp_path).begin() as sleeper:
+            answer = ids(await ask(sleeper))
+            awake = resident()
+            await sleeper.sleep()
+            asleep = resident()
+            assert ids(await ask(sleeper)) == answer
+            again = resident()
+        assert awake - before > 0.9 * n_bytes
+        assert awake - asleep > 0.9 * n_bytes
+        assert again - asleep > 0.9 * n_bytes
+
+    n_bytes = save_large(tmp_path)
+    asyncio.run(scenario())
+
+
+def test_those_who_want_it_together_wait_for_one_wake(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        life = Life(checkpoint)
+        async with life.begin() as sleeper:
+            alone = ids(await ask(sleeper))
+            await sleeper.sleep()
+            answers = await asyncio.gather(*(ask(sleeper) for _ in range(8)))
+        assert [ids(answer) for answer in answers] == [alone] * 8
+        assert life.n_starts == 2
+
+    asyncio.run(scenario())
+
+
+def test_those_who_are_too_many_to_wait_are_told_so_at_once(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        life = Life(checkpoint, replace(LIMITS, max_waiting=3))
+        async with life.begin() as sleeper:
+            await sleeper.sleep()
+            waiting = [asyncio.create_task(ask(sleeper)) for _ in range(3)]
+            await asyncio.sleep(0)
+            with pytest.raises(Refused) as refused:
+                await ask(sleeper)
+            assert refused.value.error.kind is ErrorKind.OVERLOADED
+            assert sleeper.sleeping
+            assert sleeper.stats().waiting_requests == 3
+            for answer in await asyncio.gather(*waiting):
+                assert len(ids(answer)) == 24
+            assert sleeper.stats().waiting_requests == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_comes_while_it_falls_asleep_is_served(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        life = Life(checkpoint)
+        async with life.begin() as sleeper:
+            alone = ids(await ask(sleeper))
+            falling = asyncio.create_task(sleeper.sleep())
+            await life.changed.wait()
+            assert not falling.done()
+            assert ids(await ask(sleeper)) == alone
+            assert await falling
+
+    asyncio.run(scenario())
+
+
+def test_it_does_not_sleep_while_somebody_has_it(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(checkpoint).begin() as sleeper, sleeper.engine():
+            assert not await sleeper.sleep()
+            assert (sleeper.users, sleeper.idle_s, sleeper.sleeping) == (1, 0.0, False)
+
+    asyncio.run(scenario())
+
+
+def test_who_leaves_while_it_wakes_takes_the_wake_from_nobody(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(checkpoint).begin() as sleeper:
+            await sleeper.sleep()
+            first, second = (asyncio.create_task(ask(sleeper)) for _ in range(2))
+            await asyncio.sleep(0)
+            first.cancel()
+            assert len(ids(await second)) == 24
+            assert first.cancelled()
+            assert sleeper.users == 0
+
+    asyncio.run(scenario())
+
+
+def test_it_falls_asleep_by_itself_and_again_after_each_wake(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        life = Life(checkpoint)
+        async with life.begin(idle_s=0.01) as sleeper:
+            running = asyncio.create_task(sleeper.run())
+            for _ in range(2):
+                while not sleeper.sleeping:
+                    life.changed.clear()
+                    await life.changed.wait()
+                await ask(sleeper)
+            running.cancel()
+        assert [journal is None for journal in life.journals[:4]] == [True, False, True, False]
+
+    asyncio.run(scenario())
+
+
+def test_looking_at_it_neither_wakes_it_nor_makes_it_look_asked_for(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(checkpoint).begin() as sleeper:
+            await ask(sleeper)
+            await sleeper.sleep()
+            idle_s = sleeper.idle_s
+            stats = sleeper.stats()
+            sleeper.check_health()
+            sleeper.abort("r")
+            assert sleeper.sleeping
+            assert sleeper.idle_s >= idle_s
+            assert (stats.pages_total, stats.pages_used, sleeper.users) == (0, 0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_counters_never_go_back(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        seen: list[list[float]] = []
+
+        def look() -> None:
+            stats = asdict(sleeper.stats())
+            seen.append([stats[name] for name in COUNTERS])
+
+        life = Life(checkpoint)
+        async with life.begin() as sleeper:
+            look()
+            for _ in range(3):
+                await ask(sleeper)
+                look()
+                falling = asyncio.create_task(sleeper.sleep())
+                await asyncio.sleep(0)
+                look()
+                await falling
+                look()
+            await ask(sleeper)
+            look()
+            stats = sleeper.stats()
+        for earlier, later in pairwise(seen):
+            assert all(b >= a for a, b in zip(earlier, later, strict=True))
+        assert (stats.total_requests, stats.tokens_generated) == (4, 4 * 24)
+        assert stats.pages_total == LIMITS.n_pages
+
+    asyncio.run(scenario())
+
+
+def test_every_number_of_an_engine_is_a_counter_or_a_gauge() -> None:
+    assert asdict(EngineStats()).keys() == COUNTERS.keys() | GAUGES.keys()
+
+
+def test_its_prefix_cache_starts_empty_and_others_hear_of_it(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        life = Life(checkpoint)
+        async with life.begin() as sleeper:
+            await ask(sleeper)
+            assert (await ask(sleeper))[0].cached_tokens > 0
+            await sleeper.sleep()
+            assert (await ask(sleeper))[0].cached_tokens == 0
+            nothing, journal = life.journals
+            assert nothing is None
+            assert journal is not None
+            assert journal.changed
+
+    asyncio.run(scenario())
+
+
+def test_a_wake_that_fails_is_told_to_all_who_wait_and_to_whoever_checks(
+    own_checkpoint: Path,
+) -> None:
+    async def scenario() -> None:
+        async with Life(own_checkpoint).begin() as sleeper:
+            await sleeper.sleep()
+            (own_checkpoint / "model.safetensors").unlink()
+            waiting = await asyncio.gather(
+                *(ask(sleeper) for _ in range(3)), return_exceptions=True
+            )
+            late = await asyncio.gather(ask(sleeper), return_exceptions=True)
+            for refused in (*waiting, *late):
+                assert isinstance(refused, Refused)
+                assert refused.error.kind is ErrorKind.UNAVAILABLE
+                assert "model.safetensors" in refused.error.message
+            assert sleeper.users == 0
+            with pytest.raises(RuntimeError, match=r"could not be woken.*model\.safetensors"):
+                sleeper.check_health()
+
+    asyncio.run(scenario())
+
+
+def test_files_of_another_model_do_not_wake_as_the_first_one(own_checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(own_checkpoint, EngineLimits(n_pages=64)).begin() as sleeper:
+            await sleeper.sleep()
+            config = json.loads((own_checkpoint / "config.json").read_text())
+            config["max_position_embeddings"] = 512
+            (own_checkpoint / "config.json").write_text(json.dumps(config))
+            with pytest.raises(Refused, match="another model's than before"):
+                await ask(sleeper)
+
+    asyncio.run(scenario())
+
+
+def test_other_weights_do_not_wake_in_the_place_of_the_first_ones(own_checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(own_checkpoint).begin() as sleeper:
+            await sleeper.sleep()
+            save_checkpoint(own_checkpoint, seed=1)
+            with pytest.raises(Refused, match="another model's than before"):
+                await ask(sleeper)
+
+    asyncio.run(scenario())
+
+
+def test_a_load_says_how_far_it_is(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        life = Life(checkpoint)
+        async with life.begin():
+            pass
+        assert life.said[0] == ("weights", 0.0)
+        assert life.said[-3:] == [("weights", 1.0), ("engine", 0.0), ("engine", 1.0)]
+        values = [value for stage, value in life.said if stage == "weights"]
+        assert values == sorted(values)
+        assert len(set(values)) > 10
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"sleep_weights": "host"}, "sleep_weights"),
+        ({"sleep_idle_s": 0.0}, "sleep_idle_s"),
+        (
+            {"limits": EngineLimits(async_scheduling=True), "tensor_parallel": 2},
+            "async_scheduling",
+        ),
+        ({"adapters": (Adapter(path="nowhere"),)}, "nowhere"),
+    ],
+)
+def test_what_a_replica_can_not_do_is_refused_by_name(
+    checkpoint: Path, changed: dict[str, object], named: str
+) -> None:
+    settings = ModelSettings(name="m", path=str(checkpoint))
+    with pytest.raises((ValueError, OSError), match=named):
+        ModelSource(replace(settings, **changed), lambda *_: None).start()  # type: ignore[arg-type]

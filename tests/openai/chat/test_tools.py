@@ -1,0 +1,360 @@
+"""Tools in chat: what the model is told, what it is held to, and how its calls come back."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deployments.openai.fields.tool_arguments import INVALID, arguments_object, read_arguments
+from deployments.text.tokens.tokenizer import TextTokenizer
+from tests.ingress.engines import says
+from tests.openai.chat.chatting import (
+    KNOWS_TOOLS,
+    ROOMY,
+    asked,
+    asked_of,
+    folded,
+    plain,
+    refused,
+    streamed,
+    whole,
+)
+from tests.openai.serving import HELLO
+from tests.text.held import may_say
+
+
+def tool(name: str, **parameters: object) -> dict[str, Any]:
+    schema = {"type": "object", "properties": parameters, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+WEATHER = tool("weather", city={"type": "string"})
+CLOCK = tool("clock")
+TOOLS = [WEATHER, CLOCK]
+NAMED = {"type": "function", "function": {"name": "clock"}}
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def call(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+PARIS = call("weather", '{"city": "Paris \u65e5 \\"x\\""}')
+REPLIES = [
+    PARIS,
+    f"{PARIS}\n{call('clock', '{}')}",
+    f"Let me see.\n{PARIS}",
+    call("nothing", "{}"),
+    '<tool_call>\n{"name": "weather", "arg',
+    "<tool_call>",
+    "a < b",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", REPLIES)
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": 2},
+        {"logprobs": True, "top_logprobs": 1, "return_token_ids": True},
+        {"parallel_tool_calls": False, "logprobs": True},
+        {"stop": ["Paris", "see"], "logprobs": True, "return_token_ids": True},
+        {"max_tokens": 9, "return_token_ids": True},
+    ],
+)
+def test_a_stream_with_calls_folds_to_the_unary_answer(
+    text: str, size: int, fields: dict[str, object]
+) -> None:
+    script = says(text, PARIS, size=size)
+    body = whole(script, tools=TOOLS, **fields)
+    chunks = streamed(script, tools=TOOLS, **fields, stream_options={"include_usage": True})
+    assert folded(chunks) == plain(body)
+    assert chunks[-1]["usage"] == body["usage"]
+
+
+def test_calls_alone_leave_the_content_null() -> None:
+    [choice] = whole(says(REPLIES[1]), tools=TOOLS)["choices"]
+    message = choice["message"]
+    assert (message["content"], choice["finish_reason"]) == (None, "tool_calls")
+    names = [one["function"]["name"] for one in message["tool_calls"]]
+    assert names == ["weather", "clock"]
+    assert len({one["id"] for one in message["tool_calls"]}) == 2
+    arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
+    assert arguments == {"city": 'Paris \u65e5 "x"'}
+
+
+def test_a_call_begins_with_its_name_and_goes_on_with_its_arguments() -> None:
+    chunks = streamed(says(PARIS), tools=TOOLS)
+    deltas = [part["delta"] for chunk in chunks for part in chunk["choices"]]
+    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    assert calls[0]["function"] == {"name": "weather", "arguments": ""}
+    assert (calls[0]["index"], calls[0]["type"]) == (0, "function")
+    assert all(one.keys() == {"index", "function"} for one in calls[1:])
+    assert len(calls) > 3, "the arguments come as they are made"
+
+
+def test_a_call_that_was_cut_is_not_finished() -> None:
+    [choice] = whole(says(PARIS), tools=TOOLS, max_tokens=30)["choices"]
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["tool_calls"]
+
+
+@pytest.mark.parametrize("text", [PARIS[:40], PARIS])
+def test_a_call_that_a_stop_string_or_an_early_end_broke_is_none_to_make(text: str) -> None:
+    script, stop = says(text), ["Par"]
+    [choice] = whole(script, tools=TOOLS, stop=stop)["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["message"]["tool_calls"]
+    assert streamed(script, tools=TOOLS, stop=stop)[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_what_is_no_call_of_a_known_tool_is_content() -> None:
+    [choice] = plain(whole(says(REPLIES[3]), tools=TOOLS))
+    assert choice["message"]["content"] == REPLIES[3]
+    assert choice["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("off", [{"tools": TOOLS, "tool_choice": "none"}, {"tools": []}, {}])
+def test_without_tools_nothing_is_a_call(off: dict[str, object]) -> None:
+    [choice] = plain(whole(says(PARIS), **off))
+    assert choice["message"]["content"] == PARIS
+    [request] = asked(off, chat_template=KNOWS_TOOLS + "{{ tools | length if tools }}")
+    [without] = asked({}, chat_template=KNOWS_TOOLS)
+    assert (request.prompt_ids, request.grammar) == (without.prompt_ids, "")
+
+
+def grammar(**fields: object) -> str:
+    [request] = asked({"tools": TOOLS, **fields})
+    return request.grammar
+
+
+def test_the_model_is_free_unless_it_must_call() -> None:
+    assert grammar() == grammar(tool_choice="auto") == ""
+    required = grammar(tool_choice="required")
+    assert "weather" in required
+    assert "clock" in required
+
+
+def strict(tool: dict[str, Any]) -> dict[str, Any]:
+    return {**tool, "function": {**tool["function"], "strict": True}}
+
+
+def test_calls_of_a_strict_tool_fit_and_nothing_else_is_forbidden() -> None:
+    held = grammar(tools=[strict(WEATHER)])
+    said = ["a < b", "", "So:\n" + call("weather", '{"city": "x"}'), f"{PARIS}\n{PARIS}"]
+    for text in said:
+        assert may_say(held, text), text
+    for arguments in ('{"city": 5}', "{}"):
+        assert not may_say(held, "So:\n" + call("weather", arguments))
+
+
+def test_a_strict_tool_that_may_not_be_called_holds_nothing() -> None:
+    tools = [strict(WEATHER), CLOCK]
+    assert grammar(tools=tools, tool_choice=allowed("auto", "clock")) == ""
+    assert grammar(tools=tools, tool_choice=allowed("auto", "weather"))
+
+
+def test_without_parallel_calls_there_is_one_at_most() -> None:
+    held = grammar(parallel_tool_calls=False)
+    for text in ("Hm.", PARIS, f"Let me see.\n{PARIS}"):
+        assert may_say(held, text), text
+    for text in (f"{PARIS}\n{PARIS}", f"{PARIS}{PARIS}", f"{PARIS} and {PARIS}"):
+        assert not may_say(held, text), text
+
+
+def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
+    odd = tool("odd", a={"type": "array", "uniqueItems": True})
+    held = grammar(tools=[odd], parallel_tool_calls=False)
+    assert may_say(held, call("odd", '{"a": [1, 1]}'))
+    assert not may_say(held, call("odd", '{"b": 1}'))
+    assert refused(tools=[CLOCK, strict(odd)])["param"] == "tools[1].function.parameters"
+    forced = grammar(tools=[odd, CLOCK], tool_choice="required")
+    for text in (call("odd", '{"a": [1, 1]}'), call("clock", "{}")):
+        assert may_say(forced, text)
+    assert not may_say(forced, "Hm.")
+
+
+@pytest.mark.parametrize("choice", [NAMED, allowed("required", "clock")])
+def test_a_named_tool_is_the_only_one_that_can_be_called(choice: object) -> None:
+    held = grammar(tool_choice=choice)
+    assert "clock" in held
+    assert "weather" not in held
+
+
+def test_a_required_call_is_one_alone_when_there_are_no_parallel_ones() -> None:
+    many = grammar(tool_choice="required")
+    assert many != grammar(tool_choice="required", parallel_tool_calls=False)
+    named = grammar(tool_choice=NAMED)
+    assert named == grammar(tool_choice=NAMED, parallel_tool_calls=False)
+
+
+def test_tools_that_are_not_allowed_are_not_called() -> None:
+    fields = {"tools": TOOLS, "tool_choice": allowed("auto", "clock")}
+    [choice] = plain(whole(says(PARIS), **fields))
+    assert choice["message"]["content"] == PARIS
+    [choice] = plain(whole(says(call("clock", "{}")), **fields))
+    assert choice["finish_reason"] == "tool_calls"
+
+
+def test_an_answer_in_a_form_may_be_a_call_as_well() -> None:
+    held = grammar(response_format={"type": "json_object"})
+    assert "weather" in held
+    assert '"type": "object"' in held
+
+
+def test_results_come_back_with_what_called_for_them() -> None:
+    message = whole(says(PARIS), tools=TOOLS)["choices"][0]["message"]
+    answer = {"role": "tool", "content": "12 degrees"}
+    for one in message["tool_calls"]:
+        one["index"] = 0  # as clients that gather a stream leave it
+        answer["tool_call_id"] = one["id"]
+    [request] = asked({"tools": TOOLS, "messages": [*HELLO["messages"], message, answer]})
+    assert request.prompt_ids
+
+
+def called(call_id: str, name: str) -> dict[str, object]:
+    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return {"role": "assistant", "tool_calls": [call]}
+
+
+@pytest.mark.parametrize("given", [{}, {"name": None}, {"name": "other"}])
+def test_a_result_has_the_name_of_its_call(given: dict[str, object]) -> None:
+    function = {"name": "clock", "arguments": "{}"}
+    messages = [
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "noon", "tool_call_id": "a", **given},
+    ]
+    template = KNOWS_TOOLS.replace("{{ m.content }}", "{{ m.name }}: {{ m.content }}")
+    model = replace(ROOMY, chat_template=template)
+    [request] = asked_of(model, tools=TOOLS, messages=messages)
+    prompt = TextTokenizer(model).decode(request.prompt_ids)
+    assert f"{given.get('name') or 'clock'}: noon" in prompt
+
+
+NOTHING: list[dict[str, object]] = [{}, {"content": None}, {"content": []}, {"content": ""}]
+
+
+@pytest.mark.parametrize("said", NOTHING)
+def test_tools_and_assistants_may_have_nothing_to_say(said: dict[str, object]) -> None:
+    answer = {"role": "tool", "tool_call_id": "a", **said}
+    silent = [
+        [{**called("a", "clock"), **said}, answer],
+        [{"role": "assistant", **said}],
+        [{"role": "assistant", "tool_calls": [], **said}],
+    ]
+    for messages in silent:
+        [request] = asked_of(ROOMY, messages=[*HELLO["messages"], *messages])
+        assert "None" not in TextTokenizer(ROOMY).decode(request.prompt_ids)
+
+
+def tools_with(**function: object) -> dict[str, object]:
+    return {"tools": [{"type": "function", "function": {"name": "f", **function}}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0]"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [CLOCK, WEATHER, CLOCK]}, "tools[2].function.name"),
+        ({"tools": [CLOCK] * 513}, "tools"),
+        ({"tools": "x"}, "tools"),
+        (tools_with(name="a b"), "tools[0].function.name"),
+        (tools_with(name="x" * 65), "tools[0].function.name"),
+        (tools_with(name=""), "tools[0].function.name"),
+        (tools_with(parameters=[]), "tools[0].function.parameters"),
+        (tools_with(parameters={"type": "string"}), "tools[0].function.parameters"),
+        (tools_with(strict="yes"), "tools[0].function.strict"),
+        (tools_with(foo=1), "tools[0].function.foo"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": NAMED}, "tool_choice.function.name"),
+        ({"tools": [WEATHER], "tool_choice": NAMED}, "tool_choice.function.name"),
+        (
+            {"tools": [WEATHER], "tool_choice": allowed("auto", "clock")},
+            "tool_choice.allowed_tools.tools",
+        ),
+        ({"tools": [WEATHER], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "custom"}}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function"}}, "tool_choice.function"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ],
+)
+def test_a_wrong_tool_or_choice_is_named(fields: dict[str, object], param: str) -> None:
+    assert refused(**fields)["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        ('{"a": "\\ud83d"}', {"a": "?"}),
+        ('{"a": 1e999, "b": [NaN]}', {"a": "1e999", "b": ["NaN"]}),
+        ('{"a": 0.5}', {"a": 0.5}),
+    ],
+)
+def test_what_a_model_wrote_can_be_given_back(written: str, read: object) -> None:
+    assert read_arguments(written) == read
+
+
+@pytest.mark.parametrize("written", ["[" * 100 + "]" * 100, "{", "", "9" * 5000, "[" * 100_000])
+def test_what_is_no_json_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match=r"nested|Expecting|digits"):
+        read_arguments(written)
+
+
+BROKEN = '{"city": "x"\n</parametr>'
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [
+        ("", {}),
+        ("null", {}),
+        ('{"a": 1}', {"a": 1}),
+        ('{"a": [1, 2', {"a": [1, 2]}),
+        (json.dumps('{"a": 1}'), {"a": 1}),
+        (BROKEN, {INVALID: BROKEN}),
+        (json.dumps(BROKEN), {INVALID: BROKEN}),
+        ("[1]", {INVALID: "[1]"}),
+        ('"x"', {INVALID: "x"}),
+        ("[" * 100_000, {INVALID: "[" * 100_000}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_arguments_come_back_as_an_object_whatever_they_were(written: str, given: object) -> None:
+    assert arguments_object(written) == given
+
+
+GARBLED = """<tool_call>
+<function=forecast>
+<parameter=days>
+2
+</parametr>
+</function>
+</tool_call>"""
+FORECAST = tool("forecast", days={"type": "integer"})
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_call_that_the_model_garbled_can_be_answered(quoted: bool) -> None:
+    model = replace(ROOMY, dialect="qwen3_coder", chat_template=KNOWS_TOOLS)
+    message = whole(says(GARBLED), model, tools=[FORECAST])["choices"][0]["message"]
+    [made] = message["tool_calls"]
+    if quoted:
+        made["function"]["arguments"] = json.dumps(made["function"]["arguments"])
+    answer = {"role": "tool", "content": "no such city", "tool_call_id": made["id"]}
+    [request] = asked_of(model, tools=[FORECAST], messages=[*HELLO["messages"], message, answer])
+    assert "</parametr>" in TextTokenizer(model).decode(request.prompt_ids)

@@ -1,0 +1,248 @@
+"""Legacy completions: every form of prompt, echo, and log-probabilities in the oldest shape."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai.types import Completion
+from pydantic import TypeAdapter
+from tokenizers import AddedToken
+
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import FinishReason, GenerationRequest, ModelCard, TokenEvent
+from tests.ingress.engines import END, ScriptedEngine, says
+from tests.openai.scripts import scoring
+from tests.openai.serving import COMPLETIONS, answer, chunks_of, post
+from tests.text.cards import byte_level, card
+
+TOKENIZER = TextTokenizer(card())
+
+
+def whole(script: Any, **fields: object) -> Any:
+    response = answer(script, COMPLETIONS, fields)
+    assert response.status_code == 200, response.text
+    return strict(response.json())
+
+
+def streamed(script: Any, **fields: object) -> list[Any]:
+    chunks = chunks_of(answer(script, COMPLETIONS, {**fields, "stream": True}))
+    return [strict(chunk) for chunk in chunks]
+
+
+def strict(body: Any) -> Any:
+    """Held to the SDK's type, which knows nothing of the nulls that OpenAI has for an echo."""
+    known = copy.deepcopy(body)
+    for choice in known["choices"]:
+        if choice["finish_reason"] is None:
+            choice["finish_reason"] = "stop"  # the type is the unary answer's
+        if choice["logprobs"] and choice["logprobs"]["token_logprobs"][:1] == [None]:
+            for entries in choice["logprobs"].values():
+                del entries[0]
+    TypeAdapter(Completion).validate_python(known, strict=True)
+    return body
+
+
+def folded(chunks: list[Any]) -> list[Any]:
+    choices: dict[int, Any] = {}
+    for chunk in chunks:
+        for part in chunk["choices"]:
+            choice = choices.setdefault(part["index"], {"text": "", "logprobs": None})
+            for name, value in part.items():
+                choice[name] = added(name, choice.get(name), value)
+    return [choices[index] for index in sorted(choices)]
+
+
+def added(name: str, before: Any, value: Any) -> Any:
+    match name:
+        case "text" | "token_ids":
+            return value if before is None else before + value
+        case "logprobs" if before is not None:
+            return before if value is None else {n: before[n] + value[n] for n in before}
+    return value
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": "Hello"},
+        {"prompt": "Hello", "n": 2, "echo": True},
+        {"prompt": ["Hello", "stop"], "n": 2, "logprobs": 2},
+        {"prompt": [66, 67], "stop": "or", "logprobs": 0},
+        {"prompt": [[66, 67], [68]], "max_tokens": 2, "echo": True},
+        {"prompt": ["Hello", "stop"], "n": 2, "echo": True, "logprobs": 1},
+        {"prompt": "Hello", "echo": True, "logprobs": 0, "max_tokens": 0},
+        {"prompt": [[66, 67], [68]], "n": 2, "return_token_ids": True, "logprobs": 1},
+        {"prompt": "Hello", "return_token_ids": True, "echo": True, "stop": "wor"},
+    ],
+)
+def test_a_stream_folds_to_the_unary_answer(fields: dict[str, object]) -> None:
+    script = scoring(says("Hello world", "stop \u65e5", "third", "x"))
+    body = whole(script, **fields)
+    chunks = streamed(script, **fields, stream_options={"include_usage": True})
+    assert folded(chunks) == body["choices"]
+    assert chunks[-1]["usage"] == body["usage"]
+
+
+def test_the_body_has_every_field() -> None:
+    body = whole(says("Hi."), prompt="Hello")
+    assert body["id"].startswith("cmpl-")
+    assert body["object"] == "text_completion"
+    assert body["choices"] == [
+        {"index": 0, "text": "Hi.", "logprobs": None, "finish_reason": "stop"}
+    ]
+
+
+def test_every_prompt_is_counted_and_answered_in_order() -> None:
+    body = whole(says("a", "b", "c", "d"), prompt=[[1, 2, 3], [4, 5]], n=2)
+    assert [choice["text"] for choice in body["choices"]] == ["a", "b", "c", "d"]
+    assert body["usage"]["prompt_tokens"] == 5
+
+
+def test_prompts_in_a_list_draw_as_if_alone() -> None:
+    async def seeds() -> list[int]:
+        engine = ScriptedEngine(says("x"))
+        await post(engine, COMPLETIONS, {"prompt": ["a", "b"], "n": 2, "seed": 5})
+        return [request.sampling.seed for request in engine.requests]
+
+    assert asyncio.run(seeds()) == [5, 6, 5, 6]
+
+
+def test_sixteen_tokens_by_default() -> None:
+    assert whole(says("x" * 99), prompt="a")["usage"]["completion_tokens"] == 16
+
+
+def test_logprobs_in_the_oldest_shape() -> None:
+    logprobs = whole(says("ab"), prompt="x", logprobs=1)["choices"][0]["logprobs"]
+    tokens = [TOKENIZER.decode([one]) for one in TOKENIZER.encode("ab", False)] + ["<|im_end|>"]
+    assert logprobs["tokens"] == tokens
+    assert logprobs["text_offset"] == [len("".join(tokens[:i])) for i in range(len(tokens))]
+    assert logprobs["token_logprobs"] == [-0.5] * len(tokens)
+    assert logprobs["top_logprobs"][0] == {tokens[0]: -0.5, "<|im_end|>": -9999.0}
+
+
+def test_echo_gives_the_prompt_back() -> None:
+    assert whole(says(" you"), prompt="Hey", echo=True)["choices"][0]["text"] == "Hey you"
+    ids = TOKENIZER.encode("Hey", False)
+    assert whole(says(" you"), prompt=ids, echo=True)["choices"][0]["text"] == "Hey you"
+
+
+def asked(*cards: ModelCard, **fields: object) -> list[GenerationRequest]:
+    async def asks() -> list[GenerationRequest]:
+        engine = ScriptedEngine(scoring(says("x")), *cards)
+        response = await post(engine, COMPLETIONS, fields)
+        assert response.status_code == 200, response.text
+        return engine.requests
+
+    return asyncio.run(asks())
+
+
+def test_an_echo_has_the_logprobs_of_its_prompt() -> None:
+    fields = {"prompt": "Hello you", "echo": True, "logprobs": 2}
+    logprobs = whole(scoring(says(" and I")), **fields)["choices"][0]["logprobs"]
+    ids = TOKENIZER.encode("Hello you", True)
+    output = [*TOKENIZER.encode(" and I", False), END]
+    tokens = [TOKENIZER.decode([one], skip_special_tokens=False) for one in [*ids, *output]]
+    assert logprobs["tokens"] == tokens
+    assert logprobs["token_logprobs"] == [None, *(-float(one) for one in ids[1:])] + [-0.5] * len(
+        output
+    )
+    assert logprobs["top_logprobs"][0] is None
+    assert logprobs["top_logprobs"][1]["<|im_end|>"] == -0.25
+    assert logprobs["text_offset"] == [len("".join(tokens[:i])) for i in range(len(tokens))]
+
+
+def test_there_are_as_many_scores_as_tokens_also_where_the_end_is_drawn() -> None:
+    """Who scores a continuation this way leaves out the last of them, whatever it was."""
+    fields = {"prompt": [66, 67, 68], "echo": True, "logprobs": 1, "max_tokens": 1}
+    body = whole(scoring(says("")), **fields)
+    assert body["usage"]["completion_tokens"] == 1
+    [choice] = body["choices"]
+    assert choice["text"] == TOKENIZER.decode([66, 67, 68])
+    assert choice["logprobs"]["token_logprobs"] == [None, -67.0, -68.0, -0.5]
+    assert folded(streamed(scoring(says("")), **fields)) == [choice]
+
+
+def test_no_tokens_score_a_prompt() -> None:
+    fields = {"prompt": [66, 67, 68], "echo": True, "logprobs": 1, "max_tokens": 0}
+    body = whole(scoring(says("x")), **fields)
+    [choice] = body["choices"]
+    assert choice["text"] == TOKENIZER.decode([66, 67, 68])
+    assert choice["logprobs"]["token_logprobs"] == [None, -67.0, -68.0]
+    assert choice["finish_reason"] == "length"
+    assert body["usage"]["completion_tokens"] == 0
+
+
+def test_every_choice_has_its_prompts_scores() -> None:
+    fields = {"prompt": [[66, 67], [68, 69]], "n": 2, "prompt_logprobs": 1}
+    choices = whole(scoring(says("x")), **fields)["choices"]
+    scored = [list(one["prompt_logprobs"][1]) for one in choices]
+    assert scored == [[str(END), "67"]] * 2 + [[str(END), "69"]] * 2
+    assert all(one["prompt_logprobs"][0] is None for one in choices)
+
+
+def test_an_echo_and_scores_ask_for_what_the_hungrier_wants() -> None:
+    fields = {"prompt": "ab", "echo": True, "logprobs": 1, "prompt_logprobs": 3}
+    assert [one.prompt_logprobs for one in asked(**fields)] == [3]
+    choice = whole(scoring(says("x")), **fields)["choices"][0]
+    tokens = TOKENIZER.encode("ab", True)
+    assert len(choice["logprobs"]["top_logprobs"][1]) == 2  # the prompt's own, and one more
+    assert len(choice["prompt_logprobs"][1]) == 3 + (tokens[1] not in (END, 65, 66))
+
+
+def test_the_best_of_as_many_are_all() -> None:
+    body = whole(says("a", "b"), prompt="x", n=2, best_of=2)
+    assert [choice["text"] for choice in body["choices"]] == ["a", "b"]
+
+
+def test_special_tokens_of_a_prompt_can_be_left_out() -> None:
+    plain, bare = (asked(prompt="Hello", add_special_tokens=add) for add in (True, False))
+    assert plain[0].prompt_ids == bare[0].prompt_ids  # this tokenizer adds none
+
+
+def test_the_stop_string_can_stay() -> None:
+    for name in ("include_stop_str_in_output", "no_stop_trim"):
+        body = whole(says("Hello world"), prompt="x", stop="lo", **{name: True})
+        assert body["choices"][0]["text"] == "Hello"
+        assert body["choices"][0]["stop_reason"] == "lo"
+
+
+def infilling() -> ModelCard:
+    tokenizer = copy.deepcopy(byte_level())
+    marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks])
+    return card(tokenizer)
+
+
+def test_a_suffix_is_shown_to_a_model_that_fills_in() -> None:
+    [request] = asked(infilling(), prompt="def f(", suffix="):")
+    shown = TextTokenizer(infilling()).decode(request.prompt_ids, skip_special_tokens=False)
+    assert shown == "<|fim_prefix|>def f(<|fim_suffix|>):<|fim_middle|>"
+
+
+def test_a_mark_ends_the_middle() -> None:
+    on = infilling()
+    tokenizer = TextTokenizer(on)
+    marks = {tokenizer.special_id(f"<|fim_{name}|>") for name in ("prefix", "suffix", "middle")}
+    [request] = asked(on, prompt="def f(", suffix="):", stop_token_ids=[5])
+    assert set(request.stop_token_ids) == {5, *marks}
+    for fields in ({"suffix": "):", "ignore_eos": True}, {}):
+        [request] = asked(on, prompt="def f(", **fields)
+        assert request.stop_token_ids == ()
+
+
+@pytest.mark.parametrize(("fields", "reason"), [({}, None), ({"stop_token_ids": [5]}, 5)])
+def test_only_an_end_that_was_asked_for_is_a_reason(
+    fields: dict[str, object], reason: int | None
+) -> None:
+    async def ends(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        end = request.stop_token_ids[0]
+        yield TokenEvent(token_ids=(end,), finish_reason=FinishReason.STOP, stop_token_id=end)
+
+    async def asks() -> Any:
+        body = {"prompt": "a", "suffix": "b", **fields}
+        return (await post(ScriptedEngine(ends, infilling()), COMPLETIONS, body)).json()
+
+    [choice] = asyncio.run(asks())["choices"]
+    assert (choice["finish_reason"], choice.get("stop_reason")) == ("stop", reason)

@@ -1,0 +1,259 @@
+"""Everything wrong in a request for a response is a 4xx that names it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.ingress.engines import ScriptedEngine, says
+from tests.openai.responses.responding import (
+    HELLO,
+    RESPONSES,
+    ROOMY,
+    THINKER,
+    WEATHER,
+    Ask,
+    answered,
+    talk,
+)
+
+LOGPROBS = "message.output_text.logprobs"
+NAMED = {"type": "function", "name": "weather"}
+
+
+def item(**fields: object) -> dict[str, object]:
+    return {"input": [{"role": "user", "content": "x"}, fields]}
+
+
+def part(**fields: object) -> dict[str, object]:
+    return item(role="user", content=[fields])
+
+
+def tool(**fields: object) -> dict[str, object]:
+    return {"tools": [{**WEATHER, **fields}]}
+
+
+def added(*tools: object) -> dict[str, object]:
+    return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
+
+
+def called(**fields: object) -> dict[str, object]:
+    return item(
+        **{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"} | fields
+    )
+
+
+def schema(value: object, **fields: object) -> dict[str, object]:
+    form = {"type": "json_schema", "name": "n", "schema": value, **fields}
+    return {"text": {"format": form}}
+
+
+def allowed(mode: str, *tools: object) -> dict[str, object]:
+    choice = {"type": "allowed_tools", "mode": mode, "tools": list(tools)}
+    return {"tools": [WEATHER], "tool_choice": choice}
+
+
+SEARCH = {"type": "web_search", "search_context_size": "low"}
+UNIQUE = {"type": "array", "uniqueItems": True}
+OUTPUT_TEXT = {"type": "output_text", "text": "x"}
+OUTPUT = {"type": "function_call_output"}
+WRONG: list[tuple[dict[str, object], str]] = [
+    ({"input": None}, "input"),
+    ({"input": []}, "input"),
+    ({"input": 5}, "input"),
+    ({"input": [5]}, "input[0]"),
+    ({"input": ["x"]}, "input[0]"),
+    (item(), "input[1].role"),
+    (item(role="user"), "input[1].content"),
+    (item(role="alien", content="x"), "input[1].role"),
+    (item(role="user", content=[]), "input[1].content"),
+    (item(role="user", content=5), "input[1].content"),
+    (item(role="user", content="x", foo=1), "input[1].foo"),
+    (item(role="assistant", content="x", phase="end"), "input[1].phase"),
+    (item(type="message", role="tool", content="x"), "input[1].role"),
+    (item(type="web_search_call", id="x"), "input[1].type"),
+    (item(type="computer_call_output", call_id="c"), "input[1].type"),
+    (item(type=5), "input[1].type"),
+    (part(type="input_image", image_url="x"), "input[1].content[0]"),
+    (part(type="input_file", file_id="x"), "input[1].content[0]"),
+    (part(type="input_audio"), "input[1].content[0]"),
+    (part(type="text", text="x"), "input[1].content[0].type"),
+    (part(type="input_text"), "input[1].content[0].text"),
+    (part(type="input_text", text=1), "input[1].content[0].text"),
+    (
+        item(role="assistant", content=[{**OUTPUT_TEXT, "annotations": [{"type": "file_path"}]}]),
+        "input[1].content[0].annotations",
+    ),
+    (called(arguments={}), "input[1].arguments"),
+    (called(name=""), "input[1].name"),
+    (called(call_id=None), "input[1].call_id"),
+    (called(namespace="n"), "input[1].namespace"),
+    (called(status="done"), "input[1].status"),
+    (called(**{"async": True}), "input[1].async"),
+    (called(caller={"type": "program", "caller_id": "p"}), "input[1].caller.type"),
+    (item(**OUTPUT, output="x"), "input[1].call_id"),
+    (item(**OUTPUT, call_id="c"), "input[1].output"),
+    (item(**OUTPUT, call_id="c", output=5), "input[1].output"),
+    (item(**OUTPUT, call_id="unknown", output="x"), "input[1].call_id"),
+    (
+        item(**OUTPUT, call_id="c", output=[{"type": "input_image", "image_url": "x"}]),
+        "input[1].output[0]",
+    ),
+    (item(type="reasoning", summary="x"), "input[1].summary"),
+    (item(type="reasoning", encrypted_content="x"), "input[1].encrypted_content"),
+    (item(type="item_reference"), "input[1].id"),
+    ({"instructions": 5}, "instructions"),
+    ({"instructions": ["x"]}, "instructions"),
+    ({"previous_response_id": 5}, "previous_response_id"),
+    ({"store": "yes"}, "store"),
+    ({"stream": 1}, "stream"),
+    ({"stream_options": {}}, "stream_options"),
+    ({"stream": True, "stream_options": {"include_usage": True}}, "stream_options.include_usage"),
+    (
+        {"stream": True, "stream_options": {"include_obfuscation": True}},
+        "stream_options.include_obfuscation",
+    ),
+    ({"include": ["everything"]}, "include[0]"),
+    ({"include": LOGPROBS}, "include"),
+    ({"include": [LOGPROBS], "tools": [WEATHER]}, "include"),
+    ({"truncation": "half"}, "truncation"),
+    ({"tools": {}}, "tools"),
+    ({"tools": [5]}, "tools[0]"),
+    ({"tools": [{"type": "file_search"}]}, "tools[0]"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+    ({"tools": [{"type": "file_search", "vector_store_ids": []}]}, "tools[0]"),
+    ({"tools": [{"type": "code_interpreter", "container": "x"}]}, "tools[0]"),
+    ({"tools": [{"type": "mcp", "server_label": "x"}]}, "tools[0]"),
+    ({"client_metadata": "x"}, "client_metadata"),
+    ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools[0].name"),
+    ({"tools": [{"name": "x"}]}, "tools[0].type"),
+    (tool(name="a b"), "tools[0].name"),
+    (tool(name=""), "tools[0].name"),
+    (tool(parameters="x"), "tools[0].parameters"),
+    (tool(parameters={"type": "array"}), "tools[0].parameters"),
+    (tool(strict="yes"), "tools[0].strict"),
+    (tool(defer_loading=True), "tools[0].defer_loading"),
+    (tool(allowed_callers=["programmatic"]), "tools[0].allowed_callers[0]"),
+    (tool(**{"async": True}), "tools[0].async"),
+    (tool(output_schema="x"), "tools[0].output_schema"),
+    ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
+    ({"tools": [SEARCH, {**WEATHER, "parameters": {"type": "array"}}]}, "tools[1].parameters"),
+    ({"tools": [SEARCH, {"type": "function", "name": ""}]}, "tools[1].name"),
+    ({"input": [added(WEATHER)]}, "input"),
+    (item(**added({"type": "file_search"})), "input[1].tools[0]"),
+    (item(**added() | {"role": "user"}), "input[1].role"),
+    (item(**added(WEATHER | {"parameters": {"type": "array"}})), "input[1].tools[0].parameters"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": "some"}, "tool_choice"),
+    ({"tool_choice": NAMED}, "tool_choice.name"),
+    ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
+    ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
+    (allowed("none", NAMED), "tool_choice.mode"),
+    (allowed("auto"), "tool_choice.tools"),
+    (allowed("auto", {"type": "mcp", "server_label": "x"}), "tool_choice.tools[0]"),
+    (allowed("required", SEARCH), "tool_choice.tools"),
+    (allowed("auto", SEARCH, {"type": "function"}), "tool_choice.tools[1].name"),
+    (allowed("auto", {**NAMED, "name": "other"}), "tool_choice.tools"),
+    ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ({"text": "plain"}, "text"),
+    ({"text": {"verbosity": "low"}}, "text.verbosity"),
+    ({"text": {"format": "json"}}, "text.format"),
+    ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+    ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
+    (schema({}, name="a b"), "text.format.name"),
+    (schema("x"), "text.format.schema"),
+    (schema({"type": "alien"}), "text.format.schema"),
+    (schema({}, strict=1), "text.format.strict"),
+    (schema(UNIQUE, strict=True), "text.format.schema"),
+    (tool(strict=True, parameters={"properties": {"a": UNIQUE}}), "tools[0].parameters"),
+    ({"reasoning": "high"}, "reasoning"),
+    ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+    ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+    ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
+    ({"max_output_tokens": 0}, "max_output_tokens"),
+    ({"max_output_tokens": "5"}, "max_output_tokens"),
+    ({"temperature": 2.1}, "temperature"),
+    ({"temperature": "1"}, "temperature"),
+    ({"top_p": -0.1}, "top_p"),
+    ({"top_logprobs": 21, "include": [LOGPROBS]}, "top_logprobs"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"top_k": -2}, "top_k"),
+    ({"min_p": 1.5}, "min_p"),
+    ({"seed": 2**63}, "seed"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"presence_penalty": 3}, "presence_penalty"),
+    ({"frequency_penalty": -3}, "frequency_penalty"),
+    ({"stop": [""]}, "stop[0]"),
+    ({"cache_salt": ""}, "cache_salt"),
+    ({"priority": 2**31}, "priority"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
+    ({"metadata": {"a": 5}}, "metadata.a"),
+    ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
+    ({"user": "x" * 513}, "user"),
+    ({"service_tier": "first"}, "service_tier"),
+    ({"background": True}, "background"),
+    ({"background_options": {"completion_window": "2h"}}, "background_options"),
+    ({"conversation": "conv_1"}, "conversation"),
+    ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+    ({"max_tool_calls": 0}, "max_tool_calls"),
+    ({"context_management": [{"type": "compaction"}]}, "context_management"),
+    ({"moderation": {"model": "x"}}, "moderation"),
+    ({"prompt_cache_retention": "1y"}, "prompt_cache_retention"),
+    ({"messages": []}, "messages"),
+    ({"max_tokens": 5}, "max_tokens"),
+    ({"n": 2}, "n"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), WRONG, ids=lambda value: str(value)[:60])
+def test_a_wrong_field_is_refused_by_its_name(fields: dict[str, object], param: str) -> None:
+    response = answered(says("x"), **fields)
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["param"] == param, error["message"]
+    assert error["type"] == "invalid_request_error"
+    assert param in error["message"]
+
+
+def test_what_is_refused_leaves_the_server_as_it_was() -> None:
+    async def asks(ask: Ask, engine: ScriptedEngine) -> None:
+        for fields, _ in WRONG:
+            assert (await ask({**HELLO, **fields})).status_code == 400
+            assert (await ask({**HELLO, **fields}, f"{RESPONSES}/input_tokens")).status_code == 400
+        assert engine.requests == []
+        assert (await ask(HELLO)).status_code == 200
+
+    talk(says("x"), asks=asks)
+
+
+def test_what_is_not_there_is_404() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"model": "other"}, "model"),
+        ({"previous_response_id": "resp_x"}, "previous_response_id"),
+        ({"input": [{"type": "item_reference", "id": "msg_x"}]}, "input[0].id"),
+    ]
+    for fields, param in wrong:
+        response = answered(says("x"), **fields)
+        assert response.status_code == 404
+        assert response.json()["error"]["param"] == param
+
+
+def test_a_stream_is_refused_with_a_status_and_not_an_event() -> None:
+    response = answered(says("x"), stream=True, temperature=5)
+    assert response.status_code == 400
+    assert response.headers["content-type"] == "application/json"
+
+
+def test_log_probabilities_need_a_model_that_does_not_think() -> None:
+    fields: dict[str, object] = {"include": [LOGPROBS]}
+    response = answered(says("x"), THINKER, **fields)
+    assert response.json()["error"]["param"] == "include"
+    quiet = answered(says("x"), THINKER, **fields, reasoning={"effort": "none"})
+    assert len(quiet.json()["output"][0]["content"][0]["logprobs"]) == 1
+
+
+def test_an_instruction_that_the_template_will_not_have_is_the_inputs_fault() -> None:
+    template = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    model = replace(ROOMY, chat_template=template)
+    error = answered(says("x"), model, instructions="Be kind.").json()["error"]
+    assert error["param"] == "input"

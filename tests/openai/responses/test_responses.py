@@ -1,0 +1,376 @@
+"""Responses: what the SDK's own types demand, whole and streamed, in the order it was spoken."""
+
+from typing import Any
+
+import pytest
+
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ErrorKind, RequestError, SamplingParams
+from tests.ingress.engines import fails, plays, says
+from tests.openai.responses.responding import (
+    CALL,
+    HELLO,
+    THINKER,
+    WEATHER,
+    anonymous,
+    answered,
+    asked,
+    prompt_of,
+    streamed,
+    whole,
+)
+from tests.text.cards import card
+from tests.text.held import may_say
+
+TOKENIZER = TextTokenizer(card())
+THOUGHT = "<think>\nHm, Stra\u00dfe?\n</think>\n\n"
+TEXTS = [
+    "Hello \u65e5\u672c \U0001f642 world\u2028!",
+    "",
+    "\n\n def f(x):",
+    CALL,
+    f"Let me see.\n{CALL}",
+    f"{CALL}\n{CALL}",
+    f"One. {CALL} Two. {CALL} Three.",
+    THOUGHT + "Fine.",
+    THOUGHT,
+    THOUGHT + CALL,
+    "<tool_call>\nno call at all",
+]
+LOGPROBS = ["message.output_text.logprobs"]
+FIELDS: list[dict[str, object]] = [
+    {},
+    {"tools": [WEATHER]},
+    {"tools": [WEATHER], "parallel_tool_calls": False},
+    {"max_output_tokens": 9, "tools": [WEATHER]},
+    {"stop": ["re", "Two"], "tools": [WEATHER]},
+    {"include": LOGPROBS, "top_logprobs": 2},
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("fields", FIELDS)
+def test_a_stream_folds_to_the_unary_answer(
+    text: str, size: int, fields: dict[str, object]
+) -> None:
+    script = says(text, size=size)
+    body = whole(script, **fields)
+    events = streamed(script, **fields)
+    assert anonymous(events[-1]["response"]) == anonymous(body)
+    assert spoken(events) == events[-1]["response"]["output"]
+
+
+def spoken(events: list[Any]) -> list[Any]:
+    """The items that the deltas and their ends tell of, checked against each other."""
+    items: list[Any] = []
+    for event in events[2:-1]:
+        assert event["output_index"] == len(items) - (event["type"] != ADDED)
+        if event["type"] == ADDED:
+            assert not items or items[-1]["done"]
+            items.append({"text": "", "logprobs": [], "id": event["item"]["id"], "done": None})
+        hear(items[-1], event)
+    return [item["done"] for item in items]
+
+
+ADDED = "response.output_item.added"
+
+
+def hear(item: Any, event: Any) -> None:
+    assert item["done"] is None
+    assert (event.get("item") or {"id": event.get("item_id")})["id"] == item["id"]
+    match event["type"].split(".")[1:]:
+        case ["content_part", "added"]:
+            assert event["part"]["text"] == ""
+        case ["content_part", "done"]:
+            assert event["part"]["text"] == item["text"]
+        case [_, "delta"]:
+            item["text"] += event["delta"]
+            item["logprobs"] += event.get("logprobs", [])
+        case ["function_call_arguments", "done"]:
+            assert event["arguments"] == item["text"]
+        case [_, "done"] if "text" in event:
+            assert event["text"] == item["text"]
+            assert event.get("logprobs", []) == item["logprobs"]
+        case ["output_item", "done"]:
+            item["done"] = event["item"]
+
+
+def kinds(body: Any) -> list[str]:
+    return [item["type"] for item in body["output"]]
+
+
+def test_the_unary_body_has_every_field() -> None:
+    body = whole(says("Hi."), instructions="Be brief.", metadata={"a": "b"}, temperature=0)
+    output_tokens = len(TOKENIZER.encode("Hi.", False)) + 1
+    assert body["id"].startswith("resp_")
+    assert body["object"] == "response"
+    assert body["model"] == "tiny"
+    assert body["status"] == "completed"
+    assert body["completed_at"] >= body["created_at"] > 0
+    assert (body["error"], body["incomplete_details"]) == (None, None)
+    assert body["instructions"] == "Be brief."
+    assert body["metadata"] == {"a": "b"}
+    assert (body["temperature"], body["top_p"]) == (0, 1)
+    assert (body["tools"], body["tool_choice"], body["parallel_tool_calls"]) == ([], "auto", True)
+    assert body["text"]["format"] == {"type": "text"}
+    [message] = body["output"]
+    assert message["id"].startswith("msg_")
+    assert message["status"] == "completed"
+    part = {"type": "output_text", "text": "Hi.", "annotations": [], "logprobs": []}
+    assert message["content"] == [part]
+    usage = body["usage"]
+    assert usage["output_tokens"] == output_tokens
+    assert usage["total_tokens"] == usage["input_tokens"] + output_tokens
+    assert usage["input_tokens_details"] == {"cached_tokens": 4, "cache_write_tokens": 0}
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_a_stream_begins_and_ends_as_openais() -> None:
+    events = [event["type"] for event in streamed(says("Hi", size=9))]
+    assert events == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+
+
+def test_items_come_in_the_order_of_speech() -> None:
+    body = whole(says(f"{THOUGHT}One. {CALL}\nTwo."), tools=[WEATHER])
+    assert kinds(body) == ["reasoning", "message", "function_call", "message"]
+    thought, _, call, last = body["output"]
+    [told] = thought["content"]
+    assert (told["type"], thought["summary"]) == ("reasoning_text", [])
+    assert "Stra\u00dfe" in told["text"]
+    assert call["name"] == "weather"
+    assert call["arguments"] == '{"city": "K\u00f6ln"}'
+    assert call["call_id"] != call["id"]
+    assert "Two." in last["content"][0]["text"]
+    assert body["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+
+
+def test_an_answer_of_nothing_is_an_empty_message() -> None:
+    [message] = whole(says(""))["output"]
+    assert message["content"][0]["text"] == ""
+
+
+def test_what_a_limit_cuts_is_incomplete() -> None:
+    body = whole(says(f"One. {CALL}"), tools=[WEATHER], max_output_tokens=45)
+    assert kinds(body) == ["message", "function_call"]
+    assert body["status"] == "incomplete"
+    assert body["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert body["completed_at"] is None
+    assert [item["status"] for item in body["output"]] == ["completed", "incomplete"]
+
+
+def test_a_call_that_a_stop_string_broke_is_incomplete() -> None:
+    body = whole(says(CALL), tools=[WEATHER], stop=["ln"])
+    assert (body["status"], body["output"][0]["status"]) == ("completed", "incomplete")
+    done = streamed(says(CALL), tools=[WEATHER], stop=["ln"])[-2]
+    assert (done["type"], done["item"]["status"]) == ("response.output_item.done", "incomplete")
+
+
+def test_a_cut_stream_ends_with_incomplete() -> None:
+    assert streamed(says("Hello world"), max_output_tokens=2)[-1]["type"] == "response.incomplete"
+
+
+def test_a_failure_in_mid_stream_is_a_failed_response() -> None:
+    error = RequestError(ErrorKind.MODEL_REPLACED, "The model was replaced")
+    *events, last = streamed(fails(error, after="Hello"))
+    assert events[-1]["type"] == "response.output_text.delta"
+    assert last["type"] == "response.failed"
+    assert last["response"]["status"] == "failed"
+    assert last["response"]["error"]["message"] == "The model was replaced"
+    assert last["response"]["output"][0]["status"] == "incomplete"
+
+
+def test_a_failure_before_the_first_token_keeps_its_status() -> None:
+    overloaded = RequestError(ErrorKind.OVERLOADED, "later")
+    assert answered(fails(overloaded), stream=True).status_code == 429
+
+
+def test_logprobs_come_with_the_words() -> None:
+    ids = TOKENIZER.encode("Hello world", False)
+    body = whole(plays(ids), include=LOGPROBS, top_logprobs=2)
+    entries = body["output"][0]["content"][0]["logprobs"]
+    assert [bytes(entry["bytes"]) for entry in entries] == list(map(TOKENIZER.token_bytes, ids))
+    assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
+
+
+def grammar(**fields: object) -> str:
+    return asked({**HELLO, **fields}, script=says("x")).grammar
+
+
+def test_without_parallel_calls_there_is_one_at_most() -> None:
+    assert grammar(tools=[WEATHER]) == ""
+    held = grammar(tools=[WEATHER], parallel_tool_calls=False)
+    assert may_say(held, f"Let me see.\n{CALL}")
+    assert not may_say(held, f"{CALL}\n{CALL}")
+
+
+def test_calls_of_a_strict_tool_fit() -> None:
+    held = grammar(tools=[{**WEATHER, "strict": True}])
+    assert may_say(held, f"{CALL}\n{CALL}")
+    assert may_say(held, "a < b")
+    assert not may_say(held, CALL.replace('"K\u00f6ln"', "5"))
+
+
+def test_without_tools_nothing_is_a_call() -> None:
+    body = whole(says(CALL), tools=[WEATHER], tool_choice="none")
+    assert kinds(body) == ["message"]
+    assert body["output"][0]["content"][0]["text"] == CALL
+
+
+def test_sampling_reaches_the_engine() -> None:
+    fields = {
+        "temperature": 0.5,
+        "top_p": 0.25,
+        "top_k": 3,
+        "min_p": 0.125,
+        "seed": 7,
+        "repetition_penalty": 1.5,
+        "presence_penalty": -1,
+        "frequency_penalty": 1,
+    }
+    more = {"ignore_eos": True, "cache_salt": "s", "priority": -2, "max_output_tokens": 5}
+    request = asked({**HELLO, **fields, **more}, script=says("x"))
+    for name, value in fields.items():
+        assert getattr(request.sampling, name) == value
+    assert (request.ignore_eos, request.cache_salt, request.priority) == (True, "s", -2)
+    assert request.max_tokens == 5
+
+
+def test_the_models_own_sampling_fills_what_is_left_open() -> None:
+    defaults = SamplingParams(temperature=0.25, top_p=0.5, typical_p=0.5)
+    body = whole(says("x"), card(sampling=defaults))
+    assert (body["temperature"], body["top_p"]) == (0.25, 0.5)
+    request = asked(HELLO, card(sampling=defaults), script=says("x"))
+    assert (request.sampling.temperature, request.sampling.typical_p) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"text": {"format": {"type": "json_object"}}}, '"object"'),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"const": 5}}}},
+            '"const": 5',
+        ),
+        ({"tools": [WEATHER], "tool_choice": "required"}, "weather"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "weather"}}, "weather"),
+    ],
+)
+def test_what_is_required_of_an_answer_constrains_it(
+    fields: dict[str, object], expected: str
+) -> None:
+    request = asked({**HELLO, **fields}, script=says("x"))
+    assert expected in request.grammar.replace("\\", "")
+
+
+def test_free_answers_are_not_constrained() -> None:
+    assert asked({**HELLO, "tools": [WEATHER]}, script=says("x")).grammar == ""
+
+
+def test_only_allowed_tools_are_callable_and_all_are_told() -> None:
+    other = {**WEATHER, "name": "other"}
+    choice = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": "other"}],
+    }
+    fields: dict[str, object] = {"tools": [WEATHER, other], "tool_choice": choice}
+    body = whole(says(CALL), **fields)
+    assert kinds(body) == ["message"]
+    assert body["tool_choice"] == choice
+    prompt = prompt_of(asked({**HELLO, **fields}, script=says("x")))
+    assert '"weather"' in prompt
+    assert '"other"' in prompt
+
+
+def test_effort_reaches_a_model_that_thinks() -> None:
+    def prompt(effort: str) -> str:
+        body = {**HELLO, "reasoning": {"effort": effort, "summary": "auto"}}
+        return prompt_of(asked(body, THINKER, script=says("x")), THINKER)
+
+    assert prompt("high").endswith("assistant\nhigh")
+    assert prompt("none").endswith("<think></think>")
+
+
+def test_identifiers_and_what_is_done_anyway_are_accepted() -> None:
+    body = whole(
+        says("x"),
+        user="u",
+        safety_identifier="s",
+        prompt_cache_key="k",
+        prompt_cache_retention="24h",
+        prompt_cache_options={"prewarm": False, "comparison_response_id": None},
+        service_tier="flex",
+        background=False,
+        background_options=None,
+        truncation="disabled",
+        include=["reasoning.encrypted_content"],
+        text={"verbosity": "medium"},
+        max_tool_calls=3,
+        conversation=None,
+    )
+    assert (body["user"], body["safety_identifier"], body["prompt_cache_key"]) == ("u", "s", "k")
+    assert (body["service_tier"], body["max_tool_calls"]) == ("default", 3)
+
+
+def test_what_openais_own_agent_sends_is_served() -> None:
+    """Beside functions it offers tools that OpenAI runs, or that have no schema."""
+    others = [{"type": "web_search"}, {"type": "custom", "name": "patch"}]
+    body = whole(
+        says("x"),
+        instructions="You are an agent.",
+        input=[
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        ],
+        tools=[*others, WEATHER],
+        tool_choice="auto",
+        parallel_tool_calls=True,
+        reasoning={"effort": None, "summary": "detailed"},
+        store=False,
+        include=["reasoning.encrypted_content"],
+        prompt_cache_key="k",
+        client_metadata={"x-codex-installation-id": "i"},
+    )
+    assert [one["name"] for one in body["tools"]] == [WEATHER["name"]]
+
+
+@pytest.mark.parametrize(("names", "calls"), [(["weather"], True), ([], False)])
+def test_a_choice_may_allow_what_only_openai_runs(names: list[str], calls: bool) -> None:
+    search = {"type": "web_search"}
+    functions = [{"type": "function", "name": name} for name in names]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [search, *functions]}
+    body = whole(says(CALL), tools=[search, WEATHER], tool_choice=choice)
+    assert (body["output"][0]["type"] == "function_call") == calls
+    assert body["tool_choice"] == choice
+
+
+def additional(*tools: object) -> dict[str, object]:
+    return {"type": "additional_tools", "role": "developer", "tools": tools}
+
+
+def test_tools_that_come_as_items_are_tools() -> None:
+    clock = {"type": "function", "name": "clock", "strict": True}
+    again = {**WEATHER, "description": "Tells it better."}
+    body = whole(
+        says(CALL),
+        tools=[WEATHER, {"type": "web_search_2025_08_26"}],
+        input=[
+            additional({"type": "tool_search"}, clock),
+            {"role": "user", "content": "Hi"},
+            additional(again),
+        ],
+    )
+    assert [one["name"] for one in body["tools"]] == ["clock", "weather"]
+    assert body["tools"][1]["description"] == "Tells it better."
+    assert body["output"][0]["type"] == "function_call"

@@ -1,0 +1,325 @@
+"""Responses are there to be asked for until they are deleted, or pushed out by newer ones."""
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from openai.types.responses import ResponseItemList
+from pydantic import TypeAdapter
+
+from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
+from deployments.wire import ErrorKind, RequestError
+from tests.ingress.engines import ScriptedEngine, fails, forever, says
+from tests.openai.responses.responding import (
+    CALL,
+    HELLO,
+    RESPONSES,
+    ROOMY,
+    WEATHER,
+    events_of,
+)
+from tests.openai.serving import Socket, http, served
+
+ITEMS = TypeAdapter(ResponseItemList)
+HELLO_ITEM = {"role": "user", "content": "Hello"}
+
+
+def visit(script: Any, asks: Any) -> Any:
+    async def run() -> Any:
+        async with http(served(ScriptedEngine(script, ROOMY))) as client:
+            return await asks(client)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_output_tokens": 2}, {"tools": [WEATHER]}])
+def test_what_was_answered_can_be_asked_for_again(fields: dict[str, object]) -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        made = await client.post(RESPONSES, json={**HELLO, **fields})
+        path = f"{RESPONSES}/{made.json()['id']}"
+        assert (await client.get(path)).content == made.content
+        assert (await client.get(path, params={"stream": "false"})).status_code == 200
+
+    visit(says(f"Hello {CALL}"), asks)
+
+
+def test_what_was_streamed_can_be_asked_for() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        last = events_of(await client.post(RESPONSES, json={**HELLO, "stream": True}))[-1]
+        response = last["response"]
+        assert (await client.get(f"{RESPONSES}/{response['id']}")).json() == response
+
+    visit(says("Hello"), asks)
+
+
+def test_a_deleted_response_is_gone() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        made = (await client.post(RESPONSES, json=HELLO)).json()
+        path = f"{RESPONSES}/{made['id']}"
+        deleted = {"id": made["id"], "object": "response", "deleted": True}
+        assert (await client.delete(path)).json() == deleted
+        assert (await client.delete(path)).status_code == 404
+        assert (await client.get(path)).status_code == 404
+        again = await client.post(RESPONSES, json={**HELLO, "previous_response_id": made["id"]})
+        assert again.status_code == 404
+        assert again.json()["error"]["param"] == "previous_response_id"
+        reference = {"type": "item_reference", "id": made["output"][0]["id"]}
+        gone = await client.post(RESPONSES, json={"input": [reference]})
+        assert (gone.status_code, gone.json()["error"]["param"]) == (404, "input[0].id")
+
+    visit(says("x"), asks)
+
+
+def test_a_request_may_go_unstored() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        made = (await client.post(RESPONSES, json={**HELLO, "store": False})).json()
+        assert made["store"] is False
+        assert (await client.get(f"{RESPONSES}/{made['id']}")).status_code == 404
+
+    visit(says("x"), asks)
+
+
+def test_what_failed_is_not_stored() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        last = events_of(await client.post(RESPONSES, json={**HELLO, "stream": True}))[-1]
+        path = f"{RESPONSES}/{last['response']['id']}"
+        assert (await client.get(path)).status_code == 404
+
+    visit(fails(RequestError(ErrorKind.UNAVAILABLE, "gone"), after="Hello"), asks)
+
+
+def test_what_its_client_left_is_not_stored() -> None:
+    async def run() -> None:
+        engine = ScriptedEngine(forever())
+        app = served(engine)
+        socket = Socket(RESPONSES, {**HELLO, "stream": True})
+        asking = asyncio.create_task(socket(app))
+        await socket.sent.get()  # the status
+        begun = (await socket.sent.get())["body"]
+        response_id = begun.partition(b'"id":"')[2].partition(b'"')[0].decode()
+        assert response_id.startswith("resp_")
+        socket.leave()
+        await asking
+        assert engine.running == 0
+        async with http(app) as client:
+            assert (await client.get(f"{RESPONSES}/{response_id}")).status_code == 404
+
+    asyncio.run(run())
+
+
+def test_a_response_that_has_ended_can_not_be_cancelled() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        made = (await client.post(RESPONSES, json=HELLO)).json()
+        assert (await client.post(f"{RESPONSES}/{made['id']}/cancel")).status_code == 400
+        assert (await client.post(f"{RESPONSES}/resp_x/cancel")).status_code == 404
+
+    visit(says("x"), asks)
+
+
+QUERIES = [
+    ("", {"stream": "true"}, "stream"),
+    ("", {"starting_after": "3"}, "starting_after"),
+    ("/input_items", {"limit": "0"}, "limit"),
+    ("/input_items", {"limit": "101"}, "limit"),
+    ("/input_items", {"limit": "ten"}, "limit"),
+    ("/input_items", {"order": "up"}, "order"),
+    ("/input_items", {"after": "msg_none"}, "after"),
+]
+
+
+@pytest.mark.parametrize(("path", "query", "param"), QUERIES)
+def test_a_wrong_query_is_refused_by_its_name(path: str, query: dict[str, str], param: str) -> None:
+    async def asks(client: httpx.AsyncClient) -> httpx.Response:
+        made = (await client.post(RESPONSES, json=HELLO)).json()
+        return await client.get(f"{RESPONSES}/{made['id']}{path}", params=query)
+
+    response = visit(says("x"), asks)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param
+
+
+EVERYTHING = [
+    {"role": "developer", "content": "Be kind."},
+    {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [WEATHER, {"type": "tool_search"}],
+    },
+    {"role": "user", "content": [{"type": "input_text", "text": "One?"}]},
+    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+    {"role": "assistant", "content": "Let me see.", "phase": "commentary"},
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "id": "fc_own"},
+    {
+        "type": "function_call_output",
+        "call_id": "c",
+        "output": [{"type": "input_text", "text": "42"}],
+    },
+]
+
+
+def test_input_items_are_whole_and_in_order() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        first = (await client.post(RESPONSES, json={"input": EVERYTHING})).json()
+        body = {"input": "Two?", "previous_response_id": first["id"]}
+        second = (await client.post(RESPONSES, json=body)).json()
+        path = f"{RESPONSES}/{second['id']}/input_items"
+        listed = await client.get(path, params={"order": "asc"})
+        ITEMS.validate_json(listed.text, strict=True)
+        items = listed.json()["data"]
+        assert len(items) == len(EVERYTHING) + 2
+        assert items[1]["tools"][1] == {"type": "tool_search"}
+        assert items[5]["id"] == "fc_own"
+        assert items[-1]["content"] == [{"type": "input_text", "text": "Two?"}]
+        assert items[-2] == first["output"][0]
+        assert (await client.get(path)).json()["data"] == items[::-1]
+
+    visit(says("x"), asks)
+
+
+def test_input_items_come_in_pages() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        made = (await client.post(RESPONSES, json={"input": EVERYTHING})).json()
+        path = f"{RESPONSES}/{made['id']}/input_items"
+        whole = (await client.get(path)).json()
+        assert whole["has_more"] is False
+        pages: list[Any] = []
+        query = {"limit": "4"}
+        while len(pages) < 4:
+            page = (await client.get(path, params=query)).json()
+            pages += page["data"]
+            assert (page["first_id"], page["last_id"]) == (
+                page["data"][0]["id"],
+                page["data"][-1]["id"],
+            )
+            assert page["has_more"]
+            query = {"limit": "4", "after": page["last_id"]}
+        page = (await client.get(path, params=query)).json()
+        assert (pages + page["data"], page["has_more"]) == (whole["data"], False)
+
+    visit(says("x"), asks)
+
+
+@pytest.mark.parametrize("limit", [30, 45, 50])
+def test_an_answer_cut_within_a_call_can_be_gone_on_with(limit: int) -> None:
+    async def asks(client: httpx.AsyncClient) -> list[httpx.Response]:
+        cut = {**HELLO, "tools": [WEATHER], "max_output_tokens": limit}
+        made = (await client.post(RESPONSES, json=cut)).json()
+        assert made["output"][-1]["type"] == "function_call"
+        repeated = [HELLO_ITEM, *made["output"], HELLO_ITEM]
+        return [
+            await client.post(RESPONSES, json={**HELLO, "previous_response_id": made["id"]}),
+            await client.post(RESPONSES, json={**HELLO, "input": repeated}),
+        ]
+
+    for response in visit(says(CALL), asks):
+        assert response.status_code == 200, response.text
+
+
+def test_a_message_without_an_id_can_be_referred_to_by_the_one_it_got() -> None:
+    async def asks(client: httpx.AsyncClient) -> httpx.Response:
+        made = (await client.post(RESPONSES, json={**HELLO, "input": [HELLO_ITEM]})).json()
+        listed = (await client.get(f"{RESPONSES}/{made['id']}/input_items")).json()
+        [item] = listed["data"]
+        referred = [{"type": "item_reference", "id": item["id"]}]
+        return await client.post(RESPONSES, json={**HELLO, "input": referred})
+
+    response = visit(says("x"), asks)
+    assert response.status_code == 200, response.text
+
+
+def stored(name: str, *, of: int = 10, earlier: tuple[StoredItem, ...] = ()) -> StoredResponse:
+    given = (StoredItem(f"msg_{name}", b"x" * of),)
+    return StoredResponse(id=name, body=b"{}", earlier=earlier, given=given, output=())
+
+
+def test_the_least_recently_used_go_first() -> None:
+    store = ResponseStore(most=2)
+    store.put(stored("a"))
+    store.put(stored("b"))
+    assert store.get("a") is not None
+    store.put(stored("c"))
+    assert store.get("b") is None
+    assert store.item("msg_b") is None
+    assert store.get("a") is not None
+    assert store.item("msg_a") is not None
+
+
+def test_the_store_is_bounded_in_bytes() -> None:
+    one = stored("one", of=1000)
+    store = ResponseStore(most_bytes=2 * one.size)
+    for number in range(50):
+        store.put(stored(f"{number:03}", of=1000))
+    kept = [number for number in range(50) if store.get(f"{number:03}") is not None]
+    assert kept == [48, 49]
+    store.put(stored("huge", of=10_000))
+    assert store.get("huge") is None
+    assert store.item("msg_huge") is None
+
+
+def test_a_conversation_outlives_its_beginning() -> None:
+    store = ResponseStore(most=1)
+    first = stored("first")
+    store.put(first)
+    store.put(stored("second", earlier=first.conversation))
+    assert store.get("first") is None
+    second = store.get("second")
+    assert second is not None
+    assert [item.id for item in second.conversation] == ["msg_first", "msg_second"]
+
+
+def test_an_item_can_be_referred_to_while_any_response_has_it() -> None:
+    store, first = ResponseStore(), stored("first")
+    store.put(first)
+    store.put(StoredResponse(id="second", body=b"{}", earlier=(), given=first.given, output=()))
+    assert store.delete("second")
+    assert store.item("msg_first") is not None
+    assert store.delete("first")
+    assert store.item("msg_first") is None
+
+
+def test_an_id_that_a_client_made_up_is_for_itself_alone() -> None:
+    async def asks(client: httpx.AsyncClient) -> tuple[httpx.Response, list[str]]:
+        secret = {"type": "message", "role": "user", "id": "msg_1", "content": "secret"}
+        made = (await client.post(RESPONSES, json={"input": [secret, secret]})).json()
+        path = f"{RESPONSES}/{made['id']}/input_items"
+        first = (await client.get(path, params={"limit": 1})).json()
+        rest = (await client.get(path, params={"after": first["last_id"]})).json()
+        ids = [item["id"] for item in first["data"] + rest["data"]]
+        reference = {"type": "item_reference", "id": "msg_1"}
+        return await client.post(RESPONSES, json={"input": [reference]}), ids
+
+    answer, ids = visit(says("x"), asks)
+    assert ids == ["msg_1"]
+    assert answer.status_code == 404
+    assert answer.json()["error"]["param"] == "input[0].id"
+
+
+def test_a_deleted_response_makes_room() -> None:
+    store = ResponseStore(most_bytes=stored("a").size)
+    store.put(stored("a"))
+    assert store.delete("a")
+    assert not store.delete("a")
+    store.put(stored("b"))
+    assert store.get("b") is not None
+
+
+def test_many_threads_leave_the_store_whole() -> None:
+    store = ResponseStore(most=8)
+
+    def work(name: str) -> None:
+        for number in range(300):
+            store.put(stored(f"{name}{number}"))
+            store.get(f"{name}{number - 4}")
+            store.delete(f"{name}{number - 2}")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = [f"{name}{number}" for name in "abcd" for number in range(300)]
+    kept = [name for name in names if store.get(name) is not None]
+    assert 0 < len(kept) <= 8
+    assert {name for name in names if store.item(f"msg_{name}") is not None} == set(kept)

@@ -1,0 +1,111 @@
+"""What is read from Serve's description of applications, and what of it is kept, without Ray."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from ray import serve
+from ray.serve._private.deployment_info import DeploymentInfo
+
+from deployments.model.application import cores_each, replicas_of
+from deployments.model.settings import Autoscaling, ModelSettings
+from deployments.router.lifecycle import applications
+from deployments.router.lifecycle.applications import cpus_kept, deploy, redeploy, stays
+
+MODEL = ModelSettings(name="m", path="/m")
+
+
+def there(settings: ModelSettings, rank_cpus: float = 3.0) -> DeploymentInfo:
+    """As Serve keeps what was deployed when the cluster had other nodes."""
+    return info_of(replicas_of(settings, rank_cpus))
+
+
+def info_of(deployed: serve.Deployment) -> DeploymentInfo:
+    return DeploymentInfo(
+        deployed._deployment_config, deployed._replica_config, 0, "", version=deployed.version
+    )
+
+
+def test_the_cores_of_what_runs_stay_though_the_nodes_have_changed() -> None:
+    scaled = replace(MODEL, autoscaling=Autoscaling(max_replicas=4))
+    for settings in (MODEL, scaled):
+        assert cpus_kept(settings, there(settings)) == 3.0
+    assert cpus_kept(replace(MODEL, stop_timeout_s=1), there(MODEL)) == 3.0
+    resources = replicas_of(MODEL, 3.0).ray_actor_options
+    assert resources is not None
+    assert resources["num_cpus"] == 3.0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(MODEL, path="/other"),
+        replace(MODEL, num_cpus=2),
+        replace(MODEL, num_replicas=2),
+        replace(MODEL, autoscaling=Autoscaling(max_replicas=4)),
+    ],
+)
+def test_the_cores_of_what_runs_stay_only_while_its_settings_do(changed: ModelSettings) -> None:
+    assert cpus_kept(changed, there(MODEL)) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "num_replicas", "cores"),
+    [
+        ([8.0], 1, 4),
+        ([8.0], 2, 2),
+        ([8.0, 8.0], 2, 4),
+        ([0.0, 8.0], 2, 2),  # the head runs nothing
+        ([1.0], 3, 1),
+        ([0.0], 1, 1),
+        ([], 1, 1),
+    ],
+)
+def test_replicas_share_half_of_the_cores_of_nodes_that_have_any(
+    nodes: list[float], num_replicas: int, cores: int
+) -> None:
+    assert cores_each(nodes, num_replicas) == cores
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch) -> list[serve.Deployment]:
+    """Models as Serve is given them; it looks for what there is in the last one."""
+    given: list[serve.Deployment] = []
+
+    def get_deployment_info(name: str, application: str) -> tuple[DeploymentInfo, None]:
+        if not given:
+            raise KeyError(name)
+        return info_of(given[-1]), None
+
+    def run_many(targets: list[serve.RunTarget], **_: object) -> None:
+        given.extend(target.target._bound_deployment for target in targets)
+
+    client = SimpleNamespace(get_deployment_info=get_deployment_info)
+    monkeypatch.setattr(applications, "_get_global_client", lambda: client)
+    monkeypatch.setattr(applications, "run_many", run_many)
+    return given
+
+
+def test_a_changed_model_keeps_the_replicas_that_load_has_called_for(
+    deployed: list[serve.Deployment],
+) -> None:
+    scaling = Autoscaling(min_replicas=0, max_replicas=8)
+    settings = replace(MODEL, num_cpus=1, autoscaling=scaling)
+    deploy(settings)
+    redeploy(replace(settings, autoscaling=replace(scaling, downscale_delay_s=60)))
+    configs = [one._deployment_config.autoscaling_config for one in deployed]
+    assert [config.initial_replicas for config in configs] == [1, None]
+    assert [config.downscale_delay_s for config in configs] == [300, 60]
+
+
+def test_a_router_stays_while_serve_lists_it_and_does_not_stop_it() -> None:
+    replicas = [
+        {"replica_id": "old", "state": "STOPPING"},
+        {"replica_id": "new", "state": "STARTING"},
+    ]
+    router: dict[str, object] = {"deployments": {"Router": {"replicas": replicas}}}
+    applications: dict[str, dict[str, object]] = {
+        "openai": {"deployments": {}},
+        "router": router,
+    }
+    assert [stays(one, applications) for one in ("old", "new", "gone")] == [False, True, False]

@@ -1,0 +1,101 @@
+"""What a model will take, estimated from its files and settings."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from deployments.engine.limits import EngineLimits
+from deployments.model.settings import Autoscaling, ModelSettings
+from deployments.router.lifecycle.capacity import GIB, Resources
+from deployments.router.lifecycle.estimate import model_needs, weight_bytes
+
+
+def test_what_a_model_needs_is_its_files_and_pages_times_its_replicas(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"12345678")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"not counted")
+    limits = EngineLimits(kv_gib=0.5)
+    made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, num_replicas=3, limits=limits)
+    assert model_needs(made) == Resources(cpus=6, cpu_bytes=3 * (8 + GIB // 2))
+    on_gpus = replace(made, num_gpus=1, num_cpus=1, tensor_parallel=2, num_replicas=1)
+    assert model_needs(on_gpus) == Resources(cpus=1, gpus=2, gpu_bytes=8 + GIB)
+    scaled = replace(made, autoscaling=Autoscaling(min_replicas=0, max_replicas=9))
+    assert model_needs(scaled).cpus == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "n_bytes"),
+    [
+        ({}, 4 * 100 + 4 * 64),
+        ({"dtype": "bfloat16"}, 2 * 100 + 2 * 64),
+        ({"num_gpus": 1.0}, 2 * 100 + 2 * 64),
+        ({"num_gpus": 1.0, "dtype": "float32"}, 4 * 100 + 4 * 64),
+        ({"dtype": "bfloat16", "quantization": "int8"}, 2 * 100 + 64),
+        ({"dtype": "bfloat16", "quantization": "int4"}, 2 * 100 + 36),
+    ],
+)
+def test_weights_count_as_what_they_are_loaded_as(
+    tmp_path: Path, said: dict[str, object], n_bytes: int
+) -> None:
+    tensors = {"embed_tokens": np.zeros((10, 10), np.float32), "proj": np.zeros((8, 8), np.float32)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    made = ModelSettings(name="m", path=str(tmp_path), **said)  # type: ignore[arg-type]
+    assert weight_bytes(made) == n_bytes
+
+
+def test_mxfp4_counts_as_the_weights_that_it_becomes(tmp_path: Path) -> None:
+    blocks, scales = np.zeros((2, 3, 16), np.uint8), np.zeros((2, 3), np.uint8)
+    save_file({"up_blocks": blocks, "up_scales": scales}, tmp_path / "model.safetensors")
+    assert weight_bytes(ModelSettings(name="m", path=str(tmp_path))) == 2 * 3 * 32 * 2
+
+
+def test_files_that_no_weights_are_read_from_are_not_counted(tmp_path: Path) -> None:
+    made = ModelSettings(name="m", path=str(tmp_path))
+    for name in ("consolidated", "model-1", "model-2", "model-3"):
+        (tmp_path / f"{name}.safetensors").write_bytes(b"12345")
+    assert weight_bytes(made) == 15
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert weight_bytes(made) == 10
+    (tmp_path / "model.safetensors.index.json").write_text("[]")
+    assert weight_bytes(made) == 0
+
+
+def test_pages_are_as_large_as_the_config_says(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"12345")
+    shape = {"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 64}
+    numbers = 10 * 16 * 2 * 3 * 8  # of a token's keys and values, in 8 heads of 8
+    limits = EngineLimits(n_pages=10, page_size=16)
+    made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, limits=limits)
+    in_fp8 = replace(made, limits=replace(limits, kv_dtype="fp8"))
+
+    def pages(config: object, settings: ModelSettings = made) -> float:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return model_needs(settings).cpu_bytes - 5
+
+    assert pages(shape) == numbers * 8 * 2
+    assert pages({**shape, "num_key_value_heads": 2, "head_dim": 16}) == numbers * 2 // 8 * 16 * 2
+    assert pages({"text_config": shape}, replace(made, dtype="float32")) == numbers * 8 * 4
+    assert pages(shape, in_fp8) == numbers * 8
+    shapeless: list[object] = [{}, [], {**shape, "num_attention_heads": 0}]
+    assert [pages(config) for config in shapeless] == [0, 0, 0]
+
+
+def test_what_is_not_on_this_disk_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    limits = EngineLimits(n_pages=10)
+    made = ModelSettings(name="m", path="some/model", num_cpus=1, limits=limits)
+    assert model_needs(made).cpu_bytes == 0
+    kept = tmp_path / "models--some--model"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text("abc")
+    (kept / "snapshots" / "abc").mkdir(parents=True)
+    (kept / "snapshots" / "abc" / "model.safetensors").write_bytes(b"123")
+    assert model_needs(made).cpu_bytes == 3
+    (kept / "refs" / "main").write_bytes(b"\xff")
+    assert model_needs(made).cpu_bytes == 0

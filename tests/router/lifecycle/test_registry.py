@@ -1,0 +1,351 @@
+"""A model's states by what Serve and its replicas say, and who is told, without Ray."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from ray.serve.schema import ApplicationStatus
+
+from deployments.deploy_errors import reason
+from deployments.model.settings import Autoscaling, ModelSettings
+from deployments.router.lifecycle.applications import Deployed
+from deployments.router.lifecycle.capacity import Resources
+from deployments.router.lifecycle.change_feed import Changes
+from deployments.router.lifecycle.registry import (
+    SPARED_S,
+    UNHEARD_S,
+    WAKING_S,
+    ModelEntry,
+    Phase,
+    Registry,
+)
+from deployments.router.replicas.replica_set import ReplicaSet
+from deployments.router.settings import Preset, RoutingSettings
+from deployments.wire import LoadProgress, ModelState, ReplicaReport
+
+RUNNING = Deployed(ApplicationStatus.RUNNING, running=frozenset("a"))
+DEPLOYING = Deployed(ApplicationStatus.DEPLOYING)
+DELETING = Deployed(ApplicationStatus.DELETING)
+FAILED = Deployed(
+    ApplicationStatus.DEPLOY_FAILED, "Traceback\n  File x\nOSError: no such model\nCheck its name."
+)
+
+
+def preset(name: str = "m", *aliases: str, num_replicas: int = 1) -> Preset:
+    made = ModelSettings(name=name, path=f"/{name}", num_replicas=num_replicas)
+    return Preset(settings=made, aliases=aliases)
+
+
+def entry() -> ModelEntry:
+    return ModelEntry(preset(), Resources(), ReplicaSet("m", RoutingSettings(), lambda: 0.0))
+
+
+def loaded() -> ModelEntry:
+    made = entry()
+    made.start(0)
+    made.observe(RUNNING, 1)
+    return made
+
+
+def report(replica_id: str = "a", running: int = 0, sleeping: bool = False) -> ReplicaReport:
+    return ReplicaReport(
+        application="model-m",
+        replica_id=replica_id,
+        epoch="e",
+        sequence=1,
+        snapshot=True,
+        running=running,
+        sleeping=sleeping,
+    )
+
+
+def test_a_model_goes_through_its_states() -> None:
+    model = entry()
+    states = [model.state]
+    model.start(0)
+    states.append(model.state)
+    for deployed in (DEPLOYING, RUNNING, DELETING, None):
+        model.observe(deployed, 1)
+        states.append(model.state)
+    assert states == [
+        ModelState.UNLOADED,
+        ModelState.LOADING,
+        ModelState.LOADING,
+        ModelState.READY,
+        ModelState.UNLOADING,
+        ModelState.UNLOADED,
+    ]
+
+
+def test_a_failed_load_says_why_and_holds_what_it_has_until_it_is_gone() -> None:
+    model = entry()
+    model.start(0)
+    model.observe(FAILED, 1)
+    assert model.state is ModelState.FAILED
+    assert model.holder(1).leaving
+    model.observe(None, 2)
+    assert model.phase is Phase.GONE
+    said = [(model.state, model.status.message)]
+    model.forgive()
+    said.append((model.state, model.status.message))
+    assert said == [
+        (ModelState.FAILED, "no such model Check its name."),
+        (ModelState.UNLOADED, ""),
+    ]
+
+
+def test_a_change_that_fails_leaves_the_replicas_that_answer() -> None:
+    model = loaded()
+    model.observe(replace(FAILED, running=frozenset("a")), 2)
+    assert model.state is ModelState.READY
+    assert model.status.message == "the last change failed: no such model Check its name."
+    model.stop(3)
+    assert (model.state, model.status.message) == (ModelState.UNLOADING, "")
+
+
+def test_a_model_without_replicas_is_up_and_not_ready() -> None:
+    model = loaded()
+    model.observe(replace(RUNNING, running=frozenset()), 2)
+    assert (model.state, model.status.message) == (ModelState.LOADING, "no replica answers")
+    assert model.choose((), "r", "", "", 2).is_up
+    model.observe(replace(RUNNING, running=frozenset(), target=0), 3)
+    assert model.state is ModelState.SLEEPING
+
+
+def test_a_model_sleeps_when_all_its_replicas_do() -> None:
+    model = loaded()
+    states = []
+    for replica_id, sleeping in (("a", True), ("b", False)):
+        model.report(report(replica_id, sleeping=sleeping))
+        states.append(model.state)
+    assert states == [ModelState.SLEEPING, ModelState.READY]
+
+
+def test_a_replica_that_ends_gets_nothing_more() -> None:
+    model = loaded()
+    model.report(report("a"))
+    assert model.choose((), "r", "", "", 1).replica_id == "a"
+    model.observe(Deployed(ApplicationStatus.RUNNING, "", frozenset("b"), frozenset("a")), 2)
+    assert not model.report(report("a"))
+    assert model.choose((), "r", "", "", 2).replica_id is None
+    model.report(report("b"))
+    assert model.choose((), "r", "", "", 2).replica_id == "b"
+
+
+def test_a_model_that_is_unloaded_takes_no_requests() -> None:
+    model = loaded()
+    model.report(report())
+    model.stop(2)
+    assert not model.choose((), "r", "", "", 2).is_up
+    assert not model.report(report())
+    assert model.state is ModelState.UNLOADING
+
+
+def test_a_model_is_idle_when_nothing_runs_and_nothing_is_coming() -> None:
+    model = loaded()
+    model.report(report(running=1))
+    assert not model.holder(2).idle
+    model.report(replace(report(), sequence=2))
+    assert model.holder(2).idle
+    model.choose((), "r", "", "", 2)
+    assert not model.holder(2).idle
+    assert not entry().holder(0).idle
+
+
+def test_a_model_that_was_busy_after_all_is_spared_for_a_while() -> None:
+    model = loaded()
+    model.report(report())
+    model.stop(2)
+    model.resume(3)
+    assert model.state is ModelState.READY
+    assert not model.holder(3).idle
+    assert model.holder(3 + SPARED_S).idle
+
+
+def test_what_an_earlier_router_deployed_is_taken_over() -> None:
+    states = []
+    for deployed in (RUNNING, DEPLOYING, DELETING, FAILED):
+        model = entry()
+        model.observe(deployed, 0)
+        states.append((model.state, model.phase))
+    assert states == [
+        (ModelState.READY, Phase.UP),
+        (ModelState.LOADING, Phase.STARTING),
+        (ModelState.UNLOADING, Phase.STOPPING),
+        (ModelState.FAILED, Phase.STOPPING),
+    ]
+
+
+def test_what_an_earlier_router_was_changing_takes_requests_meanwhile() -> None:
+    model = entry()
+    model.observe(replace(DEPLOYING, running=frozenset("a")), 1)
+    assert model.state is ModelState.READY
+
+
+def test_a_model_takes_requests_as_soon_as_one_of_its_replicas_does() -> None:
+    model = entry()
+    model.start(0)
+    model.observe(replace(DEPLOYING, target=4), 1)
+    assert not model.choose((), "r", "", "", 1).is_up
+    model.observe(replace(DEPLOYING, running=frozenset("a"), target=4), 2)
+    model.report(report("a"))
+    assert (model.state, model.status.replicas) == (ModelState.READY, 1)
+    assert model.choose((), "r", "", "", 2).replica_id == "a"
+    assert not model.is_overdue(500, 60)
+    model.observe(replace(FAILED, running=frozenset("a"), target=4), 3)
+    assert model.state is ModelState.READY
+
+
+def test_the_last_use_of_what_an_earlier_router_deployed_is_what_its_replicas_say() -> None:
+    model = ModelEntry(preset(), Resources(), ReplicaSet("m", RoutingSettings(), lambda: 100.0))
+    model.observe(RUNNING, 100)
+    model.report(replace(report(), idle_s=60.0))
+    assert model.last_used(100) == 40
+    model.choose((), "r", "", "", 100)
+    assert model.last_used(100) == 100
+
+
+def test_a_model_is_not_idle_before_its_replicas_have_said_so_or_had_time_to() -> None:
+    model = entry()
+    model.observe(replace(RUNNING, running=frozenset("ab")), 1)
+    model.report(report("a"))
+    assert not model.holder(2).idle
+    assert model.holder(1 + UNHEARD_S).idle
+    model.report(report("b"))
+    assert model.holder(2).idle
+
+
+def test_a_model_that_a_request_starts_from_no_replica_is_not_idle() -> None:
+    model = entry()
+    model.observe(Deployed(ApplicationStatus.RUNNING, target=0), 1)
+    assert model.holder(50).idle
+    assert model.choose((), "r", "", "", 50).is_up
+    assert not model.holder(60).idle
+    assert model.holder(50 + WAKING_S).idle
+
+
+def test_a_load_that_takes_too_long_is_overdue() -> None:
+    model = entry()
+    model.start(10)
+    assert not model.is_overdue(69, 60)
+    assert model.is_overdue(71, 60)
+    model.observe(RUNNING, 71)
+    assert not model.is_overdue(500, 60)
+
+
+def test_a_model_of_the_start_is_tried_again_after_a_wait_that_grows_to_an_end() -> None:
+    model = entry()
+    model.preset = replace(model.preset, load_on_startup=True)
+    waits = []
+    for _ in range(7):
+        model.fail("no GPU", 0)
+        waits.append(next(s for s in range(0, 1000, 30) if model.is_due_again(s)))
+    assert waits == [30, 60, 120, 240, 480, 480, 480]
+    model.start(0)
+    model.observe(RUNNING, 1)
+    model.fail("no GPU", 0)
+    assert not model.is_due_again(1000)  # it still has what it is to be loaded with
+    model.observe(None, 1)
+    assert (model.is_due_again(29), model.is_due_again(30)) == (False, True)
+
+
+def test_a_model_that_waits_for_requests_is_not_tried_again_by_itself() -> None:
+    model = entry()
+    model.fail("no GPU", 0)
+    assert not model.is_due_again(1000)
+
+
+def test_progress_shows_while_a_model_loads() -> None:
+    model = entry()
+    model.start(0)
+    model.progress(LoadProgress(stage="weights", value=0.5))
+    assert model.status.progress == LoadProgress(stage="weights", value=0.5)
+    model.observe(RUNNING, 1)
+    assert model.status.progress is None
+
+
+def test_models_are_found_by_name_and_alias_and_the_first_without() -> None:
+    registry = Registry(RoutingSettings())
+    registry.take([(preset("a", "x", "b"), Resources()), (preset("b"), Resources())])
+    found = {model: registry.find(model) for model in (None, "a", "x", "b", "c")}
+    names = {model: entry and entry.name for model, entry in found.items()}
+    assert names == {None: "a", "a": "a", "x": "a", "b": "b", "c": None}
+
+
+def test_taking_the_sources_again_tells_what_changed() -> None:
+    registry = Registry(RoutingSettings())
+    registry.take([(preset(name), Resources()) for name in "abc"])
+    kept = registry["b"]
+    offers = [preset("d"), preset("b", "alias"), preset("a", num_replicas=2)]
+    changed = registry.take([(offer, Resources()) for offer in offers])
+    assert [one.name for one in changed] == ["a"]
+    assert [(one.name, one.removed) for one in registry] == [
+        ("d", False),
+        ("b", False),
+        ("a", False),
+        ("c", True),
+    ]
+    assert registry["b"] is kept
+    assert registry.find("alias") is kept
+    assert registry.find("c") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("Traceback:\n  File x\nOSError: no such model\nCheck it.", "no such model Check it."),
+        ("a.b.CustomError: first\nValueError: second", "second"),
+        ("one\ntwo", "two"),
+        ("", "it did not start"),
+    ],
+)
+def test_the_reason_of_a_failed_load_is_what_its_exception_says(message: str, said: str) -> None:
+    assert reason(message) == said
+
+
+def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
+    scaling = Autoscaling(min_replicas=2, max_replicas=8)
+    settings = replace(preset().settings, autoscaling=scaling)
+    needs = Resources(cpus=4, gpus=2, gpu_bytes=200)
+    model = ModelEntry(Preset(settings=settings), needs, ReplicaSet("m", RoutingSettings()))
+    model.start(0)
+    assert model.holder(0).needs == needs
+    held = []
+    for running, target in (("ab", 2), ("ab", 5), ("abcdef", 5), ("a", 0)):
+        model.observe(replace(RUNNING, running=frozenset(running), target=target), 1)
+        held.append(model.holder(1))
+    assert [one.needs.gpus for one in held] == [2, 5, 6, 2]
+    assert held[1].needs == Resources(cpus=10, gpus=5, gpu_bytes=500)
+    assert held[1].extra == Resources(models=0, cpus=6, gpus=3, gpu_bytes=300)
+
+
+def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:
+    async def listen() -> None:
+        changes, model = Changes(), loaded()
+        changes.tell(model.status)
+        version = changes.version
+        waiting = asyncio.create_task(changes.wait(version, 60))
+        changes.tell(model.status)
+        assert changes.version == version
+        model.stop(2)
+        changes.tell(model.status)
+        await waiting
+        assert changes.version == version + 1
+
+    asyncio.run(listen())
+
+
+def test_progress_alone_is_told_no_more_often_than_it_may_and_not_lost() -> None:
+    async def listen() -> None:
+        changes, model = Changes(), entry()
+        model.start(0)
+        changes.tell(model.status)
+        version = changes.version
+        for percent in range(100):
+            model.progress(LoadProgress(stage="weights", value=percent / 100))
+            changes.tell(model.status)
+        assert changes.version == version
+        await changes.wait(version, 60)
+        assert changes.version == version + 1
+
+    asyncio.run(listen())

@@ -1,0 +1,198 @@
+"""All models that can be served: from arguments, a presets file, a folder; and who counts more."""
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deployments.engine.limits import ON_CPU, ON_GPU
+from deployments.model.settings import Adapter, Autoscaling
+from deployments.router.presets.ini_file import parse_presets
+from deployments.router.presets.options import ModelOptions, ScalingOptions
+from deployments.router.presets.sources import PresetError, Sources
+from deployments.router.settings import Preset
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """With two models, an adapter, and a folder of two models in it."""
+    for name in ("one", "two", "models/apple", "models/pear"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    for name in ("adapter", "models/empty", "models/.cache"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "models" / ".cache" / "config.json").write_text("{}")
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    return tmp_path
+
+
+def sources(base: Path, text: str = "", *, folder: bool = False, **said: object) -> Sources:
+    (base / "models.ini").write_text(text)
+    return Sources(
+        overrides=ModelOptions.model_validate(said),
+        presets=str(base / "models.ini") if text else None,
+        folder=str(base / "models") if folder else None,
+    )
+
+
+def read(base: Path, text: str = "", *, folder: bool = False, **said: object) -> dict[str, Preset]:
+    found = sources(base, text, folder=folder, **said).read()
+    return {preset.settings.name: preset for preset in found}
+
+
+def argument(name: str, **said: object) -> Preset:
+    options = ModelOptions.model_validate({"model": "hub/model", **said})
+    return options.preset(name, source="argument")
+
+
+def test_sections_are_models_in_their_order_and_paths_start_at_the_file(base: Path) -> None:
+    found = read(
+        base, "[b]\nmodel = two\nlora = adapter\n[a]\nmodel = ./one\n[c]\nmodel = hub/id\n"
+    )
+    assert list(found) == ["b", "a", "c"]
+    paths = [preset.settings.path for preset in found.values()]
+    assert paths == [str(base / "two"), str(base / "one"), "hub/id"]
+    assert found["b"].settings.adapters == (Adapter(path=str(base / "adapter")),)
+    assert {preset.source for preset in found.values()} == {"preset"}
+    assert not any(preset.load_on_startup or preset.pinned for preset in found.values())
+
+
+def test_a_sections_words_count_more_than_those_for_all_models(base: Path) -> None:
+    found = read(
+        base,
+        "[a]\nmodel = one\nc = 64\nalias = x, a, x\nload-on-startup = on\n"
+        "[*]\nc = 512\nnp = 2\ntags = t\nmodel = two\n[b]\npinned = on\n",
+    )
+    a, b = found["a"], found["b"]
+    assert (a.settings.limits.context_length, b.settings.limits.context_length) == (64, 512)
+    assert a.settings.limits.max_running == b.settings.limits.max_running == 2
+    assert (a.settings.path, b.settings.path) == (str(base / "one"), str(base / "two"))
+    assert (a.aliases, a.tags, a.load_on_startup, a.pinned) == (("x",), ("t",), True, False)
+    assert (b.aliases, b.tags, b.load_on_startup, b.pinned) == ((), ("t",), False, True)
+
+
+def test_a_gpu_is_given_more_at_once(base: Path) -> None:
+    found = read(
+        base, "[a]\nmodel = one\n[b]\nmodel = two\nngl = 1\n[c]\nngl = 1\nb = 9\nm = one\n"
+    )
+    assert found["a"].settings.limits == ON_CPU
+    assert found["b"].settings.limits == ON_GPU
+    assert found["c"].settings.limits == replace(ON_GPU, max_batch_tokens=9)
+
+
+def test_arguments_count_more_than_the_file(base: Path) -> None:
+    text = "[*]\nc = 512\nb = 99\n[a]\nmodel = one\nc = 64\nnp = 3\nsleep-idle-seconds = 5\n"
+    limits = read(base, text, context_length=128)["a"].settings.limits
+    assert (limits.context_length, limits.max_running, limits.max_batch_tokens) == (128, 3, 99)
+    assert read(base, text)["a"].settings.sleep_idle_s == 5
+    assert read(base, text, sleep_idle_s=None)["a"].settings.sleep_idle_s is None
+
+
+def test_every_folder_with_a_configuration_is_a_model(base: Path) -> None:
+    found = read(base, folder=True, num_cpus=3)
+    assert list(found) == ["apple", "pear"]
+    assert found["apple"].settings.path == str(base / "models" / "apple")
+    assert {one.settings.num_cpus for one in found.values()} == {3}
+    assert {(one.source, one.text) for one in found.values()} == {("folder", "")}
+
+
+def test_presets_are_laid_over_the_models_of_a_folder(base: Path) -> None:
+    text = "[*]\nc = 512\n[pear]\nnp = 2\n[apple2]\nmodel = models/apple\n"
+    found = read(base, text, folder=True)
+    assert [(name, one.source) for name, one in found.items()] == [
+        ("pear", "preset"),
+        ("apple2", "preset"),
+        ("apple", "folder"),
+    ]
+    assert found["pear"].settings.path == str(base / "models" / "pear")
+    assert {one.settings.limits.context_length for one in found.values()} == {512}
+    assert found["apple"].text == "[apple]\nctx-size = 512\n\n"
+    elsewhere = read(base, "[pear]\nmodel = one\n", folder=True)
+    assert elsewhere["pear"].settings.path == str(base / "one")
+
+
+def test_a_presets_text_is_its_section_completed_from_that_of_all(base: Path) -> None:
+    found = read(base, "[*]\nnp = 1\nc = 512 ; of all\n[small]\nmodel=one\nc=64\n", num_cpus=3)
+    text = found["small"].text
+    assert text == f"[small]\nctx-size = 64\nmodel = {base / 'one'}\nparallel = 1\n\n"
+    assert parse_presets(text, base)["small"].options.model == str(base / "one")
+
+
+def test_the_number_of_replicas_and_autoscaling_take_each_others_place(base: Path) -> None:
+    text = "[*]\nreplicas = 2\n[a]\nmodel = one\nmax-replicas = 4\n[b]\nmodel = one\n"
+    found = read(base, text)
+    assert found["a"].settings.autoscaling == Autoscaling(max_replicas=4)
+    assert (found["b"].settings.autoscaling, found["b"].settings.num_replicas) == (None, 2)
+    fixed = read(base, text, num_replicas=3)["a"].settings
+    assert (fixed.autoscaling, fixed.num_replicas) == (None, 3)
+    scaling = ScalingOptions(min_replicas=2)
+    found = read(base, text.replace("replicas = 2", "max-replicas = 3"), autoscaling=scaling)
+    scaled = [one.settings.autoscaling for one in found.values()]
+    assert scaled == [Autoscaling(min_replicas=2, max_replicas=m) for m in (4, 3)]
+
+
+def test_the_argument_model_comes_first_and_takes_no_part_in_the_file(base: Path) -> None:
+    given = sources(base, "[*]\nc = 512\n[a]\nmodel = one\n")
+    found = Sources(argument=argument("x"), presets=given.presets).read()
+    assert [preset.settings.name for preset in found] == ["x", "a"]
+    assert found[0] == argument("x")
+
+
+def test_sources_travel_and_are_read_again(base: Path) -> None:
+    text = "[a]\nmodel = one\n"
+    there: Sources = pickle.loads(pickle.dumps(sources(base, text, folder=True, num_cpus=2)))
+    assert there == sources(base, text, folder=True, num_cpus=2)
+    assert [preset.settings.name for preset in there.read()] == ["a", "apple", "pear"]
+    (base / "models.ini").write_text("[b]\nmodel = two\n")
+    (base / "models" / "pear" / "config.json").unlink()
+    assert [preset.settings.name for preset in there.read()] == ["b", "apple"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("\n[a]\nnp = 1\n", 2, r"\[a\] needs model = DIRECTORY or hf-repo = OWNER/NAME"),
+        ("[a]\nmodel = ./none\n", 1, r"\[a\] there is no directory .*none"),
+        ("[a]\nmodel = some/long/path\n", 1, "there is no directory .*some/long/path"),
+        ("[a]\nmodel = ~no-such-user/m\n", 1, "home"),
+        (f"[a]\nmodel = {'x' * 999}\n", 1, "too long"),
+        ("[a\x07]\nmodel = one\n", 1, "marks in it"),
+        ("[a]\nmodel = adapter\n", 1, r"adapter has no config\.json"),
+        ("[a]\nmodel = one/config.json\n", 1, "is a file"),
+        ("[a]\nmodel = one\nlora = two\n", 1, r"two is no adapter: .* adapter_config\.json"),
+        ("[a]\nmodel = one\nmin-replicas = 2\n", 1, r"min_replicas \(2\) is over max_replicas"),
+        ("[a]\nmodel = one\nnp = 2\nreplicas = 2\nmax-replicas = 2\n", 1, "one of the two"),
+        ("[a]\nmodel = one\nsleep-weights = host\n", 1, "needs num_gpus"),
+        ("[a]\nmodel = one\n[b]\nmodel = one\nalias = x,a\n", 3, r"name a of \[b\] .* by \[a\]"),
+        ("[a]\nmodel = one\nalias=x\n[b]\nmodel = one\nalias = x\n", 4, "name x .* by .*ini:1"),
+        ("[a/b]\nmodel = one\n[a_b]\nmodel = one\n", 3, "a/b and a_b differ"),
+    ],
+)
+def test_a_section_that_can_not_be_served_is_an_error_with_its_place(
+    base: Path, text: str, line: int, reason: str
+) -> None:
+    with pytest.raises(PresetError, match=reason) as wrong:
+        read(base, text)
+    assert str(wrong.value).startswith(f"{base / 'models.ini'}:{line}: ")
+
+
+def test_a_section_of_no_folder_is_told_of_the_nearest(base: Path) -> None:
+    with pytest.raises(PresetError, match=r"ini:1: \[appel\] needs .* did you mean \[apple\]\?"):
+        read(base, "[appel]\nnp = 1\n", folder=True)
+
+
+def test_names_of_arguments_files_and_folders_are_all_different(base: Path) -> None:
+    given = sources(base, "[a]\nmodel = one\nalias = x\n", folder=True)
+    for first in (argument("x"), argument("y", aliases=("apple",))):
+        with pytest.raises(PresetError, match="is taken by"):
+            Sources(argument=first, presets=given.presets, folder=given.folder).read()
+
+
+def test_without_a_single_model_there_is_nothing_to_serve(base: Path) -> None:
+    with pytest.raises(PresetError, match=r"there is no model in .*ini"):
+        read(base, "[*]\nc = 512\n")
+    with pytest.raises(PresetError, match=r"there is no model in .*empty"):
+        Sources(folder=str(base / "models" / "empty")).read()
+    with pytest.raises(PresetError, match="models_dir: there is no directory"):
+        Sources(folder=str(base / "none")).read()

@@ -1,0 +1,76 @@
+"""What `serve.yaml` may say, and what becomes of it."""
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from deployments.ingress.settings import IngressSettings
+from deployments.router.presets.options import Options
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.router_arguments import DEMO_MODEL, RouterArguments
+
+CONFIG = yaml.safe_load((DEMO_MODEL.parents[1] / "serve.yaml").read_text())
+BUILDERS: dict[str, type[Options]] = {
+    "serve_app:router": RouterArguments,
+    "serve_app:openai": IngressArguments,
+    "serve_app:anthropic": IngressArguments,
+    "serve_app:llama": LlamaArguments,
+}
+
+
+def test_the_shipped_applications_are_those_that_there_are_and_their_arguments_are_known() -> None:
+    said = {one["import_path"]: one.get("args", {}) for one in CONFIG["applications"]}
+    assert said.keys() == BUILDERS.keys()
+    for path, arguments in said.items():
+        BUILDERS[path].model_validate(arguments)
+
+
+@pytest.mark.parametrize(
+    ("said", "help"),
+    [
+        ({"api_key": "abc"}, r"unknown setting api_key; did you mean api_keys\?"),
+        ({"api_keys": "abc"}, "api_keys: must be a list"),
+    ],
+)
+def test_a_setting_that_is_said_wrongly_is_told_of_the_right_one(
+    said: dict[str, object], help: str
+) -> None:
+    with pytest.raises(ValidationError, match=help) as wrong:
+        IngressArguments.model_validate(said)
+    assert "abc" not in str(wrong.value)
+
+
+def test_the_server_listens_on_loopback() -> None:
+    assert CONFIG["http_options"]["host"] == "127.0.0.1"
+
+
+def test_every_setting_of_an_ingress_can_be_set() -> None:
+    chosen = {
+        "keep_alive_s": 1.5,
+        "max_body_bytes": 1000,
+        "body_timeout_s": 2.5,
+        "request_timeout_s": 3.5,
+        "api_keys": ["key"],
+        "load_timeout_s": 4.5,
+        "max_inflight": 7,
+        "cors_origins": ["https://chat.example", "http://localhost:3000", "*"],
+    }
+    settings = IngressArguments.model_validate(chosen).ingress_settings()
+    assert settings == IngressSettings(
+        keep_alive_s=1.5,
+        body_limit=1000,
+        body_timeout_s=2.5,
+        request_timeout_s=3.5,
+        api_keys=("key",),
+        load_timeout_s=4.5,
+        max_inflight=7,
+        cors_origins=("https://chat.example", "http://localhost:3000", "*"),
+    )
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://chat.example/", "chat.example", "HTTPS://x", "null", ""]
+)
+def test_an_origin_that_no_browser_sends_is_an_error(origin: str) -> None:
+    with pytest.raises(ValidationError, match="cors_origins"):
+        IngressArguments.model_validate({"cors_origins": [origin]})
