@@ -13,7 +13,7 @@ from deployments.ingress.settings import (
     IngressSettings,
 )
 from deployments.llama.tools.settings import ToolSettings
-from deployments.router.presets.options import Options
+from deployments.router.presets.strict_options import StrictOptions, Unset
 from serve_app.api_keys import VARIABLE as KEYS_VARIABLE
 from serve_app.api_keys import api_keys
 
@@ -21,34 +21,48 @@ from serve_app.api_keys import api_keys
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^\s/A-Z]+)$")]
 
 
-class IngressArguments(Options):
+class IngressArguments(StrictOptions):
     """Of the applications `openai`, `anthropic` and `llama`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)  # keys are no matter for logs
 
     keep_alive_s: float = Field(
-        default=KEEP_ALIVE_S, gt=0, description="Silence before a comment on a stream"
+        default=KEEP_ALIVE_S,
+        gt=0,
+        description="Seconds of silence before a comment (Anthropic: a ping) on a stream",
     )
-    max_body_bytes: int = Field(default=BODY_LIMIT, ge=1)
-    body_timeout_s: float = Field(default=BODY_TIMEOUT_S, gt=0, description="For a body to arrive")
-    request_timeout_s: float | None = Field(
-        default=None, gt=0, description="For the whole of an answer; no limit without it"
+    max_body_bytes: int = Field(
+        default=BODY_LIMIT, ge=1, description="Bytes of a request's body. More is a 413"
+    )
+    body_timeout_s: float = Field(
+        default=BODY_TIMEOUT_S, gt=0, description="Seconds for a body to arrive, else 408"
+    )
+    request_timeout_s: Annotated[float | None, Unset("no limit")] = Field(
+        default=None,
+        gt=0,
+        description="Seconds for a whole answer, else 504, or an error event in a stream",
     )
     load_timeout_s: float = Field(
-        default=LOAD_TIMEOUT_S, gt=0, description="That a request waits for its model to load"
+        default=LOAD_TIMEOUT_S,
+        gt=0,
+        description="Seconds that a request waits for its model to load",
     )
     max_inflight: int = Field(
-        default=MAX_INFLIGHT, ge=1, description="Requests of one ingress at once; more are refused"
+        default=MAX_INFLIGHT,
+        ge=1,
+        description="Requests of one ingress process at once. More are refused as overload, "
+        "and one client has 8 of 9 places at most",
     )
     api_keys: tuple[SecretStr, ...] = Field(
-        default=(), description="Any of them opens; without keys everybody may enter"
+        default=(), description="Clients have to send one of these. Without keys the server is open"
     )
-    api_key_file: str | None = Field(
+    api_key_file: Annotated[str | None, Unset("none")] = Field(
         default=None,
-        description=f"More keys, one a line. With neither, {KEYS_VARIABLE} may list some, by comma",
+        description="File with more keys, one a line. With neither, the environment variable "
+        f"{KEYS_VARIABLE} may list some, separated by commas",
     )
     cors_origins: tuple[Origin, ...] = Field(
-        default=(), description='Pages of these origins may ask; "*" stands for all'
+        default=(), description='Origins whose web pages may send requests. "*" is all'
     )
 
     def ingress_settings(self) -> IngressSettings:
@@ -68,13 +82,14 @@ class IngressArguments(Options):
 class LlamaArguments(IngressArguments):
     """Of the application `llama`."""
 
-    tools_folder: str | None = Field(
+    tools_folder: Annotated[str | None, Unset("off")] = Field(
         default=None,
         min_length=1,  # else it would be wherever the server was started
-        description="All that the built-in tools may touch; without it they are off",
+        description="The one folder that `GET` and `POST /tools` read and write",
     )
     tools_hosts: tuple[str, ...] = Field(
-        default=(), description="Names by which the tools are asked, beside localhost"
+        default=(),
+        description="Host names, beside addresses and `localhost`, under which pages use `/tools`",
     )
 
     def tool_settings(self) -> ToolSettings | None:

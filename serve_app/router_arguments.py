@@ -5,11 +5,14 @@ The options of a model are those of a presets file; ModelOptions is the table of
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
-from deployments.router.presets.options import ModelOptions, Name, Options
+from deployments.router.presets.option_types import Name
+from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.sources import PresetError, Sources, located
+from deployments.router.presets.strict_options import StrictOptions, Unset
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
@@ -21,48 +24,79 @@ CAPACITY = CapacitySettings()
 ROUTING = RoutingSettings()
 
 
-class RoutingArguments(Options):
+class RoutingArguments(StrictOptions):
     """Costs in pages of prompt to compute; RoutingSettings says more of what they mean."""
 
-    pending: float = Field(default=ROUTING.pending, ge=0)
-    decode: float = Field(default=ROUTING.decode, ge=0)
-    queued: float = Field(default=ROUTING.queued, ge=0)
-    wake: float = Field(default=ROUTING.wake, ge=0)
-    balance: float = Field(default=ROUTING.balance, ge=0)
-    session: float = Field(default=ROUTING.session, ge=0)
-    temperature: float = Field(default=ROUTING.temperature, ge=0)
-    max_index_pages: int = Field(default=ROUTING.max_index_pages, ge=1)
+    pending: float = Field(
+        default=ROUTING.pending, ge=0, description="Of a page of prompt that others wait for there"
+    )
+    decode: float = Field(
+        default=ROUTING.decode, ge=0, description="Of a sequence that is decoded there"
+    )
+    queued: float = Field(
+        default=ROUTING.queued, ge=0, description="Of a sequence that waits there"
+    )
+    wake: float = Field(
+        default=ROUTING.wake, ge=0, description="Of waking a replica from its sleep"
+    )
+    balance: float = Field(
+        default=ROUTING.balance,
+        ge=0,
+        description="Of a replica that was lately sent twice the work of the average one",
+    )
+    session: float = Field(
+        default=ROUTING.session,
+        ge=0,
+        description="What it is worth to stay at the replica of the conversation's last request",
+    )
+    temperature: float = Field(
+        default=ROUTING.temperature,
+        ge=0,
+        description="0 takes the cheapest replica. Above 0 a softmax over the costs draws one",
+    )
+    max_index_pages: int = Field(
+        default=ROUTING.max_index_pages,
+        ge=1,
+        description="Pages of replicas' caches that the router remembers",
+    )
 
 
 class RouterArguments(ModelOptions):
     """Of the application `router`. An option of a model holds for all models."""
 
-    name: Name | None = Field(
-        default=None, description="What clients call `model`; from it without it"
+    name: Annotated[Name | None, Unset("the id, or the name of the directory")] = Field(
+        default=None, description="What clients send as `model` for the argument `model`"
     )
-    presets: str | None = Field(
-        default=None, min_length=1, description="An INI file with a section a model"
+    presets: Annotated[str | None, Unset("none")] = Field(
+        default=None, min_length=1, description="INI file with a section for each model"
     )
-    models_dir: str | None = Field(
+    models_dir: Annotated[str | None, Unset("none")] = Field(
         default=None, min_length=1, description="Each folder in it with a config.json is a model"
     )
     models_max: int = Field(
-        default=CAPACITY.models_max, ge=0, description="Loaded at once; 0 for any number"
+        default=CAPACITY.models_max, ge=0, description="Models loaded at once. 0 is any number"
     )
-    autoload: bool = Field(default=CAPACITY.autoload, description="A request loads its model")
-    cpu_memory_gib: float | None = Field(
-        default=CAPACITY.cpu_memory_gib, gt=0, description="For weights and pages of all models"
+    autoload: bool = Field(
+        default=CAPACITY.autoload, description="A request loads the model that it names"
     )
-    gpu_memory_gib: float | None = Field(
-        default=CAPACITY.gpu_memory_gib, gt=0, description="For weights and pages of all models"
+    cpu_memory_gib: Annotated[float | None, Unset("no limit")] = Field(
+        default=CAPACITY.cpu_memory_gib,
+        gt=0,
+        description="GiB for weights and pages of all loaded models, estimated from their files",
+    )
+    gpu_memory_gib: Annotated[float | None, Unset("no limit")] = Field(
+        default=CAPACITY.gpu_memory_gib, gt=0, description="The same of GPUs"
     )
     grows: bool = Field(
-        default=CAPACITY.grows, description="The cluster adds nodes: its size now is no limit"
+        default=CAPACITY.grows,
+        description="The cluster adds nodes by itself, so its present size is no limit",
     )
     load_timeout_s: float = Field(
-        default=CAPACITY.load_timeout_s, gt=0, description="For a model to become ready"
+        default=CAPACITY.load_timeout_s, gt=0, description="Seconds for a model to become ready"
     )
-    routing: RoutingArguments = RoutingArguments()
+    routing: RoutingArguments = Field(
+        default=RoutingArguments(), description="Weights of the cost by which a replica is chosen"
+    )
 
     def sources(self) -> Sources:
         """Raises ValueError for a model or a file that can't be there."""

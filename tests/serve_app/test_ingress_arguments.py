@@ -5,12 +5,12 @@ import yaml
 from pydantic import ValidationError
 
 from deployments.ingress.settings import IngressSettings
-from deployments.router.presets.options import Options
+from deployments.router.presets.strict_options import StrictOptions
 from serve_app.ingress_arguments import IngressArguments, LlamaArguments
 from serve_app.router_arguments import DEMO_MODEL, RouterArguments
 
 CONFIG = yaml.safe_load((DEMO_MODEL.parents[1] / "serve.yaml").read_text())
-BUILDERS: dict[str, type[Options]] = {
+BUILDERS: dict[str, type[StrictOptions]] = {
     "serve_app:router": RouterArguments,
     "serve_app:openai": IngressArguments,
     "serve_app:anthropic": IngressArguments,

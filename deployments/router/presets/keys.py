@@ -11,13 +11,9 @@ from functools import reduce
 
 from pydantic import BaseModel, ValidationError
 
-from deployments.router.presets.options import (
-    NEAR,
-    AdapterOptions,
-    Ini,
-    ModelOptions,
-    ScalingOptions,
-)
+from deployments.router.presets.option_types import AdapterOptions, ScalingOptions
+from deployments.router.presets.options import ModelOptions
+from deployments.router.presets.strict_options import MIN_SIMILARITY, Ini
 from deployments.router.presets.values import boolean
 
 SAMPLING = (
@@ -110,7 +106,7 @@ def _unknown(name: str) -> str:
     for pattern, reason in REFUSED:
         if re.fullmatch(pattern, bare):
             return f"{name} can't be set here: {reason}"
-    near = get_close_matches(bare, BY_NAME, n=1, cutoff=NEAR)
+    near = get_close_matches(bare, BY_NAME, n=1, cutoff=MIN_SIMILARITY)
     return f"unknown key {name}" + (f"; did you mean {near[0]}?" if near else "")
 
 

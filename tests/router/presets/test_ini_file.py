@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from deployments.router.presets.ini_file import PresetError, parse_presets, read_presets
 from deployments.router.presets.keys import BY_NAME, KEYS, written
-from deployments.router.presets.options import (
-    AdapterOptions,
-    Ini,
-    ModelOptions,
-    ScalingOptions,
-)
+from deployments.router.presets.option_types import AdapterOptions, ScalingOptions
+from deployments.router.presets.options import ModelOptions
+from deployments.router.presets.strict_options import Ini
 
 FILE = Path("/etc/manta/models.ini")
 

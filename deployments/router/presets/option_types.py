@@ -1,0 +1,74 @@
+"""Types of single options: replicas by load, an adapter, names, dialects, models."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from deployments.model.settings import Autoscaling
+from deployments.router.presets.paths import sayable
+from deployments.router.presets.strict_options import Ini, StrictOptions
+from deployments.text.dialects.registry import DIALECTS
+
+SCALING = Autoscaling()
+
+
+class ScalingOptions(StrictOptions):
+    """Of Serve's autoscaling, on what the engines say of themselves."""
+
+    min_replicas: int = Field(
+        default=SCALING.min_replicas,
+        ge=0,
+        description="Replicas without any load. 0 lets the model scale to none",
+    )
+    max_replicas: int = Field(
+        default=SCALING.max_replicas, ge=1, description="Replicas under any load"
+    )
+    target_tokens: int = Field(
+        default=SCALING.target_tokens,
+        ge=1,
+        description="Tokens of running and waiting sequences that one replica should have",
+    )
+    target_usage: float = Field(
+        default=SCALING.target_usage,
+        gt=0,
+        le=1,
+        description="Share of its pages that one replica should hold",
+    )
+    upscale_delay_s: Annotated[float, Ini(("upscale-delay", "upscale-delay-s"))] = Field(
+        default=SCALING.upscale_delay_s,
+        ge=0,
+        description="Seconds of load before a replica is added",
+    )
+    downscale_delay_s: Annotated[float, Ini(("downscale-delay", "downscale-delay-s"))] = Field(
+        default=SCALING.downscale_delay_s,
+        ge=0,
+        description="Seconds of calm before a replica is removed",
+    )
+
+
+class AdapterOptions(StrictOptions):
+    path: str = Field(min_length=1, description="Folder with an adapter_config.json")
+    scale: float = 1.0
+
+
+def from_path(value: object) -> object:
+    return {"path": value, "scale": 1.0} if isinstance(value, str) else value
+
+
+def known_dialect(name: str) -> str:
+    if name and name not in DIALECTS:
+        raise ValueError(f"must be one of {', '.join(sorted(DIALECTS))}")
+    return name
+
+
+def _served_form(model: str) -> str:
+    if model.endswith(".gguf"):
+        raise ValueError(
+            "GGUF files can't be read: name a directory with a config.json, or a hub id"
+        )
+    return model
+
+
+Model = Annotated[str, Field(min_length=1), AfterValidator(_served_form)]
+Name = Annotated[str, Field(min_length=1), AfterValidator(sayable)]
+Dialect = Annotated[str, AfterValidator(known_dialect)]
