@@ -1,6 +1,7 @@
 """What a newcomer meets: `serve.yaml` as it stands, and the model that comes with it."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 
 import jsonschema
@@ -9,6 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionToolParam
 
 from tests.e2e.server import Server
+from tests.pages import ADDRESS, Block, blocks
 
 PARAMETERS: dict[str, object] = {
     "type": "object",
@@ -96,3 +98,18 @@ def test_a_thought_without_end_is_ended_while_it_streams(
     assert told == {"success": True}
     assert answer
     assert "</think>" not in thought
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("python") if b.asks_a_server], ids=str)
+def test_a_python_block_of_a_page_gets_an_answer(
+    server: Server, block: Block, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(compile(block.text.replace(ADDRESS, server.url), str(block), "exec"), {})
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("sh") if b.asks_a_server], ids=str)
+def test_a_shell_block_of_a_page_gets_an_answer(server: Server, block: Block) -> None:
+    command = block.text.replace(ADDRESS, server.url)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["choices"][0]["message"]["content"]

@@ -1,18 +1,15 @@
 """What a person deploys on a cluster is valid by Ray's own schemas and by our own settings."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
-from serve_app.ingress_arguments import IngressArguments, LlamaArguments
-from serve_app.router_arguments import RouterArguments
+from tests.test_pages import ARGUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = yaml.safe_load((ROOT / "cluster.yaml").read_text())
@@ -22,18 +19,10 @@ MODES = {
     # What `ray_actor_options` of these files take the place of sets it, elsewhere.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S",
 }
-ARGUMENTS: dict[str, type[BaseModel]] = {
-    "router": RouterArguments,
-    "openai": IngressArguments,
-    "anthropic": IngressArguments,
-    "llama": LlamaArguments,
-}
 
 
 def ray_service() -> Any:
-    """The object in the README."""
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    return yaml.safe_load(next(block for block in blocks if "kind: RayService" in block))
+    return yaml.safe_load((ROOT / "serve_app" / "guides" / "rayservice.yaml").read_text())
 
 
 def fleet() -> ServeDeploySchema:
@@ -66,7 +55,7 @@ def test_nodes_without_gpus_grow_for_ingresses_and_nodes_with_gpus_for_models() 
         assert types[name]["min_workers"] < types[name]["max_workers"]
 
 
-def test_the_service_in_the_readme_has_the_operators_form() -> None:
+def test_the_service_has_the_operators_form() -> None:
     service = ray_service()
     assert (service["apiVersion"], service["kind"]) == ("ray.io/v1", "RayService")
     assert set(service["spec"]) == {"serveConfigV2", "rayClusterConfig"}

@@ -1,0 +1,146 @@
+"""Tables of all settings for the guides, made from the types that read the settings."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from deployments.router.presets.keys import KEYS
+from deployments.router.presets.option_types import ScalingOptions
+from deployments.router.presets.options import ModelOptions
+from deployments.router.presets.strict_options import Unset
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.router_arguments import RouterArguments, RoutingArguments
+
+MIB = 1 << 20
+FOLDER = Path(__file__).parent
+SIGNS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
+
+Row = Sequence[str]
+
+
+def model_options() -> str:
+    """Options of a model: keys of a presets file, and arguments of the router."""
+    rows = [
+        (_keys(option), _code(".".join(option)), *_described(field))
+        for option, field in _options(ModelOptions.model_fields)
+    ]
+    return _table(("key of a presets file", "argument", "default", "allowed", "meaning"), rows)
+
+
+def fleet_settings() -> str:
+    """Arguments of the router that no model has."""
+    fields = _without(RouterArguments, ModelOptions)
+    return _settings({name: field for name, field in fields.items() if name != "routing"})
+
+
+def routing_settings() -> str:
+    return _settings(RoutingArguments.model_fields)
+
+
+def ingress_settings() -> str:
+    return _settings(IngressArguments.model_fields)
+
+
+def tool_settings() -> str:
+    """Arguments that only the application `llama` has."""
+    return _settings(_without(LlamaArguments, IngressArguments))
+
+
+TABLES = {
+    "models.md": {
+        "model options": model_options,
+        "fleet settings": fleet_settings,
+        "routing settings": routing_settings,
+    },
+    "security.md": {"ingress settings": ingress_settings, "tool settings": tool_settings},
+}
+
+
+def page(name: str) -> str:
+    """A guide's text with its tables as they should be. Raises ValueError if a mark is missing."""
+    text = (FOLDER / name).read_text()
+    for title, table in TABLES[name].items():
+        begin, end = f"<!-- table: {title} -->\n", "<!-- end of table -->"
+        before, mark, rest = text.partition(begin)
+        _, end_mark, after = rest.partition(end)
+        if not mark or not end_mark:
+            raise ValueError(f"{name} has no marks for the table {title!r}")
+        text = f"{before}{begin}{table()}{end}{after}"
+    return text
+
+
+def _without(settings: type[BaseModel], other: type[BaseModel]) -> dict[str, FieldInfo]:
+    fields = settings.model_fields.items()
+    return {name: field for name, field in fields if name not in other.model_fields}
+
+
+def _options(
+    fields: Mapping[str, FieldInfo], within: tuple[str, ...] = ()
+) -> Iterable[tuple[tuple[str, ...], FieldInfo]]:
+    for name, field in fields.items():
+        if field.annotation == ScalingOptions | None:
+            yield from _options(ScalingOptions.model_fields, (name,))
+        else:
+            yield (*within, name), field
+
+
+def _keys(option: tuple[str, ...]) -> str:
+    """The keys of an option, each with its short forms; names of environment variables left out."""
+    found = []
+    for key in KEYS:
+        if key.option == option:
+            first, *others = [one for one in key.ini.names if not one.isupper()]
+            short = ", ".join(_code(one) for one in others)
+            found.append(_code(first) + (f" ({short})" if short else ""))
+    return ", ".join(found)
+
+
+def _settings(fields: Mapping[str, FieldInfo]) -> str:
+    rows = [(_code(name), *_described(field)) for name, field in fields.items()]
+    return _table(("setting", "default", "allowed", "meaning"), rows)
+
+
+def _described(field: FieldInfo) -> Row:
+    return _default(field), _allowed(field), field.description or ""
+
+
+def _default(field: FieldInfo) -> str:
+    for one in field.metadata:
+        if isinstance(one, Unset):
+            return one.text
+    value = field.default
+    if value is None:
+        return "from the model's `generation_config.json`"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int) and value >= MIB and value % MIB == 0:
+        return f"{value // MIB} MiB"
+    if isinstance(value, (tuple, str)):
+        return _code(value) if value and isinstance(value, str) else "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The values of a Literal, or the limits of a number."""
+    kinds = [field.annotation, *get_args(field.annotation)]
+    if choices := [one for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]:
+        return ", ".join(_code(one) for one in dict.fromkeys(choices))
+    return ", ".join(
+        f"{sign} {getattr(one, attribute):g}"
+        for one in field.metadata
+        for kind, (attribute, sign) in SIGNS.items()
+        if isinstance(one, kind)
+    )
+
+
+def _table(head: Row, rows: Iterable[Row]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _code(text: object) -> str:
+    return f"`{text}`"

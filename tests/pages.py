@@ -1,0 +1,51 @@
+"""The code blocks of the pages, so that tests can run what readers copy."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CARDS = {"serve_app/demo/model/README.md", "serve_app/demo/draft/README.md"}  # made by a script
+PAGES = sorted(
+    page
+    for page in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("deployments/**/*.md"),
+        *ROOT.glob("serve_app/**/*.md"),
+    ]
+    if str(page.relative_to(ROOT)) not in CARDS
+)
+ADDRESS = "http://127.0.0.1:8000"
+_BLOCK = re.compile(r"(?:<!-- file: (\S+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code in a page; `file` is the one that it repeats, relative to the page."""
+
+    page: Path
+    number: int
+    language: str
+    text: str
+    file: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.number}:{self.language}"
+
+    @property
+    def asks_a_server(self) -> bool:
+        return ADDRESS in self.text
+
+
+def blocks(*languages: str) -> list[Block]:
+    """All blocks of some languages, in all pages."""
+    return [
+        Block(page, number, match[2], match[3], match[1])
+        for page in PAGES
+        for number, match in enumerate(_BLOCK.finditer(page.read_text()), 1)
+        if match[2] in languages
+    ]
+
+
+def languages() -> set[str]:
+    return {match[2] for page in PAGES for match in _BLOCK.finditer(page.read_text())}

@@ -1,0 +1,92 @@
+"""The pages are true: code blocks run, links lead somewhere, tables are of the settings."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from ray.serve.schema import ServeDeploySchema
+
+from deployments.router.presets.ini_file import parse_presets
+from serve_app.guides.tables import FOLDER, TABLES, page
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.router_arguments import RouterArguments
+from tests.e2e.server import THROUGHPUT_MODE
+from tests.pages import PAGES, ROOT, Block, blocks, languages
+
+README_LINES = 150  # what a newcomer reads
+ARGUMENTS: dict[str, type[BaseModel]] = {
+    "router": RouterArguments,
+    "openai": IngressArguments,
+    "anthropic": IngressArguments,
+    "llama": LlamaArguments,
+}
+LINK = re.compile(r"\]\(([^)#:]*)(#[^)]*)?\)")
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+
+
+def test_the_readme_has_two_commands_of_one_line() -> None:
+    commands = [one.text for one in blocks("bash")]
+    assert [one.page for one in blocks("bash")] == [ROOT / "README.md"] * 2
+    assert [command.count("\n") for command in commands] == [1, 1]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tables_of_a_guide_are_those_of_the_settings(name: str) -> None:
+    assert (FOLDER / name).read_text() == page(name), "run python -m serve_app.guides"
+
+
+def anchors(path: Path) -> set[str]:
+    """GitHub's anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+    for target, anchor in LINK.findall(path.read_text()):
+        there = path.parent / target if target else path
+        assert there.exists(), f"{path.name}: no {target}"
+        assert not anchor or anchor in anchors(there), f"{path.name}: no heading {anchor}"
+
+
+def test_every_kind_of_block_has_a_test() -> None:
+    assert languages() <= {"", "bash", "sh", "python", "yaml", "ini"}  # "" is a picture
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_a_yaml_block_is_a_valid_part_of_a_serve_config(block: Block) -> None:
+    read = yaml.safe_load(block.text)
+    config = {"applications": read} if isinstance(read, list) else {"applications": [], **read}
+    for application in ServeDeploySchema.model_validate(config).applications:
+        ARGUMENTS[application.name].model_validate(application.args)
+
+
+@pytest.mark.parametrize("block", blocks("ini"), ids=str)
+def test_an_ini_block_is_a_valid_presets_file(block: Block) -> None:
+    assert parse_presets(block.text, Path("/etc/manta/models.ini"))
+
+
+@pytest.mark.parametrize("block", [one for one in blocks("python") if one.file], ids=str)
+def test_a_block_that_repeats_a_file_is_equal_to_it(block: Block) -> None:
+    assert block.file is not None
+    assert block.text == (block.page.parent / block.file).read_text()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [one for one in blocks("python") if not one.file and not one.asks_a_server],
+    ids=str,
+)
+def test_a_python_block_runs(block: Block) -> None:
+    exec(compile(block.text, str(block), "exec"), {})
+
+
+@pytest.mark.parametrize("block", [one for one in blocks("sh") if not one.asks_a_server], ids=str)
+def test_a_shell_block_is_the_command_that_tests_of_servers_run(block: Block) -> None:
+    modes = " ".join(f"{name}={value}" for name, value in THROUGHPUT_MODE.items())
+    assert block.text == f"{modes} .venv/bin/serve run serve_app/serve.yaml\n"
