@@ -7,7 +7,13 @@ from pydantic_core import from_json
 from deployments.anthropic.messages_conversation import public_id
 from deployments.anthropic.thinking_signatures import sign
 from deployments.ingress.http.sse import encode, encode_text
-from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought
+from deployments.text.dialects.parsing.pieces import (
+    CallArguments,
+    CallStart,
+    Content,
+    Piece,
+    Thought,
+)
 
 # The TypeScript SDK's type wants `citations`, and clients made by others take no null there.
 TEXT = b'{"type":"text","text":"","citations":[]}'

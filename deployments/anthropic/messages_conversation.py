@@ -22,8 +22,8 @@ from deployments.anthropic.thinking_signatures import Unsealing, is_held
 from deployments.anthropic.tools_schema import CustomTool, NamedChoice, NoChoice
 from deployments.ingress.http.errors import refused
 from deployments.text.chat.conversation import Conversation, Thinking
-from deployments.text.dialects.dialect import Tool
 from deployments.text.grammar.grammar import from_json_schema
+from deployments.text.tool import Tool
 
 CALL_ID = "toolu_"
 # Claude Code opens its system prompt with a block for the vendor's accounts, new in every request:

@@ -5,7 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from deployments.text.reply import CallArguments, CallStart, Piece, ReplyParser, Thought
+from deployments.text.dialects.parsing.pieces import (
+    CallArguments,
+    CallStart,
+    Piece,
+    ReplyParser,
+    Thought,
+)
 from deployments.text.stop_strings import StopMatcher
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer

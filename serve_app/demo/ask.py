@@ -4,15 +4,10 @@ import argparse
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-MODEL = Path(__file__).with_name("model")
-DRAFT = Path(__file__).with_name("draft")
-
-
-def load(folder: Path = MODEL) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    return LlamaForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+from serve_app.demo.model_files import MODEL, load
 
 
 def answer(

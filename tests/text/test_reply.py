@@ -1,15 +1,13 @@
 """Pieces fold to one reply."""
 
-from deployments.text.reply import (
-    Call,
+from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
     Content,
     Piece,
-    Reply,
     Thought,
-    fold_reply,
 )
+from deployments.text.reply import Call, Reply, fold_reply
 
 
 def test_pieces_of_a_kind_join_and_arguments_go_to_their_call() -> None:

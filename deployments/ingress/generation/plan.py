@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from deployments.ingress.generation.response_builder import Generation
 from deployments.ingress.http.errors import refused
-from deployments.text.reply import ReplyParser
+from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.stream import TextStream
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (

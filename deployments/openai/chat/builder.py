@@ -23,7 +23,8 @@ from deployments.openai.choices.nvext_annotations import Disclosure
 from deployments.openai.choices.vllm_choice_fields import ChoiceFields
 from deployments.openai.fields.sampling import plan
 from deployments.openai.request_headers import origin_of
-from deployments.text.reply import Calling, Content, Piece
+from deployments.text.dialects.parsing.pieces import Content, Piece
+from deployments.text.reply import Calling
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, RequestError

@@ -3,15 +3,14 @@
 from collections.abc import Iterable
 
 from deployments.ingress.http.sse import encode_text
-from deployments.text.reply import (
+from deployments.text.dialects.parsing.pieces import (
     CallArguments,
-    Calling,
     CallStart,
     Content,
     Piece,
     Thought,
-    fold_reply,
 )
+from deployments.text.reply import Calling, fold_reply
 from deployments.wire import FinishReason
 
 # Of the two names that thoughts have, DeepSeek's own: SGLang and llama-server write it, and what

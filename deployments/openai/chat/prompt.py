@@ -17,7 +17,7 @@ from deployments.openai.chat.schema import (
 from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import Chosen, chosen
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
-from deployments.text.reply import ReplyParser
+from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, ThinkingBudget
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_TOOLS, Strict
-from deployments.text.dialects.dialect import Tool
+from deployments.text.tool import Tool
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Mode = Literal["none", "auto", "required"]

@@ -9,7 +9,14 @@ from typing import ClassVar
 
 from deployments.openai.responses.events import Events, delta_head
 from deployments.openai.responses.items import Json, Status, new_id
-from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought, are_whole
+from deployments.text.dialects.parsing.pieces import (
+    CallArguments,
+    CallStart,
+    Content,
+    Piece,
+    Thought,
+)
+from deployments.text.reply import are_whole
 
 
 class OutputItem(ABC):

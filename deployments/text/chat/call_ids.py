@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 
-from deployments.text.chat_messages import Message, calls_of, function_of
+from deployments.text.chat.messages import Message, calls_of, function_of
 from deployments.text.dialects.dialect import Dialect
 
 

@@ -15,9 +15,10 @@ from deployments.text.chat.message_forms import forms, with_one_call_each, with_
 from deployments.text.chat.templates import prints_arguments, variables
 from deployments.text.chat.tool_prompting import Telling, tell
 from deployments.text.dialects.call_grammar import holdable, literal, through, without
-from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
-from deployments.text.reply import ReplyParser
+from deployments.text.dialects.dialect import Dialect, Listening, Mark
+from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tool import Tool
 from deployments.wire import ModelCard, Refused, ThinkingBudget
 
 SWITCHES = frozenset({"enable_thinking", "thinking"})  # what templates call it

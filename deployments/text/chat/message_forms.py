@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from deployments.text.chat_messages import Message, calls_of, function_of, joined
+from deployments.text.chat.messages import Message, calls_of, function_of, joined
 from deployments.text.dialects.parsing.literals import to_json
 
 INSTRUCTING = ("system", "developer")

@@ -7,11 +7,11 @@ speaker in a row, which templates of this kind often refuse.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from deployments.text.chat_messages import Message, calls_of, function_of, joined
-from deployments.text.dialects.dialect import Dialect, Tool
+from deployments.text.chat.messages import Message, calls_of, function_of, joined
+from deployments.text.dialects.dialect import Dialect
 from deployments.text.dialects.families.hermes import marked_text
-from deployments.text.dialects.parsing.json_calls import call_json
 from deployments.text.dialects.parsing.literals import to_json
+from deployments.text.tool import Tool
 
 RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
 INTRODUCTION = """You can call these tools, given as JSON, one a line:
@@ -76,8 +76,14 @@ def _called_in_text(message: Message, dialect: Dialect) -> Message:
 
 
 def _said(message: Message, as_text: Callable[[Sequence[str]], str]) -> str:
-    calls = [call_json(call) for call in calls_of(message)]
+    calls = [_call_json(call) for call in calls_of(message)]
     return "\n".join(filter(None, [str(message.get("content") or ""), as_text(calls)]))
+
+
+def _call_json(call: Message) -> str:
+    """A call of a message as the JSON object that dialects read."""
+    function = function_of(call)
+    return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
 
 
 def with_results_in_calls(messages: Sequence[Message]) -> list[Message]:

@@ -6,6 +6,7 @@ The dialect is that in which calls are told, so that what the model says is read
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deployments.text.chat.messages import Message
 from deployments.text.chat.templates import (
     has_results_in_calls,
     has_tools_in_messages,
@@ -18,10 +19,10 @@ from deployments.text.chat.tool_injection import (
     with_calls_in_text,
     with_results_in_calls,
 )
-from deployments.text.chat_messages import Message
-from deployments.text.dialects.dialect import Dialect, Tool
+from deployments.text.dialects.dialect import Dialect
 from deployments.text.dialects.families.phi4 import Phi4
 from deployments.text.dialects.registry import DIALECTS, dialect_of, instructed
+from deployments.text.tool import Tool
 from deployments.wire import ModelCard
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from deployments.text.dialects.dialect import Tool
 from deployments.text.grammar.grammar import lark_json, near_lark_json
+from deployments.text.tool import Tool
 from deployments.wire import ErrorKind, Refused, RequestError
 
 MAX_CALLS = 32  # in one reply, when they are constrained

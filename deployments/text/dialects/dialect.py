@@ -3,27 +3,12 @@
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from deployments.text.reply import ReplyParser
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A function that the model may call; `parameters` is a JSON Schema of an object.
-
-    Calls of a `strict` one always fit it, and `param` is where the request has it. Those held to it
-    `nearly` fit what a grammar can hold of it.
-    """
-
-    name: str
-    description: str = ""
-    parameters: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
-    strict: bool = False
-    param: str = "tools"
-    nearly: bool = False
+from deployments.text.dialects.parsing.pieces import ReplyParser
+from deployments.text.tool import Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.call_grammar import literal, object_schema
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.parsing.values import STRING, types_of
 from deployments.text.grammar.grammar import lark_json
+from deployments.text.tool import Tool
 
 NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 REMARKS = {"title", "description", "default", "examples", "deprecated", "$comment", "$schema"}

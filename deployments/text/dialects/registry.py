@@ -12,15 +12,16 @@ from deployments.text.dialects.families.granite import Granite, Granite32
 from deployments.text.dialects.families.harmony import Harmony
 from deployments.text.dialects.families.hermes import Hermes
 from deployments.text.dialects.families.hunyuan import Hunyuan, Hunyuan3
+from deployments.text.dialects.families.jamba import Jamba
 from deployments.text.dialects.families.kimi import Kimi
 from deployments.text.dialects.families.llama3_json import Llama3Json
 from deployments.text.dialects.families.minimax import MiniMax
 from deployments.text.dialects.families.mistral import Mistral
+from deployments.text.dialects.families.nemotron import Nemotron
 from deployments.text.dialects.families.phi4 import Phi4
 from deployments.text.dialects.families.pythonic import Pythonic
 from deployments.text.dialects.families.qwen3_coder import Qwen3Coder
 from deployments.text.dialects.families.seed import Seed
-from deployments.text.dialects.layouts.json_list import Jamba, Nemotron
 from deployments.text.dialects.layouts.marked_blocks import Family
 
 # Marks that several families write come after those that one family alone does.

@@ -7,9 +7,9 @@ from typing import Any
 
 from deployments.engine.engine import InferenceEngine
 from deployments.text.chat.conversation import Conversation, Prompt, Thinking, prepare_prompt
-from deployments.text.dialects.dialect import Tool
 from deployments.text.reply import Call, Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tool import Tool
 from deployments.wire import GenerationRequest, ModelCard, SamplingParams
 from serve_app.demo.evaluation.scoring import Answered
 from serve_app.demo.training.corpus import Case

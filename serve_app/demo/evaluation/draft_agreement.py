@@ -16,7 +16,7 @@ from rich.table import Table
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from serve_app.demo.ask import DRAFT, MODEL, load
+from serve_app.demo.model_files import DRAFT, MODEL, load
 from serve_app.demo.training.corpus import Case, cases
 from serve_app.demo.training.corpus.skills import EVALUATED
 

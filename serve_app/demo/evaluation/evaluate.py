@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from serve_app.demo.ask import MODEL
 from serve_app.demo.evaluation.answering import in_process, over_http
 from serve_app.demo.evaluation.scoring import Answered, Score, expected_calls, made_calls, scores
+from serve_app.demo.model_files import MODEL
 from serve_app.demo.training.corpus import Case, cases
 from serve_app.demo.training.corpus.skills import EVALUATED
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from serve_app.demo.ask import MODEL
 from serve_app.demo.evaluation.scoring import Score
+from serve_app.demo.model_files import MODEL
 from serve_app.demo.training.network import DEMO
 from serve_app.demo.training.train import CHOSEN, GROWN, HALF
 

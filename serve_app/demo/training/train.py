@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from serve_app.demo.ask import MODEL
+from serve_app.demo.model_files import MODEL
 from serve_app.demo.training.batches import Batch, steps
 from serve_app.demo.training.copy_heads import prime
 from serve_app.demo.training.corpus import talks

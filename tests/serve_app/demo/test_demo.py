@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from serve_app.demo.ask import DRAFT, MODEL, answer, load
+from serve_app.demo.ask import answer
 from serve_app.demo.evaluation.draft_agreement import agreement
+from serve_app.demo.model_files import DRAFT, MODEL, load
 from serve_app.demo.training.corpus import cases
 from serve_app.demo.training.tokenizer import TAGS, VOCABULARY
 

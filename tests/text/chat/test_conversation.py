@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from deployments.text.chat.conversation import Conversation, prepare_prompt
-from deployments.text.dialects.dialect import Tool
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tool import Tool
 from deployments.wire import Refused
 from tests.text.cards import card
 

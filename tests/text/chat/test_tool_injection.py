@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping
 
 from deployments.text.chat.tool_injection import inject, instructions
-from deployments.text.dialects.dialect import Listening, Tool
+from deployments.text.dialects.dialect import Listening
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.reply import fold_reply
+from deployments.text.tool import Tool
 from tests.text.dialects.transcripts import TOOLS, WEATHER
 
 USER = {"role": "user", "content": "Warm in Köln?"}

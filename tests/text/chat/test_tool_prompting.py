@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from deployments.text.chat.conversation import Conversation, Prompt, Thinking, prepare_prompt
+from deployments.text.chat.messages import Message
 from deployments.text.chat.tool_injection import attach
-from deployments.text.chat_messages import Message
 from deployments.text.dialects.families.deepseek import CALL, SEPARATOR
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
 from deployments.text.dialects.families.phi4 import CALLS, CALLS_END

@@ -11,10 +11,11 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
+from deployments.text.dialects.dialect import Dialect, Listening, Mark
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tool import Tool
 from deployments.wire import ErrorKind, Refused
 from tests.text.cards import byte_level, card, token_id
 

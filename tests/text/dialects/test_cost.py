@@ -7,8 +7,8 @@ from types import FrameType
 import pytest
 
 from deployments.text.dialects.dialect import Listening
+from deployments.text.dialects.parsing.pieces import CallStart, ReplyParser
 from deployments.text.dialects.registry import DIALECTS
-from deployments.text.reply import CallStart, ReplyParser
 from tests.text.dialects.transcripts import TOOLS
 
 LONG = 30_000

@@ -2,8 +2,9 @@
 
 import pytest
 
-from deployments.text.dialects.dialect import Listening, Tool
+from deployments.text.dialects.dialect import Listening
 from deployments.text.dialects.registry import DIALECTS, dialect_of
+from deployments.text.tool import Tool
 
 TEMPLATES = {
     "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}": "generic",

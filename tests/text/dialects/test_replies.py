@@ -13,12 +13,12 @@ from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
 from deployments.text.chat.conversation import Conversation, Prompt, prepare_prompt
-from deployments.text.dialects.dialect import Tool
 from deployments.text.dialects.layouts.marked_blocks import Family
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tool import Tool
 from deployments.wire import Refused
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card
 from tests.text.dialects.test_call_grammar import LIMIT, SHORT, reader

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.text.dialects.dialect import Dialect, Listening
+from deployments.text.dialects.parsing.pieces import (
+    CallArguments,
+    CallStart,
+    Content,
+    Piece,
+    Thought,
+)
 from deployments.text.dialects.registry import DIALECTS, dialect_of
-from deployments.text.reply import CallArguments, CallStart, Content, Piece, Thought, fold_reply
+from deployments.text.reply import fold_reply
 from tests.text.dialects import tables
 from tests.text.dialects.transcripts import DEEP, PARIS, TOOLS, Table, Transcript
 

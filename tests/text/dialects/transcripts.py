@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from deployments.text.dialects.dialect import Listening, Tool
+from deployments.text.dialects.dialect import Listening
+from deployments.text.tool import Tool
 
 Calls = Sequence[tuple[str, dict[str, object]]]
 Write = Callable[[Calls], str]

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import calls_lark, json_call, several
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.layouts.marked_blocks import Family
 from deployments.text.dialects.parsing.json_calls import closed_by
+from deployments.text.tool import Tool
 
 ACTION, ACTION_END = "<|START_ACTION|>", "<|END_ACTION|>"
 

@@ -9,7 +9,7 @@ from deployments.text.dialects.call_grammar import (
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Listening, Mark, Tool
+from deployments.text.dialects.dialect import Listening, Mark
 from deployments.text.dialects.layouts.marked_blocks import Family, Form
 from deployments.text.dialects.parameter_grammar import (
     Parameter,
@@ -22,6 +22,7 @@ from deployments.text.dialects.parsing.literals import Literals
 from deployments.text.dialects.parsing.reading import Reading
 from deployments.text.dialects.parsing.values import STRING, types_of
 from deployments.text.grammar.grammar import lark_json
+from deployments.text.tool import Tool
 
 CALL = "call:"
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
 from deployments.text.dialects.layouts.marked_blocks import THINK, Family
 from deployments.text.dialects.layouts.tagged_parameters import Markup, marked_calls, marked_lark
+from deployments.text.tool import Tool
 
 CALL = Markup(
     start=OPEN,

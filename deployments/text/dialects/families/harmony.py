@@ -15,11 +15,12 @@ from deployments.text.dialects.call_grammar import (
     through,
     without,
 )
-from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
+from deployments.text.dialects.dialect import Dialect, Listening, Mark
 from deployments.text.dialects.parsing.incremental import SPACE, NoCall, Sink, Steps, ignore, marks
 from deployments.text.dialects.parsing.json_calls import named_call
+from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.dialects.parsing.reading import PlainParser, Reading, ScriptedParser
-from deployments.text.reply import ReplyParser
+from deployments.text.tool import Tool
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"

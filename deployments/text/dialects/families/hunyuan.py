@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.families.glm import CALL as GLM_CALL
-from deployments.text.dialects.layouts.json_list import Jamba
+from deployments.text.dialects.families.jamba import Jamba
 from deployments.text.dialects.layouts.marked_blocks import THINK, Family
 from deployments.text.dialects.layouts.tagged_parameters import marked_calls, marked_lark
+from deployments.text.tool import Tool
 
 OPEN, CLOSE = "<tool_calls>", "</tool_calls>"
 SEPARATOR = "<tool_sep>"

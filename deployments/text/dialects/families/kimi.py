@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import arguments_rule, calls_lark, literal, several
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.layouts.marked_blocks import THINK, Family
 from deployments.text.dialects.parsing.incremental import NoCall, Steps
 from deployments.text.dialects.parsing.json_calls import named_call
 from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.tool import Tool
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"

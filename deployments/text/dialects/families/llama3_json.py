@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import calls_lark, json_call, several
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.layouts.marked_blocks import THINK, Family
 from deployments.text.dialects.parsing.incremental import Steps
 from deployments.text.dialects.parsing.json_calls import named_call, separated_calls
 from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.tool import Tool
 
 
 def tagged_call(reading: Reading) -> Steps[None]:

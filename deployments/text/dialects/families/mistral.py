@@ -12,11 +12,12 @@ from deployments.text.dialects.call_grammar import (
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.layouts.marked_blocks import Family
 from deployments.text.dialects.parsing.incremental import Steps
 from deployments.text.dialects.parsing.json_calls import json_calls, named_call
 from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.tool import Tool
 
 CALLS, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 ALPHABET = string.ascii_letters + string.digits

@@ -11,7 +11,7 @@ from deployments.text.dialects.call_grammar import (
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.layouts.marked_blocks import THINK, Family, Form
 from deployments.text.dialects.parameter_grammar import parameters_of
 from deployments.text.dialects.parsing.incremental import NoCall, Steps
@@ -19,6 +19,7 @@ from deployments.text.dialects.parsing.json_calls import separated_calls
 from deployments.text.dialects.parsing.literals import MAX_WORD, Literals, to_json
 from deployments.text.dialects.parsing.reading import Reading
 from deployments.text.grammar.grammar import lark_json
+from deployments.text.tool import Tool
 
 KEYWORD = re.compile(r"[^\W\d]\w*[ \t]*=?")
 BLOCKS = (

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.layouts.marked_blocks import Family
 from deployments.text.dialects.layouts.tagged_parameters import Markup, marked_calls, marked_lark
+from deployments.text.tool import Tool
 
 OPEN, CLOSE = "<seed:tool_call>", "</seed:tool_call>"
 CALL = Markup(

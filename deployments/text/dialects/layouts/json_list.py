@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from deployments.text.dialects.call_grammar import calls_lark, json_call, several
-from deployments.text.dialects.dialect import Mark, Tool
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family
-from deployments.text.dialects.parsing.json_calls import closed_by
+from deployments.text.dialects.dialect import Mark
+from deployments.text.dialects.layouts.marked_blocks import Family
+from deployments.text.tool import Tool
 
 
 class Listed(Family):
@@ -19,25 +19,3 @@ class Listed(Family):
 
     def as_text(self, calls: Sequence[str]) -> str:
         return f"{self.opening}[{', '.join(calls)}]{self.closing}"
-
-
-class Nemotron(Listed):
-    """Nemotron Nano 2; its successors speak Qwen 3 Coder's."""
-
-    name = "nemotron"
-    opening, closing = "<TOOLCALL>", "</TOOLCALL>"
-    thought_marks = THINK
-    marks = (opening, closing, *THINK)
-    signs = (opening,)
-    openings = ((opening, closed_by(closing)),)
-
-
-class Jamba(Listed):
-    """Apriel and MiniMax M1 as well."""
-
-    name = "jamba"
-    opening, closing = "<tool_calls>", "</tool_calls>"
-    thought_marks = THINK
-    marks = (opening, closing, *THINK)
-    signs: ClassVar[tuple[str, ...]] = (opening,)
-    openings = ((opening, closed_by(closing)),)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from deployments.text.dialects.call_grammar import not_first, through, without
-from deployments.text.dialects.dialect import Dialect, Listening, Mark, Tool
+from deployments.text.dialects.dialect import Dialect, Listening, Mark
 from deployments.text.dialects.parsing.incremental import SPACE, NoCall, Steps, ignore, marks
+from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.dialects.parsing.reading import PlainParser, Reading, ScriptedParser
-from deployments.text.reply import ReplyParser
+from deployments.text.tool import Tool
 
 Form = Callable[[Reading], Steps[None]]
 THINK = ("<think>", "</think>")

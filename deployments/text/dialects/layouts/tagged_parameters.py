@@ -10,7 +10,7 @@ from deployments.text.dialects.call_grammar import (
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Mark, Tool
+from deployments.text.dialects.dialect import Mark
 from deployments.text.dialects.layouts.marked_blocks import Form
 from deployments.text.dialects.parameter_grammar import (
     Parameter,
@@ -23,6 +23,7 @@ from deployments.text.dialects.parsing.json_calls import json_calls
 from deployments.text.dialects.parsing.literals import inside_string, to_json
 from deployments.text.dialects.parsing.reading import Reading
 from deployments.text.dialects.parsing.values import STRING, Types, parameter_types, value_json
+from deployments.text.tool import Tool
 
 MAX_KEY = 256
 

@@ -7,7 +7,6 @@ do, so that what is malformed before is content. An object that begins with othe
 import json
 from collections.abc import Callable
 
-from deployments.text.chat_messages import Message, function_of
 from deployments.text.dialects.parsing.incremental import NoCall, Source, Steps, ignore
 from deployments.text.dialects.parsing.literals import Literals, read_string, to_json
 from deployments.text.dialects.parsing.reading import Reading
@@ -69,12 +68,6 @@ def named_call(reading: Reading, name: str, call_id: str | None = None) -> Steps
     reading.begin_call(name, call_id)
     yield from Literals(reading.source, reading.arguments).value()
     reading.end_call()
-
-
-def call_json(call: Message) -> str:
-    """A call of a message as one that is read here."""
-    function = function_of(call)
-    return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
 
 
 class JsonCall:

@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from deployments.text.dialects.dialect import Tool
 from deployments.text.dialects.parsing.incremental import NoCall, Source, Steps, marks
-from deployments.text.reply import (
+from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
     Content,
@@ -14,6 +13,7 @@ from deployments.text.reply import (
     ReplyParser,
     Thought,
 )
+from deployments.text.tool import Tool
 
 NAME = re.compile(r"[^\s\"'(){}\[\]<>=,;]+")
 NAME_SPACE = 8  # characters of whitespace that may follow a name
