@@ -9,7 +9,7 @@ class Tool:
     """A function that the model may call; `parameters` is a JSON Schema of an object.
 
     Calls of a `strict` one always fit it, and `param` is where the request has it. Those held to it
-    `nearly` fit what a grammar can hold of it.
+    `lenient` fit what a grammar can hold of it.
     """
 
     name: str
@@ -17,4 +17,4 @@ class Tool:
     parameters: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
     strict: bool = False
     param: str = "tools"
-    nearly: bool = False
+    lenient: bool = False

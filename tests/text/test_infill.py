@@ -131,7 +131,7 @@ def test_what_is_too_much_is_left_out_from_the_farthest_on() -> None:
     assert len(before) > len(after)
 
 
-class Reading(TextTokenizer):
+class MeasuredTokenizer(TextTokenizer):
     """Knows how much of a text it was given at once, and in all."""
 
     longest = total = 0
@@ -144,7 +144,7 @@ class Reading(TextTokenizer):
 
 
 def test_what_can_not_fit_is_not_read() -> None:
-    tokenizer, room = Reading(speaking_card(*FIM)), 100
+    tokenizer, room = MeasuredTokenizer(speaking_card(*FIM)), 100
     files = [("a.py", "x = 1\n" * 5000)] * 20 + [("b.py", "x = 1\n" * 50)] * 20 + [("c.py", "y")]
     ids = fitted_ids(tokenizer, "abc " * 5000, "xyz " * 5000, files, room)
     assert ids is not None

@@ -18,7 +18,7 @@ from deployments.text.grammar.grammar import (
     from_json_schema,
     from_lark,
     from_regex,
-    near_json_schema,
+    lenient_json_schema,
 )
 from deployments.wire import Refused
 
@@ -142,7 +142,7 @@ def _of_object(param: str, schema: Schema | None, *, strict: bool = False) -> St
     """An empty schema would allow more than objects, which no one means who asks for them."""
     if schema == {}:
         return Structure(param, any_json_object)
-    return Structure(param, partial(from_json_schema if strict else near_json_schema, schema))
+    return Structure(param, partial(from_json_schema if strict else lenient_json_schema, schema))
 
 
 def _of_outputs(outputs: StructuredOutputs) -> Iterator[Structure]:

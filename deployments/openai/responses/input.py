@@ -25,7 +25,7 @@ from deployments.openai.responses.schema import (
 from deployments.openai.responses.store import ResponseStore, StoredItem
 from deployments.openai.responses.tools import FunctionTool, PlacedFunction
 from deployments.text.chat.conversation import Conversation, Prompt, Thinking, prepare_prompt
-from deployments.text.grammar.grammar import any_json_object, from_json_schema, near_json_schema
+from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
 
@@ -206,7 +206,7 @@ def _answer(request: ResponsesRequest) -> str:
         case JsonObjectFormat():
             return any_json_object("text.format")
         case JsonSchemaFormat(json_schema=schema, strict=strict):
-            write = from_json_schema if strict else near_json_schema
+            write = from_json_schema if strict else lenient_json_schema
             return write(schema, "text.format.schema")
     return ""
 

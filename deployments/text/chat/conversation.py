@@ -11,11 +11,15 @@ from typing import Literal
 
 from deployments.ingress.http.errors import refused
 from deployments.text.chat.call_ids import with_template_ids
-from deployments.text.chat.message_forms import forms, with_one_call_each, with_text_arguments
+from deployments.text.chat.message_forms import (
+    forms,
+    with_one_call_per_message,
+    with_text_arguments,
+)
 from deployments.text.chat.templates import prints_arguments, variables
-from deployments.text.chat.tool_prompting import Telling, tell
-from deployments.text.dialects.call_grammar import holdable, literal, through, without
-from deployments.text.dialects.dialect import Dialect, Listening, Mark
+from deployments.text.chat.tool_prompting import ToolPrompt, build_tool_prompt
+from deployments.text.dialects.call_grammar import constrainable, literal, through, without
+from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
@@ -73,35 +77,37 @@ class Prompt:
     thinking: ThinkingBudget | None
     thinks: bool
     dialect: Dialect
-    listening: Listening
+    context: ReplyContext
 
     def parser(self) -> ReplyParser:
         """A fresh one for each choice."""
-        return self.dialect.parser(self.listening)
+        return self.dialect.parser(self.context)
 
 
 def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
     """Raises Refused for what this model can't do."""
     tools = conversation.tools if conversation.choice != "none" else ()
-    telling = tell(conversation.messages, tools, conversation.choice == "required", card)
-    dialect = telling.dialect
-    _check_thinks(conversation.thinking, telling, card)
-    text = _render(conversation, telling, tokenizer)
-    listening = Listening(
+    tool_prompt = build_tool_prompt(
+        conversation.messages, tools, conversation.choice == "required", card
+    )
+    dialect = tool_prompt.dialect
+    _check_thinks(conversation.thinking, tool_prompt, card)
+    text = _render(conversation, tool_prompt, tokenizer)
+    context = ReplyContext(
         tools=_callable(conversation, tools),
-        thinking=telling.thinks and dialect.opens_thought(text),
+        thinking=tool_prompt.thinks and dialect.opens_thought(text),
         split_thoughts=conversation.split_thoughts,
         marked=_marks_calls(conversation, dialect),
     )
     return Prompt(
         text=text,
         ids=tokenizer.encode(text, add_special_tokens=False, most=card.context_length),
-        grammar=_grammar(conversation, dialect, listening, telling.thinks, _marks(tokenizer)),
-        kept_specials=_kept(dialect, listening, tokenizer),
-        thinking=_budget(conversation.thinking, card, telling, listening, tokenizer),
-        thinks=telling.thinks,
+        grammar=_grammar(conversation, dialect, context, tool_prompt.thinks, _marks(tokenizer)),
+        kept_specials=_kept(dialect, context, tokenizer),
+        thinking=_budget(conversation.thinking, card, tool_prompt, context, tokenizer),
+        thinks=tool_prompt.thinks,
         dialect=dialect,
-        listening=listening,
+        context=context,
     )
 
 
@@ -113,27 +119,27 @@ def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, 
 def _marks_calls(conversation: Conversation, dialect: Dialect) -> bool:
     """Whether a mark tells calls from an answer in a form, which may well look like one.
 
-    Models that know calls without one may write those so if nothing hangs on telling them apart.
+    Models that know calls without one may write those so without telling them apart.
     """
     if not conversation.answer or conversation.choice == "required":
         return False
-    return not dialect.unmarked or _is_held(conversation)
+    return not dialect.unmarked_calls or _is_held(conversation)
 
 
-def _render(conversation: Conversation, telling: Telling, tokenizer: TextTokenizer) -> str:
-    switches = _switches(conversation.thinking, telling.template)
+def _render(conversation: Conversation, tool_prompt: ToolPrompt, tokenizer: TextTokenizer) -> str:
+    switches = _switches(conversation.thinking, tool_prompt.template)
     render = partial(
         tokenizer.render_chat,
-        tools=telling.tools,
+        tools=tool_prompt.tools,
         add_generation_prompt=conversation.add_generation_prompt,
         continue_final_message=conversation.continue_final_message,
         template_kwargs={**switches, **conversation.template_kwargs},
-        template=telling.template,
+        template=tool_prompt.template,
     )
-    messages = with_template_ids(telling.messages, telling.dialect)
-    if telling.dialect.one_call_each:
-        messages = with_one_call_each(messages)
-    if prints_arguments(telling.template):
+    messages = with_template_ids(tool_prompt.messages, tool_prompt.dialect)
+    if tool_prompt.dialect.one_call_per_message:
+        messages = with_one_call_per_message(messages)
+    if prints_arguments(tool_prompt.template):
         messages = with_text_arguments(messages)
     refusals: list[Refused] = []
     for form in forms(messages):
@@ -155,60 +161,68 @@ def _switches(thinking: Thinking, template: str) -> dict[str, object]:
     return switches
 
 
-def _check_thinks(thinking: Thinking, telling: Telling, card: ModelCard) -> None:
+def _check_thinks(thinking: Thinking, tool_prompt: ToolPrompt, card: ModelCard) -> None:
     asks = thinking.wanted or thinking.budget is not None
-    if asks and thinking.needed and not telling.thinks:
+    if asks and thinking.needed and not tool_prompt.thinks:
         raise refused(f"`{thinking.param}`: the model {card.name!r} does not think", thinking.param)
 
 
-def _kept(dialect: Dialect, listening: Listening, tokenizer: TextTokenizer) -> frozenset[int]:
+def _kept(dialect: Dialect, context: ReplyContext, tokenizer: TextTokenizer) -> frozenset[int]:
     """Special tokens that the parser must see."""
-    ids = (tokenizer.special_id(mark) for mark in dialect.kept_marks(listening))
+    ids = (tokenizer.special_id(mark) for mark in dialect.kept_marks(context))
     return frozenset(token_id for token_id in ids if token_id is not None)
 
 
 def _budget(
     thinking: Thinking,
     card: ModelCard,
-    telling: Telling,
-    listening: Listening,
+    tool_prompt: ToolPrompt,
+    context: ReplyContext,
     tokenizer: TextTokenizer,
 ) -> ThinkingBudget | None:
-    dialect, tokens = telling.dialect, thinking.budget
-    if thinking.wanted is False and telling.thinks and not SWITCHES & variables(telling.template):
+    dialect, tokens = tool_prompt.dialect, thinking.budget
+    if (
+        thinking.wanted is False
+        and tool_prompt.thinks
+        and not SWITCHES & variables(tool_prompt.template)
+    ):
         tokens = 0
-    if tokens is None and thinking.endable and telling.thinks:
+    if tokens is None and thinking.endable and tool_prompt.thinks:
         tokens = card.context_length
     if tokens is None or dialect.thought_marks is None:
         return None
-    if not (thinking.needed or telling.thinks):
+    if not (thinking.needed or tool_prompt.thinks):
         return None
     start, end = (
         tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks
     )
-    breaks = dialect.breaks if listening.tools else ()
+    breaks = dialect.thought_breaks if context.tools else ()
     return ThinkingBudget(
         tokens=tokens,
         start_ids=start,
         end_ids=end,
         break_ids=tuple(tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in breaks),
-        open=listening.thinking,
+        open=context.thinking,
     )
 
 
 def _grammar(
-    conversation: Conversation, dialect: Dialect, listening: Listening, thinks: bool, mark: Mark
+    conversation: Conversation,
+    dialect: Dialect,
+    context: ReplyContext,
+    thinks: bool,
+    mark: WriteMark,
 ) -> str:
     """What may be said: a thought where the model has them, then calls, the answer, or either;
     with nothing asked of the answer, any text that has no calls but those that may be made.
     """
     forced = conversation.choice == "required"
-    if listening.tools and not forced and not conversation.answer:
-        return _free(conversation, dialect, listening, mark)
+    if context.tools and not forced and not conversation.answer:
+        return _free(conversation, dialect, context, mark)
     parts: list[Mapping[str, object]] = []
-    if listening.tools:
-        tools = tuple(map(holdable, listening.tools))
-        calls = dialect.calls(tools, conversation.parallel_calls, mark, listening.marked)
+    if context.tools:
+        tools = tuple(map(constrainable, context.tools))
+        calls = dialect.calls_lark(tools, conversation.parallel_calls, mark, context.marked)
         parts.append({"name": "calls", "lark_grammar": f"start: calls\n{calls}"})
     if conversation.answer and not forced:
         (answer,) = json.loads(conversation.answer)["grammars"]
@@ -218,17 +232,19 @@ def _grammar(
     if len(parts) == 1 and not thinks:
         return json.dumps({"grammars": parts})
     said = "(" + " | ".join(f"@{part['name']}" for part in parts) + ")"
-    main = _start(dialect, listening, thinks, mark, said)
+    main = _start(dialect, context, thinks, mark, said)
     return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
 
-def _free(conversation: Conversation, dialect: Dialect, listening: Listening, mark: Mark) -> str:
+def _free(
+    conversation: Conversation, dialect: Dialect, context: ReplyContext, mark: WriteMark
+) -> str:
     """Models may think here whether or not their templates show that they do."""
     if not _is_held(conversation):
         return ""
-    tools = tuple(map(holdable, listening.tools))
-    reply = dialect.reply(tools, conversation.parallel_calls, mark)
-    main = _start(dialect, listening, True, mark, "reply")
+    tools = tuple(map(constrainable, context.tools))
+    reply = dialect.reply_lark(tools, conversation.parallel_calls, mark)
+    main = _start(dialect, context, True, mark, "reply")
     return json.dumps({"grammars": [{"lark_grammar": main + reply}]})
 
 
@@ -238,23 +254,25 @@ def _is_held(conversation: Conversation) -> bool:
     return strict or not conversation.parallel_calls
 
 
-def _start(dialect: Dialect, listening: Listening, thinks: bool, mark: Mark, said: str) -> str:
+def _start(
+    dialect: Dialect, context: ReplyContext, thinks: bool, mark: WriteMark, said: str
+) -> str:
     """The rules of a thought, and of what is said behind it."""
     if not thinks or dialect.thought_marks is None:
         return f"start: {said}\n"
     start, end = dialect.thought_marks
-    thought = "rest gap" if listening.thinking else "(opening rest gap)?"
+    thought = "rest gap" if context.thinking else "(opening rest gap)?"
     lines = [
         f"start: {thought} {said}",
         f"opening: {dialect.written(start, mark)}",
         through("rest", "THOUGHT", dialect.written(end, mark)),
-        f"THOUGHT: {without(end, *dialect.breaks)}",
+        f"THOUGHT: {without(end, *dialect.thought_breaks)}",
         r"gap: /\n{0,2}/",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _marks(tokenizer: TextTokenizer) -> Mark:
+def _marks(tokenizer: TextTokenizer) -> WriteMark:
     def mark(text: str) -> str:
         token_id = tokenizer.mark_id(text)
         return literal(text) if token_id is None else f"<[{token_id}]>"

@@ -17,7 +17,7 @@ def forms(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
         yield in_text
     for narrow in (
         with_one_system_message,
-        with_one_call_each,
+        with_one_call_per_message,
         with_one_text_before_calls,
         without_system_message,
     ):
@@ -37,7 +37,7 @@ def with_one_system_message(messages: Sequence[Message]) -> list[Message]:
     return joined(told, ("system", "user"))
 
 
-def with_one_call_each(messages: Sequence[Message]) -> list[Message]:
+def with_one_call_per_message(messages: Sequence[Message]) -> list[Message]:
     """A message for each call of a reply that has several, and behind it its result, if that came
     before the user's next words."""
     spread: list[list[Message]] = []

@@ -27,7 +27,7 @@ from deployments.wire import ModelCard
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class ToolPrompt:
     """What `template` is given, and the dialect of the reply."""
 
     template: str
@@ -42,18 +42,18 @@ class Telling:
         return marks is not None and marks[0] in self.template
 
 
-def tell(
+def build_tool_prompt(
     messages: Sequence[Message], tools: Sequence[Tool], required: bool, card: ModelCard
-) -> Telling:
+) -> ToolPrompt:
     template = _template(tools, card)
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(template)
     if knows_tools(template) or not (tools or any(map(_tells_of_tools, messages))):
         shown = _shown(messages, template, dialect)
-        return Telling(template, dialect, shown, [_described(tool) for tool in tools] or None)
+        return ToolPrompt(template, dialect, shown, [_described(tool) for tool in tools] or None)
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
         shown = with_calls_in_text(messages, dialect)
-        return Telling(template, dialect, attach(shown, tools))
-    return Telling(template, instructed(dialect), inject(messages, tools, required))
+        return ToolPrompt(template, dialect, attach(shown, tools))
+    return ToolPrompt(template, instructed(dialect), inject(messages, tools, required))
 
 
 def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from deployments.text.grammar.grammar import lark_json, near_lark_json
+from deployments.text.grammar.grammar import lark_json, lenient_lark_json
 from deployments.text.tool import Tool
 from deployments.wire import ErrorKind, Refused, RequestError
 
 MAX_CALLS = 32  # in one reply, when they are constrained
-Body = Callable[[Tool, str], str]  # from a tool and the name of its rule
+CallBody = Callable[[Tool, str], str]  # from a tool and the name of its rule
 ANY = "/(?s:.*)/"
 SPACES = r"/[\s\x1c-\x1f]*/"  # what Python takes for whitespace
 # Any object, in words that no one takes for a list of no parameters.
@@ -46,21 +46,21 @@ def _either(texts: Iterable[str]) -> str:
     return f"({' | '.join(map(literal, texts))})"
 
 
-def holdable(tool: Tool) -> Tool:
+def constrainable(tool: Tool) -> Tool:
     """The tool, or for one whose calls may but need not fit its schema, where no grammar can hold
-    them to it, one that is held nearly so, or to nothing. Raises Refused for a strict one.
+    them to it, one that is held lenient so, or to nothing. Raises Refused for a strict one.
     """
     if tool.strict:
         arguments_rule(tool, "")
         return tool
-    for one in (tool, replace(tool, nearly=True)):
+    for one in (tool, replace(tool, lenient=True)):
         with suppress(Refused):
             arguments_rule(one, "")
             return one
     return replace(tool, parameters=ANY_OBJECT)
 
 
-def calls_lark(listed: str, tools: Sequence[Tool], body: Body) -> str:
+def call_rules(listed: str, tools: Sequence[Tool], body: CallBody) -> str:
     """`listed` says in terms of `call` what stands around the calls, `body` what one call is.
 
     A body is the right side of its tool's rule; lines of its own rules may follow it.
@@ -88,7 +88,7 @@ def in_order(rule: str, items: Sequence[tuple[str, bool]], between: str) -> list
     return [f"{rule}_list: {rule}_first0", *lines]
 
 
-def json_call(arguments: str = "arguments", name: str = "name") -> Body:
+def json_call_body(arguments: str = "arguments", name: str = "name") -> CallBody:
     """An object of a name and the arguments, under the keys that the dialect has for them."""
 
     def body(tool: Tool, rule: str) -> str:
@@ -98,7 +98,7 @@ def json_call(arguments: str = "arguments", name: str = "name") -> Body:
     return body
 
 
-def headed_call(head: Callable[[str], str]) -> Body:
+def headed_call_body(head: Callable[[str], str]) -> CallBody:
     """What stands before the arguments, made from the name, and the arguments alone."""
 
     def body(tool: Tool, rule: str) -> str:
@@ -108,7 +108,7 @@ def headed_call(head: Callable[[str], str]) -> Body:
 
 
 def arguments_rule(tool: Tool, rule: str) -> str:
-    write = near_lark_json if tool.nearly else lark_json
+    write = lenient_lark_json if tool.lenient else lark_json
     return f"{rule}_arguments: {write(object_schema(tool), tool.param)}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.call_grammar import literal, object_schema
-from deployments.text.dialects.dialect import Mark
+from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.parsing.values import STRING, types_of
 from deployments.text.grammar.grammar import lark_json
 from deployments.text.tool import Tool
@@ -30,7 +30,7 @@ class Parameter:
 
 def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
     """None when the schema says more than which parameters there are and of what kind each is."""
-    if tool.nearly:
+    if tool.lenient:
         return None
     schema = object_schema(tool)
     properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -54,7 +54,7 @@ def can_be_text(parameter: Parameter, end: str) -> bool:
 
 
 def text_value(
-    rule: str, parameter: Parameter, end: str, wrapped: bool, mark: Mark
+    rule: str, parameter: Parameter, end: str, wrapped: bool, mark: WriteMark
 ) -> tuple[str, list[str]]:
     """Lark of a value through the mark that ends it, and the rules that it uses."""
     newline = r' "\n"' if wrapped else ""

@@ -22,9 +22,9 @@ from deployments.text.dialects.families.phi4 import Phi4
 from deployments.text.dialects.families.pythonic import Pythonic
 from deployments.text.dialects.families.qwen3_coder import Qwen3Coder
 from deployments.text.dialects.families.seed import Seed
-from deployments.text.dialects.layouts.marked_blocks import Family
+from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 
-# Marks that several families write come after those that one family alone does.
+# MarkMatcher that several families write come after those that one family alone does.
 ORDER: tuple[Dialect, ...] = (
     Harmony(),
     Kimi(),
@@ -56,7 +56,7 @@ DIALECTS: dict[str, Dialect] = {one.name: one for one in ORDER}
 @lru_cache(maxsize=64)  # asked with every request
 def dialect_of(template: str | None) -> Dialect:
     """The first, in that order, that the template speaks."""
-    return next(one for one in ORDER if one.is_spoken_by(template or ""))
+    return next(one for one in ORDER if one.matches_template(template or ""))
 
 
 @cache
@@ -65,4 +65,4 @@ def instructed(family: Dialect) -> Dialect:
 
     Harmony stays: nothing else reads the headers of its messages.
     """
-    return Instructed(family) if isinstance(family, Family) else family
+    return Instructed(family) if isinstance(family, MarkedBlocks) else family

@@ -36,7 +36,7 @@ def from_json_schema(schema: object, param: str) -> str:
     return _checked({"json_schema": _checked_schema(schema, param)}, param)
 
 
-def near_json_schema(schema: object, param: str) -> str:
+def lenient_json_schema(schema: object, param: str) -> str:
     """The same, or where no grammar holds the schema, one of what can be held of it."""
     _llguidance(param)
     try:
@@ -95,7 +95,7 @@ def lark_json(schema: object, param: str) -> str:
     return f"%json {json.dumps(checked)}"
 
 
-def near_lark_json(schema: object, param: str) -> str:
+def lenient_lark_json(schema: object, param: str) -> str:
     """The same of what can be held of a schema."""
     near = _near_schema(schema, param)
     _checked({"json_schema": near}, param, near=True)

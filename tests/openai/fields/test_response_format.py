@@ -13,7 +13,7 @@ from deployments.text.grammar.grammar import (
     from_json_schema,
     from_lark,
     from_regex,
-    near_json_schema,
+    lenient_json_schema,
 )
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.chat.chatting import asked, plain, refused, whole
@@ -37,11 +37,14 @@ FORMS: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {"type": "json_object", "schema": SCHEMA}}, OF_SCHEMA),
     (named(SCHEMA, strict=True, description="d"), OF_SCHEMA),
     (named(SCHEMA), OF_SCHEMA),
-    (named(UNIQUE), near_json_schema(UNIQUE, "p")),
-    (named(UNIQUE, strict=False), near_json_schema(UNIQUE, "p")),
+    (named(UNIQUE), lenient_json_schema(UNIQUE, "p")),
+    (named(UNIQUE, strict=False), lenient_json_schema(UNIQUE, "p")),
     (named(None), any_json_object("p")),
     ({"response_format": {"type": "json_object", "schema": {}}}, any_json_object("p")),
-    ({"response_format": {"type": "json_object", "schema": UNIQUE}}, near_json_schema(UNIQUE, "p")),
+    (
+        {"response_format": {"type": "json_object", "schema": UNIQUE}},
+        lenient_json_schema(UNIQUE, "p"),
+    ),
     ({"structured_outputs": {"json": SCHEMA}}, OF_SCHEMA),
     ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, OF_SCHEMA),
     ({"structured_outputs": {"regex": "a+"}}, from_regex("a+", "p")),

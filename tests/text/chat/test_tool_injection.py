@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from deployments.text.chat.tool_injection import inject, instructions
-from deployments.text.dialects.dialect import Listening
+from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.reply import fold_reply
 from deployments.text.tool import Tool
@@ -63,7 +63,7 @@ def test_what_is_required_is_said() -> None:
 
 def test_calls_in_the_past_are_written_as_the_dialect_writes_them() -> None:
     _, _, said = inject([USER, CALLS], TOOLS, required=False)
-    parser = DIALECTS["generic"].parser(Listening(tools=TOOLS))
+    parser = DIALECTS["generic"].parser(ReplyContext(tools=TOOLS))
     reply = fold_reply([*parser.push(str(said["content"])), *parser.finish()])
     assert reply.content == "I'll look."
     assert [(call.name, json.loads(call.arguments)) for call in reply.calls] == [

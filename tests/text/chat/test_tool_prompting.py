@@ -85,7 +85,7 @@ def test_calls_of_the_past_are_written_as_they_are_read() -> None:
     for template in (R1, PHI, GRANITE, UNKNOWN):
         asked = prompt(card(chat_template=template), MADE, *RESULTS)
         written = asked.text.split("I'll look.")[1]
-        calls = heard(asked, f"</think>{written}" if asked.listening.thinking else written).calls
+        calls = heard(asked, f"</think>{written}" if asked.context.thinking else written).calls
         assert [call.name for call in calls] == ["get_weather", "ping"]
 
 

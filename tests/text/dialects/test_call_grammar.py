@@ -11,7 +11,7 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.text.dialects.dialect import Dialect, Listening, Mark
+from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -92,7 +92,7 @@ def as_text(text: str) -> str:
     return json.dumps(text)
 
 
-def as_token(tokenizer: Tokenizer) -> Mark:
+def as_token(tokenizer: Tokenizer) -> WriteMark:
     def mark(text: str) -> str:
         found = tokenizer.token_to_id(text)
         return as_text(text) if found is None else f"<[{found}]>"
@@ -127,7 +127,7 @@ def drawn(lark: str, tokenizer: Tokenizer, rng: np.random.Generator) -> str:
 
 
 def heard(dialect: Dialect, tools: tuple[Tool, ...], text: str) -> Reply:
-    parser = dialect.parser(Listening(tools=tools))
+    parser = dialect.parser(ReplyContext(tools=tools))
     return fold_reply([*parser.push(text), *parser.finish()])
 
 
@@ -148,7 +148,7 @@ def test_what_the_grammar_allows_is_one_valid_call(
     dialect: Dialect, marks: str, tools: tuple[Tool, ...]
 ) -> None:
     tokenizer = byte_level() if marks == "text" else with_marks(dialect.name)
-    lark = dialect.calls(tools, False, as_token(tokenizer))
+    lark = dialect.calls_lark(tools, False, as_token(tokenizer))
     for seed in range(6):
         text = drawn(lark, tokenizer, np.random.default_rng(seed))
         assert check(dialect, tools, text) == 1, text
@@ -159,7 +159,7 @@ def test_what_the_grammar_allows_is_one_valid_call(
 def test_in_parallel_there_may_be_several(dialect: Dialect, marks: str) -> None:
     tokenizer = byte_level() if marks == "text" else with_marks(dialect.name)
     tools = (OPTIONAL, NONE)
-    lark = dialect.calls(tools, True, as_token(tokenizer))
+    lark = dialect.calls_lark(tools, True, as_token(tokenizer))
     texts = [drawn(lark, tokenizer, np.random.default_rng(seed)) for seed in range(12)]
     counts = [check(dialect, tools, text) for text in texts]
     assert min(counts) == 1
@@ -169,7 +169,7 @@ def test_in_parallel_there_may_be_several(dialect: Dialect, marks: str) -> None:
 @BY_DIALECT
 def test_each_of_the_tools_is_called(dialect: Dialect) -> None:
     tools = (OPTIONAL, NONE, EMPTY)
-    lark = dialect.calls(tools, False, as_text)
+    lark = dialect.calls_lark(tools, False, as_text)
     texts = [drawn(lark, byte_level(), np.random.default_rng(seed)) for seed in range(30)]
     named = {call.name for text in texts for call in heard(dialect, tools, text).calls}
     assert named == {tool.name for tool in tools}
@@ -189,7 +189,7 @@ def test_a_schema_that_cannot_be_honoured_is_refused(
     dialect: Dialect, parameters: dict[str, object]
 ) -> None:
     with pytest.raises(Refused) as refusal:
-        dialect.calls((Tool("f", "", parameters),), False, as_text)
+        dialect.calls_lark((Tool("f", "", parameters),), False, as_text)
     assert refusal.value.error.kind is ErrorKind.INVALID_REQUEST
     assert refusal.value.error.param == "tools"
 
@@ -214,7 +214,7 @@ LONG: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("marks", ["text", "tokens"])
 def test_text_of_any_kind_can_be_a_string(name: str, marks: str) -> None:
     tokenizer = byte_level() if marks == "text" else with_marks(name)
-    lark = DIALECTS[name].calls((unbounded({"type": "string"}),), False, as_token(tokenizer))
+    lark = DIALECTS[name].calls_lark((unbounded({"type": "string"}),), False, as_token(tokenizer))
     lean, _, _ = reader(tokenizer)
     for text in ["", "\n", 'if a < b:\n  print("</p>")\n', "</para", "日本 {}[]", "null", "12"]:
         matcher = LLMatcher(lean, f"start: calls\n{lark}")

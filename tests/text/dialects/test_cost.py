@@ -6,7 +6,7 @@ from types import FrameType
 
 import pytest
 
-from deployments.text.dialects.dialect import Listening
+from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.parsing.pieces import CallStart, ReplyParser
 from deployments.text.dialects.registry import DIALECTS
 from tests.text.dialects.transcripts import TOOLS
@@ -59,19 +59,19 @@ def calls_made(parser: ReplyParser, cuts: Sequence[str]) -> int:
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("single", [True, False], ids=["character by character", "at once"])
 def test_twice_the_text_costs_twice_as_much(name: str, single: bool) -> None:
-    listening = Listening(tools=TOOLS)
+    context = ReplyContext(tools=TOOLS)
     for label, part in REPEATED.items():
         costs = []
         for length in (600, 1_200):
             text = (part * length)[:length]
-            parser = DIALECTS[name].parser(listening)
+            parser = DIALECTS[name].parser(context)
             costs.append(calls_made(parser, list(text) if single else [text]))
         assert costs[1] < 2.2 * costs[0] + 200, label
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_of_long_text_only_what_may_be_a_mark_is_held(name: str) -> None:
-    parser, out = DIALECTS[name].parser(Listening(tools=TOOLS)), 0
+    parser, out = DIALECTS[name].parser(ReplyContext(tools=TOOLS)), 0
     for at in range(LONG):
         out += said(parser, "a < b "[at % 6])
         assert at + 1 - out <= HELD
@@ -91,7 +91,7 @@ def test_of_long_arguments_little_is_held(name: str) -> None:
         "pythonic": "[search(query='",
         "mistral": '[TOOL_CALLS]search[ARGS]{"query": "',
     }
-    parser = DIALECTS[name].parser(Listening(tools=TOOLS))
+    parser = DIALECTS[name].parser(ReplyContext(tools=TOOLS))
     parser.push(heads[name])
     out = 0
     for at in range(LONG):

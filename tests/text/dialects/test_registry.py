@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.text.dialects.dialect import Listening
+from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.tool import Tool
 
@@ -82,8 +82,8 @@ def test_kimis_ids_hold_the_name_and_the_place() -> None:
 @pytest.mark.parametrize("dialect_name", DIALECTS)
 def test_marks_are_kept_for_calls_and_for_thoughts(dialect_name: str) -> None:
     dialect = DIALECTS[dialect_name]
-    assert dialect.kept_marks(Listening(tools=(Tool("f"),))) == dialect.marks
-    kept = dialect.kept_marks(Listening())
+    assert dialect.kept_marks(ReplyContext(tools=(Tool("f"),))) == dialect.marks
+    kept = dialect.kept_marks(ReplyContext())
     assert set(kept) <= set(dialect.marks)
     assert all(any(mark in thought for mark in kept) for thought in dialect.thought_marks or ())
 

@@ -13,7 +13,7 @@ from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
 from deployments.text.chat.conversation import Conversation, Prompt, prepare_prompt
-from deployments.text.dialects.layouts.marked_blocks import Family
+from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.reply import Reply, fold_reply
@@ -268,7 +268,7 @@ def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
 def test_no_call_goes_unheard_within_a_thought(table: Table, marks: str) -> None:
     dialect, held = DIALECTS[table.dialect], talk(table, marks)
     starts = [dialect.thought_marks[0]] if dialect.thought_marks is not None else []
-    starts += list(dialect.thought_ends()) if isinstance(dialect, Family) else []
+    starts += list(dialect.thought_ends()) if isinstance(dialect, MarkedBlocks) else []
     lean, _, _ = reader(held.tokenizer)
     for start in starts:
         text = f"{start}Hm.\n{table.write([('ping', {'at': None})])}"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.text.dialects.dialect import Dialect, Listening
+from deployments.text.dialects.dialect import Dialect, ReplyContext
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
@@ -34,8 +34,8 @@ ROWS = [
 ]
 
 
-def heard(dialect: Dialect, listening: Listening, cuts: Sequence[str]) -> list[Piece]:
-    parser = dialect.parser(listening)
+def heard(dialect: Dialect, context: ReplyContext, cuts: Sequence[str]) -> list[Piece]:
+    parser = dialect.parser(context)
     pieces = [piece for cut in cuts for piece in parser.push(cut)]
     return list(merged([*pieces, *parser.finish()]))
 
@@ -68,7 +68,7 @@ def without_id(piece: Piece) -> Piece:
 
 @pytest.mark.parametrize(("table", "row"), ROWS)
 def test_a_transcript_says_what_its_table_has(table: Table, row: Transcript) -> None:
-    parser = DIALECTS[table.dialect].parser(row.listening)
+    parser = DIALECTS[table.dialect].parser(row.context)
     reply = fold_reply([*parser.push(row.text), *parser.finish()])
     assert (reply.content, reply.thought) == (row.content, row.thought)
     assert [call.name for call in reply.calls] == [name for name, _ in row.calls]
@@ -82,10 +82,10 @@ def test_a_transcript_says_what_its_table_has(table: Table, row: Transcript) -> 
 @pytest.mark.parametrize(("table", "row"), ROWS)
 def test_a_transcript_says_the_same_however_it_is_cut(table: Table, row: Transcript) -> None:
     dialect, text = DIALECTS[table.dialect], row.text
-    whole = heard(dialect, row.listening, [text])
-    assert heard(dialect, row.listening, list(text)) == whole
+    whole = heard(dialect, row.context, [text])
+    assert heard(dialect, row.context, list(text)) == whole
     for at in range(len(text) + 1):
-        assert heard(dialect, row.listening, [text[:at], text[at:]]) == whole, text[:at]
+        assert heard(dialect, row.context, [text[:at], text[at:]]) == whole, text[:at]
 
 
 @BY_DIALECT
@@ -94,10 +94,10 @@ def test_a_truncated_call_keeps_what_was_written(
     table: Table, call: tuple[str, dict[str, object]]
 ) -> None:
     text = table.write([call])
-    dialect, listening = DIALECTS[table.dialect], Listening(tools=TOOLS)
-    (whole,) = fold_reply(heard(dialect, listening, [text])).calls
+    dialect, context = DIALECTS[table.dialect], ReplyContext(tools=TOOLS)
+    (whole,) = fold_reply(heard(dialect, context, [text])).calls
     for at in range(len(text)):
-        reply = fold_reply(heard(dialect, listening, [text[:at]]))
+        reply = fold_reply(heard(dialect, context, [text[:at]]))
         if reply.calls:
             assert reply.content == "", text[:at]
             assert whole.arguments.startswith(reply.calls[0].arguments), text[:at]
@@ -109,7 +109,7 @@ def test_a_truncated_call_keeps_what_was_written(
 def test_arguments_come_while_they_are_written(table: Table) -> None:
     long = "".join(f"word {number} " for number in range(200))
     text = table.write([("search", {"query": long})])
-    parser, out = DIALECTS[table.dialect].parser(Listening(tools=TOOLS)), 0
+    parser, out = DIALECTS[table.dialect].parser(ReplyContext(tools=TOOLS)), 0
     for fed, character in enumerate(text, 1):
         out += sum(map(length, parser.push(character)))
         assert fed - out < 200, text[:fed]
@@ -117,7 +117,7 @@ def test_arguments_come_while_they_are_written(table: Table) -> None:
 
 @BY_DIALECT
 def test_plain_text_comes_at_once(table: Table) -> None:
-    parser = DIALECTS[table.dialect].parser(Listening(tools=TOOLS))
+    parser = DIALECTS[table.dialect].parser(ReplyContext(tools=TOOLS))
     words = ["Plain", " words", " and", " 12", " more", ",", " no", " marks", "."]
     for word in table.text("").split("\0"):
         parser.push(word)
@@ -168,12 +168,12 @@ def test_any_text_is_heard_and_nothing_is_lost(
 ) -> None:
     table, parts = reply
     dialect, text = DIALECTS[table.dialect], "".join(parts)
-    listening = Listening(tools=TOOLS if tools else (), thinking=thinking, split_thoughts=split)
-    pieces = heard(dialect, listening, parts)
-    assert pieces == heard(dialect, listening, [text]) == heard(dialect, listening, list(text))
+    context = ReplyContext(tools=TOOLS if tools else (), thinking=thinking, split_thoughts=split)
+    pieces = heard(dialect, context, parts)
+    assert pieces == heard(dialect, context, [text]) == heard(dialect, context, list(text))
     starts = [piece for piece in pieces if isinstance(piece, CallStart)]
     assert [start.index for start in starts] == list(range(len(starts)))
-    assert {start.name for start in starts} <= {tool.name for tool in listening.tools}
+    assert {start.name for start in starts} <= {tool.name for tool in context.tools}
     if not split and not starts:
         assert fold_reply(pieces).content == text
     elif not starts:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from deployments.text.dialects.dialect import Listening
+from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.tool import Tool
 
 Calls = Sequence[tuple[str, dict[str, object]]]
@@ -67,8 +67,8 @@ class Transcript:
     split_thoughts: bool = True
 
     @property
-    def listening(self) -> Listening:
-        return Listening(
+    def context(self) -> ReplyContext:
+        return ReplyContext(
             tools=self.tools, thinking=self.thinking, split_thoughts=self.split_thoughts
         )
 

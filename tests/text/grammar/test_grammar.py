@@ -19,7 +19,7 @@ from deployments.text.grammar.grammar import (
     from_lark,
     from_regex,
     lark_json,
-    near_json_schema,
+    lenient_json_schema,
 )
 from deployments.text.grammar.json_schema import FORMATS
 from deployments.wire import ErrorKind, Refused, RequestError
@@ -153,19 +153,19 @@ WORDS = {"type": "array", "items": {"type": "string"}}
 def test_near_a_schema_is_all_of_it_that_can_be_held(part: object, fits: str) -> None:
     schema = {"properties": {"a": part}, "required": ["a"], "additionalProperties": False}
     refusal(lambda: from_json_schema(schema, "field"))
-    grammar = near_json_schema(schema, "field")
+    grammar = lenient_json_schema(schema, "field")
     assert allows(grammar, f'{{"a": {fits}}}')
     for text in ("{}", '{"a": null}', f'{{"a": {fits}, "b": 1}}'):
         assert not allows(grammar, text)
 
 
 def test_near_a_schema_that_can_be_held_is_that_schema() -> None:
-    assert near_json_schema(POINT, "field") == from_json_schema(POINT, "field")
+    assert lenient_json_schema(POINT, "field") == from_json_schema(POINT, "field")
 
 
 @pytest.mark.parametrize("schema", [{"type": "text"}, {"enum": []}, {"$ref": "#/none"}, False, 5])
 def test_near_no_schema_there_is_nothing(schema: object) -> None:
-    refusal(lambda: near_json_schema(schema, "field"))
+    refusal(lambda: lenient_json_schema(schema, "field"))
 
 
 def test_names_of_properties_are_no_keywords() -> None:
@@ -300,12 +300,12 @@ def linked(n: int, nesting: int) -> str:
 @pytest.mark.parametrize("depth", [130, 2000, 100_000])
 def test_a_schema_nested_too_deeply_is_refused(depth: int) -> None:
     refusal(lambda: from_json_schema(nested(depth), "field"))
-    refusal(lambda: near_json_schema(nested(depth), "field"))
+    refusal(lambda: lenient_json_schema(nested(depth), "field"))
 
 
 def test_a_grammar_that_is_too_long_is_refused() -> None:
     long = {"enum": ["x" * 1000 + str(i) for i in range(300)]}
-    for write in (from_json_schema, near_json_schema):
+    for write in (from_json_schema, lenient_json_schema):
         assert str(MAX_BYTES) in refusal(partial(write, long, "field")).message
     spread = "".join(chr(n) for n in range(0x10000, 0x20000, 2))  # 320 kB as llguidance reads it
     for gbnf in ('root ::= "a"' + " " * MAX_BYTES, f"root ::= [{spread}]"):
@@ -330,7 +330,7 @@ def test_without_llguidance_a_grammar_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "llguidance", None)
     for write in (
         lambda: from_json_schema({"type": "object"}, "field"),
-        lambda: near_json_schema({"pattern": "(?=a)"}, "field"),
+        lambda: lenient_json_schema({"pattern": "(?=a)"}, "field"),
         lambda: from_regex("a", "field"),
         lambda: from_gbnf('root ::= "a"', "field"),
     ):

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import arguments_rule, calls_lark, literal, several
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family
-from deployments.text.dialects.parsing.incremental import NoCall, Steps
-from deployments.text.dialects.parsing.json_calls import named_call
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.call_grammar import arguments_rule, call_rules, literal, several
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
+from deployments.text.dialects.parsing.incremental import Incremental, NotACall
+from deployments.text.dialects.parsing.json_calls import read_named_call
+from deployments.text.dialects.parsing.reading import ReplyReader
 from deployments.text.tool import Tool
 
 BAR = "\uff5c"
@@ -18,54 +18,54 @@ FENCE, FENCE_END = "```json", "```"
 MAX_NAME = 128
 
 
-def block(reading: Reading) -> Steps[None]:
-    yield from reading.source.space()
-    yield from reading.source.expect(CALL)
+def block(reader: ReplyReader) -> Incremental[None]:
+    yield from reader.buffer.skip_space()
+    yield from reader.buffer.expect(CALL)
     found = CALL
     while found == CALL:
-        yield from _call(reading)
-        found = yield from reading.source.close(CALL, CALLS_END)
+        yield from _call(reader)
+        found = yield from reader.buffer.expect_close(CALL, CALLS_END)
 
 
-def _call(reading: Reading) -> Steps[None]:
+def _call(reader: ReplyReader) -> Incremental[None]:
     """V3 writes a type, then the name and a fence; V3.1 the name, then the arguments alone."""
-    source = reading.source
-    head, _ = yield from source.upto(MAX_NAME, SEPARATOR)
+    buffer = reader.buffer
+    head, _ = yield from buffer.read_up_to(MAX_NAME, SEPARATOR)
     name = head.strip()
-    yield from source.space()
-    if (yield from source.peek()) not in ("{", ""):
-        name = yield from reading.name_here()
-        yield from source.space()
-        yield from source.expect(FENCE)
-    if name not in reading.tools:
-        raise NoCall
-    yield from named_call(reading, name)
-    yield from source.space()
-    yield from source.one_of(FENCE_END)
-    yield from source.close(CALL_END)
-    reading.end_call()
+    yield from buffer.skip_space()
+    if (yield from buffer.peek()) not in ("{", ""):
+        name = yield from reader.read_name()
+        yield from buffer.skip_space()
+        yield from buffer.expect(FENCE)
+    if name not in reader.tools:
+        raise NotACall
+    yield from read_named_call(reader, name)
+    yield from buffer.skip_space()
+    yield from buffer.try_read(FENCE_END)
+    yield from buffer.expect_close(CALL_END)
+    reader.end_call()
 
 
-class DeepSeek(Family):
+class DeepSeek(MarkedBlocks):
     name = "deepseek"
     thought_marks = THINK
     marks = (CALLS, CALLS_END, CALL, CALL_END, SEPARATOR, *THINK)
     openings = ((CALLS, block),)
-    breaks = (CALLS,)
+    thought_breaks = (CALLS,)
     opening = CALLS
 
     @classmethod
-    def is_spoken_by(cls, template: str) -> bool:
+    def matches_template(cls, template: str) -> bool:
         return SEPARATOR in template and FENCE in template
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         def body(tool: Tool, rule: str) -> str:
             before, after = self._around(tool.name, mark(SEPARATOR))
             call = f"{mark(CALL)} {before} {rule}_arguments {after} {mark(CALL_END)}"
             return f"{call}\n{arguments_rule(tool, rule)}"
 
         listed = several("call", r'"\n"', parallel)
-        return calls_lark(f"{listed} {mark(CALLS_END)}", tools, body)
+        return call_rules(f"{listed} {mark(CALLS_END)}", tools, body)
 
     def _around(self, name: str, separator: str) -> tuple[str, str]:
         """Lark of what stands before and behind a call's arguments."""
@@ -77,7 +77,7 @@ class DeepSeek31(DeepSeek):
     name = "deepseek_v31"
 
     @classmethod
-    def is_spoken_by(cls, template: str) -> bool:
+    def matches_template(cls, template: str) -> bool:
         return SEPARATOR in template
 
     def _around(self, name: str, separator: str) -> tuple[str, str]:

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import (
     arguments_rule,
-    calls_lark,
+    call_rules,
     in_order,
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Listening, Mark
-from deployments.text.dialects.layouts.marked_blocks import Family, Form
+from deployments.text.dialects.dialect import ReplyContext, WriteMark
+from deployments.text.dialects.layouts.marked_blocks import CallReader, MarkedBlocks
 from deployments.text.dialects.parameter_grammar import (
     Parameter,
     can_be_text,
     parameters_of,
     text_value,
 )
-from deployments.text.dialects.parsing.incremental import NoCall, Steps
-from deployments.text.dialects.parsing.literals import Literals
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.parsing.incremental import Incremental, NotACall
+from deployments.text.dialects.parsing.literals import LiteralReader
+from deployments.text.dialects.parsing.reading import ReplyReader
 from deployments.text.dialects.parsing.values import STRING, types_of
 from deployments.text.grammar.grammar import lark_json
 from deployments.text.tool import Tool
@@ -27,30 +27,32 @@ from deployments.text.tool import Tool
 CALL = "call:"
 
 
-def notated_call(quote: str, closing: str) -> Form:
-    def read(reading: Reading) -> Steps[None]:
-        source = reading.source
-        yield from source.space()
-        yield from source.expect(CALL)
-        name = yield from reading.name_here()
-        if (yield from source.peek()) not in ("{", ""):
-            raise NoCall
-        reading.begin_call(name)
-        yield from Literals(source, reading.arguments, marked=quote, bare=True).value()
-        reading.end_call()
-        yield from source.close(closing)
+def notated_call(quote: str, closing: str) -> CallReader:
+    def read(reader: ReplyReader) -> Incremental[None]:
+        buffer = reader.buffer
+        yield from buffer.skip_space()
+        yield from buffer.expect(CALL)
+        name = yield from reader.read_name()
+        if (yield from buffer.peek()) not in ("{", ""):
+            raise NotACall
+        reader.begin_call(name)
+        yield from LiteralReader(
+            buffer, reader.emit_arguments, string_mark=quote, bare_keys=True
+        ).read()
+        reader.end_call()
+        yield from buffer.expect_close(closing)
 
     return read
 
 
-class FunctionGemma(Family):
+class FunctionGemma(MarkedBlocks):
     name = "gemma"
     opening, closing, quote = "<start_function_call>", "<end_function_call>", "<escape>"
     marks: tuple[str, ...] = (opening, closing, quote)
-    signs = (opening,)
+    template_signs = (opening,)
     openings = ((opening, notated_call(quote, closing)),)
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         def body(tool: Tool, rule: str) -> str:
             head = literal(CALL + tool.name)
             parameters = parameters_of(tool)
@@ -60,9 +62,9 @@ class FunctionGemma(Family):
             call = f'{head} "{{" {rule}_list "}}" {mark(self.closing)}'
             return "\n".join([call, *self._parameters(rule, parameters, mark)])
 
-        return calls_lark(several("call", mark(self.opening), parallel), tools, body)
+        return call_rules(several("call", mark(self.opening), parallel), tools, body)
 
-    def _parameters(self, rule: str, parameters: Sequence[Parameter], mark: Mark) -> list[str]:
+    def _parameters(self, rule: str, parameters: Sequence[Parameter], mark: WriteMark) -> list[str]:
         named = [(f"{rule}_{index}", each) for index, each in enumerate(parameters)]
         lines = in_order(rule, [(part, each.required) for part, each in named], '","')
         for part, each in named:
@@ -70,7 +72,7 @@ class FunctionGemma(Family):
             lines += [f"{part}: {literal(each.name + ':')} {value}", *rules]
         return lines
 
-    def _value(self, rule: str, parameter: Parameter, mark: Mark) -> tuple[str, list[str]]:
+    def _value(self, rule: str, parameter: Parameter, mark: WriteMark) -> tuple[str, list[str]]:
         """A string between its marks where that says all; JSON else, which is read as well."""
         if types_of(parameter.schema, {}) == STRING and can_be_text(parameter, self.quote):
             value, rules = text_value(rule, parameter, self.quote, False, mark)
@@ -84,8 +86,8 @@ class Gemma4(FunctionGemma):
     thought, thought_end = "<|channel>", "<channel|>"
     thought_marks = (f"{thought}thought", thought_end)
     marks = (opening, closing, quote, thought, thought_end)
-    signs = (opening,)
+    template_signs = (opening,)
     openings = ((opening, notated_call(quote, closing)),)
 
-    def kept_marks(self, listening: Listening) -> tuple[str, ...]:
-        return self.marks if listening.tools else (self.thought, self.thought_end)
+    def kept_marks(self, context: ReplyContext) -> tuple[str, ...]:
+        return self.marks if context.tools else (self.thought, self.thought_end)

@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.dialect import Mark
+from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family
-from deployments.text.dialects.layouts.tagged_parameters import Markup, marked_calls, marked_lark
+from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
+from deployments.text.dialects.layouts.tagged_parameters import (
+    CallTags,
+    read_tagged_calls,
+    tagged_calls_lark,
+)
 from deployments.text.tool import Tool
 
-CALL = Markup(
+CALL = CallTags(
     start=OPEN,
     name_end="",
     key=("<arg_key>", "</arg_key>"),
@@ -17,13 +21,13 @@ CALL = Markup(
 )
 
 
-class Glm(Family):
+class Glm(MarkedBlocks):
     name = "glm"
     marks = (OPEN, CLOSE, *CALL.key, *CALL.value, *THINK)
     thought_marks = THINK
-    signs = ("<arg_key>",)
-    openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)),)
+    template_signs = ("<arg_key>",)
+    openings = ((OPEN, read_tagged_calls(OPEN, CALL, CLOSE)),)
     opening = OPEN
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
+        return tagged_calls_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

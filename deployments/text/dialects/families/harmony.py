@@ -9,24 +9,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.call_grammar import (
-    calls_lark,
-    headed_call,
+    call_rules,
+    headed_call_body,
     literal,
     through,
     without,
 )
-from deployments.text.dialects.dialect import Dialect, Listening, Mark
-from deployments.text.dialects.parsing.incremental import SPACE, NoCall, Sink, Steps, ignore, marks
-from deployments.text.dialects.parsing.json_calls import named_call
+from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
+from deployments.text.dialects.parsing.incremental import (
+    SPACE,
+    Incremental,
+    NotACall,
+    Sink,
+    discard,
+    mark_matcher,
+)
+from deployments.text.dialects.parsing.json_calls import read_named_call
 from deployments.text.dialects.parsing.pieces import ReplyParser
-from deployments.text.dialects.parsing.reading import PlainParser, Reading, ScriptedParser
+from deployments.text.dialects.parsing.reading import IncrementalParser, PlainParser, ReplyReader
 from deployments.text.tool import Tool
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 RECIPIENT_FIRST = " to="  # a header goes on from the prompt's `<|start|>assistant`
 MAX_HEADER = 512
-BOUNDS = marks(END, CALL, RETURN, START, CHANNEL)
+BOUNDS = mark_matcher(END, CALL, RETURN, START, CHANNEL)
 CHANNEL_NAME = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
 RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 
@@ -35,46 +42,48 @@ class Harmony(Dialect):
     name = "harmony"
     thought_marks = (f"{CHANNEL}analysis{MESSAGE}", END)
     marks = (START, CHANNEL, CONSTRAIN, MESSAGE, END, CALL, RETURN)
-    breaks = (CALL, RETURN, START, CHANNEL)
-    one_call_each = True
+    thought_breaks = (CALL, RETURN, START, CHANNEL)
+    one_call_per_message = True
 
     @classmethod
-    def is_spoken_by(cls, template: str) -> bool:
+    def matches_template(cls, template: str) -> bool:
         return CHANNEL in template and MESSAGE in template
 
-    def parser(self, listening: Listening) -> ReplyParser:
-        if not listening.tools and not listening.split_thoughts:
+    def parser(self, context: ReplyContext) -> ReplyParser:
+        if not context.tools and not context.split_thoughts:
             return PlainParser()
-        reading = Reading({tool.name: tool for tool in listening.tools}, self.call_id)
-        return ScriptedParser(reading, Messages(listening).read)
+        reader = ReplyReader({tool.name: tool for tool in context.tools}, self.call_id)
+        return IncrementalParser(reader, Messages(context).read)
 
-    def kept_marks(self, listening: Listening) -> tuple[str, ...]:
+    def kept_marks(self, context: ReplyContext) -> tuple[str, ...]:
         """All: without them headers would run into the text."""
         return self.marks
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark, marked: bool = False) -> str:
+    def calls_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark, marked: bool = False
+    ) -> str:
         """One call: the token behind its arguments ends the model's turn."""
 
         def head(name: str) -> str:
             recipient = literal(f"commentary to=functions.{name} ")
             return f'{_begun(mark)} {recipient} {mark(CONSTRAIN)} "json" {mark(MESSAGE)}'
 
-        return f"calls: listed\n{calls_lark('call', tools, headed_call(head))}"
+        return f"calls: listed\n{call_rules('call', tools, headed_call_body(head))}"
 
-    def reply(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def reply_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         """Thoughts and remarks, then a call or the answer."""
         lines = [
             "reply: said* (final | calls)",
             f'said: {_begun(mark)} ("analysis" | "commentary") {mark(MESSAGE)} body',
             f'final: {_begun(mark)} "final" {mark(MESSAGE)} TEXT',
             through("body", "TEXT", mark(END)),
-            f"TEXT: {without(END, *self.breaks)}",
-            self.calls(tools, parallel, mark),
+            f"TEXT: {without(END, *self.thought_breaks)}",
+            self.calls_lark(tools, parallel, mark),
         ]
         return "\n".join(lines)
 
 
-def _begun(mark: Mark) -> str:
+def _begun(mark: WriteMark) -> str:
     """Lark of how a message begins; of the first one the prompt has a part already."""
     return f'({mark(START)} "assistant")? {mark(CHANNEL)}'
 
@@ -99,77 +108,77 @@ class Header:
 class Messages:
     """The script of one reply."""
 
-    def __init__(self, listening: Listening) -> None:
-        self._split = listening.split_thoughts
-        self._thinking = listening.thinking
-        self._marked = listening.marked
+    def __init__(self, context: ReplyContext) -> None:
+        self._split = context.split_thoughts
+        self._thinking = context.thinking
+        self._marked = context.marked
 
-    def read(self, reading: Reading) -> Steps[None]:
+    def read(self, reader: ReplyReader) -> Incremental[None]:
         if self._thinking:
-            opened = yield from self._body(reading, Header(f"{CHANNEL}analysis"), "")
+            opened = yield from self._body(reader, Header(f"{CHANNEL}analysis"), "")
         else:
-            opened = yield from self._start(reading)
-        while not reading.source.exhausted or opened:
+            opened = yield from self._start(reader)
+        while not reader.buffer.exhausted or opened:
             if opened:
-                opened = yield from self._message(reading, opened)
+                opened = yield from self._message(reader, opened)
             elif self._marked:
-                yield from reading.source.rest(reading.content)
+                yield from reader.buffer.read_rest(reader.emit_content)
             else:
-                looked_for = marks(START, CHANNEL)
-                opened, newlines = yield from reading.source.until(looked_for, reading.content)
-                reading.content(newlines)
+                matcher = mark_matcher(START, CHANNEL)
+                opened, newlines = yield from reader.buffer.read_until(matcher, reader.emit_content)
+                reader.emit_content(newlines)
 
-    def _start(self, reading: Reading) -> Steps[str]:
-        opened = yield from reading.source.one_of(RECIPIENT_FIRST)
+    def _start(self, reader: ReplyReader) -> Incremental[str]:
+        opened = yield from reader.buffer.try_read(RECIPIENT_FIRST)
         space: list[str] = []
         if not opened:
-            yield from reading.source.run(SPACE, space.append)
-            opened = yield from reading.source.one_of(START, CHANNEL)
-        reading.content("" if opened and self._split else "".join(space))
+            yield from reader.buffer.read_run(SPACE, space.append)
+            opened = yield from reader.buffer.try_read(START, CHANNEL)
+        reader.emit_content("" if opened and self._split else "".join(space))
         return opened
 
-    def _message(self, reading: Reading, opened: str) -> Steps[str]:
+    def _message(self, reader: ReplyReader, opened: str) -> Incremental[str]:
         """The mark of the next message, when one follows at once."""
-        source = reading.source
-        source.keep()
+        buffer = reader.buffer
+        buffer.checkpoint()
         try:
-            rest, _ = yield from source.upto(MAX_HEADER, MESSAGE)
-        except NoCall:
-            reading.content(opened)
-            source.back()
+            rest, _ = yield from buffer.read_up_to(MAX_HEADER, MESSAGE)
+        except NotACall:
+            reader.emit_content(opened)
+            buffer.rollback()
             return ""
         header = Header(opened + rest)
-        if header.recipient in reading.tools:
-            return (yield from self._call(reading, header.recipient, opened))
-        source.drop()
-        return (yield from self._body(reading, header, header.written + MESSAGE))
+        if header.recipient in reader.tools:
+            return (yield from self._call(reader, header.recipient, opened))
+        buffer.commit()
+        return (yield from self._body(reader, header, header.written + MESSAGE))
 
-    def _body(self, reading: Reading, header: Header, written: str) -> Steps[str]:
+    def _body(self, reader: ReplyReader, header: Header, written: str) -> Incremental[str]:
         """A message that is no call, of which `written` has been read."""
         raw = not self._split or bool(header.recipient)
-        sink = reading.thought if header.is_thought and not raw else reading.content
+        sink = reader.emit_thought if header.is_thought and not raw else reader.emit_content
         sink(written if raw else "")
-        found, newlines = yield from reading.source.until(BOUNDS, sink)
+        found, newlines = yield from reader.buffer.read_until(BOUNDS, sink)
         sink(newlines)
         if found in (START, CHANNEL):
             return found
         sink(found if raw else "")
-        return (yield from self._next(reading, sink if raw else ignore))
+        return (yield from self._next(reader, sink if raw else discard))
 
-    def _next(self, reading: Reading, sink: Sink) -> Steps[str]:
+    def _next(self, reader: ReplyReader, sink: Sink) -> Incremental[str]:
         """The mark of a message that follows with nothing but whitespace between."""
-        yield from reading.source.run(SPACE, sink)
-        return (yield from reading.source.one_of(START, CHANNEL))
+        yield from reader.buffer.read_run(SPACE, sink)
+        return (yield from reader.buffer.try_read(START, CHANNEL))
 
-    def _call(self, reading: Reading, name: str, opened: str) -> Steps[str]:
-        source, calls = reading.source, reading.calls
+    def _call(self, reader: ReplyReader, name: str, opened: str) -> Incremental[str]:
+        buffer, calls = reader.buffer, reader.n_calls
         try:
-            yield from named_call(reading, name)
-            yield from source.close(CALL, END, RETURN)
-        except NoCall:
-            reading.content(opened if reading.calls == calls else "")
-            if not source.back() and source.short:
-                yield from source.rest(ignore)  # the text ended within the call
+            yield from read_named_call(reader, name)
+            yield from buffer.expect_close(CALL, END, RETURN)
+        except NotACall:
+            reader.emit_content(opened if reader.n_calls == calls else "")
+            if not buffer.rollback() and buffer.hit_end:
+                yield from buffer.read_rest(discard)  # the text ended within the call
             return ""
-        source.drop()
-        return (yield from self._next(reading, ignore))
+        buffer.commit()
+        return (yield from self._next(reader, discard))

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import calls_lark, json_call, several
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family
-from deployments.text.dialects.parsing.json_calls import closed_by
+from deployments.text.dialects.call_grammar import call_rules, json_call_body, several
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
+from deployments.text.dialects.parsing.json_calls import read_json_calls_through
 from deployments.text.tool import Tool
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -15,17 +15,17 @@ def marked_text(calls: Sequence[str]) -> str:
     return "\n".join(f"{OPEN}\n{call}\n{CLOSE}" for call in calls)
 
 
-class Hermes(Family):
+class Hermes(MarkedBlocks):
     name = "hermes"
     marks: tuple[str, ...] = (OPEN, CLOSE, *THINK)
     thought_marks: tuple[str, str] | None = THINK
-    signs = (OPEN,)
-    openings = ((OPEN, closed_by(CLOSE)),)
+    template_signs = (OPEN,)
+    openings = ((OPEN, read_json_calls_through(CLOSE)),)
     opening = OPEN
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         one = rf'"\n" call "\n" {mark(CLOSE)}'
-        return calls_lark(several(one, rf'"\n" {mark(OPEN)}', parallel), tools, json_call())
+        return call_rules(several(one, rf'"\n" {mark(OPEN)}', parallel), tools, json_call_body())
 
     def as_text(self, calls: Sequence[str]) -> str:
         return marked_text(calls)

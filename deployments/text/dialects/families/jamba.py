@@ -2,17 +2,17 @@
 
 from typing import ClassVar
 
-from deployments.text.dialects.layouts.json_list import Listed
+from deployments.text.dialects.layouts.json_list import JsonList
 from deployments.text.dialects.layouts.marked_blocks import THINK
-from deployments.text.dialects.parsing.json_calls import closed_by
+from deployments.text.dialects.parsing.json_calls import read_json_calls_through
 
 
-class Jamba(Listed):
+class Jamba(JsonList):
     """Apriel and MiniMax M1 as well."""
 
     name = "jamba"
     opening, closing = "<tool_calls>", "</tool_calls>"
     thought_marks = THINK
     marks = (opening, closing, *THINK)
-    signs: ClassVar[tuple[str, ...]] = (opening,)
-    openings = ((opening, closed_by(closing)),)
+    template_signs: ClassVar[tuple[str, ...]] = (opening,)
+    openings = ((opening, read_json_calls_through(closing)),)

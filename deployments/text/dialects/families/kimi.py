@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import arguments_rule, calls_lark, literal, several
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family
-from deployments.text.dialects.parsing.incremental import NoCall, Steps
-from deployments.text.dialects.parsing.json_calls import named_call
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.call_grammar import arguments_rule, call_rules, literal, several
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
+from deployments.text.dialects.parsing.incremental import Incremental, NotACall
+from deployments.text.dialects.parsing.json_calls import read_named_call
+from deployments.text.dialects.parsing.reading import ReplyReader
 from deployments.text.tool import Tool
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -17,46 +17,46 @@ PREFIX = "functions."
 MAX_ID = 160
 
 
-def section(reading: Reading) -> Steps[None]:
-    yield from reading.source.space()
-    yield from reading.source.expect(CALL)
+def section(reader: ReplyReader) -> Incremental[None]:
+    yield from reader.buffer.skip_space()
+    yield from reader.buffer.expect(CALL)
     found = CALL
     while found == CALL:
-        yield from _call(reading)
-        found = yield from reading.source.close(CALL, SECTION_END)
+        yield from _call(reader)
+        found = yield from reader.buffer.expect_close(CALL, SECTION_END)
 
 
-def _call(reading: Reading) -> Steps[None]:
-    written, _ = yield from reading.source.upto(MAX_ID, ARGUMENTS)
+def _call(reader: ReplyReader) -> Incremental[None]:
+    written, _ = yield from reader.buffer.read_up_to(MAX_ID, ARGUMENTS)
     call_id = written.strip()
     name = call_id.removeprefix(PREFIX)
     head, colon, index = name.rpartition(":")
     numbered = bool(colon) and index.isdigit()
     name = head if numbered else name
-    if name not in reading.tools:
-        raise NoCall
-    yield from named_call(reading, name, call_id if numbered else None)
-    yield from reading.source.close(CALL_END)
-    reading.end_call()
+    if name not in reader.tools:
+        raise NotACall
+    yield from read_named_call(reader, name, call_id if numbered else None)
+    yield from reader.buffer.expect_close(CALL_END)
+    reader.end_call()
 
 
-class Kimi(Family):
+class Kimi(MarkedBlocks):
     name = "kimi"
     thought_marks = THINK
     marks = (SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS, *THINK)
-    signs = (SECTION,)
+    template_signs = (SECTION,)
     openings = ((SECTION, section),)
-    breaks = (SECTION,)
+    thought_breaks = (SECTION,)
     opening = SECTION
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         def body(tool: Tool, rule: str) -> str:
             head = f"{mark(CALL)} {literal(PREFIX + tool.name + ':')} /[0-9]{{1,2}}/"
             call = f"{head} {mark(ARGUMENTS)} {rule}_arguments {mark(CALL_END)}"
             return f"{call}\n{arguments_rule(tool, rule)}"
 
         listed = several("call", "", parallel)
-        return calls_lark(f"{listed} {mark(SECTION_END)}", tools, body)
+        return call_rules(f"{listed} {mark(SECTION_END)}", tools, body)
 
     def call_id(self, index: int, name: str) -> str:
         return f"{PREFIX}{name}:{index}"

@@ -2,31 +2,31 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import calls_lark, json_call, several
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family
-from deployments.text.dialects.parsing.incremental import Steps
-from deployments.text.dialects.parsing.json_calls import named_call, separated_calls
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.call_grammar import call_rules, json_call_body, several
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
+from deployments.text.dialects.parsing.incremental import Incremental
+from deployments.text.dialects.parsing.json_calls import read_named_call, read_separated_calls
+from deployments.text.dialects.parsing.reading import ReplyReader
 from deployments.text.tool import Tool
 
 
-def tagged_call(reading: Reading) -> Steps[None]:
+def read_tagged_call(reader: ReplyReader) -> Incremental[None]:
     """The form that Llama 3.1 was shown for tools of one's own."""
-    name, _ = yield from reading.name_until(">")
-    yield from named_call(reading, name)
-    yield from reading.source.close("</function>")
+    name, _ = yield from reader.read_name_until(">")
+    yield from read_named_call(reader, name)
+    yield from reader.buffer.expect_close("</function>")
 
 
-class Llama3Json(Family):
+class Llama3Json(MarkedBlocks):
     name = "llama3_json"
     marks = ("<|python_tag|>", *THINK)
     thought_marks = THINK
-    signs = ("<|python_tag|>", '"parameters": dictionary of argument name and its value')
-    openings = (("<|python_tag|>", separated_calls), ("<function=", tagged_call))
+    template_signs = ("<|python_tag|>", '"parameters": dictionary of argument name and its value')
+    openings = (("<|python_tag|>", read_separated_calls), ("<function=", read_tagged_call))
     opening = "<|python_tag|>"
-    unmarked = True
-    bare = (("{", separated_calls), ("[", separated_calls))
+    unmarked_calls = True
+    bare_openings = (("{", read_separated_calls), ("[", read_separated_calls))
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        return calls_lark(several("call", '"; "', parallel), tools, json_call("parameters"))
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
+        return call_rules(several("call", '"; "', parallel), tools, json_call_body("parameters"))

@@ -6,17 +6,17 @@ import string
 from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import (
-    calls_lark,
-    headed_call,
-    json_call,
+    call_rules,
+    headed_call_body,
+    json_call_body,
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import Family
-from deployments.text.dialects.parsing.incremental import Steps
-from deployments.text.dialects.parsing.json_calls import json_calls, named_call
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
+from deployments.text.dialects.parsing.incremental import Incremental
+from deployments.text.dialects.parsing.json_calls import read_json_calls, read_named_call
+from deployments.text.dialects.parsing.reading import ReplyReader
 from deployments.text.tool import Tool
 
 CALLS, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -25,32 +25,32 @@ MAX_ID = 64
 ID_LENGTH = 9  # which its templates insist on
 
 
-def tool_calls(reading: Reading) -> Steps[None]:
-    source = reading.source
-    yield from source.space()
-    if (yield from source.peek()) in ("[", "{"):
-        return (yield from json_calls(reading))
-    name, call_id = (yield from reading.name_here()), ""
-    if (yield from source.one_of(CALL_ID, ARGUMENTS)) == CALL_ID:
-        call_id, _ = yield from source.upto(MAX_ID, ARGUMENTS)
-    yield from named_call(reading, name, call_id.strip() or None)
+def tool_calls(reader: ReplyReader) -> Incremental[None]:
+    buffer = reader.buffer
+    yield from buffer.skip_space()
+    if (yield from buffer.peek()) in ("[", "{"):
+        return (yield from read_json_calls(reader))
+    name, call_id = (yield from reader.read_name()), ""
+    if (yield from buffer.try_read(CALL_ID, ARGUMENTS)) == CALL_ID:
+        call_id, _ = yield from buffer.read_up_to(MAX_ID, ARGUMENTS)
+    yield from read_named_call(reader, name, call_id.strip() or None)
 
 
-class Mistral(Family):
+class Mistral(MarkedBlocks):
     name = "mistral"
     thought_marks = ("[THINK]", "[/THINK]")
     marks = (CALLS, ARGUMENTS, CALL_ID, *thought_marks)
-    signs = (CALLS, thought_marks[0])
+    template_signs = (CALLS, thought_marks[0])
     openings = ((CALLS, tool_calls),)
     opening = CALLS
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         if mark(ARGUMENTS).startswith('"'):  # an older tokenizer, and the list of its time
             listed = several("call", '", "', parallel)
-            return calls_lark(f'"[" {listed} "]"', tools, json_call())
+            return call_rules(f'"[" {listed} "]"', tools, json_call_body())
 
-        body = headed_call(lambda name: f"{literal(name)} {mark(ARGUMENTS)}")
-        return calls_lark(several("call", mark(CALLS), parallel), tools, body)
+        body = headed_call_body(lambda name: f"{literal(name)} {mark(ARGUMENTS)}")
+        return call_rules(several("call", mark(CALLS), parallel), tools, body)
 
     def call_id(self, index: int, name: str) -> str:
         return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))

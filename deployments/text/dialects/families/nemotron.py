@@ -1,16 +1,16 @@
 """Nemotron Nano 2: a JSON list of calls between two marks."""
 
-from deployments.text.dialects.layouts.json_list import Listed
+from deployments.text.dialects.layouts.json_list import JsonList
 from deployments.text.dialects.layouts.marked_blocks import THINK
-from deployments.text.dialects.parsing.json_calls import closed_by
+from deployments.text.dialects.parsing.json_calls import read_json_calls_through
 
 
-class Nemotron(Listed):
+class Nemotron(JsonList):
     """Nemotron Nano 2; its successors speak Qwen 3 Coder's."""
 
     name = "nemotron"
     opening, closing = "<TOOLCALL>", "</TOOLCALL>"
     thought_marks = THINK
     marks = (opening, closing, *THINK)
-    signs = (opening,)
-    openings = ((opening, closed_by(closing)),)
+    template_signs = (opening,)
+    openings = ((opening, read_json_calls_through(closing)),)

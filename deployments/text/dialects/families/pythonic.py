@@ -4,20 +4,20 @@ import re
 from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import (
-    Body,
-    calls_lark,
+    CallBody,
+    call_rules,
     in_order,
-    json_call,
+    json_call_body,
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family, Form
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import THINK, CallReader, MarkedBlocks
 from deployments.text.dialects.parameter_grammar import parameters_of
-from deployments.text.dialects.parsing.incremental import NoCall, Steps
-from deployments.text.dialects.parsing.json_calls import separated_calls
-from deployments.text.dialects.parsing.literals import MAX_WORD, Literals, to_json
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.parsing.incremental import Incremental, NotACall
+from deployments.text.dialects.parsing.json_calls import read_separated_calls
+from deployments.text.dialects.parsing.literals import MAX_WORD, LiteralReader, to_json
+from deployments.text.dialects.parsing.reading import ReplyReader
 from deployments.text.grammar.grammar import lark_json
 from deployments.text.tool import Tool
 
@@ -29,69 +29,69 @@ BLOCKS = (
 )
 
 
-def python_call(reading: Reading) -> Steps[None]:
-    name, _ = yield from reading.name_until("(")
-    yield from reading.source.space()
-    first, ended = True, (yield from reading.source.one_of(")"))
+def python_call(reader: ReplyReader) -> Incremental[None]:
+    name, _ = yield from reader.read_name_until("(")
+    yield from reader.buffer.skip_space()
+    first, ended = True, (yield from reader.buffer.try_read(")"))
     while ended != ")":
-        key = yield from _keyword(reading, name if first else "")
-        reading.arguments(("{" if first else ", ") + to_json(key) + ": ")
+        key = yield from _keyword(reader, name if first else "")
+        reader.emit_arguments(("{" if first else ", ") + to_json(key) + ": ")
         first = False
-        yield from Literals(reading.source, reading.arguments).value()
-        yield from reading.source.space()
-        ended = yield from reading.source.expect(",", ")")
-        yield from reading.source.space()
-        ended = (yield from reading.source.one_of(")")) if ended == "," else ended
+        yield from LiteralReader(reader.buffer, reader.emit_arguments).read()
+        yield from reader.buffer.skip_space()
+        ended = yield from reader.buffer.expect(",", ")")
+        yield from reader.buffer.skip_space()
+        ended = (yield from reader.buffer.try_read(")")) if ended == "," else ended
     if first:
-        reading.begin_call(name)
-    reading.arguments("{}" if first else "}")
-    reading.end_call()
+        reader.begin_call(name)
+    reader.emit_arguments("{}" if first else "}")
+    reader.end_call()
 
 
-def _keyword(reading: Reading, call: str) -> Steps[str]:
+def _keyword(reader: ReplyReader, call: str) -> Incremental[str]:
     """The name of an argument; with the first, the call begins."""
-    written = yield from reading.source.ahead(KEYWORD, MAX_WORD)
-    if call and (written.endswith("=") or reading.source.short):
-        reading.begin_call(call)
+    written = yield from reader.buffer.look_ahead(KEYWORD, MAX_WORD)
+    if call and (written.endswith("=") or reader.buffer.hit_end):
+        reader.begin_call(call)
     if not written.endswith("="):
-        raise NoCall
-    reading.source.take(written)
-    yield from reading.source.space()
+        raise NotACall
+    reader.buffer.take(written)
+    yield from reader.buffer.skip_space()
     return written[:-1].rstrip()
 
 
-def python_list(reading: Reading) -> Steps[None]:
-    ended = yield from reading.source.expect("[")
+def python_list(reader: ReplyReader) -> Incremental[None]:
+    ended = yield from reader.buffer.expect("[")
     while ended != "]":
-        yield from reading.source.space()
-        yield from python_call(reading)
-        yield from reading.source.space()
-        ended = yield from reading.source.expect(",", "]")
+        yield from reader.buffer.skip_space()
+        yield from python_call(reader)
+        yield from reader.buffer.skip_space()
+        ended = yield from reader.buffer.expect(",", "]")
 
 
-def calls_or_json(reading: Reading) -> Steps[None]:
+def calls_or_json(reader: ReplyReader) -> Incremental[None]:
     """A list of calls; what begins with an object is the JSON that these models know as well."""
-    if (yield from reading.source.peek()) == "{":
-        yield from separated_calls(reading)
+    if (yield from reader.buffer.peek()) == "{":
+        yield from read_separated_calls(reader)
     else:
-        yield from python_list(reading)
+        yield from python_list(reader)
 
 
-def block(closing: str) -> Form:
+def block(closing: str) -> CallReader:
     """Between marks: a list, or without its brackets a call a line."""
 
-    def read(reading: Reading) -> Steps[None]:
-        source = reading.source
-        yield from source.space()
-        if (yield from source.peek()) in ("[", "{"):
-            yield from calls_or_json(reading)
+    def read(reader: ReplyReader) -> Incremental[None]:
+        buffer = reader.buffer
+        yield from buffer.skip_space()
+        if (yield from buffer.peek()) in ("[", "{"):
+            yield from calls_or_json(reader)
         else:
-            yield from python_call(reading)
-            yield from source.space()
-            while (yield from source.peek()) not in ("", closing[0]):
-                yield from python_call(reading)
-                yield from source.space()
-        yield from source.close(closing)
+            yield from python_call(reader)
+            yield from buffer.skip_space()
+            while (yield from buffer.peek()) not in ("", closing[0]):
+                yield from python_call(reader)
+                yield from buffer.skip_space()
+        yield from buffer.expect_close(closing)
 
     return read
 
@@ -106,27 +106,29 @@ def python_body(tool: Tool, rule: str) -> str:
     return "\n".join([f'{literal(tool.name + "(")} {rule}_list ")"', *lines])
 
 
-class Pythonic(Family):
+class Pythonic(MarkedBlocks):
     """Where a schema is more than a list of parameters the grammar is that of JSON calls."""
 
     name = "pythonic"
     thought_marks = THINK
     marks = (*(mark for pair in BLOCKS for mark in pair), *THINK)
-    signs = ("<|python_start|>", "<|tool_call_start|>", "<function_calls>", "[func_name1(")
+    template_signs = ("<|python_start|>", "<|tool_call_start|>", "<function_calls>", "[func_name1(")
     openings = tuple((opening, block(closing)) for opening, closing in BLOCKS)
-    bare = (("[", calls_or_json), ("{", calls_or_json))
+    bare_openings = (("[", calls_or_json), ("{", calls_or_json))
     opening = BLOCKS[0][0]
-    unmarked = True
+    unmarked_calls = True
 
-    def opened_by(self, mark: Mark) -> str:
+    def opened_by(self, mark: WriteMark) -> str:
         known = (opening for opening, _ in BLOCKS if mark(opening).startswith("<"))
         return next(known, self.opening)
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         if not all(_is_python(tool) for tool in tools):
-            return calls_lark(several("call", '"; "', parallel), tools, json_call("parameters"))
-        body: Body = python_body
-        return calls_lark(f'"[" {several("call", literal(", "), parallel)} "]"', tools, body)
+            return call_rules(
+                several("call", '"; "', parallel), tools, json_call_body("parameters")
+            )
+        body: CallBody = python_body
+        return call_rules(f'"[" {several("call", literal(", "), parallel)} "]"', tools, body)
 
 
 def _is_python(tool: Tool) -> bool:

@@ -1,14 +1,18 @@
-"""Qwen 3 Coder and the Qwen 3.5 family: a function and its parameters in markup."""
+"""Qwen 3 Coder and the Qwen 3.5 family: a function and its parameters in tags."""
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.dialect import Mark
+from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
-from deployments.text.dialects.layouts.marked_blocks import THINK, Family
-from deployments.text.dialects.layouts.tagged_parameters import Markup, marked_calls, marked_lark
+from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
+from deployments.text.dialects.layouts.tagged_parameters import (
+    CallTags,
+    read_tagged_calls,
+    tagged_calls_lark,
+)
 from deployments.text.tool import Tool
 
-CALL = Markup(
+CALL = CallTags(
     start="<function=",
     name_end=">",
     key=("<parameter=", ">"),
@@ -18,15 +22,15 @@ CALL = Markup(
 )
 
 
-class Qwen3Coder(Family):
+class Qwen3Coder(MarkedBlocks):
     """The outer marks are often forgotten, and then not missed."""
 
     name = "qwen3_coder"
     marks = (OPEN, CLOSE, *THINK)
     thought_marks = THINK
-    signs = ("<function=",)
-    openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)), (CALL.start, CALL.read))
+    template_signs = ("<function=",)
+    openings = ((OPEN, read_tagged_calls(OPEN, CALL, CLOSE)), (CALL.start, CALL.read))
     opening = OPEN
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
+        return tagged_calls_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

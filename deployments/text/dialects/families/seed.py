@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import Family
-from deployments.text.dialects.layouts.tagged_parameters import Markup, marked_calls, marked_lark
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
+from deployments.text.dialects.layouts.tagged_parameters import (
+    CallTags,
+    read_tagged_calls,
+    tagged_calls_lark,
+)
 from deployments.text.tool import Tool
 
 OPEN, CLOSE = "<seed:tool_call>", "</seed:tool_call>"
-CALL = Markup(
+CALL = CallTags(
     start="<function=",
     name_end=">",
     key=("<parameter=", ">"),
@@ -17,13 +21,13 @@ CALL = Markup(
 )
 
 
-class Seed(Family):
+class Seed(MarkedBlocks):
     name = "seed"
     thought_marks = ("<seed:think>", "</seed:think>")
     marks = (OPEN, CLOSE, *thought_marks)
-    signs = (OPEN, "<seed:think>")
-    openings = ((OPEN, marked_calls(OPEN, CALL, CLOSE)),)
+    template_signs = (OPEN, "<seed:think>")
+    openings = ((OPEN, read_tagged_calls(OPEN, CALL, CLOSE)),)
     opening = OPEN
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        return marked_lark(OPEN, CALL, CLOSE, tools, parallel, mark)
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
+        return tagged_calls_lark(OPEN, CALL, CLOSE, tools, parallel, mark)

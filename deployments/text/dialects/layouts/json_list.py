@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from deployments.text.dialects.call_grammar import calls_lark, json_call, several
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import Family
+from deployments.text.dialects.call_grammar import call_rules, json_call_body, several
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 from deployments.text.tool import Tool
 
 
-class Listed(Family):
+class JsonList(MarkedBlocks):
     closing: ClassVar[str] = ""
 
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         listed = several("call", '", "', parallel)
         closing = mark(self.closing) if self.closing else ""
-        return calls_lark(f'"[" {listed} "]" {closing}', tools, json_call())
+        return call_rules(f'"[" {listed} "]" {closing}', tools, json_call_body())
 
     def as_text(self, calls: Sequence[str]) -> str:
         return f"{self.opening}[{', '.join(calls)}]{self.closing}"

@@ -1,9 +1,9 @@
-"""How replies of most families are laid out: thoughts and calls as blocks between marks, and text.
+"""The layout of most families: thoughts and calls are blocks between marks, and the rest is text.
 
-Thoughts stand where a block may begin: at the start of a reply, or behind a thought or a call.
-Calls begin at their mark anywhere outside of thoughts. Whitespace behind a thought or a call, and
-newlines right before one, belong to the format and not to the content. An end mark without a
-thought is content.
+A thought may begin where a block may: at the start of a reply, or behind a thought or a call.
+A call begins at its mark anywhere outside thoughts. Whitespace behind a thought or a call, and
+newlines right before one, are part of the format and not of the content. The end mark of a thought
+is content where no thought is open.
 """
 
 import re
@@ -12,66 +12,73 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from deployments.text.dialects.call_grammar import not_first, through, without
-from deployments.text.dialects.dialect import Dialect, Listening, Mark
-from deployments.text.dialects.parsing.incremental import SPACE, NoCall, Steps, ignore, marks
+from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
+from deployments.text.dialects.parsing.incremental import (
+    SPACE,
+    Incremental,
+    NotACall,
+    discard,
+    mark_matcher,
+)
 from deployments.text.dialects.parsing.pieces import ReplyParser
-from deployments.text.dialects.parsing.reading import PlainParser, Reading, ScriptedParser
+from deployments.text.dialects.parsing.reading import IncrementalParser, PlainParser, ReplyReader
 from deployments.text.tool import Tool
 
-Form = Callable[[Reading], Steps[None]]
+CallReader = Callable[[ReplyReader], Incremental[None]]
 THINK = ("<think>", "</think>")
 NEWLINES = re.compile(r"\n+")
 
 
-class Family(Dialect):
-    """A dialect that is a description.
+class MarkedBlocks(Dialect):
+    """A dialect that is described by its marks and by what is read behind each."""
 
-    `signs`: any of them in a chat template tells the family. `openings`: what is read behind a
-    mark that opens calls. `bare`: what is read where a block may begin with this character.
-    `thoughts`: marks of thoughts beside `thought_marks`. `breaks`: openings that end a thought.
-    `opening`: what the grammar has before the first call. `frame`: marks that a model may put
-    around its answer and that are no part of it; as special tokens they make no text.
-    """
-
-    signs: ClassVar[tuple[str, ...]] = ()
-    openings: ClassVar[tuple[tuple[str, Form], ...]] = ()
-    bare: ClassVar[tuple[tuple[str, Form], ...]] = ()
-    thoughts: tuple[tuple[str, str], ...] = ()
+    # Any of these in a chat template identifies the family.
+    template_signs: ClassVar[tuple[str, ...]] = ()
+    # Marks that open calls, and what reads the calls behind each.
+    openings: ClassVar[tuple[tuple[str, CallReader], ...]] = ()
+    # Characters that open calls without a mark where a block may begin, and what reads those.
+    bare_openings: ClassVar[tuple[tuple[str, CallReader], ...]] = ()
+    # Marks of thoughts in addition to `thought_marks`.
+    more_thought_marks: tuple[tuple[str, str], ...] = ()
+    # What the grammar writes before the first call.
     opening: ClassVar[str]
-    frame: tuple[str, str] | None = None
+    # Marks that a model may put around its answer. They are not part of it.
+    answer_frame: tuple[str, str] | None = None
 
     @classmethod
-    def is_spoken_by(cls, template: str) -> bool:
-        return any(sign in template for sign in cls.signs)
+    def matches_template(cls, template: str) -> bool:
+        return any(sign in template for sign in cls.template_signs)
 
-    def parser(self, listening: Listening) -> ReplyParser:
-        if not listening.tools and not (listening.split_thoughts and self.thought_ends()):
+    def parser(self, context: ReplyContext) -> ReplyParser:
+        if not context.tools and not (context.split_thoughts and self.thought_ends()):
             return PlainParser()
-        reading = Reading({tool.name: tool for tool in listening.tools}, self.call_id)
-        return ScriptedParser(reading, Layout(self, listening).read)
+        reader = ReplyReader({tool.name: tool for tool in context.tools}, self.call_id)
+        return IncrementalParser(reader, BlockReader(self, context).read)
 
-    def calls(self, tools: Sequence[Tool], parallel: bool, mark: Mark, marked: bool = False) -> str:
-        head = mark(self.opened_by(mark)) if marked or not self.unmarked else ""
-        return f"calls: {head} listed\n{self.listed(tools, parallel, mark)}"
+    def calls_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark, marked: bool = False
+    ) -> str:
+        head = mark(self.opened_by(mark)) if marked or not self.unmarked_calls else ""
+        return f"calls: {head} listed\n{self.listed_lark(tools, parallel, mark)}"
 
     @abstractmethod
-    def listed(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
+    def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         """Lark whose rule `listed` is the calls behind what opens them."""
 
-    def reply(self, tools: Sequence[Tool], parallel: bool, mark: Mark) -> str:
-        frame = self.frame or ("", "")
+    def reply_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
+        frame = self.answer_frame or ("", "")
         start, end = (f"{mark(one)}?" if mark(one)[0] == "<" else "" for one in frame)
-        first = not_first(*self.thought_ends(), *dict(self.bare))
+        first = not_first(*self.thought_ends(), *dict(self.bare_openings))
         lines = [
-            f"reply: text | lead listed{' | listed' if self.unmarked else ''}",
+            f"reply: text | lead listed{' | listed' if self.unmarked_calls else ''}",
             f"text: {start} TEXT {end}",
             through("lead", "TEXT", mark(self.opened_by(mark))),
             f"TEXT: {without(*self.call_openings())}{first}",
-            self.listed(tools, parallel, mark),
+            self.listed_lark(tools, parallel, mark),
         ]
         return "\n".join(lines)
 
-    def opened_by(self, mark: Mark) -> str:
+    def opened_by(self, mark: WriteMark) -> str:
         """The mark before the first call, by what special tokens there are."""
         return self.opening
 
@@ -82,50 +89,52 @@ class Family(Dialect):
     def thought_ends(self) -> dict[str, str]:
         """The end mark of each start mark."""
         first = () if self.thought_marks is None else (self.thought_marks,)
-        return dict([*first, *self.thoughts])
+        return dict([*first, *self.more_thought_marks])
 
 
-class Layout:
+class BlockReader:
     """The script of one reply."""
 
-    def __init__(self, family: Family, listening: Listening) -> None:
+    def __init__(self, family: MarkedBlocks, context: ReplyContext) -> None:
         self._ends = family.thought_ends()
-        self._openings = dict(family.openings if listening.tools else ())
-        self._bare = dict(family.bare if listening.tools and not listening.marked else ())
+        self._openings = dict(family.openings if context.tools else ())
+        self._bare = dict(family.bare_openings if context.tools and not context.marked else ())
         # What opens calls within text.
-        self._inner: tuple[str, ...] = () if listening.marked else tuple(self._openings)
-        self._breaks = family.breaks if listening.tools else ()
-        self._split = listening.split_thoughts
-        self._frames = dict([family.frame] if family.frame and self._split else [])
+        self._inner: tuple[str, ...] = () if context.marked else tuple(self._openings)
+        self._breaks = family.thought_breaks if context.tools else ()
+        self._split = context.split_thoughts
+        self._frames = dict([family.answer_frame] if family.answer_frame and self._split else [])
         self._frame_end: tuple[str, ...] = ()  # of the frame that is open
-        self._opened = family.thought_marks if listening.thinking else None
+        self._opened = family.thought_marks if context.thinking else None
         self._spaced = True  # whitespace at the next block is content unless a block follows
 
-    def read(self, reading: Reading) -> Steps[None]:
+    def read(self, reader: ReplyReader) -> Incremental[None]:
         fresh = True  # a block may begin here
         if self._opened is not None:
-            yield from self._opened_thought(reading, *self._opened)
+            yield from self._opened_thought(reader, *self._opened)
         while True:
             if fresh:
-                fresh = yield from self._block(reading)
+                fresh = yield from self._block(reader)
                 continue
-            looked_for = (*self._inner, *self._frame_end)
-            if not looked_for:
-                return (yield from reading.source.rest(reading.content))
-            mark, newlines = yield from reading.source.until(marks(*looked_for), reading.content)
+            matcher = (*self._inner, *self._frame_end)
+            if not matcher:
+                return (yield from reader.buffer.read_rest(reader.emit_content))
+            mark, newlines = yield from reader.buffer.read_until(
+                mark_matcher(*matcher), reader.emit_content
+            )
             if not mark:
-                return reading.content(newlines)
+                return reader.emit_content(newlines)
             if mark in self._frame_end:
                 self._frame_end = ()
             else:
-                fresh = yield from self._call(reading, newlines + mark, self._openings[mark])
+                fresh = yield from self._call(reader, newlines + mark, self._openings[mark])
 
-    def _block(self, reading: Reading) -> Steps[bool]:
+    def _block(self, reader: ReplyReader) -> Incremental[bool]:
         """Whether another may follow."""
-        source, space = reading.source, list[str]()
-        yield from source.run(SPACE, space.append)
+        buffer, space = reader.buffer, list[str]()
+        yield from buffer.read_run(SPACE, space.append)
         lead = "".join(space) if self._spaced else ""
-        mark = yield from source.one_of(
+        mark = yield from buffer.try_read(
             *self._ends, *self._openings, *self._frames, *self._frame_end
         )
         if mark in self._frames:
@@ -134,13 +143,13 @@ class Layout:
             self._frame_end = ()
             return False
         if mark in self._ends:
-            return (yield from self._thought(reading, lead + mark, self._ends[mark]))
+            return (yield from self._thought(reader, lead + mark, self._ends[mark]))
         if mark:
-            return (yield from self._call(reading, lead + mark, self._openings[mark]))
-        form = self._bare.get((yield from source.peek()))
+            return (yield from self._call(reader, lead + mark, self._openings[mark]))
+        form = self._bare.get((yield from buffer.peek()))
         if form is not None:
-            return (yield from self._call(reading, lead, form))
-        reading.content(lead)
+            return (yield from self._call(reader, lead, form))
+        reader.emit_content(lead)
         return False
 
     def _frame(self, start: str) -> bool:
@@ -149,44 +158,44 @@ class Layout:
         self._ends, self._bare, self._spaced = {}, {}, False
         return True
 
-    def _opened_thought(self, reading: Reading, start: str, end: str) -> Steps[None]:
+    def _opened_thought(self, reader: ReplyReader, start: str, end: str) -> Incremental[None]:
         """A thought that the prompt has opened; the model may open it once more."""
         if self._split:
-            yield from reading.source.run(NEWLINES)
-            yield from reading.source.one_of(start)
-        yield from self._thought(reading, "", end)
+            yield from reader.buffer.read_run(NEWLINES)
+            yield from reader.buffer.try_read(start)
+        yield from self._thought(reader, "", end)
 
-    def _thought(self, reading: Reading, lead: str, end: str) -> Steps[bool]:
+    def _thought(self, reader: ReplyReader, lead: str, end: str) -> Incremental[bool]:
         self._spaced = not self._split
-        sink = reading.thought if self._split else reading.content
+        sink = reader.emit_thought if self._split else reader.emit_content
         if self._split:
-            yield from reading.source.run(NEWLINES)
+            yield from reader.buffer.read_run(NEWLINES)
         else:
-            reading.content(lead)
-        mark, newlines = yield from reading.source.until(marks(end, *self._breaks), sink)
+            reader.emit_content(lead)
+        mark, newlines = yield from reader.buffer.read_until(mark_matcher(end, *self._breaks), sink)
         if mark in self._breaks:
-            return (yield from self._call(reading, newlines + mark, self._openings[mark]))
+            return (yield from self._call(reader, newlines + mark, self._openings[mark]))
         if not mark or not self._split:
             sink(newlines + mark)
         return True
 
-    def _call(self, reading: Reading, lead: str, form: Form) -> Steps[bool]:
+    def _call(self, reader: ReplyReader, lead: str, form: CallReader) -> Incremental[bool]:
         """Whether a block may follow; what is no call is content, `lead` before all."""
-        calls = reading.calls
-        reading.source.keep()
+        calls = reader.n_calls
+        reader.buffer.checkpoint()
         try:
-            yield from form(reading)
-        except NoCall:
-            stands = reading.source.back()
+            yield from form(reader)
+        except NotACall:
+            stands = reader.buffer.rollback()
         else:
-            stands = reading.calls > calls
+            stands = reader.n_calls > calls
             if not stands:
-                reading.source.back()
-            reading.source.drop()
-        if reading.calls == calls:
-            reading.content(lead)
+                reader.buffer.rollback()
+            reader.buffer.commit()
+        if reader.n_calls == calls:
+            reader.emit_content(lead)
             return False
-        if not stands and reading.source.short:
-            yield from reading.source.rest(ignore)  # the text ended within the call
+        if not stands and reader.buffer.hit_end:
+            yield from reader.buffer.read_rest(discard)  # the text ended within the call
         self._spaced = self._spaced and not stands
         return stands

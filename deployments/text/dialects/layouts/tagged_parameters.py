@@ -4,24 +4,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deployments.text.dialects.call_grammar import (
-    Body,
-    calls_lark,
-    json_call,
+    CallBody,
+    call_rules,
+    json_call_body,
     literal,
     several,
 )
-from deployments.text.dialects.dialect import Mark
-from deployments.text.dialects.layouts.marked_blocks import Form
+from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.layouts.marked_blocks import CallReader
 from deployments.text.dialects.parameter_grammar import (
     Parameter,
     can_be_text,
     parameters_of,
     text_value,
 )
-from deployments.text.dialects.parsing.incremental import NoCall, Steps, marks
-from deployments.text.dialects.parsing.json_calls import json_calls
+from deployments.text.dialects.parsing.incremental import Incremental, NotACall, mark_matcher
+from deployments.text.dialects.parsing.json_calls import read_json_calls
 from deployments.text.dialects.parsing.literals import inside_string, to_json
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.parsing.reading import ReplyReader
 from deployments.text.dialects.parsing.values import STRING, Types, parameter_types, value_json
 from deployments.text.tool import Tool
 
@@ -29,7 +29,7 @@ MAX_KEY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Markup:
+class CallTags:
     """What stands around the parts of one call.
 
     With no `name_end` a name ends at the first key or at the call's end. With `wrapped`, values
@@ -43,55 +43,57 @@ class Markup:
     end: str
     wrapped: bool = False
 
-    def read(self, reading: Reading) -> Steps[None]:
+    def read(self, reader: ReplyReader) -> Incremental[None]:
         """One call, behind the mark of its start."""
         ends = (self.name_end,) if self.name_end else (self.key[0], self.end)
-        name, found = yield from reading.name_until(*ends)
-        reading.begin_call(name)
+        name, found = yield from reader.read_name_until(*ends)
+        reader.begin_call(name)
         if found == self.name_end:
-            found = yield from self._next(reading)
+            found = yield from self._next(reader)
         first = True
         while found == self.key[0]:
-            key = yield from self._key(reading)
-            reading.arguments(("{" if first else ", ") + to_json(key) + ": ")
-            yield from self._value(reading, parameter_types(reading.tools[name].parameters, key))
+            key = yield from self._key(reader)
+            reader.emit_arguments(("{" if first else ", ") + to_json(key) + ": ")
+            yield from self._value(reader, parameter_types(reader.tools[name].parameters, key))
             first = False
-            found = yield from self._next(reading)
-        reading.arguments("{}" if first else "}")
-        reading.end_call()
+            found = yield from self._next(reader)
+        reader.emit_arguments("{}" if first else "}")
+        reader.end_call()
 
-    def _next(self, reading: Reading) -> Steps[str]:
-        yield from reading.source.space()
-        return (yield from reading.source.expect(self.key[0], self.end))
+    def _next(self, reader: ReplyReader) -> Incremental[str]:
+        yield from reader.buffer.skip_space()
+        return (yield from reader.buffer.expect(self.key[0], self.end))
 
-    def _key(self, reading: Reading) -> Steps[str]:
-        key, _ = yield from reading.source.upto(MAX_KEY, self.key[1])
+    def _key(self, reader: ReplyReader) -> Incremental[str]:
+        key, _ = yield from reader.buffer.read_up_to(MAX_KEY, self.key[1])
         if self.value[0]:
-            yield from reading.source.space()
-            yield from reading.source.expect(self.value[0])
+            yield from reader.buffer.skip_space()
+            yield from reader.buffer.expect(self.value[0])
         return key.strip()
 
-    def _value(self, reading: Reading, types: Types) -> Steps[None]:
-        if self.wrapped and (yield from reading.source.peek()) == "\n":
-            yield from reading.source.read()
+    def _value(self, reader: ReplyReader, types: Types) -> Incremental[None]:
+        if self.wrapped and (yield from reader.buffer.peek()) == "\n":
+            yield from reader.buffer.read_character()
         if types == STRING:
-            reading.arguments('"')
-            yield from self._text(reading, lambda text: reading.arguments(inside_string(text)))
-            reading.arguments('"')
+            reader.emit_arguments('"')
+            yield from self._text(reader, lambda text: reader.emit_arguments(inside_string(text)))
+            reader.emit_arguments('"')
             return
         parts: list[str] = []
         try:
-            yield from self._text(reading, parts.append)
-        except NoCall:
-            reading.arguments("".join(parts))
+            yield from self._text(reader, parts.append)
+        except NotACall:
+            reader.emit_arguments("".join(parts))
             raise
-        reading.arguments(value_json("".join(parts), types))
+        reader.emit_arguments(value_json("".join(parts), types))
 
-    def _text(self, reading: Reading, sink: Callable[[str], None]) -> Steps[None]:
-        found, newlines = yield from reading.source.until(marks(self.value[1]), sink, cut=True)
+    def _text(self, reader: ReplyReader, sink: Callable[[str], None]) -> Incremental[None]:
+        found, newlines = yield from reader.buffer.read_until(
+            mark_matcher(self.value[1]), sink, cut=True
+        )
         sink(newlines[1:] if self.wrapped else newlines)
         if not found:
-            raise NoCall
+            raise NotACall
 
     def can_write(self, tools: Sequence[Tool]) -> bool:
         return all(
@@ -99,7 +101,7 @@ class Markup:
             for parameters in map(parameters_of, tools)
         )
 
-    def body(self, mark: Mark, *, opened: bool) -> Body:
+    def body(self, mark: WriteMark, *, opened: bool) -> CallBody:
         """Grammar of one call, perhaps behind its start, of a tool that can be written."""
 
         def write(tool: Tool, rule: str) -> str:
@@ -121,7 +123,7 @@ class Markup:
 
         return write
 
-    def _parameter(self, rule: str, parameter: Parameter, mark: Mark) -> list[str]:
+    def _parameter(self, rule: str, parameter: Parameter, mark: WriteMark) -> list[str]:
         value, lines = text_value(rule, parameter, self.value[1], self.wrapped, mark)
         key = f"{mark(self.key[0])} {literal(parameter.name)} {mark(self.key[1])}"
         start = rf'"\n" {mark(self.value[0])}' if self.value[0] else ""
@@ -129,36 +131,41 @@ class Markup:
         return [rf'{rule}: {key} {start} {wrap} {value} "\n"', *lines]
 
 
-def marked_calls(opening: str, markup: Markup, closing: str) -> Form:
-    """Calls between two marks, in markup or as JSON; with no start of its own, one call."""
+def read_tagged_calls(opening: str, tags: CallTags, closing: str) -> CallReader:
+    """Calls between two marks, in tags or as JSON; with no start of its own, one call."""
 
-    def read(reading: Reading) -> Steps[None]:
-        yield from reading.source.space()
-        if (yield from reading.source.peek()) in ("{", "["):
-            yield from json_calls(reading)
-        elif markup.start == opening:
-            return (yield from markup.read(reading))
+    def read(reader: ReplyReader) -> Incremental[None]:
+        yield from reader.buffer.skip_space()
+        if (yield from reader.buffer.peek()) in ("{", "["):
+            yield from read_json_calls(reader)
+        elif tags.start == opening:
+            return (yield from tags.read(reader))
         else:
-            yield from reading.source.expect(markup.start)
-            yield from markup.read(reading)
-            while (yield from _another(reading, markup.start)):
-                yield from markup.read(reading)
-        yield from reading.source.close(closing)
+            yield from reader.buffer.expect(tags.start)
+            yield from tags.read(reader)
+            while (yield from _another(reader, tags.start)):
+                yield from tags.read(reader)
+        yield from reader.buffer.expect_close(closing)
 
     return read
 
 
-def _another(reading: Reading, start: str) -> Steps[bool]:
-    yield from reading.source.space()
-    return bool((yield from reading.source.one_of(start)))
+def _another(reader: ReplyReader, start: str) -> Incremental[bool]:
+    yield from reader.buffer.skip_space()
+    return bool((yield from reader.buffer.try_read(start)))
 
 
-def marked_lark(
-    opening: str, markup: Markup, closing: str, tools: Sequence[Tool], parallel: bool, mark: Mark
+def tagged_calls_lark(
+    opening: str,
+    tags: CallTags,
+    closing: str,
+    tools: Sequence[Tool],
+    parallel: bool,
+    mark: WriteMark,
 ) -> str:
-    """The grammar of what `marked_calls` reads: markup where it can carry the schemas."""
-    written = markup.can_write(tools)
-    opens = written and markup.start == opening
+    """The grammar of what `read_tagged_calls` reads: tags where it can carry the schemas."""
+    written = tags.can_write(tools)
+    opens = written and tags.start == opening
     one = "call" if opens else rf'"\n" call "\n" {mark(closing)}'
     listed = several(one, rf'"\n" {mark(opening)}', parallel)
-    return calls_lark(listed, tools, markup.body(mark, opened=opens) if written else json_call())
+    return call_rules(listed, tools, tags.body(mark, opened=opens) if written else json_call_body())

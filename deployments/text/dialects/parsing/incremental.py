@@ -6,18 +6,18 @@ from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]  # yields to wait for more text
+Incremental = Generator[None, None, T]  # yields to wait for more text
 Sink = Callable[[str], None]
 
 SPACE = re.compile(r"\s+")
 WINDOW = 1024  # characters looked at in one step, so that who looks no further pays no more
 
 
-class NoCall(Exception):
+class NotACall(Exception):
     """What stands here is no call, or not the rest of one."""
 
 
-class Marks:
+class MarkMatcher:
     """Texts to look for; of those that begin at one place, the longest. None begins with \\n."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -42,15 +42,15 @@ class Marks:
 
 
 @cache
-def marks(*texts: str) -> Marks:
-    return Marks(texts)
+def mark_matcher(*texts: str) -> MarkMatcher:
+    return MarkMatcher(texts)
 
 
-def ignore(text: str) -> None:
+def discard(text: str) -> None:
     """The sink of what no one needs."""
 
 
-class Source:
+class TextBuffer:
     """Holds no more than what could begin a mark, and while it keeps, what was read since."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Source:
         self._start: int | None = None  # where keeping began
         self._kept: list[str] = []  # of earlier pieces
         self.ended = False
-        self.short = False  # something was looked for where the text has ended
+        self.hit_end = False  # something was looked for where the text has ended
 
     def feed(self, text: str) -> None:
         if self._start is not None:
@@ -70,57 +70,57 @@ class Source:
     def exhausted(self) -> bool:
         return self.ended and self._at == len(self._text)
 
-    def keep(self) -> None:
+    def checkpoint(self) -> None:
         """From here on the text can be read again."""
-        self.drop()
+        self.commit()
         self._start = self._at
 
-    def drop(self) -> None:
+    def commit(self) -> None:
         self._start = None
         self._kept.clear()
 
-    def back(self) -> bool:
+    def rollback(self) -> bool:
         """To where keeping began; when it has not, nowhere, and the answer is no."""
         if self._start is None:
             return False
         if self._kept:
             self._text = "".join(self._kept) + self._text
         self._at = self._start
-        self.short = False
-        self.drop()
+        self.hit_end = False
+        self.commit()
         return True
 
-    def available(self) -> Steps[bool]:
+    def has_more(self) -> Incremental[bool]:
         while self._at == len(self._text):
             if self.ended:
-                self.short = True
+                self.hit_end = True
                 return False
             yield
         return True
 
-    def peek(self) -> Steps[str]:
+    def peek(self) -> Incremental[str]:
         """The next character, "" at the end."""
-        return self._text[self._at] if (yield from self.available()) else ""
+        return self._text[self._at] if (yield from self.has_more()) else ""
 
-    def read(self) -> Steps[str]:
-        return self._take(1) if (yield from self.available()) else ""
+    def read_character(self) -> Incremental[str]:
+        return self._take(1) if (yield from self.has_more()) else ""
 
-    def run(self, pattern: re.Pattern[str], sink: Sink = ignore) -> Steps[None]:
+    def read_run(self, pattern: re.Pattern[str], sink: Sink = discard) -> Incremental[None]:
         """Reads for as long as characters match; `pattern` is a repeated class of characters."""
-        while (yield from self.available()):
+        while (yield from self.has_more()):
             found = pattern.match(self._text, self._at, self._at + WINDOW)
             if found is None:
                 return
             sink(self._take(len(found.group())))
 
-    def space(self) -> Steps[None]:
-        yield from self.run(SPACE)
+    def skip_space(self) -> Incremental[None]:
+        yield from self.read_run(SPACE)
 
-    def rest(self, sink: Sink) -> Steps[None]:
-        while (yield from self.available()):
+    def read_rest(self, sink: Sink) -> Incremental[None]:
+        while (yield from self.has_more()):
             sink(self._take(len(self._text) - self._at))
 
-    def ahead(self, pattern: re.Pattern[str], limit: int) -> Steps[str]:
+    def look_ahead(self, pattern: re.Pattern[str], limit: int) -> Incremental[str]:
         """What `run` would read, at most `limit` of it, left unread."""
         while True:
             found = pattern.match(self._text, self._at, self._at + limit)
@@ -129,7 +129,7 @@ class Source:
             if len(run) == limit or not reaches_the_end:
                 return run
             if self.ended:
-                self.short = True
+                self.hit_end = True
                 return run
             yield
 
@@ -138,36 +138,36 @@ class Source:
         assert self._text.startswith(text, self._at)
         return self._take(len(text))
 
-    def one_of(self, *texts: str) -> Steps[str]:
+    def try_read(self, *texts: str) -> Incremental[str]:
         """Reads the mark that stands here; when none does, "" and nothing is read."""
-        looked_for = marks(*texts)
-        while (yield from self.available()):
-            found = looked_for.match(self._text, self._at, self.ended)
+        matcher = mark_matcher(*texts)
+        while (yield from self.has_more()):
+            found = matcher.match(self._text, self._at, self.ended)
             if found is None or found.group()[0] == "\n":
-                self.short |= self.ended and looked_for.begun_at(self._text, self._at)
+                self.hit_end |= self.ended and matcher.begun_at(self._text, self._at)
                 return ""
-            if not self._must_wait(found, looked_for):
+            if not self._must_wait(found, matcher):
                 return self._take(len(found.group()))
             yield
         return ""
 
-    def expect(self, *texts: str) -> Steps[str]:
-        found = yield from self.one_of(*texts)
+    def expect(self, *texts: str) -> Incremental[str]:
+        found = yield from self.try_read(*texts)
         if not found:
-            raise NoCall
+            raise NotACall
         return found
 
-    def close(self, *texts: str) -> Steps[str]:
+    def expect_close(self, *texts: str) -> Incremental[str]:
         """Expects one of the marks behind whitespace; "" when the text ends here or within it."""
-        yield from self.space()
-        found = yield from self.one_of(*texts)
+        yield from self.skip_space()
+        found = yield from self.try_read(*texts)
         if not found:
-            if not self.short:
-                raise NoCall
-            yield from self.rest(ignore)
+            if not self.hit_end:
+                raise NotACall
+            yield from self.read_rest(discard)
         return found
 
-    def upto(self, limit: int, *texts: str) -> Steps[tuple[str, str]]:
+    def read_up_to(self, limit: int, *texts: str) -> Incremental[tuple[str, str]]:
         """What stands before one of the marks, and the mark."""
         read = ""
 
@@ -175,24 +175,26 @@ class Source:
             nonlocal read
             read += text
             if len(read) > limit:
-                raise NoCall
+                raise NotACall
 
-        found, newlines = yield from self.until(marks(*texts), sink)
+        found, newlines = yield from self.read_until(mark_matcher(*texts), sink)
         if not found:
-            raise NoCall
+            raise NotACall
         return read + newlines, found
 
-    def until(self, looked_for: Marks, sink: Sink, cut: bool = False) -> Steps[tuple[str, str]]:
+    def read_until(
+        self, matcher: MarkMatcher, sink: Sink, cut: bool = False
+    ) -> Incremental[tuple[str, str]]:
         """Reads through the first mark, or to the end; gives the mark ("" at the end).
 
         The text before it goes to the sink at once, but for the newlines right before the mark,
         which are given back with it. With `cut` a mark that the end cuts short is not text.
         """
         newlines = ""
-        while (yield from self.available()):
+        while (yield from self.has_more()):
             end = min(len(self._text), self._at + WINDOW)
             ended = self.ended and end == len(self._text)
-            found = looked_for.search(self._text, self._at, end, ended and not cut)
+            found = matcher.search(self._text, self._at, end, ended and not cut)
             plain = (end if found is None else found.start()) - self._at
             if plain:
                 sink(newlines + self._take(plain))
@@ -201,17 +203,17 @@ class Source:
                 continue
             if found.group()[0] == "\n":
                 newlines += self._take(len(found.group()))
-            elif self._must_wait(found, looked_for):
+            elif self._must_wait(found, matcher):
                 yield
-            elif looked_for.may_grow(found.group()) and self.ended and cut:
+            elif matcher.may_grow(found.group()) and self.ended and cut:
                 self._take(len(found.group()))
             else:
                 return self._take(len(found.group())), newlines
         return "", newlines
 
-    def _must_wait(self, found: re.Match[str], looked_for: Marks) -> bool:
+    def _must_wait(self, found: re.Match[str], matcher: MarkMatcher) -> bool:
         at_end = found.end() == len(self._text)
-        return at_end and not self.ended and looked_for.may_grow(found.group())
+        return at_end and not self.ended and matcher.may_grow(found.group())
 
     def _take(self, count: int) -> str:
         taken = self._text[self._at : self._at + count]

@@ -7,9 +7,9 @@ do, so that what is malformed before is content. An object that begins with othe
 import json
 from collections.abc import Callable
 
-from deployments.text.dialects.parsing.incremental import NoCall, Source, Steps, ignore
-from deployments.text.dialects.parsing.literals import Literals, read_string, to_json
-from deployments.text.dialects.parsing.reading import Reading
+from deployments.text.dialects.parsing.incremental import Incremental, NotACall, TextBuffer, discard
+from deployments.text.dialects.parsing.literals import LiteralReader, read_string, to_json
+from deployments.text.dialects.parsing.reading import ReplyReader
 
 NAMES = {"name", "tool_name"}
 ARGUMENTS = {"arguments", "parameters", "args"}
@@ -19,135 +19,137 @@ MAX_ESCAPED = 6  # characters that one character of a name may take, as in \\u00
 MAX_QUOTED_ARGUMENTS = 1 << 20
 
 
-def json_calls(reading: Reading) -> Steps[None]:
+def read_json_calls(reader: ReplyReader) -> Incremental[None]:
     """One call, or a list of them."""
-    source = reading.source
-    yield from source.space()
-    if not (yield from source.one_of("[")):
-        yield from JsonCall(reading).read()
+    buffer = reader.buffer
+    yield from buffer.skip_space()
+    if not (yield from buffer.try_read("[")):
+        yield from JsonCallReader(reader).read()
         return
     while True:
-        yield from source.space()
-        yield from JsonCall(reading).read()
-        yield from source.space()
-        if (yield from source.expect(",", "]")) == "]":
+        yield from buffer.skip_space()
+        yield from JsonCallReader(reader).read()
+        yield from buffer.skip_space()
+        if (yield from buffer.expect(",", "]")) == "]":
             return
 
 
-def closed_by(closing: str) -> Callable[[Reading], Steps[None]]:
+def read_json_calls_through(closing: str) -> Callable[[ReplyReader], Incremental[None]]:
     """What is read behind the mark that opens such calls, through the one that closes them.
 
     Calls without a list around them may follow each other, one a line.
     """
 
-    def read(reading: Reading) -> Steps[None]:
-        yield from json_calls(reading)
-        yield from reading.source.space()
-        while (yield from reading.source.peek()) == "{":
-            yield from JsonCall(reading).read()
-            yield from reading.source.space()
-        yield from reading.source.close(closing)
+    def read(reader: ReplyReader) -> Incremental[None]:
+        yield from read_json_calls(reader)
+        yield from reader.buffer.skip_space()
+        while (yield from reader.buffer.peek()) == "{":
+            yield from JsonCallReader(reader).read()
+            yield from reader.buffer.skip_space()
+        yield from reader.buffer.expect_close(closing)
 
     return read
 
 
-def separated_calls(reading: Reading) -> Steps[None]:
+def read_separated_calls(reader: ReplyReader) -> Incremental[None]:
     """Calls with semicolons between them."""
     while True:
-        yield from json_calls(reading)
-        yield from reading.source.space()
-        if not (yield from reading.source.one_of(";")):
+        yield from read_json_calls(reader)
+        yield from reader.buffer.skip_space()
+        if not (yield from reader.buffer.try_read(";")):
             return
 
 
-def named_call(reading: Reading, name: str, call_id: str | None = None) -> Steps[None]:
+def read_named_call(
+    reader: ReplyReader, name: str, call_id: str | None = None
+) -> Incremental[None]:
     """A call whose name has been read: an object of arguments follows."""
-    yield from reading.source.space()
-    if (yield from reading.source.peek()) not in ("{", ""):
-        raise NoCall
-    reading.begin_call(name, call_id)
-    yield from Literals(reading.source, reading.arguments).value()
-    reading.end_call()
+    yield from reader.buffer.skip_space()
+    if (yield from reader.buffer.peek()) not in ("{", ""):
+        raise NotACall
+    reader.begin_call(name, call_id)
+    yield from LiteralReader(reader.buffer, reader.emit_arguments).read()
+    reader.end_call()
 
 
-class JsonCall:
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._source: Source = reading.source
+class JsonCallReader:
+    def __init__(self, reader: ReplyReader) -> None:
+        self._reader = reader
+        self._buffer: TextBuffer = reader.buffer
         self._name = ""
         self._begun = False
         self._held: list[str] = []  # arguments that came before the name
 
-    def read(self) -> Steps[None]:
+    def read(self) -> Incremental[None]:
         try:
             yield from self._members()
-        except NoCall:
-            if self._source.short and self._name and not self._begun:
+        except NotACall:
+            if self._buffer.hit_end and self._name and not self._begun:
                 self._begin()
             raise
         self._finish()
 
-    def _members(self) -> Steps[None]:
-        yield from self._source.expect("{")
+    def _members(self) -> Incremental[None]:
+        yield from self._buffer.expect("{")
         ended = ""
         while ended != "}":
-            yield from self._source.space()
-            key = yield from read_string(self._source, MAX_KEY)
-            yield from self._source.space()
-            yield from self._source.expect(":")
-            yield from self._source.space()
+            yield from self._buffer.skip_space()
+            key = yield from read_string(self._buffer, MAX_KEY)
+            yield from self._buffer.skip_space()
+            yield from self._buffer.expect(":")
+            yield from self._buffer.skip_space()
             yield from self._member(key)
-            yield from self._source.space()
-            ended = yield from self._source.expect(",", "}")
+            yield from self._buffer.skip_space()
+            ended = yield from self._buffer.expect(",", "}")
 
-    def _member(self, key: str) -> Steps[None]:
+    def _member(self, key: str) -> Incremental[None]:
         if key in NAMES and not self._name:
             yield from self._read_name()
         elif key in ARGUMENTS and not self._begun and not self._held:
             yield from self._read_arguments()
         elif key in OTHERS or self._name:
-            yield from Literals(self._source, ignore).value()
+            yield from LiteralReader(self._buffer, discard).read()
         else:
-            raise NoCall
+            raise NotACall
 
-    def _read_name(self) -> Steps[None]:
-        longest = max(map(len, self._reading.tools))
-        name = yield from read_string(self._source, MAX_ESCAPED * longest)
-        if name not in self._reading.tools:
-            raise NoCall
+    def _read_name(self) -> Incremental[None]:
+        longest = max(map(len, self._reader.tools))
+        name = yield from read_string(self._buffer, MAX_ESCAPED * longest)
+        if name not in self._reader.tools:
+            raise NotACall
         self._name = name
 
-    def _read_arguments(self) -> Steps[None]:
-        match (yield from self._source.peek()):
+    def _read_arguments(self) -> Incremental[None]:
+        match (yield from self._buffer.peek()):
             case "{":
                 if self._name:
                     self._begin()
-                yield from Literals(self._source, self._give).value()
+                yield from LiteralReader(self._buffer, self._give).read()
             case '"':
-                quoted = yield from read_string(self._source, MAX_QUOTED_ARGUMENTS)
+                quoted = yield from read_string(self._buffer, MAX_QUOTED_ARGUMENTS)
                 self._give(_object(quoted))
             case _:
-                yield from self._source.expect("null")
+                yield from self._buffer.expect("null")
 
     def _give(self, text: str) -> None:
         if self._begun:
-            self._reading.arguments(text)
+            self._reader.emit_arguments(text)
         else:
             self._held.append(text)
 
     def _begin(self) -> None:
         self._begun = True
-        self._reading.begin_call(self._name)
+        self._reader.begin_call(self._name)
         for text in self._held:
-            self._reading.arguments(text)
+            self._reader.emit_arguments(text)
 
     def _finish(self) -> None:
         if not self._name:
-            raise NoCall
+            raise NotACall
         if not self._begun:
             self._held = self._held or ["{}"]
             self._begin()
-        self._reading.end_call()
+        self._reader.end_call()
 
 
 def _object(text: str) -> str:
@@ -158,4 +160,4 @@ def _object(text: str) -> str:
             return to_json(value)
     except (ValueError, RecursionError):
         pass
-    raise NoCall
+    raise NotACall

@@ -9,7 +9,13 @@ import re
 import sys
 from collections.abc import Callable
 
-from deployments.text.dialects.parsing.incremental import NoCall, Sink, Source, Steps, marks
+from deployments.text.dialects.parsing.incremental import (
+    Incremental,
+    NotACall,
+    Sink,
+    TextBuffer,
+    mark_matcher,
+)
 
 MAX_DEPTH = 64
 MAX_WORD = 128  # characters of a number, word or bare key
@@ -37,17 +43,17 @@ def to_json(value: object) -> str:
 
 def literal_json(text: str) -> str | None:
     """The one value that a text is, as JSON."""
-    source, parts = Source(), list[str]()
-    source.feed(text.strip() + "\n")
-    source.ended = True
+    buffer, parts = TextBuffer(), list[str]()
+    buffer.feed(text.strip() + "\n")
+    buffer.ended = True
     try:
-        for _ in Literals(source, parts.append).value():
+        for _ in LiteralReader(buffer, parts.append).read():
             pass
-        for _ in source.space():
+        for _ in buffer.skip_space():
             pass
-    except NoCall:
+    except NotACall:
         return None
-    return "".join(parts) if source.exhausted else None
+    return "".join(parts) if buffer.exhausted else None
 
 
 def inside_string(text: str) -> str:
@@ -55,130 +61,134 @@ def inside_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-class Literals:
-    """Reads values from a source. `marked` is a text that opens and closes strings of its own, in
+class LiteralReader:
+    """Reads values from a buffer. `marked` is a text that opens and closes strings of its own, in
     which nothing is escaped; with `bare` the keys of objects may stand without quotes.
     """
 
-    def __init__(self, source: Source, sink: Sink, marked: str = "", bare: bool = False) -> None:
-        self._source = source
+    def __init__(
+        self, buffer: TextBuffer, sink: Sink, string_mark: str = "", bare_keys: bool = False
+    ) -> None:
+        self._buffer = buffer
         self._sink = sink
-        self._marked = marked
-        self._bare = bare
+        self._string_mark = string_mark
+        self._bare_keys = bare_keys
 
-    def value(self, depth: int = MAX_DEPTH) -> Steps[None]:
-        match (yield from self._source.peek()):
+    def read(self, depth: int = MAX_DEPTH) -> Incremental[None]:
+        match (yield from self._buffer.peek()):
             case _ if depth == 0:
-                raise NoCall
+                raise NotACall
             case "{":
                 yield from self._bracketed("{", "}", lambda: self._member(depth))
             case "[":
-                yield from self._bracketed("[", "]", lambda: self.value(depth - 1))
+                yield from self._bracketed("[", "]", lambda: self.read(depth - 1))
             case _ if not (yield from self._string()):
                 yield from self._word()
 
-    def _bracketed(self, left: str, right: str, item: Callable[[], Steps[None]]) -> Steps[None]:
-        source, sink = self._source, self._sink
-        sink((yield from source.expect(left)))
-        yield from source.run(SPACE, sink)
+    def _bracketed(
+        self, left: str, right: str, item: Callable[[], Incremental[None]]
+    ) -> Incremental[None]:
+        buffer, sink = self._buffer, self._sink
+        sink((yield from buffer.expect(left)))
+        yield from buffer.read_run(SPACE, sink)
         comma: list[str] = []  # given out when another item follows
-        while not (yield from source.one_of(right)):
+        while not (yield from buffer.try_read(right)):
             for text in comma:
                 sink(text)
             yield from item()
-            yield from source.run(SPACE, sink)
-            comma = [(yield from source.one_of(","))]
-            yield from source.run(SPACE, comma.append)
+            yield from buffer.read_run(SPACE, sink)
+            comma = [(yield from buffer.try_read(","))]
+            yield from buffer.read_run(SPACE, comma.append)
             if not comma[0]:
-                yield from source.expect(right)
+                yield from buffer.expect(right)
                 break
         sink(right)
 
-    def _member(self, depth: int) -> Steps[None]:
+    def _member(self, depth: int) -> Incremental[None]:
         if not (yield from self._string()):
             yield from self._key()
-        yield from self._source.run(SPACE, self._sink)
-        self._sink((yield from self._source.expect(":")))
-        yield from self._source.run(SPACE, self._sink)
-        yield from self.value(depth - 1)
+        yield from self._buffer.read_run(SPACE, self._sink)
+        self._sink((yield from self._buffer.expect(":")))
+        yield from self._buffer.read_run(SPACE, self._sink)
+        yield from self.read(depth - 1)
 
-    def _key(self) -> Steps[None]:
-        key = yield from self._source.ahead(BARE_KEY, MAX_WORD)
-        if not key or not self._bare or self._source.short:
-            raise NoCall
-        self._sink(to_json(self._source.take(key)))
+    def _key(self) -> Incremental[None]:
+        key = yield from self._buffer.look_ahead(BARE_KEY, MAX_WORD)
+        if not key or not self._bare_keys or self._buffer.hit_end:
+            raise NotACall
+        self._sink(to_json(self._buffer.take(key)))
 
-    def _word(self) -> Steps[None]:
-        word = yield from self._source.ahead(WORD, MAX_WORD)
-        if self._source.short:
+    def _word(self) -> Incremental[None]:
+        word = yield from self._buffer.look_ahead(WORD, MAX_WORD)
+        if self._buffer.hit_end:
             self._sink(word if BEGUN_WORD.fullmatch(word) else "")
-            raise NoCall
+            raise NotACall
         read = _word_json(word)
         if not read:
-            raise NoCall
-        self._source.take(word)
+            raise NotACall
+        self._buffer.take(word)
         self._sink(read)
 
-    def _string(self) -> Steps[bool]:
+    def _string(self) -> Incremental[bool]:
         """Whether a string stood here."""
-        quote = yield from self._source.one_of(*QUOTES, *filter(None, [self._marked]))
+        quote = yield from self._buffer.try_read(*QUOTES, *filter(None, [self._string_mark]))
         if quote in QUOTES:
             self._sink('"')
-            yield from _quoted(self._source, self._sink, quote)
+            yield from _quoted(self._buffer, self._sink, quote)
         elif quote:
             self._sink('"')
             yield from self._unescaped(quote)
         return bool(quote)
 
-    def _unescaped(self, mark: str) -> Steps[None]:
-        end, newlines = yield from self._source.until(
-            marks(mark), lambda text: self._sink(inside_string(text)), cut=True
+    def _unescaped(self, mark: str) -> Incremental[None]:
+        end, newlines = yield from self._buffer.read_until(
+            mark_matcher(mark), lambda text: self._sink(inside_string(text)), cut=True
         )
         self._sink(inside_string(newlines))
         if not end:
-            raise NoCall
+            raise NotACall
         self._sink('"')
 
 
-def read_string(source: Source, limit: int) -> Steps[str]:
+def read_string(buffer: TextBuffer, limit: int) -> Incremental[str]:
     """A string, decoded, of at most `limit` characters as it is written."""
     parts: list[str] = []
-    quote = yield from source.expect(*QUOTES)
-    yield from _quoted(source, _bounded(parts, limit), quote)
+    quote = yield from buffer.expect(*QUOTES)
+    yield from _quoted(buffer, _bounded(parts, limit), quote)
     return str(json.loads('"' + "".join(parts)))
 
 
-def _quoted(source: Source, sink: Sink, quote: str) -> Steps[None]:
+def _quoted(buffer: TextBuffer, sink: Sink, quote: str) -> Incremental[None]:
     """The rest of a string, through its closing quote."""
     other = '\\"' if quote == "'" else "'"
     while True:
-        yield from source.run(
+        yield from buffer.read_run(
             STRING_PARTS[quote],
             lambda text: sink(text.replace('"', other) if quote == "'" else text),
         )
-        match (yield from source.read()):
+        match (yield from buffer.read_character()):
             case "":
-                raise NoCall
+                raise NotACall
             case "\\":
-                sink((yield from _escape(source)))
+                sink((yield from _escape(buffer)))
             case character if character == quote:
                 return sink('"')
             case control:
                 sink(inside_string(control))
 
 
-def _escape(source: Source) -> Steps[str]:
+def _escape(buffer: TextBuffer) -> Incremental[str]:
     """What stands for an escape in JSON; one that JSON does not know is the text it looks like."""
-    escaped = yield from source.read()
+    escaped = yield from buffer.read_character()
     if not escaped:
-        raise NoCall
+        raise NotACall
     if escaped in HEX_LENGTHS:
         length = HEX_LENGTHS[escaped]
-        digits = yield from source.ahead(HEX, length)
-        if source.short:
-            raise NoCall
+        digits = yield from buffer.look_ahead(HEX, length)
+        if buffer.hit_end:
+            raise NotACall
         if len(digits) == length and int(digits, 16) <= sys.maxunicode:
-            return _code(source.take(digits))
+            return _code(buffer.take(digits))
     elif escaped in '"\\/bfnrt':
         return "\\" + escaped
     elif escaped == "'":
@@ -199,7 +209,7 @@ def _bounded(parts: list[str], limit: int) -> Sink:
         nonlocal left
         left -= len(text)
         if left < 0:
-            raise NoCall
+            raise NotACall
         parts.append(text)
 
     return sink

@@ -4,7 +4,12 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from deployments.text.dialects.parsing.incremental import NoCall, Source, Steps, marks
+from deployments.text.dialects.parsing.incremental import (
+    Incremental,
+    NotACall,
+    TextBuffer,
+    mark_matcher,
+)
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
@@ -20,26 +25,26 @@ NAME_SPACE = 8  # characters of whitespace that may follow a name
 CallIds = Callable[[int, str], str]
 
 
-class Reading:
+class ReplyReader:
     """Keeps what may be a call until its name is known, so that text that is none is given back."""
 
     def __init__(self, tools: Mapping[str, Tool], call_id: CallIds) -> None:
-        self.source = Source()
+        self.buffer = TextBuffer()
         self.tools = tools
-        self.calls = 0
+        self.n_calls = 0
         self._call_id = call_id
         self._ids: set[str] = set()
         self._kind: type[Content | Thought | CallArguments] = Content
         self._texts: list[str] = []
         self._pieces: list[Piece] = []
 
-    def content(self, text: str) -> None:
+    def emit_content(self, text: str) -> None:
         self._add(Content, text)
 
-    def thought(self, text: str) -> None:
+    def emit_thought(self, text: str) -> None:
         self._add(Thought, text)
 
-    def arguments(self, text: str) -> None:
+    def emit_arguments(self, text: str) -> None:
         """The next characters of the call that was begun last."""
         self._add(CallArguments, text)
 
@@ -47,22 +52,22 @@ class Reading:
         """From here on the call stands, whatever follows."""
         assert name in self.tools
         self._flush()
-        self.source.drop()
+        self.buffer.commit()
         identifier = self._new_id(name) if call_id is None or call_id in self._ids else call_id
         self._ids.add(identifier)
-        self._pieces.append(CallStart(self.calls, identifier, name))
-        self.calls += 1
+        self._pieces.append(CallStart(self.n_calls, identifier, name))
+        self.n_calls += 1
 
     def _new_id(self, name: str) -> str:
         """Models that number their calls may count wrong."""
-        made = (self._call_id(index, name) for index in count(self.calls))
+        made = (self._call_id(index, name) for index in count(self.n_calls))
         return next(identifier for identifier in made if identifier not in self._ids)
 
     def end_call(self) -> None:
         """What follows the call is read again as content when it is not the format's."""
-        self.source.keep()
+        self.buffer.checkpoint()
 
-    def name_until(self, *ends: str) -> Steps[tuple[str, str]]:
+    def read_name_until(self, *ends: str) -> Incremental[tuple[str, str]]:
         """The name of a tool, whitespace around it aside, and the mark that ended it."""
         read, longest = "", max(map(len, self.tools)) + NAME_SPACE
 
@@ -71,22 +76,22 @@ class Reading:
             read = (read + text).lstrip()
             begun = any(name.startswith(read.rstrip()) for name in self.tools)
             if not begun or len(read) > longest:
-                raise NoCall
+                raise NotACall
 
-        end, _ = yield from self.source.until(marks(*ends), sink)
+        end, _ = yield from self.buffer.read_until(mark_matcher(*ends), sink)
         if not end or read.rstrip() not in self.tools:
-            raise NoCall
+            raise NotACall
         return read.rstrip(), end
 
-    def name_here(self) -> Steps[str]:
+    def read_name(self) -> Incremental[str]:
         """The name of a tool that ends where no name goes on."""
         longest = max(map(len, self.tools))
-        name = yield from self.source.ahead(NAME, longest + 1)
+        name = yield from self.buffer.look_ahead(NAME, longest + 1)
         if name not in self.tools:
-            raise NoCall
-        return self.source.take(name)
+            raise NotACall
+        return self.buffer.take(name)
 
-    def pieces(self) -> list[Piece]:
+    def take_pieces(self) -> list[Piece]:
         self._flush()
         pieces, self._pieces = self._pieces, []
         return pieces
@@ -102,30 +107,30 @@ class Reading:
         text = "".join(self._texts)
         self._texts.clear()
         if text and self._kind is CallArguments:
-            self._pieces.append(CallArguments(self.calls - 1, text))
+            self._pieces.append(CallArguments(self.n_calls - 1, text))
         elif text:
             self._pieces.append(Thought(text) if self._kind is Thought else Content(text))
 
 
-Script = Callable[[Reading], Steps[None]]
+ReadScript = Callable[[ReplyReader], Incremental[None]]
 
 
-class ScriptedParser(ReplyParser):
+class IncrementalParser(ReplyParser):
     """Runs a script over a reply; it runs whenever there is more text."""
 
-    def __init__(self, reading: Reading, script: Script) -> None:
-        self._reading = reading
-        self._steps = script(reading)
+    def __init__(self, reader: ReplyReader, script: ReadScript) -> None:
+        self._reader = reader
+        self._steps = script(reader)
 
     def push(self, text: str) -> list[Piece]:
-        self._reading.source.feed(text)
+        self._reader.buffer.feed(text)
         next(self._steps, None)
-        return self._reading.pieces()
+        return self._reader.take_pieces()
 
     def finish(self) -> list[Piece]:
-        self._reading.source.ended = True
+        self._reader.buffer.ended = True
         next(self._steps, None)
-        return self._reading.pieces()
+        return self._reader.take_pieces()
 
 
 class PlainParser(ReplyParser):
