@@ -14,7 +14,8 @@ from deployments.anthropic.messages_schema import CountRequest, MessagesRequest,
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.sse import encode
-from deployments.text.chat.conversation import Prompt, prepare_prompt
+from deployments.text.chat.conversation import prepare_prompt
+from deployments.text.chat.prompt import Prompt
 from deployments.text.reply import Calling
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -65,7 +66,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             self._context = {"context_management": {"applied_edits": edits}}
         self._blocks = BlockEvents(shows_thoughts=request.shows_thoughts)
         self._cut = "max_tokens" if request.max_tokens <= room else "model_context_window_exceeded"
-        return _plan(request, prompt, card, tokenizer, message_id).generations([prompt.ids])
+        return _plan(request, prompt, card, tokenizer, message_id).generations()
 
     def format_stream_start(self) -> bytes:
         return b""  # the first delta knows what was cached
@@ -187,14 +188,11 @@ def _plan(
         card=card,
         tokenizer=tokenizer,
         response_id=message_id,
+        prompts=[prompt],
         sampling=_sampling(request, card),
         prompt_param="messages",
         max_tokens=request.max_tokens,
         stops=tuple(request.stop_sequences or ()),
-        kept_specials=prompt.kept_specials,
-        parser=prompt.parser,
-        grammar=prompt.grammar,
-        thinking=prompt.thinking,
     )
 
 

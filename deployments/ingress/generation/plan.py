@@ -1,11 +1,11 @@
-"""What a protocol's fields come to: generations for a model, with its limits kept."""
+"""A request's fields and prompts as generations, kept within the model's limits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deployments.ingress.generation.response_builder import Generation
 from deployments.ingress.http.errors import refused
-from deployments.text.dialects.parsing.pieces import ReplyParser
+from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import TextStream
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
@@ -15,7 +15,6 @@ from deployments.wire import (
     Refused,
     RequestError,
     SamplingParams,
-    ThinkingBudget,
 )
 
 SEEDS = 1 << 63
@@ -31,15 +30,14 @@ class ContextError(RequestError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`prompt_param` is the field that an over-long prompt is blamed on.
-
-    `kept_specials` are special tokens that stay in the text when others are skipped. With a
-    `parser`, which is made once a choice, deltas have pieces.
+    """`choices` are generated for each of `prompts`. Errors about the length of a prompt name the
+    field `prompt_param`.
     """
 
     card: ModelCard
     tokenizer: TextTokenizer
     response_id: str
+    prompts: Sequence[Prompt]
     sampling: SamplingParams
     prompt_param: str
     choices: int = 1
@@ -50,29 +48,29 @@ class Plan:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     skip_special_tokens: bool = True
-    kept_specials: frozenset[int] = frozenset()
-    parser: Callable[[], ReplyParser] | None = None
     cache_salt: str = ""
-    grammar: str = ""
     prompt_logprobs: int | None = None
-    thinking: ThinkingBudget | None = None
     priority: int = 0
     tells_progress: bool = False
     scores_end: bool = False
 
-    def generations(self, prompts: Sequence[Sequence[int]]) -> list[Generation]:
-        """`choices` for each prompt, next to each other. Choice i draws with seed + i."""
+    def generations(self) -> list[Generation]:
+        """The choices of a prompt are next to each other. Choice i samples with seed + i."""
         check_ids(self.stop_token_ids, self.card, "stop_token_ids")
+        # All choices of a prompt share one tuple of ids, which is hashed once.
+        prompts = [(prompt, tuple(prompt.ids)) for prompt in self.prompts]
         return [
-            self._generation(ids, choice, place * self.choices + choice)
-            for place, ids in enumerate(map(tuple, prompts))  # one a prompt, to be hashed once
+            self._generation(prompt, ids, choice, index * self.choices + choice)
+            for index, (prompt, ids) in enumerate(prompts)
             for choice in range(self.choices)
         ]
 
-    def _generation(self, ids: tuple[int, ...], choice: int, number: int) -> Generation:
+    def _generation(
+        self, prompt: Prompt, ids: tuple[int, ...], choice: int, index: int
+    ) -> Generation:
         room = self._room(len(ids))
         request = GenerationRequest(
-            request_id=f"{self.response_id}-{number}",
+            request_id=f"{self.response_id}-{index}",
             response_id=self.response_id,
             prompt_ids=ids,
             sampling=seeded(self.sampling, choice),
@@ -81,13 +79,13 @@ class Plan:
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
             cache_salt=self.cache_salt,
-            grammar=self.grammar,
+            grammar=prompt.grammar,
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,
-            thinking=self.thinking,
+            thinking=prompt.thinking,
             priority=self.priority,
             tells_progress=self.tells_progress,
         )
-        return Generation(request=request, text=self._text(), counts_prompt=choice == 0)
+        return Generation(request=request, text=self._text(prompt), counts_prompt=choice == 0)
 
     def _room(self, prompt_tokens: int) -> int:
         """Tokens that may be generated: the request's limit, cut to what the context leaves."""
@@ -108,15 +106,15 @@ class Plan:
         limit = context if self.max_tokens is None else self.max_tokens
         return min(limit, context - prompt_tokens)
 
-    def _text(self) -> TextStream:
+    def _text(self, prompt: Prompt) -> TextStream:
         return TextStream(
             self.tokenizer,
             stops=self.stops,
             include_stop=self.include_stop,
             skip_special_tokens=self.skip_special_tokens,
-            kept_specials=self.kept_specials,
+            kept_specials=prompt.kept_specials,
             min_tokens=self.min_tokens,
-            parser=None if self.parser is None else self.parser(),
+            parser=prompt.parser(),
             scores_end=self.scores_end,
         )
 

@@ -18,6 +18,7 @@ from deployments.llama.completion.text import NO_RULES, CompletionText, LineRule
 from deployments.llama.openai_chat import error_frame
 from deployments.llama.response_fields import only
 from deployments.openai.fields.llamacpp_fields import ping_interval_s
+from deployments.text.chat.prompt import Prompt
 from deployments.text.grammar.grammar import from_gbnf, from_json_schema
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -55,9 +56,9 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         self._card, self._tokenizer = card, tokenizer
         prompts = self._prompts(fields, card, tokenizer)
         ends = () if fields.ignore_eos else self._ends(tokenizer)
-        planned = replace(plan(fields, card, tokenizer), stop_token_ids=ends)
+        planned = replace(plan(fields, prompts, card, tokenizer), stop_token_ids=ends)
         self._settings = generation_settings(fields, planned.sampling, card)
-        planned_generations = planned.generations(prompts)
+        planned_generations = planned.generations()
         rules = line_rules(fields)
         self._texts = [CompletionText(tokenizer, fields.stops, rules) for _ in planned_generations]
         self._generations = [
@@ -164,11 +165,18 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         return completion_probabilities(delta.logprobs, self._tokenizer, sampled=sampled)
 
 
-def plan(fields: CompletionFields, card: ModelCard, tokenizer: TextTokenizer) -> Plan:
+def plan(
+    fields: CompletionFields,
+    prompts: Sequence[Sequence[int]],
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+) -> Plan:
+    constraint = grammar(fields)
     return Plan(
         card=card,
         tokenizer=tokenizer,
         response_id=f"cmpl-{uuid.uuid4().hex}",
+        prompts=[Prompt(ids=ids, grammar=constraint) for ids in prompts],
         sampling=sampling_params(fields, card, tokenizer),
         prompt_param="prompt",
         choices=fields.choices,
@@ -176,7 +184,6 @@ def plan(fields: CompletionFields, card: ModelCard, tokenizer: TextTokenizer) ->
         stops=fields.stops,
         ignore_eos=fields.ignore_eos,
         cache_salt="" if fields.cache_prompt else secrets.token_hex(16),
-        grammar=grammar(fields),
         tells_progress=fields.return_progress and fields.stream,
     )
 

@@ -15,7 +15,7 @@ from deployments.openai.chat.deltas import (
     finish_reason,
     message_of,
 )
-from deployments.openai.chat.prompt import ChatPrompt, chat_prompt
+from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.choices.chunk_frames import Frames, error_frames, more
 from deployments.openai.choices.logprobs import Logprobs
@@ -23,6 +23,7 @@ from deployments.openai.choices.nvext_annotations import Disclosure
 from deployments.openai.choices.vllm_choice_fields import ChoiceFields
 from deployments.openai.fields.sampling import plan
 from deployments.openai.request_headers import origin_of
+from deployments.text.chat.prompt import Prompt
 from deployments.text.dialects.parsing.pieces import Content, Piece
 from deployments.text.reply import Calling
 from deployments.text.stream import TextDelta
@@ -36,7 +37,7 @@ SILENCE = b"{}"
 
 class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _request: ChatRequest
-    _prompt: ChatPrompt
+    _prompt: Prompt
     _frames: Frames
     _logprobs: Logprobs
     _fields: ChoiceFields
@@ -54,20 +55,16 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self, request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         self._request = request
-        self._prompt = prompt = chat_prompt(request, card, tokenizer)
+        self._prompt = chat_prompt(request, card, tokenizer)
         response_id = f"chatcmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, tokenizer)
         alternatives = (request.top_logprobs or 0) if request.logprobs else None
         planned = replace(
-            plan(request, card, tokenizer, response_id, alternatives, "messages"),
-            kept_specials=prompt.kept_specials,
-            parser=prompt.parser,
-            grammar=prompt.grammar,
-            thinking=prompt.thinking,
+            plan(request, [self._prompt], card, tokenizer, response_id, alternatives, "messages"),
             prompt_logprobs=request.prompt_logprobs,
             tells_progress=bool(request.return_progress and request.stream),
         )
-        return self._origin.salted(planned).generations([prompt.ids])
+        return self._origin.salted(planned).generations()
 
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1
@@ -150,7 +147,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         }
 
     def _pieces(self, delta: TextDelta) -> Sequence[Piece]:
-        if self._prompt.parser is None:
+        if self._request.raw:
             return [Content(delta.text)] if delta.text else []
         return delta.pieces
 

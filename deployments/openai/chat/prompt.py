@@ -1,7 +1,7 @@
 """A chat request as a prompt: OpenAI's messages, tools and wishes in a conversation's terms."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.errors import refused
@@ -17,9 +17,9 @@ from deployments.openai.chat.schema import (
 from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import Chosen, chosen
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
-from deployments.text.dialects.parsing.pieces import ReplyParser
+from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, ThinkingBudget
+from deployments.wire import ModelCard
 
 # What a template would have to be told, or a parser: a raw prompt has neither.
 TEMPLATED = (
@@ -36,35 +36,16 @@ TEMPLATED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatPrompt:
-    """`text` is what `ids` were made of."""
-
-    text: str
-    ids: Sequence[int]
-    grammar: str = ""
-    kept_specials: frozenset[int] = frozenset()
-    parser: Callable[[], ReplyParser] | None = None
-    thinking: ThinkingBudget | None = None
-
-
-def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
+def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
     """Raises Refused."""
     tools = chosen(request.functions, request.tool_choice)
     if request.raw:
         return _raw(request, card, tokenizer)
     prompt = prepare_prompt(_conversation(request, tools, card), card, tokenizer)
-    return ChatPrompt(
-        text=prompt.text,
-        ids=_ids(request, prompt.ids, card),
-        grammar=prompt.grammar,
-        kept_specials=prompt.kept_specials,
-        parser=prompt.parser,
-        thinking=prompt.thinking,
-    )
+    return replace(prompt, ids=_ids(request, prompt.ids, card))
 
 
-def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
+def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
     """The contents of all messages one after the other, and nothing else.
 
     Dynamo has this field from its first release on and never said what it does to several
@@ -79,7 +60,7 @@ def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Cha
     ids = _ids(request, made, card)
     if not ids:
         raise refused("`messages` have no text, which leaves no prompt", "messages")
-    return ChatPrompt(text=text, ids=ids, grammar=_answer(request))
+    return Prompt(text=text, ids=ids, grammar=_answer(request))
 
 
 def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[int]:

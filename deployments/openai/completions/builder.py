@@ -12,10 +12,11 @@ from deployments.openai.choices.chunk_frames import Frames, error_frames, more
 from deployments.openai.choices.logprobs import Logprobs, Placed, placed_prompt
 from deployments.openai.choices.nvext_annotations import Disclosure
 from deployments.openai.choices.vllm_choice_fields import ChoiceFields
-from deployments.openai.completions.prompt import CompletionPrompt, completion_prompts
+from deployments.openai.completions.prompt import completion_prompts
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.openai.fields.sampling import plan
 from deployments.openai.request_headers import origin_of
+from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ends
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -28,7 +29,7 @@ NO_TEXT = b'""'
 
 class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
     _request: CompletionRequest
-    _prompts: list[CompletionPrompt]  # one a choice
+    _prompts: list[Prompt]  # one a choice
     _tokenizer: TextTokenizer
     _frames: Frames
     _logprobs: Logprobs
@@ -50,15 +51,14 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         self._prompts = [prompt for prompt in prompts for _ in range(request.n or 1)]
         response_id = f"cmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, [(prompt.text, prompt.ids) for prompt in prompts])
-        planned = plan(request, card, tokenizer, response_id, request.logprobs, "prompt")
+        planned = plan(request, prompts, card, tokenizer, response_id, request.logprobs, "prompt")
         infills = request.suffix and not request.ignore_eos
         planned = replace(
             planned,
             stop_token_ids=planned.stop_token_ids + (infill_ends(tokenizer) if infills else ()),
-            grammar="" if request.structure is None else request.structure.write(),
             scores_end=True,  # who scores continuations counts on as many as there are tokens
         )
-        generations = self._origin.salted(planned).generations([one.ids for one in prompts])
+        generations = self._origin.salted(planned).generations()
         return [self._scored(generation) for generation in generations]
 
     def _format_as(

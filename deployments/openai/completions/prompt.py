@@ -1,34 +1,34 @@
 """The prompts of a completion as ids: text, ids as they are, or what an infill model is shown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.errors import refused
 from deployments.openai.completions.schema import CompletionRequest
+from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionPrompt:
-    text: str
-    ids: Sequence[int]
-
-
 def completion_prompts(
     request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
-) -> list[CompletionPrompt]:
+) -> list[Prompt]:
     """In the order of the request. Raises Refused."""
+    grammar = "" if request.structure is None else request.structure.write()
     for prompt in request.prompts:
         if not isinstance(prompt, str):
             check_ids(prompt, card, "prompt")
     if request.token_data is not None:
         check_ids(request.token_data, card, "nvext.token_data")
-        return [CompletionPrompt(_text(request.prompts[0], tokenizer), request.token_data)]
+        text = _text(request.prompts[0], tokenizer)
+        return [Prompt(ids=request.token_data, text=text, grammar=grammar)]
     return [
-        CompletionPrompt(_text(prompt, tokenizer), _ids(prompt, request, card, tokenizer))
+        Prompt(
+            ids=_ids(prompt, request, card, tokenizer),
+            text=_text(prompt, tokenizer),
+            grammar=grammar,
+        )
         for prompt in request.prompts
     ]
 

@@ -10,6 +10,7 @@ from deployments.openai.defaults import given
 from deployments.openai.fields.common import CommonFields
 from deployments.openai.fields.llamacpp_fields import NativeFields
 from deployments.openai.native_sampling import with_native
+from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, SamplingParams
 
@@ -18,6 +19,7 @@ ANY_SEED = (None, -1)  # vLLM and llama-server mean by the second what is meant 
 
 def plan(
     fields: NativeFields,
+    prompts: Sequence[Prompt],
     card: ModelCard,
     tokenizer: TextTokenizer,
     response_id: str,
@@ -28,6 +30,7 @@ def plan(
         card=card,
         tokenizer=tokenizer,
         response_id=response_id,
+        prompts=prompts,
         sampling=sampling_params(fields, card, tokenizer, logprobs),
         prompt_param=prompt_param,
         choices=fields.n or 1,

@@ -23,7 +23,7 @@ from deployments.openai.responses.object import ResponseObject
 from deployments.openai.responses.output import Output
 from deployments.openai.responses.schema import ResponsesRequest
 from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
-from deployments.text.chat.conversation import Prompt
+from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import PlacedLogprob, TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, ModelCard, RequestError, SamplingParams
@@ -60,7 +60,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
         prompt = prompt_of(request, said, functions, card, tokenizer)
         planned = self._plan(request, card, sampling, prompt)
-        return self._origin.salted(planned).generations([prompt.ids])
+        return self._origin.salted(planned).generations()
 
     def _plan(
         self, request: ResponsesRequest, card: ModelCard, sampling: SamplingParams, prompt: Prompt
@@ -69,16 +69,13 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             card=card,
             tokenizer=self._tokenizer,
             response_id=self._object.id,
+            prompts=[prompt],
             sampling=sampling,
             prompt_param="input",
             max_tokens=request.max_output_tokens,
             stops=request.stops,
             ignore_eos=bool(request.ignore_eos),
-            kept_specials=prompt.kept_specials,
-            parser=prompt.parser,
             cache_salt=request.cache_salt or "",
-            grammar=prompt.grammar,
-            thinking=prompt.thinking,
             priority=request.priority or 0,
         )
 

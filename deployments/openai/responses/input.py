@@ -24,7 +24,8 @@ from deployments.openai.responses.schema import (
 )
 from deployments.openai.responses.store import ResponseStore, StoredItem
 from deployments.openai.responses.tools import FunctionTool, PlacedFunction
-from deployments.text.chat.conversation import Conversation, Prompt, Thinking, prepare_prompt
+from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
+from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
@@ -118,7 +119,7 @@ def prompt_of(
     functions: Sequence[PlacedFunction],
     card: ModelCard,
     tokenizer: TextTokenizer,
-) -> Prompt:
+) -> ChatPrompt:
     """Raises Refused."""
     messages = [turn.message() for turn in turns(said)]
     if request.instructions is not None:
@@ -220,7 +221,7 @@ def _thinking(request: ResponsesRequest) -> Thinking:
     return Thinking(wanted=wanted, effort=effort, param=EFFORT)
 
 
-def _check_logprobs(request: ResponsesRequest, prompt: Prompt) -> None:
+def _check_logprobs(request: ResponsesRequest, prompt: ChatPrompt) -> None:
     """Only of an answer that is one message it is clear which tokens are whose."""
     if request.wants_logprobs and prompt.thinks and _thinking(request).wanted is not False:
         message = f'Log-probabilities in `include` need `{EFFORT}`: "none" of a model that thinks'
@@ -229,7 +230,7 @@ def _check_logprobs(request: ResponsesRequest, prompt: Prompt) -> None:
 
 def _fitting(
     request: ResponsesRequest, talk: Conversation, card: ModelCard, tokenizer: TextTokenizer
-) -> Prompt:
+) -> ChatPrompt:
     """The prompt, or with truncation that of as many of the last turns as the context holds."""
     prompt = prepare_prompt(talk, card, tokenizer)
     if request.truncation != "auto" or len(prompt.ids) < card.context_length:

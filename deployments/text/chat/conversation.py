@@ -16,11 +16,11 @@ from deployments.text.chat.message_forms import (
     with_one_call_per_message,
     with_text_arguments,
 )
+from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.chat.templates import prints_arguments, variables
 from deployments.text.chat.tool_prompting import ToolPrompt, build_tool_prompt
 from deployments.text.dialects.call_grammar import constrainable, literal, through, without
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
-from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import ModelCard, Refused, ThinkingBudget
@@ -66,25 +66,9 @@ class Conversation:
     continue_final_message: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """`text` with its `ids`, and all that belongs to reading what follows it."""
-
-    text: str
-    ids: list[int]
-    grammar: str
-    kept_specials: frozenset[int]
-    thinking: ThinkingBudget | None
-    thinks: bool
-    dialect: Dialect
-    context: ReplyContext
-
-    def parser(self) -> ReplyParser:
-        """A fresh one for each choice."""
-        return self.dialect.parser(self.context)
-
-
-def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
+def prepare_prompt(
+    conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer
+) -> ChatPrompt:
     """Raises Refused for what this model can't do."""
     tools = conversation.tools if conversation.choice != "none" else ()
     tool_prompt = build_tool_prompt(
@@ -99,7 +83,7 @@ def prepare_prompt(conversation: Conversation, card: ModelCard, tokenizer: TextT
         split_thoughts=conversation.split_thoughts,
         marked=_marks_calls(conversation, dialect),
     )
-    return Prompt(
+    return ChatPrompt(
         text=text,
         ids=tokenizer.encode(text, add_special_tokens=False, most=card.context_length),
         grammar=_grammar(conversation, dialect, context, tool_prompt.thinks, _marks(tokenizer)),

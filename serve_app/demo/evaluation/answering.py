@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from deployments.engine.engine import InferenceEngine
-from deployments.text.chat.conversation import Conversation, Prompt, Thinking, prepare_prompt
+from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
+from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.reply import Call, Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
@@ -33,7 +34,7 @@ def in_process(path: str, cases: Sequence[Case]) -> Iterator[Answered]:
                 yield Answered(cases[at], _read(prompts[at], tokenizer.decode(produced[at])))
 
 
-def _request(at: int, prompt: Prompt) -> GenerationRequest:
+def _request(at: int, prompt: ChatPrompt) -> GenerationRequest:
     return GenerationRequest(
         request_id=str(at),
         prompt_ids=tuple(prompt.ids),
@@ -43,7 +44,7 @@ def _request(at: int, prompt: Prompt) -> GenerationRequest:
     )
 
 
-def _prompt(case: Case, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
+def _prompt(case: Case, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt:
     conversation = Conversation(
         messages=case.messages(),
         tools=tuple(_tool(each, case.strict) for each in case.described_tools() or ()),
@@ -57,7 +58,7 @@ def _tool(described: dict[str, Any], strict: bool) -> Tool:
     return Tool(function["name"], function["description"], function["parameters"], strict)
 
 
-def _read(prompt: Prompt, text: str) -> Reply:
+def _read(prompt: ChatPrompt, text: str) -> Reply:
     parser = prompt.parser()
     return fold_reply([*parser.push(text), *parser.finish()])
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.text.chat.conversation import Conversation, Prompt, Thinking, prepare_prompt
+from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.messages import Message
+from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.chat.tool_injection import attach
 from deployments.text.dialects.families.deepseek import CALL, SEPARATOR
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
@@ -55,14 +56,14 @@ IN_WORDS = f"{OPEN}\n{WRITTEN}\n{CLOSE}"
 MARKED = f"{CALLS}[{WRITTEN}]{CALLS_END}"
 
 
-def prompt(model: ModelCard, *messages: Message, required: bool = False) -> Prompt:
+def prompt(model: ModelCard, *messages: Message, required: bool = False) -> ChatPrompt:
     conversation = Conversation(
         messages=[USER, *messages], tools=TOOLS, choice="required" if required else "auto"
     )
     return prepare_prompt(conversation, model, TextTokenizer(model))
 
 
-def heard(asked: Prompt, text: str) -> Reply:
+def heard(asked: ChatPrompt, text: str) -> Reply:
     parser = asked.parser()
     return fold_reply([*parser.push(text), *parser.finish()])
 

@@ -12,7 +12,8 @@ from llguidance import LLMatcher
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.text.chat.conversation import Conversation, Prompt, prepare_prompt
+from deployments.text.chat.conversation import Conversation, prepare_prompt
+from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.grammar.grammar import from_json_schema
@@ -73,7 +74,7 @@ def marked(dialect: str, marks: str) -> Tokenizer:
 
 @dataclass(frozen=True)
 class Talk:
-    prompt: Prompt
+    prompt: ChatPrompt
     tokenizer: Tokenizer
 
     def heard(self, ids: list[int]) -> Reply:

@@ -1,0 +1,41 @@
+"""A prompt: the token ids that a model continues, and how its reply is constrained and parsed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deployments.text.dialects.dialect import Dialect, ReplyContext
+from deployments.text.dialects.parsing.pieces import ReplyParser
+from deployments.wire import ThinkingBudget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """`text` is what `ids` were encoded from, "" where nothing reads it.
+
+    `grammar` is llguidance's, "" for any reply. `kept_specials` are special tokens that stay in
+    the text of the reply when others are skipped.
+    """
+
+    ids: Sequence[int]
+    text: str = ""
+    grammar: str = ""
+    kept_specials: frozenset[int] = frozenset()
+    thinking: ThinkingBudget | None = None
+
+    def parser(self) -> ReplyParser | None:
+        """A new parser for each choice; None where the reply is plain text."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPrompt(Prompt):
+    """The prompt of a conversation: `dialect` parses the reply, `thinks` says whether the model
+    writes thoughts before its answer.
+    """
+
+    thinks: bool
+    dialect: Dialect
+    context: ReplyContext
+
+    def parser(self) -> ReplyParser:
+        return self.dialect.parser(self.context)
