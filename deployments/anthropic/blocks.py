@@ -28,7 +28,9 @@ OTHER_SOURCES = ("base64", "url", "file")
 def _readable(block: object) -> object:
     kind = block.get("type") if isinstance(block, dict) else None
     if kind in OTHER_BLOCKS or kind in OTHER_SOURCES:
-        raise ValueError(f"is of type {kind}, and the models of this server read text alone")
+        raise ValueError(
+            f"is of type {kind}, which is not supported: the models of this server read only text"
+        )
     return block
 
 
@@ -59,7 +61,7 @@ PlainText = Annotated[TextBlock, BeforeValidator(_readable)]
 
 def _not_cited(enabled: bool) -> bool:
     if enabled:
-        raise ValueError("must be false: the models of this server cite nothing")
+        raise ValueError("must be false: this server does not support citations")
     return enabled
 
 

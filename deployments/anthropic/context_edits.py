@@ -38,7 +38,7 @@ def _known(edit: object) -> object:
 
 def _once(edits: list[ClearThinking]) -> list[ClearThinking]:
     if len(edits) > 1:
-        raise ValueError("has an edit more than once")
+        raise ValueError("must not list the same edit twice")
     return edits
 
 

@@ -62,10 +62,10 @@ def _tools(request: PromptFields, found: Collection[str]) -> tuple[Tool, ...]:
     ]
     choice = request.tool_choice
     if isinstance(choice, NamedChoice) and choice.name not in {tool.name for _, tool in heard}:
-        message = "`tool_choice.name` is deferred, and no result has referred to it"
+        message = "`tool_choice.name` is a tool with `defer_loading` that no tool result has loaded"
         raise refused(message, "tool_choice.name")
     if request.forces_calls and not heard:
-        message = "`tool_choice` wants a call, and all `tools` are deferred"
+        message = "`tool_choice` requires a call, but all `tools` have `defer_loading`"
         raise refused(message, "tool_choice")
     return tuple(_tool(f"tools[{place}]", tool) for place, tool in heard)
 
@@ -165,7 +165,7 @@ class Transcript:
     def _result(self, block: ToolResultBlock, param: str) -> None:
         name = self._open.pop(block.tool_use_id, None)
         if name is None:
-            raise refused(f"`{param}` names no `tool_use` of the message before", param)
+            raise refused(f"`{param}` matches no `tool_use` block of the previous message", param)
         if isinstance(block.content, list):
             self.found |= {
                 one.tool_name for one in block.content if isinstance(one, ToolReferenceBlock)

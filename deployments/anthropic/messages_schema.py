@@ -109,15 +109,19 @@ class PromptFields(Strict):
         names = [tool.name for tool in self.tools or ()]
         choice = self.tool_choice
         if len(set(names)) < len(names):
-            raise refused("`tools` has a name more than once", "tools")
+            raise refused("`tools` must have different names", "tools")
         if choice is not None and choice.type != "none" and not names:
-            raise refused("`tool_choice` needs `tools`", "tool_choice")
+            raise refused("`tool_choice` requires `tools`", "tool_choice")
         if isinstance(choice, NamedChoice) and choice.name not in names:
-            raise refused("`tool_choice.name` is none of the `tools`", "tool_choice.name")
+            raise refused(
+                "`tool_choice.name` must be the name of one of `tools`", "tool_choice.name"
+            )
 
     def _check_format(self) -> None:
         if self.output_format is not None and self.output_config and self.output_config.format:
-            message = "`output_format` is the older name of `output_config.format`: one is enough"
+            message = (
+                "`output_format` cannot be combined with `output_config.format`, its newer name"
+            )
             raise refused(message, "output_format")
 
     def _check_prefill(self) -> None:
@@ -125,10 +129,12 @@ class PromptFields(Strict):
         if not isinstance(last, AssistantMessage) or not last.content:
             return
         if self.answer_format is not None:
-            raise refused(f"`{self.format_param}` excludes a last message of the assistant")
+            raise refused(
+                f"`{self.format_param}` cannot be combined with a last message of the assistant"
+            )
         thinks = isinstance(last.content, list) and isinstance(last.content[0], Thoughts)
         if isinstance(self.thinking, EnabledThinking) and not thinks:
-            message = "`thinking` wants the last message of the assistant to begin with a thought"
+            message = "`thinking` requires a thinking block at the start of the last message"
             raise refused(message, "thinking")
 
     @property

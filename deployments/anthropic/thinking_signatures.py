@@ -39,11 +39,11 @@ class Unsealing:
             unpacking = zlib.decompressobj()
             thought = unpacking.decompress(packed, self._room + 1)
             if not unpacking.eof or len(thought) > self._room:
-                raise refused(f"`{param}` is cut, or the thoughts are too long", param)
+                raise refused(f"`{param}` is truncated, or the thinking is too long", param)
             self._room -= len(thought)
             return thought.decode()
         except (binascii.Error, zlib.error, ValueError) as failure:
-            raise refused(f"`{param}` is none that this server gave", param) from failure
+            raise refused(f"`{param}` was not issued by this server", param) from failure
 
 
 def _text(value: bytes) -> str:

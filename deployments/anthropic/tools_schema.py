@@ -11,7 +11,7 @@ from deployments.ingress.http.schema import MOST_TOOLS, Items, Strict, Switch
 def _custom(tool: object) -> object:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if isinstance(kind, str) and kind != "custom":
-        raise ValueError(f"is of type {kind}, which this server does not have")
+        raise ValueError(f"is of type {kind}, which is not supported by this server")
     return tool
 
 

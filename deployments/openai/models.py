@@ -120,7 +120,7 @@ def _window(names: Sequence[str], query: QueryParams) -> tuple[int, int]:
     """Where a page starts and ends."""
     limit = _limit(query.get("limit", str(PAGE)))
     if "before_id" in query and "after_id" in query:
-        raise refused("`before_id` excludes `after_id`", "before_id")
+        raise refused("`before_id` cannot be combined with `after_id`", "before_id")
     if "before_id" in query:
         end = _place(names, query, "before_id")
         return max(0, end - limit), end
@@ -130,7 +130,7 @@ def _window(names: Sequence[str], query: QueryParams) -> tuple[int, int]:
 
 def _place(names: Sequence[str], query: QueryParams, cursor: str) -> int:
     if query[cursor] not in names:
-        raise refused(f"`{cursor}` names no model", cursor)
+        raise refused(f"`{cursor}` must be the id of a model", cursor)
     return names.index(query[cursor])
 
 

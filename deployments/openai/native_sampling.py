@@ -84,7 +84,7 @@ def dry_params(
     for text in BREAKERS if breakers is None else breakers:
         found = ids_with(text, card.vocab_size, tokenizer)
         if not found and breakers is not None:
-            message = f"`dry_sequence_breakers`: no token of this model holds {text!r}"
+            message = f"`dry_sequence_breakers`: no token of this model contains {text!r}"
             raise refused(message, "dry_sequence_breakers")
         ids |= found
     return DryParams(

@@ -27,5 +27,5 @@ class Origin:
 def origin_of(headers: Mapping[str, str]) -> Origin:
     tenant = headers.get(TENANT, "")
     if len(tenant) > LONGEST_TENANT:
-        raise refused(f"`{TENANT}` has more than {LONGEST_TENANT} characters", TENANT)
+        raise refused(f"`{TENANT}` must have at most {LONGEST_TENANT} characters", TENANT)
     return Origin(headers.get(REQUEST_ID, ""), tenant)

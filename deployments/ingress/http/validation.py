@@ -15,12 +15,17 @@ Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]
 MOST_ERRORS = 1000  # that are looked at: telling one of very many takes longer than finding all
 VERDICT = re.compile(r"^\w+ should ")
+SIZE = re.compile(r"^(List|String|Dictionary) should have ")
+MODEL = re.compile(r" or instance of \w+$")
+KINDS = {"List": "a list", "String": "a string", "Dictionary": "an object"}
 WORDS = {
     "a valid dictionary or object to extract fields from": "an object",
     "a valid integer": "an integer",
     "a valid dictionary": "an object",
     "a valid ": "a ",
     " after validation": "",
+    "must be True": "must be true",
+    "must be False": "must be false",
 }
 
 
@@ -102,7 +107,10 @@ def _expectation(detail: ErrorDetails) -> str:
             return f"must be one of {detail['ctx']['expected_tags']}"
         case "value_error":
             return str(detail["ctx"]["error"])
-    message = VERDICT.sub("must ", detail["msg"])
+        case "none_required":
+            return "is not supported by this server: only null is allowed"
+    sized = SIZE.sub(lambda kind: f"must be {KINDS[kind[1]]} of ", MODEL.sub("", detail["msg"]))
+    message = VERDICT.sub("must ", sized)
     for theirs, ours in WORDS.items():
         message = message.replace(theirs, ours)
     return message

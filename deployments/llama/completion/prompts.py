@@ -22,7 +22,7 @@ def _ids(prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer) -> list[i
     encode = partial(tokenizer.encode, most=card.context_length)
     ids = mixed_ids(parts, encode, add_special_tokens=True)
     if not ids:
-        raise refused("`prompt` is empty", "prompt")
+        raise refused("`prompt` must not be empty", "prompt")
     check_ids(ids, card, "prompt")
     return ids
 

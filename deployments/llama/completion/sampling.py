@@ -102,7 +102,7 @@ def _biases(
         else:
             added |= dict.fromkeys(ids, float(bias))
     if len(added) + len(banned) > MOST_BIASES:
-        raise refused(f"`logit_bias` is of more than {MOST_BIASES} tokens", "logit_bias")
+        raise refused(f"`logit_bias` must have at most {MOST_BIASES} tokens", "logit_bias")
     return tuple(added.items()), tuple((token_id,) for token_id in banned)
 
 
@@ -113,7 +113,9 @@ def _bias_pairs(fields: CompletionFields) -> list[tuple[int | str, float | bool]
     else:
         pairs = [_pair(place, *pair) for place, pair in enumerate(fields.logit_bias)]
     if any(bias is True for _, bias in pairs):
-        raise refused("`logit_bias`: a bias is a number, or false for never", "logit_bias")
+        raise refused(
+            "`logit_bias`: a bias must be a number, or false to ban the token", "logit_bias"
+        )
     return pairs
 
 

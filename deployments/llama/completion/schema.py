@@ -141,11 +141,13 @@ class CompletionFields(Hints):
             given = self.model_fields_set & set(names)
             if len({getattr(self, name) for name in given}) > 1:
                 listed = ", ".join(f"`{name}`" for name in names if name in given)
-                raise refused(f"{listed} are one field and must not differ", max(given))
+                raise refused(
+                    f"{listed} are names of one field and must have the same value", max(given)
+                )
         if self.grammar and self.json_schema is not None:
-            raise refused("`json_schema` excludes `grammar`", "json_schema")
+            raise refused("`json_schema` cannot be combined with `grammar`", "json_schema")
         if self.sse_ping_interval == 0:
-            raise refused("`sse_ping_interval` must be -1 or 1 and more", "sse_ping_interval")
+            raise refused("`sse_ping_interval` must be -1, or 1 or more", "sse_ping_interval")
         return self
 
     def one_of(self, *names: str) -> int:
@@ -194,11 +196,14 @@ class CompletionRequest(CompletionFields):
         if isinstance(self.prompt, list):
             kinds = [isinstance(part, int) + 2 * isinstance(part, str) for part in self.prompt]
             if 1 in kinds and 0 in kinds:
-                raise refused("`prompt` mixes token ids with whole prompts", "prompt")
+                raise refused(
+                    "`prompt` must be one prompt of token ids or a list of prompts, not both",
+                    "prompt",
+                )
         if len(self.prompts) * self.choices > MOST_SEQUENCES:
-            raise refused(f"`prompt` asks for more than {MOST_SEQUENCES} choices", "prompt")
+            raise refused(f"`prompt` must give at most {MOST_SEQUENCES} choices in all", "prompt")
         if sum(map(texts_in, self.prompts)) > MOST_TEXTS:
-            raise refused(f"`prompt` has more than {MOST_TEXTS} texts", "prompt")
+            raise refused(f"`prompt` must have at most {MOST_TEXTS} texts", "prompt")
         return self
 
 

@@ -39,7 +39,7 @@ class TokenizeRequest(Strict):
             message = f"`content` must have at most {MOST_CHARACTERS} characters and ids"
             raise refused(message, "content")
         if isinstance(self.content, list) and texts_in(self.content) > MOST_TEXTS:
-            raise refused(f"`content` has more than {MOST_TEXTS} texts", "content")
+            raise refused(f"`content` must have at most {MOST_TEXTS} texts", "content")
         return self
 
 

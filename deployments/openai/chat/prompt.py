@@ -53,13 +53,15 @@ def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Pro
     """
     for name in TEMPLATED:
         if getattr(request, name):
-            message = f"`nvext.use_raw_prompt` excludes `{name}`"
+            message = f"`nvext.use_raw_prompt` cannot be combined with `{name}`"
             raise refused(message, "nvext.use_raw_prompt")
     text = "".join(spoken(message.content) for message in request.messages)
     made = tokenizer.encode(text, add_special_tokens=True, most=card.context_length)
     ids = _ids(request, made, card)
     if not ids:
-        raise refused("`messages` have no text, which leaves no prompt", "messages")
+        raise refused(
+            "`messages` must have some text where `nvext.use_raw_prompt` is true", "messages"
+        )
     return Prompt(text=text, ids=ids, grammar=_answer(request))
 
 

@@ -220,12 +220,14 @@ class ChatRequest(ExtendedFields):
     @model_validator(mode="after")
     def _chat_fields_agree(self) -> Self:
         if self.top_logprobs and not self.logprobs:
-            raise refused("`top_logprobs` needs `logprobs`: true", "top_logprobs")
+            raise refused("`top_logprobs` requires `logprobs`: true", "top_logprobs")
         if self.continue_final_message and self.add_generation_prompt:
-            message = "`continue_final_message` excludes `add_generation_prompt`: true"
+            message = (
+                "`continue_final_message` cannot be combined with `add_generation_prompt`: true"
+            )
             raise refused(message, "continue_final_message")
         if self.chat_template_kwargs and self.chat_template_args:
-            message = "`chat_template_args` excludes `chat_template_kwargs`"
+            message = "`chat_template_args` cannot be combined with `chat_template_kwargs`"
             raise refused(message, "chat_template_args")
         return self
 
@@ -234,7 +236,7 @@ class ChatRequest(ExtendedFields):
         for name in ("thinking_budget_tokens", "reasoning_budget_tokens"):
             budget = getattr(self, name)
             if None not in (budget, self.thinking_token_budget):
-                raise refused(f"`{name}` excludes the other names of this budget", name)
+                raise refused(f"`{name}` cannot be combined with another name of this budget", name)
             if budget is not None:
                 self.thinking_token_budget = budget
         return self
@@ -247,9 +249,9 @@ class ChatRequest(ExtendedFields):
         if self.reasoning_effort not in (None, "minimal") and off != (
             self.reasoning_effort == "none"
         ):
-            raise refused("`thinking` differs from `reasoning_effort`", "thinking")
+            raise refused("`thinking` contradicts `reasoning_effort`", "thinking")
         if None not in (self.thinking.budget_tokens, self.thinking_token_budget):
-            message = "`thinking.budget_tokens` excludes `thinking_token_budget`"
+            message = "`thinking.budget_tokens` cannot be combined with `thinking_token_budget`"
             raise refused(message, "thinking.budget_tokens")
         return self
 
@@ -261,7 +263,7 @@ class ChatRequest(ExtendedFields):
                 called.update(call.id for call in message.tool_calls or ())
             elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
                 param = f"messages[{place}].tool_call_id"
-                raise refused(f"`{param}` answers no call of an earlier message", param)
+                raise refused(f"`{param}` must be the id of a call in an earlier message", param)
         return self
 
 

@@ -49,7 +49,7 @@ class Disclosure:
         for name in self._fields:
             several = choices > 1 if name in OF_ONE_CHOICE else len(self._prompts) > 1
             if several and name != "timing":
-                message = f"`nvext.extra_fields`: {name} needs a request for one choice"
+                message = f"`nvext.extra_fields`: {name} requires a request for one choice"
                 raise refused(message, "nvext.extra_fields")
 
     def begin(self) -> bytes:

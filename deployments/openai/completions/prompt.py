@@ -49,7 +49,9 @@ def _encoded(
         return tokenizer.encode(text, framed, most=card.context_length)
     ids = infill_ids(tokenizer, text, request.suffix, most=card.context_length)
     if ids is None:
-        message = f"`suffix` needs a model that was trained to infill, which {card.name!r} is not"
+        message = (
+            f"`suffix` is not supported by the model {card.name!r}: it was not trained to infill"
+        )
         raise refused(message, "suffix")
     return ids
 

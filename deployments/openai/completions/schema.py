@@ -72,18 +72,18 @@ class CompletionRequest(ExtendedFields):
     @model_validator(mode="after")
     def _choices_agree(self) -> Self:
         if self.best_of not in (None, self.n or 1):
-            message = "`best_of` is not supported but for the value of `n`, which keeps all"
+            message = "`best_of` must equal `n`: this server returns every choice it generates"
             raise refused(message, "best_of")
         if len(self.prompts) * (self.n or 1) > MOST_SEQUENCES:
-            raise refused(f"`prompt` asks for more than {MOST_SEQUENCES} choices", "prompt")
+            raise refused(f"`prompt` must give at most {MOST_SEQUENCES} choices in all", "prompt")
         return self
 
     @model_validator(mode="after")
     def _suffix_agrees(self) -> Self:
         if self.suffix and self.echo:
-            raise refused("`suffix` excludes `echo`: true", "suffix")
+            raise refused("`suffix` cannot be combined with `echo`: true", "suffix")
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompts):
-            raise refused("`suffix` needs a `prompt` of text", "suffix")
+            raise refused("`suffix` requires a `prompt` of text", "suffix")
         return self
 
     @model_validator(mode="after")
@@ -91,7 +91,7 @@ class CompletionRequest(ExtendedFields):
         if self.no_stop_trim is None:
             return self
         if self.include_stop_str_in_output not in (None, self.no_stop_trim):
-            message = "`no_stop_trim` differs from `include_stop_str_in_output`"
+            message = "`no_stop_trim` must equal `include_stop_str_in_output`"
             raise refused(message, "no_stop_trim")
         self.include_stop_str_in_output = self.no_stop_trim
         return self
@@ -99,7 +99,7 @@ class CompletionRequest(ExtendedFields):
     @model_validator(mode="after")
     def _token_data_agrees(self) -> Self:
         if self.token_data is not None and (len(self.prompts) > 1 or self.suffix):
-            message = "`nvext.token_data` needs one `prompt` and no `suffix`"
+            message = "`nvext.token_data` requires a single `prompt` and no `suffix`"
             raise refused(message, "nvext.token_data")
         return self
 

@@ -88,10 +88,10 @@ class GenerationFields(CommonFields):
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         if self.stream_options is not None and not self.stream:
-            raise refused("`stream_options` needs `stream`: true", "stream_options")
+            raise refused("`stream_options` requires `stream`: true", "stream_options")
         limit = self.token_limit
         if limit is not None and (self.min_tokens or 0) > limit:
-            raise refused(f"`min_tokens` is more than the limit of {limit} tokens", "min_tokens")
+            raise refused(f"`min_tokens` must not exceed the limit of {limit} tokens", "min_tokens")
         return self
 
     @property

@@ -79,13 +79,13 @@ class NativeFields(Hints, StructureFields):
     @model_validator(mode="after")
     def _join_native_names(self) -> Self:
         if self.sse_ping_interval == 0:
-            raise refused("`sse_ping_interval` must be -1 or 1 and more", "sse_ping_interval")
+            raise refused("`sse_ping_interval` must be -1, or 1 or more", "sse_ping_interval")
         if None not in (self.repeat_penalty, self.repetition_penalty):
-            message = "`repeat_penalty` excludes `repetition_penalty`"
+            message = "`repeat_penalty` cannot be combined with `repetition_penalty`"
             raise refused(message, "repeat_penalty")
         if self.n_predict is not None and self.n_predict >= 0:
             if not {*self.limits} <= {None, self.n_predict}:
-                raise refused("`n_predict` differs from another name of this limit", "n_predict")
+                raise refused("`n_predict` must equal the other names of this limit", "n_predict")
             self.max_tokens = self.n_predict
         return self
 

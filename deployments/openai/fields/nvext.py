@@ -73,7 +73,7 @@ class NvExt(Strict):
         spellings = {self.greedy_sampling, self.greed_sampling}
         if spellings == {True, False}:
             raise refused(
-                "`nvext.greed_sampling` differs from `nvext.greedy_sampling`",
+                "`nvext.greed_sampling` must equal `nvext.greedy_sampling`",
                 "nvext.greed_sampling",
             )
         return self

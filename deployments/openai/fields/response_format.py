@@ -95,9 +95,9 @@ class StructureFields(GenerationFields):
     def _one_structure(self) -> Self:
         params = [structure.param for structure in self._structures()]
         if len(params) > 1:
-            raise refused(f"`{params[1]}` excludes `{params[0]}`", params[1])
+            raise refused(f"`{params[1]}` cannot be combined with `{params[0]}`", params[1])
         if self.structured_outputs is not None and not params:
-            raise refused("`structured_outputs` has no structure", "structured_outputs")
+            raise refused("`structured_outputs` must set one of its fields", "structured_outputs")
         return self
 
     @property

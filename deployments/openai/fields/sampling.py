@@ -88,7 +88,7 @@ def biases(
         return None
     for name in logit_bias:
         if not (name.isascii() and name.isdecimal() and len(name) < 10):
-            raise refused(f"`logit_bias` has the key {name[:20]!r}, not a token id", "logit_bias")
+            raise refused(f"`logit_bias`: the key {name[:20]!r} is not a token id", "logit_bias")
     found = {int(name): bias for name, bias in logit_bias.items()}
     check_ids(tuple(found), card, "logit_bias")
     return tuple(found.items())

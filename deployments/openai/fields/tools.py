@@ -17,7 +17,7 @@ Mode = Literal["none", "auto", "required"]
 def functions_only(tool: object) -> object:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if isinstance(kind, str) and kind != "function":
-        raise ValueError(f"is of type {kind[:40]}, which is not supported: only function is")
+        raise ValueError(f"is of type {kind[:40]}, which is not supported: use function")
     return tool
 
 
@@ -73,7 +73,7 @@ class AllowedChoice(Strict):
 
 def _known_choice(choice: object) -> object:
     if isinstance(choice, dict) and choice.get("type") == "custom":
-        raise ValueError("is of type custom, which is not supported")
+        raise ValueError("is of type custom, which is not supported: use function or allowed_tools")
     return choice
 
 
@@ -116,7 +116,7 @@ def chosen(functions: Sequence[tuple[str, Function]], choice: Mode | Selects | N
     and for too many of them.
     """
     if len(functions) > MOST_TOOLS:
-        raise refused(f"`tools` are at most {MOST_TOOLS}", "tools")
+        raise refused(f"`tools` must have at most {MOST_TOOLS} tools", "tools")
     tools = tuple(_tool(path, one) for path, one in functions)
     names = _names(functions)
     if choice is None:
@@ -126,7 +126,7 @@ def chosen(functions: Sequence[tuple[str, Function]], choice: Mode | Selects | N
         among = _among(names, wanted)
         return Chosen(tools=tools, choice=wanted.mode, callable=among, one=wanted.one)
     if choice == "required" and not tools:
-        raise refused('`tool_choice` "required" needs `tools`', "tool_choice")
+        raise refused('`tool_choice` "required" requires `tools`', "tool_choice")
     return Chosen(tools=tools, choice=choice)
 
 
@@ -144,7 +144,7 @@ def _names(functions: Sequence[tuple[str, Function]]) -> frozenset[str]:
     for path, function in functions:
         if function.name in names:
             param = f"{path}.name"
-            raise refused(f"`{param}`: there is another tool named {function.name!r}", param)
+            raise refused(f"`{param}`: another tool is named {function.name!r}", param)
         names.add(function.name)
     return frozenset(names)
 
@@ -152,6 +152,6 @@ def _names(functions: Sequence[tuple[str, Function]]) -> frozenset[str]:
 def _among(names: frozenset[str], wanted: Selection) -> frozenset[str]:
     missing = frozenset(wanted.names) - names
     if missing:
-        message = f"`{wanted.param}` has {min(missing)[:64]!r}, which is not among `tools`"
+        message = f"`{wanted.param}` names {min(missing)[:64]!r}, which is not in `tools`"
         raise refused(message, wanted.param)
     return frozenset(wanted.names)

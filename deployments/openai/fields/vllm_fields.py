@@ -46,7 +46,7 @@ class ExtendedFields(NativeFields):
             if name not in type(self).model_fields:
                 raise refused(f"`{param}` is not supported on this endpoint", param)
             if getattr(self, name) not in (None, value):
-                raise refused(f"`{param}` differs from `{name}`", param)
+                raise refused(f"`{param}` must equal `{name}`", param)
             setattr(self, name, value)
         if self.nvext is not None and self.nvext.greedy:
             self.temperature = 0.0  # its word is to take the likeliest, whatever the temperature
@@ -55,5 +55,7 @@ class ExtendedFields(NativeFields):
     @model_validator(mode="after")
     def _prompt_logprobs_come_whole(self) -> Self:
         if self.prompt_logprobs is not None and self.stream:  # as vLLM has it
-            raise refused("`prompt_logprobs` excludes `stream`: true", "prompt_logprobs")
+            raise refused(
+                "`prompt_logprobs` cannot be combined with `stream`: true", "prompt_logprobs"
+            )
         return self

@@ -142,7 +142,7 @@ def conversation(
 ) -> Conversation:
     tools = chosen(functions, request.tool_choice)
     if request.wants_logprobs and tools.tools and tools.choice != "none":
-        raise refused(f"`include` can't have {LOGPROBS} with `tools`", "include")
+        raise refused(f"`include`: {LOGPROBS} cannot be combined with `tools`", "include")
     return Conversation(
         messages=messages,
         tools=tools.tools,
@@ -192,7 +192,7 @@ def _call(item: CallItem) -> Message:
 def _result(path: str, item: ResultItem, names: Mapping[str, str]) -> Turn:
     if item.call_id not in names:
         param = f"{path}.call_id"
-        raise refused(f"`{param}`: there is no call {item.call_id!r} before it", param)
+        raise refused(f"`{param}`: no earlier item is the call {item.call_id!r}", param)
     return Turn("tool", [item.text], call_id=item.call_id, name=names[item.call_id])
 
 

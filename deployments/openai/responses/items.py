@@ -37,7 +37,7 @@ def typed(item: object) -> object:
 
 def _none(annotations: list[JsonValue]) -> list[JsonValue]:
     if annotations:
-        raise ValueError("must be empty: what is cited here never reaches a model")
+        raise ValueError("must be empty: this server does not support annotations")
     return annotations
 
 

@@ -57,7 +57,7 @@ def stored_routes(store: ResponseStore) -> list[Route]:
         return _json(encode({"id": found.id, "object": "response", "deleted": True}))
 
     async def cancel(request: Request) -> Response:
-        message = f"The response {_named(request, store).id!r} has ended, and can't be cancelled"
+        message = f"The response {_named(request, store).id!r} has ended and cannot be cancelled"
         raise refused(message, "id")
 
     async def input_items(request: Request) -> Response:
@@ -88,7 +88,9 @@ def _refuse_streaming(query: QueryParams) -> None:
     if query.get("stream", "false").lower() != "false":
         raise refused("`stream` is not supported: a stored response has ended", "stream")
     if "starting_after" in query:
-        raise refused("`starting_after` needs `stream`, which is not supported", "starting_after")
+        raise refused(
+            "`starting_after` requires `stream`, which is not supported", "starting_after"
+        )
 
 
 def _page(items: Sequence[StoredItem], query: QueryParams) -> bytes:

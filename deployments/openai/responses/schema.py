@@ -123,11 +123,11 @@ class ResponsesRequest(CommonFields):
     def _fields_agree(self) -> Self:
         says = any(not isinstance(item, ToolsItem) for _, item in self.items)
         if not says and self.previous_response_id is None:
-            raise refused("`input` is required, and must not be empty", "input")
+            raise refused("`input` is required and must not be empty", "input")
         if self.stream_options is not None and not self.stream:
-            raise refused("`stream_options` needs `stream`: true", "stream_options")
+            raise refused("`stream_options` requires `stream`: true", "stream_options")
         if self.top_logprobs and not self.wants_logprobs:
-            raise refused(f'`top_logprobs` needs `include`: ["{LOGPROBS}"]', "top_logprobs")
+            raise refused(f'`top_logprobs` requires `include`: ["{LOGPROBS}"]', "top_logprobs")
         return self
 
     @property

@@ -116,7 +116,7 @@ class AllowedChoice(Strict):
     @model_validator(mode="after")
     def _can_be_met(self) -> Self:
         if self.mode == "required" and not self.names:
-            message = "`tool_choice.tools` has nothing that can be called here"
+            message = "`tool_choice.tools` must have a function: this server calls no other tools"
             raise refused(message, "tool_choice.tools")
         return self
 
