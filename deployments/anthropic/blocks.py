@@ -129,7 +129,7 @@ class RedactedThinkingBlock(Strict):
     data: str
 
 
-class DirectCaller(Strict):
+class AnthropicDirectCaller(Strict):
     type: Literal["direct"]
 
 
@@ -138,7 +138,7 @@ class ToolUseBlock(Block):
     id: Annotated[str, Field(min_length=1, max_length=256)]
     name: Annotated[str, Field(min_length=1, max_length=256)]
     input: dict[str, JsonValue]
-    caller: DirectCaller | None = None
+    caller: AnthropicDirectCaller | None = None
     toolset_name: None = None
 
 
@@ -186,12 +186,12 @@ AssistantBlock = Annotated[
 ]
 
 
-class UserMessage(Strict):
+class AnthropicUserMessage(Strict):
     role: Literal["user"]
     content: str | Annotated[Items[UserBlock], Field(min_length=1)]
 
 
-class AssistantMessage(Strict):
+class AnthropicAssistantMessage(Strict):
     """An answer may have been empty, so its list may be."""
 
     role: Literal["assistant"]
@@ -205,4 +205,6 @@ class SystemMessage(Strict):
     output_config: Unasked | None = None
 
 
-Message = Annotated[UserMessage | AssistantMessage | SystemMessage, Field(discriminator="role")]
+Message = Annotated[
+    AnthropicUserMessage | AnthropicAssistantMessage | SystemMessage, Field(discriminator="role")
+]

@@ -19,7 +19,7 @@ from deployments.anthropic.blocks import (
 from deployments.anthropic.context_edits import THOUGHT, Fields, clear_thoughts
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
 from deployments.anthropic.thinking_signatures import Unsealing, is_held
-from deployments.anthropic.tools_schema import CustomTool, NamedChoice, NoChoice
+from deployments.anthropic.tools_schema import AnthropicNamedChoice, CustomTool, NoChoice
 from deployments.ingress.http.errors import refused
 from deployments.text.chat.conversation import Conversation, Thinking
 from deployments.text.grammar.grammar import from_json_schema
@@ -44,7 +44,7 @@ def conversation(request: PromptFields, transcript: "Transcript") -> Conversatio
         messages=transcript.messages,
         tools=_tools(request, transcript.found),
         choice=_choice(request),
-        callable=frozenset([choice.name] if isinstance(choice, NamedChoice) else ()),
+        callable=frozenset([choice.name] if isinstance(choice, AnthropicNamedChoice) else ()),
         parallel_calls=request.parallel_calls,
         answer=_answer(request),
         thinking=_thinking(request),
@@ -61,7 +61,9 @@ def _tools(request: PromptFields, found: Collection[str]) -> tuple[Tool, ...]:
         if not tool.defer_loading or tool.name in found
     ]
     choice = request.tool_choice
-    if isinstance(choice, NamedChoice) and choice.name not in {tool.name for _, tool in heard}:
+    if isinstance(choice, AnthropicNamedChoice) and choice.name not in {
+        tool.name for _, tool in heard
+    }:
         message = "`tool_choice.name` is a tool with `defer_loading` that no tool result has loaded"
         raise refused(message, "tool_choice.name")
     if request.forces_calls and not heard:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from deployments.anthropic.blocks import (
-    AssistantMessage,
+    AnthropicAssistantMessage,
     CacheControl,
     Message,
     PlainText,
@@ -15,12 +15,12 @@ from deployments.anthropic.blocks import (
 )
 from deployments.anthropic.context_edits import ContextManagement
 from deployments.anthropic.thinking_signatures import is_held
-from deployments.anthropic.tools_schema import AnyChoice, NamedChoice, ToolChoice, ToolList
+from deployments.anthropic.tools_schema import AnthropicNamedChoice, AnyChoice, ToolChoice, ToolList
 from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 
-LEAST_BUDGET = 1024  # tokens of thought
+MIN_THINKING_TOKENS = 1024  # as Anthropic has it
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -43,7 +43,7 @@ Display = Literal["summarized", "omitted"] | None
 
 class EnabledThinking(Strict):
     type: Literal["enabled"]
-    budget_tokens: Annotated[int, Field(ge=LEAST_BUDGET)]
+    budget_tokens: Annotated[int, Field(ge=MIN_THINKING_TOKENS)]
     display: Display = None
     block_binding: Unasked | None = None
 
@@ -112,7 +112,7 @@ class PromptFields(Strict):
             raise refused("`tools` must have different names", "tools")
         if choice is not None and choice.type != "none" and not names:
             raise refused("`tool_choice` requires `tools`", "tool_choice")
-        if isinstance(choice, NamedChoice) and choice.name not in names:
+        if isinstance(choice, AnthropicNamedChoice) and choice.name not in names:
             raise refused(
                 "`tool_choice.name` must be the name of one of `tools`", "tool_choice.name"
             )
@@ -126,7 +126,7 @@ class PromptFields(Strict):
 
     def _check_prefill(self) -> None:
         last = self.messages[-1]
-        if not isinstance(last, AssistantMessage) or not last.content:
+        if not isinstance(last, AnthropicAssistantMessage) or not last.content:
             return
         if self.answer_format is not None:
             raise refused(
@@ -155,7 +155,7 @@ class PromptFields(Strict):
 
     @property
     def forces_calls(self) -> bool:
-        return isinstance(self.tool_choice, (AnyChoice, NamedChoice))
+        return isinstance(self.tool_choice, (AnyChoice, AnthropicNamedChoice))
 
     @property
     def is_heavy(self) -> bool:

@@ -9,7 +9,7 @@ from deployments.ingress.http.errors import refused
 
 SEEN = "manta-seen-"  # a digest follows
 HELD = "manta-held-"  # the thought itself follows, compressed
-MOST_BYTES = 4 << 20  # of the thoughts of one request that were held
+MAX_THINKING_BYTES = 4 << 20  # of the thoughts of one request that were held
 
 
 def sign(thought: str, *, shown: bool) -> str:
@@ -30,7 +30,7 @@ class Unsealing:
     """
 
     def __init__(self) -> None:
-        self._room = MOST_BYTES
+        self._room = MAX_THINKING_BYTES
 
     def thought_of(self, signature: str, param: str) -> str:
         """Raises Refused."""

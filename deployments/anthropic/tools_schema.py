@@ -53,7 +53,7 @@ class AnyChoice(Strict):
     disable_parallel_tool_use: Switch = None
 
 
-class NamedChoice(Strict):
+class AnthropicNamedChoice(Strict):
     type: Literal["tool"]
     name: str
     disable_parallel_tool_use: Switch = None
@@ -64,4 +64,6 @@ class NoChoice(Strict):
     disable_parallel_tool_use: Switch = None
 
 
-ToolChoice = Annotated[AutoChoice | AnyChoice | NamedChoice | NoChoice, Field(discriminator="type")]
+ToolChoice = Annotated[
+    AutoChoice | AnyChoice | AnthropicNamedChoice | NoChoice, Field(discriminator="type")
+]

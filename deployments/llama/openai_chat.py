@@ -10,10 +10,10 @@ from deployments.wire import RequestError
 
 class ChatBuilder(OpenAIResponseBuilder):
     def format_stream_error(self, error: RequestError) -> bytes:
-        return error_frame(error)
+        return error_event(error)
 
 
-def error_frame(error: RequestError) -> bytes:
+def error_event(error: RequestError) -> bytes:
     """What ends a stream, without [DONE]."""
     _, body = envelope(error, "")
     return data(encode(body))

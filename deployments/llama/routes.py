@@ -17,7 +17,7 @@ from deployments.ingress.streams.routes import stream_routes
 from deployments.llama.completion.builder import CompletionBuilder
 from deployments.llama.completion.infill import InfillRequest, infill_prompts, parse_infill
 from deployments.llama.completion.prompts import prompt_ids
-from deployments.llama.completion.schema import CompletionRequest, parse_completion
+from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, parse_chat
 from deployments.llama.server.models import model_routes
@@ -28,7 +28,7 @@ from deployments.llama.server.tokenize import APPLY_TEMPLATE, DETOKENIZE, TOKENI
 from deployments.llama.server.unsupported import refused_routes
 from deployments.llama.tools.routes import tool_routes
 from deployments.llama.tools.settings import ToolSettings
-from deployments.openai.chat.reasoning_control import thought_control_route
+from deployments.openai.chat.reasoning_control import reasoning_control_route
 from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
 from deployments.openai.responses.routes import responses
 from deployments.openai.responses.store import ResponseStore
@@ -38,7 +38,7 @@ from deployments.text.infill import infill_ends
 COMPLETION = Operation(
     name="completion",
     path="/completion",
-    body=CompletionRequest,
+    body=LlamaCompletionRequest,
     parse=parse_completion,
     builder=lambda headers: CompletionBuilder(prompt_ids),
     heavy=lambda request: request.is_heavy,
@@ -69,7 +69,7 @@ def routes(
         service.route(replace(COMPLETION, path="/completions")),
         service.route(INFILL),
         *openai_aliases(service),
-        thought_control_route(cluster, settings, "/chat/completions/control"),
+        reasoning_control_route(cluster, settings, "/chat/completions/control"),
         service.question(TOKENIZE),
         service.question(DETOKENIZE),
         service.question(APPLY_TEMPLATE),

@@ -14,7 +14,7 @@ from deployments.wire import ModelCard, Refused
 
 def chat_input_tokens() -> Question[ChatRequest]:
     def answer(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-        return counted(OpenAIResponseBuilder(), request, card, tokenizer)
+        return count_prompt_tokens(OpenAIResponseBuilder(), request, card, tokenizer)
 
     return Question(
         name="chat_input_tokens",
@@ -28,7 +28,7 @@ def chat_input_tokens() -> Question[ChatRequest]:
 
 def responses_input_tokens(store: ResponseStore) -> Question[ResponsesRequest]:
     def answer(request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-        return counted(ResponsesBuilder(store), request, card, tokenizer)
+        return count_prompt_tokens(ResponsesBuilder(store), request, card, tokenizer)
 
     return Question(
         name="responses_input_tokens",
@@ -40,7 +40,7 @@ def responses_input_tokens(store: ResponseStore) -> Question[ResponsesRequest]:
     )
 
 
-def counted(
+def count_prompt_tokens(
     builder: ResponseBuilder[ApiRequestT],
     request: ApiRequestT,
     card: ModelCard,

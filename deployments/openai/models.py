@@ -20,7 +20,7 @@ from deployments.wire import ModelCard, ModelStatus, Refused
 
 OWNER = "manta"
 ANTHROPIC = "anthropic-version"  # the header that every client of Anthropic's sends
-PAGE, LONGEST_PAGE = 20, 1000  # Anthropic's
+DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000  # Anthropic's
 
 Endpoint = Callable[[Request], Awaitable[object]]
 
@@ -118,7 +118,7 @@ async def _anthropic_model(cluster: Cluster, status: ModelStatus) -> object:
 
 def _window(names: Sequence[str], query: QueryParams) -> tuple[int, int]:
     """Where a page starts and ends."""
-    limit = _limit(query.get("limit", str(PAGE)))
+    limit = _limit(query.get("limit", str(DEFAULT_PAGE_SIZE)))
     if "before_id" in query and "after_id" in query:
         raise refused("`before_id` cannot be combined with `after_id`", "before_id")
     if "before_id" in query:
@@ -136,8 +136,8 @@ def _place(names: Sequence[str], query: QueryParams, cursor: str) -> int:
 
 def _limit(text: str) -> int:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
-    if not 1 <= number <= LONGEST_PAGE:
-        raise refused(f"`limit` must be a number from 1 to {LONGEST_PAGE}", "limit")
+    if not 1 <= number <= MAX_PAGE_SIZE:
+        raise refused(f"`limit` must be a number from 1 to {MAX_PAGE_SIZE}", "limit")
     return number
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from deployments.ingress.http.errors import refused
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.openai.defaults import given
-from deployments.openai.fields.llamacpp_fields import NativeFields
+from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.text.tokens.token_search import ids_with
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import DryParams, MirostatParams, ModelCard, SamplingParams
@@ -28,8 +28,8 @@ SAME = {
 }
 
 
-def with_native(
-    drawing: SamplingParams, fields: NativeFields, card: ModelCard, tokenizer: TextTokenizer
+def with_llamacpp_fields(
+    drawing: SamplingParams, fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer
 ) -> SamplingParams:
     """The parameters with what native fields say of them. Raises Refused."""
     named = {theirs: getattr(fields, ours) for ours, theirs in SAME.items()}

@@ -1,4 +1,4 @@
-"""Where a request came from and when: what its headers say that its body does not."""
+"""What generation needs from the headers of a request: its id and its tenant."""
 
 import time
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from deployments.ingress.http.app import REQUEST_ID
 from deployments.ingress.http.errors import refused
 
 TENANT = "x-tenant-id"
-LONGEST_TENANT = 1024
+MAX_TENANT_CHARACTERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """A `tenant` shares no cached prefix with another: Dynamo lets it go before `cache_salt`."""
+class RequestHeaders:
+    """Tenants share no cached prefixes. As in Dynamo, `tenant` goes before `cache_salt`."""
 
     request_id: str = ""
     tenant: str = ""
-    begun: float = field(default_factory=time.monotonic)
+    received_at: float = field(default_factory=time.monotonic)
 
     def salted(self, planned: Plan) -> Plan:
         return replace(planned, cache_salt=self.tenant) if self.tenant else planned
 
 
-def origin_of(headers: Mapping[str, str]) -> Origin:
+def read_headers(headers: Mapping[str, str]) -> RequestHeaders:
     tenant = headers.get(TENANT, "")
-    if len(tenant) > LONGEST_TENANT:
-        raise refused(f"`{TENANT}` must have at most {LONGEST_TENANT} characters", TENANT)
-    return Origin(headers.get(REQUEST_ID, ""), tenant)
+    if len(tenant) > MAX_TENANT_CHARACTERS:
+        raise refused(f"`{TENANT}` must have at most {MAX_TENANT_CHARACTERS} characters", TENANT)
+    return RequestHeaders(headers.get(REQUEST_ID, ""), tenant)

@@ -15,7 +15,7 @@ from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import Streams
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.chat.builder import OpenAIResponseBuilder
-from deployments.openai.chat.reasoning_control import thought_control_route
+from deployments.openai.chat.reasoning_control import reasoning_control_route
 from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.completions.builder import CompletionsResponseBuilder
 from deployments.openai.completions.schema import CompletionRequest, parse_completion
@@ -64,7 +64,7 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
     return [
         service.route(CHAT),
         service.route(COMPLETIONS),
-        thought_control_route(cluster, settings),
+        reasoning_control_route(cluster, settings),
         *responses_routes(service),
         *stream_routes(streams, settings),
         *management_routes(cluster, settings, "/v1/models"),

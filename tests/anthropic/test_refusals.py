@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.anthropic.thinking_signatures import MOST_BYTES, sign
+from deployments.anthropic.thinking_signatures import MAX_THINKING_BYTES, sign
 from deployments.wire import ErrorKind, RequestError
 from tests.anthropic.serving import (
     COUNT,
@@ -27,8 +27,8 @@ TEXT = {"type": "text", "text": "x"}
 CALL = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
 THOUGHT = {"type": "thinking", "thinking": "x", "signature": "s"}
-FULL = sign("a" * MOST_BYTES, shown=False)  # all that a request may hold
-FULLER = sign("a" * (MOST_BYTES + 1), shown=False)
+FULL = sign("a" * MAX_THINKING_BYTES, shown=False)  # all that a request may hold
+FULLER = sign("a" * (MAX_THINKING_BYTES + 1), shown=False)
 PLAIN = {"type": "text", "media_type": "text/plain", "data": "x"}
 FOUND = {"type": "search_result", "source": "a", "title": "b", "content": [TEXT]}
 LATER = {"defer_loading": True}

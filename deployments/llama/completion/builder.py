@@ -15,7 +15,7 @@ from deployments.llama.completion.probabilities import completion_probabilities
 from deployments.llama.completion.sampling import sampling_params, with_defaults
 from deployments.llama.completion.schema import CompletionFields
 from deployments.llama.completion.text import NO_RULES, CompletionText, LineRules
-from deployments.llama.openai_chat import error_frame
+from deployments.llama.openai_chat import error_event
 from deployments.llama.response_fields import only
 from deployments.openai.fields.llamacpp_fields import ping_interval_s
 from deployments.text.chat.prompt import Prompt
@@ -88,7 +88,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         return b""
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        return error_frame(error)
+        return error_event(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         results = [self._final(index, choice) for index, choice in enumerate(choices)]

@@ -11,7 +11,7 @@ from deployments.text.infill import fitted_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
 
-MOST_FILES = 1024
+MAX_FILES = 1024
 
 
 class Extra(Strict):
@@ -27,7 +27,7 @@ class InfillRequest(CompletionFields):
 
     input_prefix: str
     input_suffix: str
-    input_extra: Annotated[list[Extra], Field(max_length=MOST_FILES)] = Field(default_factory=list)
+    input_extra: Annotated[list[Extra], Field(max_length=MAX_FILES)] = Field(default_factory=list)
     prompt: str = ""
 
 

@@ -6,7 +6,7 @@ from math import exp, inf
 from deployments.text.stream import PlacedLogprob
 from deployments.text.tokens.tokenizer import TextTokenizer
 
-LEAST_LOGPROB = -3.4028234663852886e38  # for minus infinity, which JSON does not have
+MIN_LOGPROB = -3.4028234663852886e38  # for minus infinity, which JSON does not have
 
 
 def completion_probabilities(
@@ -18,7 +18,7 @@ def completion_probabilities(
     def scored(token_id: int, logprob: float) -> dict[str, object]:
         raw = tokenizer.token_bytes(token_id)
         token = {"id": token_id, "token": raw.decode("utf-8", "replace"), "bytes": list(raw)}
-        score = {"prob": exp(logprob)} if sampled else {"logprob": max(logprob, LEAST_LOGPROB)}
+        score = {"prob": exp(logprob)} if sampled else {"logprob": max(logprob, MIN_LOGPROB)}
         return {**token, **score}
 
     def tops(top: Sequence[tuple[int, float]]) -> list[dict[str, object]]:

@@ -5,13 +5,13 @@ from functools import partial
 
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.errors import refused
-from deployments.llama.completion.schema import CompletionRequest, OnePrompt, PromptObject
+from deployments.llama.completion.schema import LlamaCompletionRequest, OnePrompt, PromptObject
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
 
 def prompt_ids(
-    request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
+    request: LlamaCompletionRequest, card: ModelCard, tokenizer: TextTokenizer
 ) -> list[list[int]]:
     return [_ids(prompt, card, tokenizer) for prompt in request.prompts]
 

@@ -7,7 +7,7 @@ from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.errors import refused
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.llama.completion.schema import CompletionFields
-from deployments.openai.fields.common import MOST_BIASES
+from deployments.openai.fields.common import MAX_LOGIT_BIASES
 from deployments.openai.native_sampling import dry_params, mirostat_params
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import DryParams, ModelCard, SamplingParams
@@ -101,8 +101,8 @@ def _biases(
             banned |= dict.fromkeys(ids)
         else:
             added |= dict.fromkeys(ids, float(bias))
-    if len(added) + len(banned) > MOST_BIASES:
-        raise refused(f"`logit_bias` must have at most {MOST_BIASES} tokens", "logit_bias")
+    if len(added) + len(banned) > MAX_LOGIT_BIASES:
+        raise refused(f"`logit_bias` must have at most {MAX_LOGIT_BIASES} tokens", "logit_bias")
     return tuple(added.items()), tuple((token_id,) for token_id in banned)
 
 

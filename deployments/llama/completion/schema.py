@@ -11,7 +11,7 @@ from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Items, ModelName, Strict
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.llamacpp.sampler_names import DEFAULT_SAMPLERS
-from deployments.openai.fields.common import MOST_BIASES
+from deployments.openai.fields.common import MAX_LOGIT_BIASES
 from deployments.openai.fields.llamacpp_fields import NEUTRAL as COMMON
 from deployments.openai.fields.llamacpp_fields import (
     TYPICAL,
@@ -34,11 +34,11 @@ from deployments.openai.native_sampling import (
     TAU,
 )
 
-MOST_SEQUENCES = 1024
-MOST_CHOICES = 128
-MOST_ALTERNATIVES = 100
-MOST_STOPS = 64
-MOST_TEXTS = 4096  # of one prompt or of several: each is a call of the tokenizer
+MAX_SEQUENCES = 1024
+MAX_CHOICES = 128
+MAX_TOP_LOGPROBS = 100
+MAX_STOPS = 64
+MAX_TEXTS = 4096  # of one prompt or of several: each is a call of the tokenizer
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -54,14 +54,14 @@ ALIASES = (
 )
 
 TokenId = Annotated[int, Field(ge=0)]
-Texts = Annotated[list[Text], Field(max_length=MOST_STOPS)]
+Texts = Annotated[list[Text], Field(max_length=MAX_STOPS)]
 Limit = AtLeastMinus1
-Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
-Alternatives = Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)]
+Choices = Annotated[int, Field(ge=1, le=MAX_CHOICES)]
+Alternatives = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 BiasText = Annotated[str, Field(max_length=1024)]
 BiasPair = Annotated[list[int | float | BiasText | bool], Field(min_length=2, max_length=2)]
-BiasMap = Annotated[dict[BiasText, float | bool], Field(max_length=MOST_BIASES)]
-BiasPairs = Annotated[Items[BiasPair], Field(max_length=MOST_BIASES)]
+BiasMap = Annotated[dict[BiasText, float | bool], Field(max_length=MAX_LOGIT_BIASES)]
+BiasPairs = Annotated[Items[BiasPair], Field(max_length=MAX_LOGIT_BIASES)]
 
 
 class PromptObject(Strict):
@@ -178,7 +178,7 @@ class CompletionFields(Hints):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
 
-class CompletionRequest(CompletionFields):
+class LlamaCompletionRequest(CompletionFields):
     prompt: Prompt
 
     @property
@@ -200,10 +200,10 @@ class CompletionRequest(CompletionFields):
                     "`prompt` must be one prompt of token ids or a list of prompts, not both",
                     "prompt",
                 )
-        if len(self.prompts) * self.choices > MOST_SEQUENCES:
-            raise refused(f"`prompt` must give at most {MOST_SEQUENCES} choices in all", "prompt")
-        if sum(map(texts_in, self.prompts)) > MOST_TEXTS:
-            raise refused(f"`prompt` must have at most {MOST_TEXTS} texts", "prompt")
+        if len(self.prompts) * self.choices > MAX_SEQUENCES:
+            raise refused(f"`prompt` must give at most {MAX_SEQUENCES} choices in all", "prompt")
+        if sum(map(texts_in, self.prompts)) > MAX_TEXTS:
+            raise refused(f"`prompt` must have at most {MAX_TEXTS} texts", "prompt")
         return self
 
 
@@ -211,8 +211,8 @@ def texts_in(prompt: OnePrompt) -> int:
     return sum(isinstance(part, str) for part in prompt) if isinstance(prompt, list) else 1
 
 
-def parse_completion(body: object) -> CompletionRequest:
-    return parse(CompletionRequest, given_fields(body))
+def parse_completion(body: object) -> LlamaCompletionRequest:
+    return parse(LlamaCompletionRequest, given_fields(body))
 
 
 def given_fields(body: object) -> dict[str, object]:

@@ -11,7 +11,7 @@ from deployments.ingress.http.schema import Items, ModelName, Strict
 from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.service import Question
 from deployments.llama.completion.prompts import mixed_ids
-from deployments.llama.completion.schema import MOST_TEXTS, given_fields, texts_in
+from deployments.llama.completion.schema import MAX_TEXTS, given_fields, texts_in
 from deployments.llama.openai_chat import parse_chat
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
@@ -19,7 +19,7 @@ from deployments.openai.fields.common import TokenId
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
-MOST_CHARACTERS = 1 << 21  # tokenizers take hundreds of bytes for each
+MAX_CHARACTERS = 1 << 21  # tokenizers take hundreds of bytes for each
 
 
 class TokenizeRequest(Strict):
@@ -35,11 +35,11 @@ class TokenizeRequest(Strict):
 
     @model_validator(mode="after")
     def _is_not_too_long(self) -> Self:
-        if sum(len(part) if isinstance(part, str) else 1 for part in self.parts) > MOST_CHARACTERS:
-            message = f"`content` must have at most {MOST_CHARACTERS} characters and ids"
+        if sum(len(part) if isinstance(part, str) else 1 for part in self.parts) > MAX_CHARACTERS:
+            message = f"`content` must have at most {MAX_CHARACTERS} characters and ids"
             raise refused(message, "content")
-        if isinstance(self.content, list) and texts_in(self.content) > MOST_TEXTS:
-            raise refused(f"`content` must have at most {MOST_TEXTS} texts", "content")
+        if isinstance(self.content, list) and texts_in(self.content) > MAX_TEXTS:
+            raise refused(f"`content` must have at most {MAX_TEXTS} texts", "content")
         return self
 
 

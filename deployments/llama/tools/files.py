@@ -9,9 +9,9 @@ from pydantic import Field
 from deployments.llama.tools.folder import ToolError
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
 
-MOST_BYTES = 32 << 20  # of a file
-MOST_TEXT = 16 << 10  # bytes shown at once
-MOST_EDITS = 256
+MAX_FILE_BYTES = 32 << 20  # of a file
+MAX_SHOWN_BYTES = 16 << 10  # bytes shown at once
+MAX_EDITS = 256
 
 PathParam = Annotated[str, Field(description="Path of the file, relative to the working folder")]
 
@@ -35,11 +35,11 @@ class Edit(Params):
 
 class EditFile(Params):
     path: PathParam
-    edits: Annotated[list[Edit], Field(min_length=1, max_length=MOST_EDITS)]
+    edits: Annotated[list[Edit], Field(min_length=1, max_length=MAX_EDITS)]
 
 
 def read_file(params: ReadFile, place: Place) -> Answer:
-    content = place.folder.read(place.path(params.path), MOST_BYTES)
+    content = place.folder.read(place.path(params.path), MAX_FILE_BYTES)
     if place.as_base64:
         return {"base64": base64.b64encode(content).decode(), "bytes": len(content)}
     lines = StringIO(_text(params.path, content), newline="\n").readlines()
@@ -47,8 +47,10 @@ def read_file(params: ReadFile, place: Place) -> Answer:
     if params.append_loc:
         shown = [f"{number}: {line}" for number, line in enumerate(shown, params.start_line)]
     text = "".join(shown)
-    if len(text.encode()) > MOST_TEXT:
-        message = f"more than {MOST_TEXT} bytes in {len(shown)} lines: ask for a range of lines"
+    if len(text.encode()) > MAX_SHOWN_BYTES:
+        message = (
+            f"more than {MAX_SHOWN_BYTES} bytes in {len(shown)} lines: ask for a range of lines"
+        )
         raise ToolError(message)
     return {"plain_text_response": text}
 
@@ -65,7 +67,7 @@ def write_file(params: WriteFile, place: Place) -> Answer:
 
 def edit_file(params: EditFile, place: Place) -> Answer:
     path = place.path(params.path)
-    text = _text(params.path, place.folder.read(path, MOST_BYTES))
+    text = _text(params.path, place.folder.read(path, MAX_FILE_BYTES))
     spans = sorted(_span(text, edit) for edit in params.edits)
     parts, end = [], 0
     for start, stop, new_text in spans:
@@ -74,8 +76,8 @@ def edit_file(params: EditFile, place: Place) -> Answer:
         parts += [text[end:start], new_text]
         end = stop
     edited = "".join([*parts, text[end:]]).encode()
-    if len(edited) > MOST_BYTES:
-        raise ToolError(f"the file would have more than {MOST_BYTES} bytes")
+    if len(edited) > MAX_FILE_BYTES:
+        raise ToolError(f"the file would have more than {MAX_FILE_BYTES} bytes")
     place.folder.write(path, edited)
     return {"result": "file edited successfully", "edits_applied": len(spans)}
 

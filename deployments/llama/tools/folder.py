@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would be waited for
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-LONGEST_PATH = 4096
+MAX_PATH_CHARACTERS = 4096
 DEEPEST = 128
 
 Path = tuple[str, ...]  # names below the folder
@@ -33,7 +33,7 @@ class Folder:
 
     def path(self, given: str, base: Path = ()) -> Path:
         """Of a path relative to `base`, or of one that is whole and leads into the folder."""
-        if len(given) > LONGEST_PATH or "\0" in given:
+        if len(given) > MAX_PATH_CHARACTERS or "\0" in given:
             raise ToolError("not a path")
         pure = PurePosixPath(given)
         if pure.is_absolute():

@@ -13,7 +13,7 @@ import regex  # type: ignore[import-untyped]
 
 from deployments.llama.tools.folder import ToolError
 
-MOST_COUNTED = 1000  # all counts of a pattern, multiplied
+MAX_REPEATS = 1000  # all counts of a pattern, multiplied
 TOKEN = re.compile(
     r"\\[pPN]\{[^}]*\}|\\.|\{\d*,?\d*\}|\(\?(?:[:=!]|<[=!]|P?<\w+>|[ims]+\))?|.", re.S
 )
@@ -50,8 +50,8 @@ def _check(tokens: Iterable[str]) -> None:
             raise ToolError("not a regular expression of the kind that is supported: `(?`")
         if token.startswith("{") and len(token) > 1:
             counts.append(max((int(n[:6]) for n in re.findall(r"\d+", token)), default=1))
-    if prod(max(count, 1) for count in counts) > MOST_COUNTED:
-        raise ToolError(f"the counts of the pattern are more than {MOST_COUNTED}, multiplied")
+    if prod(max(count, 1) for count in counts) > MAX_REPEATS:
+        raise ToolError(f"the counts of the pattern are more than {MAX_REPEATS}, multiplied")
 
 
 def _compiled(text: str, flags: int) -> Pattern:

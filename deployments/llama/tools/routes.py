@@ -23,7 +23,7 @@ from deployments.llama.tools.settings import ToolSettings
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
 from deployments.wire import ErrorKind, Refused, RequestError
 
-MOST_AT_ONCE = 4
+MAX_CONCURRENT_CALLS = 4
 TOOLS: Mapping[str, Tool[Params]] = {
     tool.name: tool  # type: ignore[misc]
     for tool in (
@@ -38,7 +38,7 @@ TOOLS: Mapping[str, Tool[Params]] = {
 }
 
 
-class ToolCall(BaseModel):
+class ToolRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     tool: str
@@ -61,7 +61,7 @@ class BuiltInTools:
         self._hosts = tools.hosts
         self._folder = Folder(tools.folder)
         self._settings = settings
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
     async def list(self, request: Request) -> Response:
         check_origin(request, self._hosts)
@@ -71,10 +71,10 @@ class BuiltInTools:
         check_origin(request, self._hosts)
         settings = self._settings
         body = await read_body(request, settings.body_limit, settings.body_timeout_s)
-        call = parse(ToolCall, parse_json(body))
+        call = parse(ToolRequest, parse_json(body))
         tool = _find(call)
         params = _params(tool, call)
-        async with self._turns:
+        async with self._slots:
             return _json(await asyncio.to_thread(self._answer, tool, params, request))
 
     def _answer(self, tool: Tool[Params], params: Params, request: Request) -> Answer:
@@ -95,7 +95,7 @@ class BuiltInTools:
         return Place(folder=self._folder, cwd=cwd, as_base64=as_base64)
 
 
-def _find(call: ToolCall) -> Tool[Params]:
+def _find(call: ToolRequest) -> Tool[Params]:
     if call.tool not in TOOLS:
         message = f"There is no tool {call.tool[:80]!r}"
         raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "tool"))
@@ -104,7 +104,7 @@ def _find(call: ToolCall) -> Tool[Params]:
     return TOOLS[call.tool]
 
 
-def _params(tool: Tool[Params], call: ToolCall) -> Params:
+def _params(tool: Tool[Params], call: ToolRequest) -> Params:
     given = {name: value for name, value in call.params.items() if value is not None}
     try:
         return tool.params.model_validate(given)

@@ -11,13 +11,13 @@ from deployments.llama.tools.patterns import glob, regular_expression
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
 from deployments.llama.tools.walk import Entry, Patience, walk
 
-MOST_FOUND = 100
-MOST_BYTES = 4 << 20  # of a file that is searched
-MOST_SEARCHED = 10_000  # characters of a line
-LONGEST_LINE = 500  # characters shown
-LONGEST_PATTERN = 1000
+MAX_MATCHES = 100
+MAX_SEARCHED_FILE_BYTES = 4 << 20  # of a file that is searched
+MAX_SEARCHED_CHARACTERS = 10_000  # characters of a line
+MAX_LINE_CHARACTERS = 500  # characters shown
+MAX_PATTERN_CHARACTERS = 1000
 
-PatternText = Annotated[str, Field(max_length=LONGEST_PATTERN)]
+PatternText = Annotated[str, Field(max_length=MAX_PATTERN_CHARACTERS)]
 
 
 class FileGlobSearch(Params):
@@ -26,7 +26,7 @@ class FileGlobSearch(Params):
     exclude: Annotated[PatternText, Field(description="Glob of what to leave out")] | None = None
     type: Literal["file", "dir", "all"] = "file"
     max_depth: Annotated[int, Field(ge=0, description="Levels of folders; 0 for all")] = 0
-    limit: Annotated[int, Field(ge=1, le=MOST_FOUND)] = MOST_FOUND
+    limit: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = MAX_MATCHES
 
 
 class GrepSearch(Params):
@@ -71,8 +71,8 @@ def grep_search(params: GrepSearch, place: Place) -> Answer:
     shown: list[str] = []
     for name, content in _contents(params, place, patience):
         shown += finder.lines(name, content)
-        if finder.found >= MOST_FOUND:
-            shown.append(f"[only the first {MOST_FOUND} matches]")
+        if finder.found >= MAX_MATCHES:
+            shown.append(f"[only the first {MAX_MATCHES} matches]")
             break
     return {"plain_text_response": "\n".join(shown), "matches": finder.found}
 
@@ -80,13 +80,13 @@ def grep_search(params: GrepSearch, place: Place) -> Answer:
 def _contents(params: GrepSearch, place: Place, patience: Patience) -> Iterator[tuple[str, bytes]]:
     path = place.path(params.path)
     if not place.folder.is_directory(path):
-        yield params.path, place.folder.read(path, MOST_BYTES)
+        yield params.path, place.folder.read(path, MAX_SEARCHED_FILE_BYTES)
         return
     matches = Globs(params.include, params.exclude, patience)
     for entry in walk(place.folder, path, 0, patience):
         if not entry.is_directory and matches(entry.written):
             try:
-                yield entry.written, read_at(entry.parent, entry.path[-1], MOST_BYTES)
+                yield entry.written, read_at(entry.parent, entry.path[-1], MAX_SEARCHED_FILE_BYTES)
             except (OSError, ToolError):
                 continue  # gone, not ours to read, or too large
 
@@ -107,8 +107,10 @@ class Finder:
         if b"\0" in content:
             return []
         lines = content.decode("utf-8", "replace").split("\n")
-        hits = [place for place, line in enumerate(lines) if self._finds(line[:MOST_SEARCHED])]
-        hits = hits[: MOST_FOUND - self.found]
+        hits = [
+            place for place, line in enumerate(lines) if self._finds(line[:MAX_SEARCHED_CHARACTERS])
+        ]
+        hits = hits[: MAX_MATCHES - self.found]
         self.found += len(hits)
         around = self._params.context_lines
         shown = sorted({near for hit in hits for near in range(hit - around, hit + around + 1)})
@@ -122,7 +124,7 @@ class Finder:
     def _written(self, name: str, place: int, line: str, is_match: bool) -> str:
         mark = ":" if is_match else "-"
         number = f"{place + 1}{mark}" if self._params.return_line_numbers else ""
-        return f"{name}{mark}{number}{line[:LONGEST_LINE]}"
+        return f"{name}{mark}{number}{line[:MAX_LINE_CHARACTERS]}"
 
 
 class Globs:
@@ -149,7 +151,7 @@ GREP_SEARCH = Tool(
     name="grep_search",
     display_name="Search in files",
     description="Find lines of text files that match a regular expression; of long lines only the "
-    f"first {MOST_SEARCHED} characters are searched",
+    f"first {MAX_SEARCHED_CHARACTERS} characters are searched",
     params=GrepSearch,
     call=grep_search,
 )

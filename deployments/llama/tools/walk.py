@@ -12,27 +12,27 @@ from deployments.llama.tools.patterns import Pattern
 JUNK = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
 )
-MOST_ENTRIES = 100_000
-MOST_SECONDS = 15.0
+MAX_ENTRIES = 100_000
+MAX_SEARCH_S = 15.0
 
 
 class Patience:
     """How much longer a search may take."""
 
     def __init__(self) -> None:
-        self._end = time.monotonic() + MOST_SECONDS
+        self._end = time.monotonic() + MAX_SEARCH_S
         self._entries = 0
 
     def spend(self) -> None:
         """For each entry. Raises ToolError when there is no more."""
         self._entries += 1
-        if self._entries > MOST_ENTRIES:
-            raise ToolError(f"more than {MOST_ENTRIES} entries: search in a smaller folder")
+        if self._entries > MAX_ENTRIES:
+            raise ToolError(f"more than {MAX_ENTRIES} entries: search in a smaller folder")
         self.check()
 
     def check(self) -> None:
         if self.left() <= 0:
-            raise ToolError(f"the search took more than {MOST_SECONDS:g} seconds")
+            raise ToolError(f"the search took more than {MAX_SEARCH_S:g} seconds")
 
     def left(self) -> float:
         return self._end - time.monotonic()

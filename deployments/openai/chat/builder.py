@@ -17,12 +17,12 @@ from deployments.openai.chat.deltas import (
 )
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
-from deployments.openai.choices.chunk_frames import Frames, error_frames, more
+from deployments.openai.choices.chunk_encoder import ChunkEncoder, error_events, trailing_fields
 from deployments.openai.choices.logprobs import Logprobs
-from deployments.openai.choices.nvext_annotations import Disclosure
-from deployments.openai.choices.vllm_choice_fields import ChoiceFields
+from deployments.openai.choices.nvext_annotations import NvextOutput
+from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
 from deployments.openai.fields.sampling import plan
-from deployments.openai.request_headers import origin_of
+from deployments.openai.request_headers import read_headers
 from deployments.text.chat.prompt import Prompt
 from deployments.text.dialects.parsing.pieces import Content, Piece
 from deployments.text.reply import Calling
@@ -32,21 +32,21 @@ from deployments.wire import ModelCard, RequestError
 
 KIND, CHUNK_KIND = "chat.completion", "chat.completion.chunk"
 NULL = b"null"
-SILENCE = b"{}"
+EMPTY_DELTA = b"{}"
 
 
 class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _request: ChatRequest
     _prompt: Prompt
-    _frames: Frames
+    _encoder: ChunkEncoder
     _logprobs: Logprobs
-    _fields: ChoiceFields
-    _disclosure: Disclosure
+    _fields: VllmChoiceFields
+    _nvext: NvextOutput
     _calling: list[Calling]  # one a choice
     _watches: list[Stopwatch]
 
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        self._origin = origin_of(headers)
+        self._headers = read_headers(headers)
 
     def keep_alive_s(self, request: ChatRequest, default: float) -> float | None:
         return request.ping_interval_s(default)
@@ -64,55 +64,59 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             prompt_logprobs=request.prompt_logprobs,
             tells_progress=bool(request.return_progress and request.stream),
         )
-        return self._origin.salted(planned).generations()
+        return self._headers.salted(planned).generations()
 
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1
-        self._frames = Frames(request, card.name, response_id, kind=KIND, chunk_kind=CHUNK_KIND)
+        self._encoder = ChunkEncoder(
+            request, card.name, response_id, kind=KIND, chunk_kind=CHUNK_KIND
+        )
         as_ids = bool(request.return_tokens_as_token_ids)
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids)
-        self._fields = ChoiceFields(request, card)
+        self._fields = VllmChoiceFields(request, card)
         self._calling = [Calling() for _ in range(choices)]
         self._watches = [Stopwatch() for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
-        silence = partial(self._frames.chunk, _choice(0, SILENCE, NULL, NULL))
-        self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin, silence)
+        empty_chunk = partial(self._encoder.chunk, _choice(0, EMPTY_DELTA, NULL, NULL))
+        self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
 
     def format_stream_start(self) -> bytes:
         opening = [_choice(choice, ROLE, NULL, NULL) for choice in range(len(self._calling))]
-        first = self._frames.chunk(opening[0], beside=more(self._prompt_fields()))
-        return b"".join((self._disclosure.begin(), first, *map(self._frames.chunk, opening[1:])))
+        first = self._encoder.chunk(opening[0], trailing=trailing_fields(self._prompt_fields()))
+        return b"".join((self._nvext.begin(), first, *map(self._encoder.chunk, opening[1:])))
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        self._disclosure.add_streamed(delta)
+        self._nvext.add_streamed(delta)
         self._watches[choice].see(delta)
-        pieces, beside = self._pieces(delta), more(self._timings(choice, delta))
+        pieces, trailing = self._pieces(delta), trailing_fields(self._timings(choice, delta))
         self._calling[choice].add(pieces)
-        logprobs, fields = self._scores(delta), more(self._fields.produced(delta))
+        logprobs, fields = self._scores(delta), trailing_fields(self._fields.produced(delta))
         bodies = [delta_of(piece) for piece in pieces]
         if not bodies and (delta.logprobs or (fields and delta.token_ids)):
-            bodies = [SILENCE]  # their text is held back, and no later delta has them
+            bodies = [EMPTY_DELTA]  # their text is held back, and no later delta has them
         told = delta.prompt_tokens
-        frames = [] if told is None else [self._progress(choice, delta, told)]
+        chunks = [] if told is None else [self._progress(choice, delta, told)]
         for body in bodies:
             chunk = _choice(choice, body, logprobs, NULL, fields)
-            frames.append(self._frames.chunk(chunk, usage, beside))
+            chunks.append(self._encoder.chunk(chunk, usage, trailing))
             logprobs, fields = NULL, b""
         if delta.finish_reason is not None:
-            frames.append(self._last_chunk(choice, delta, usage))
-        return b"".join(frames)
+            chunks.append(self._last_chunk(choice, delta, usage))
+        return b"".join(chunks)
 
     def _last_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         assert delta.finish_reason is not None
         reason = encode_text(finish_reason(delta.finish_reason, self._calling[choice]))
-        end = _choice(choice, SILENCE, NULL, reason, more(self._fields.ended(delta)))
-        beside = self._timings(choice, delta) | self._disclosure.answer(usage)
-        return self._frames.chunk(end, usage, more(beside))
+        end = _choice(choice, EMPTY_DELTA, NULL, reason, trailing_fields(self._fields.ended(delta)))
+        trailing = self._timings(choice, delta) | self._nvext.answer(usage)
+        return self._encoder.chunk(end, usage, trailing_fields(trailing))
 
     def _progress(self, choice: int, delta: TextDelta, processed: int) -> bytes:
         told = progress(self._watches[choice], delta, processed, len(self._prompt.ids))
-        beside = {"prompt_progress": told, **self._timings(choice, delta)}
-        return self._frames.chunk(_choice(choice, SILENCE, NULL, NULL), beside=more(beside))
+        trailing = {"prompt_progress": told, **self._timings(choice, delta)}
+        return self._encoder.chunk(
+            _choice(choice, EMPTY_DELTA, NULL, NULL), trailing=trailing_fields(trailing)
+        )
 
     def _timings(self, choice: int, delta: TextDelta) -> dict[str, object]:
         if not self._request.timings_per_token:
@@ -120,10 +124,10 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         return {"timings": timings(self._watches[choice], delta, len(self._prompt.ids))}
 
     def format_stream_end(self, usage: Usage) -> bytes:
-        return self._frames.end(usage) + self._disclosure.end(usage) + DONE
+        return self._encoder.end(usage) + self._nvext.end(usage) + DONE
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        return error_frames(error)
+        return error_events(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]
@@ -131,11 +135,11 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         if self._request.prompt_logprobs is not None:
             scores = choices[0].prompt_logprobs or ()
             fields["prompt_logprobs"] = self._logprobs.prompt(scores, self._request.prompt_logprobs)
-        return self._frames.body(formatted, usage, fields | self._disclosure.answer(usage))
+        return self._encoder.body(formatted, usage, fields | self._nvext.answer(usage))
 
     def _whole(self, index: int, choice: TextDelta) -> object:
         assert choice.finish_reason is not None
-        self._disclosure.add(choice)
+        self._nvext.add(choice)
         pieces = self._pieces(choice)
         return {
             "index": index,

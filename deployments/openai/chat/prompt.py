@@ -15,7 +15,7 @@ from deployments.openai.chat.schema import (
     ToolMessage,
 )
 from deployments.openai.fields.tool_arguments import arguments_object
-from deployments.openai.fields.tools import Chosen, chosen
+from deployments.openai.fields.tools import ResolvedTools, resolve_tools
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -38,7 +38,7 @@ TEMPLATED = (
 
 def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
     """Raises Refused."""
-    tools = chosen(request.functions, request.tool_choice)
+    tools = resolve_tools(request.functions, request.tool_choice)
     if request.raw:
         return _raw(request, card, tokenizer)
     prompt = prepare_prompt(_conversation(request, tools, card), card, tokenizer)
@@ -72,7 +72,7 @@ def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[
     return given or ids
 
 
-def _conversation(request: ChatRequest, tools: Chosen, card: ModelCard) -> Conversation:
+def _conversation(request: ChatRequest, tools: ResolvedTools, card: ModelCard) -> Conversation:
     continues = bool(request.continue_final_message)
     generation_prompt = request.add_generation_prompt
     return Conversation(

@@ -19,7 +19,7 @@ from deployments.model.settings import MODEL_DEPLOYMENT
 UNKNOWN = {"success": False, "message": "no active completion for this id"}
 
 
-class ThoughtControl(Strict):
+class ReasoningControl(Strict):
     """`id` is the completion's, which was asked for with `reasoning_control`: true."""
 
     id: Annotated[str, Field(min_length=1, max_length=128)]
@@ -27,12 +27,12 @@ class ThoughtControl(Strict):
     model: ModelName = None
 
 
-def thought_control_route(
+def reasoning_control_route(
     cluster: Cluster, settings: IngressSettings, path: str = "/v1/chat/completions/control"
 ) -> Route:
     async def control(request: Request) -> Response:
         body = await read_body(request, settings.body_limit, settings.body_timeout_s)
-        asked = parse(ThoughtControl, parse_json(body))
+        asked = parse(ReasoningControl, parse_json(body))
         statuses = await cluster.statuses()
         models = statuses if asked.model is None else [find(statuses, asked.model)]
         said = await asyncio.gather(
@@ -50,5 +50,5 @@ def thought_control_route(
         methods=["POST"],
         name="chat_completions_control",
         tag="Generation",
-        body=ThoughtControl,
+        body=ReasoningControl,
     )

@@ -9,7 +9,7 @@ from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.tools import Function, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
-from deployments.openai.fields.vllm_fields import ExtendedFields
+from deployments.openai.fields.vllm_fields import VllmFields
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -159,7 +159,7 @@ def _bound(limit: object) -> object:
 Budget = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_bound)]
 
 
-class ChatRequest(ExtendedFields):
+class ChatRequest(VllmFields):
     messages: Annotated[Items[Message], Field(min_length=1)]
     max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_bound)] = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None

@@ -8,7 +8,7 @@ from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import TokenLogprob
 
-LEAST = -9999.0  # OpenAI's number for minus infinity, which JSON does not have
+MIN_LOGPROB = -9999.0  # OpenAI's number for minus infinity, which JSON does not have
 # Of a token: its id, the offset of its text, its logprob if it has one.
 Placed = tuple[int, int, TokenLogprob | None]
 Scores = Sequence[TokenLogprob | None]  # one for each token of a prompt
@@ -88,4 +88,4 @@ def _cut(scores: Scores, alternatives: int) -> Iterator[TokenLogprob | None]:
 
 
 def finite(logprob: float) -> float:
-    return max(logprob, LEAST)
+    return max(logprob, MIN_LOGPROB)

@@ -1,4 +1,4 @@
-"""What NvExt asks to be told beside an answer: Dynamo's annotations and its `nvext` object."""
+"""What NvExt adds to an answer: Dynamo's annotations and its `nvext` object."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,20 +7,20 @@ from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.errors import refused
 from deployments.ingress.http.sse import annotation, encode
 from deployments.openai.fields.nvext import NvExt
-from deployments.openai.request_headers import Origin
+from deployments.openai.request_headers import RequestHeaders
 from deployments.text.stream import TextDelta
 
-# They belong to one choice, and `nvext` has no place for several.
+# Fields of a single choice: `nvext` cannot hold those of several.
 OF_ONE_CHOICE = ("completion_token_ids", "stop_reason")
 NOTHING_ASKED = NvExt()
 
 
-class Disclosure:
-    """Annotations are events of a stream: a unary answer has none, as under Dynamo.
+class NvextOutput:
+    """Annotations are SSE events of a stream. A unary answer has none, as in Dynamo.
 
-    Their order is ours and not the request's. The `nvext` object comes with the last of `choices`
-    to end. `silence` makes a frame of the stream that says nothing. Of Dynamo's times it has those
-    that an ingress can measure, the first token's only in streams.
+    They have a fixed order, whatever their order in the request. The `nvext` object comes with the
+    last of `choices` to end. `empty_chunk` makes a chunk without text. `timing` has the times that
+    an ingress can measure; the first token's is measured only in streams.
     """
 
     def __init__(
@@ -28,24 +28,24 @@ class Disclosure:
         nvext: NvExt | None,
         prompts: Sequence[tuple[str, Sequence[int]]],
         choices: int,
-        origin: Origin,
-        silence: Callable[[], bytes],
+        headers: RequestHeaders,
+        empty_chunk: Callable[[], bytes],
     ) -> None:
         asked = nvext or NOTHING_ASKED
         self._annotations = frozenset(asked.annotations or ())
         self._fields = tuple(dict.fromkeys(asked.extra_fields or ()))
         self._prompts = prompts
         self._unfinished = choices
-        self._silence = silence
-        self._origin = origin
-        self._received_ms = int((time.time() - time.monotonic() + origin.begun) * 1000)
+        self._empty_chunk = empty_chunk
+        self._headers = headers
+        self._received_ms = int((time.time() - time.monotonic() + headers.received_at) * 1000)
         self._first_token: float | None = None
         self._completion_ids: list[int] = []
         self._stop: str | int | None = None
         self._check(choices)
 
     def _check(self, choices: int) -> None:
-        """Refuses what would have to be said of several choices or prompts at once."""
+        """Refuses fields that have one value, where there are several choices or prompts."""
         for name in self._fields:
             several = choices > 1 if name in OF_ONE_CHOICE else len(self._prompts) > 1
             if several and name != "timing":
@@ -53,7 +53,7 @@ class Disclosure:
                 raise refused(message, "nvext.extra_fields")
 
     def begin(self) -> bytes:
-        """The annotations that come before all chunks."""
+        """The annotations before the first chunk."""
         events = []
         if "formatted_prompt" in self._annotations:
             events += [self._annotation("formatted_prompt", text) for text, _ in self._prompts]
@@ -61,7 +61,7 @@ class Disclosure:
             listed = (encode(list(ids)).decode() for _, ids in self._prompts)
             events += [self._annotation("token_ids", ids) for ids in listed]
         if "request_id" in self._annotations:
-            events.append(self._annotation("request_id", self._origin.request_id))
+            events.append(self._annotation("request_id", self._headers.request_id))
         return b"".join(events)
 
     def add_streamed(self, delta: TextDelta) -> None:
@@ -76,16 +76,16 @@ class Disclosure:
         self._unfinished -= delta.finish_reason is not None
 
     def end(self, usage: Usage) -> bytes:
-        """The annotation that comes after all chunks."""
+        """The annotation after the last chunk."""
         if "timing" not in self._annotations:
             return b""
         return self._annotation("timing", encode(self._timing(usage)).decode())
 
     def _annotation(self, name: str, payload: str) -> bytes:
-        return annotation(name, payload, self._silence())
+        return annotation(name, payload, self._empty_chunk())
 
     def answer(self, usage: Usage) -> dict[str, object]:
-        """The fields for the body or for the last chunk of a choice."""
+        """The fields of the body, or of the last chunk of a choice."""
         if not self._fields or self._unfinished:
             return {}
         values: dict[str, object] = {
@@ -105,4 +105,4 @@ class Disclosure:
         return timing
 
     def _since_begin_ms(self, instant: float) -> float:
-        return round((instant - self._origin.begun) * 1000, 3)
+        return round((instant - self._headers.received_at) * 1000, 3)

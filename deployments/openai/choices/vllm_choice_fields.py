@@ -1,14 +1,14 @@
 """The fields that vLLM adds to a choice: the ids of its tokens, and what stopped it."""
 
-from deployments.openai.fields.vllm_fields import ExtendedFields
+from deployments.openai.fields.vllm_fields import VllmFields
 from deployments.text.stream import TextDelta
 from deployments.wire import ModelCard
 
 
-class ChoiceFields:
+class VllmChoiceFields:
     """The end of a text by a token that is not the request's own has no `stop_reason`."""
 
-    def __init__(self, fields: ExtendedFields, card: ModelCard) -> None:
+    def __init__(self, fields: VllmFields, card: ModelCard) -> None:
         self._with_ids = bool(fields.return_token_ids)
         own_ends = () if fields.ignore_eos else card.eos_token_ids
         self._asked_ends = frozenset(fields.stop_token_ids or ()).difference(own_ends)

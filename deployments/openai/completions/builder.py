@@ -8,14 +8,14 @@ from functools import partial
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text
-from deployments.openai.choices.chunk_frames import Frames, error_frames, more
+from deployments.openai.choices.chunk_encoder import ChunkEncoder, error_events, trailing_fields
 from deployments.openai.choices.logprobs import Logprobs, Placed, placed_prompt
-from deployments.openai.choices.nvext_annotations import Disclosure
-from deployments.openai.choices.vllm_choice_fields import ChoiceFields
+from deployments.openai.choices.nvext_annotations import NvextOutput
+from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
 from deployments.openai.completions.prompt import completion_prompts
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.openai.fields.sampling import plan
-from deployments.openai.request_headers import origin_of
+from deployments.openai.request_headers import read_headers
 from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ends
 from deployments.text.stream import TextDelta
@@ -31,14 +31,14 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
     _request: CompletionRequest
     _prompts: list[Prompt]  # one a choice
     _tokenizer: TextTokenizer
-    _frames: Frames
+    _encoder: ChunkEncoder
     _logprobs: Logprobs
-    _fields: ChoiceFields
-    _disclosure: Disclosure
+    _fields: VllmChoiceFields
+    _nvext: NvextOutput
     _unopened: set[int]  # choices whose prompt, or its ids, have yet to come
 
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        self._origin = origin_of(headers)
+        self._headers = read_headers(headers)
 
     def keep_alive_s(self, request: CompletionRequest, default: float) -> float | None:
         return request.ping_interval_s(default)
@@ -58,22 +58,22 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
             stop_token_ids=planned.stop_token_ids + (infill_ends(tokenizer) if infills else ()),
             scores_end=True,  # who scores continuations counts on as many as there are tokens
         )
-        generations = self._origin.salted(planned).generations()
+        generations = self._headers.salted(planned).generations()
         return [self._scored(generation) for generation in generations]
 
     def _format_as(
         self, response_id: str, card: ModelCard, prompts: Sequence[tuple[str, Sequence[int]]]
     ) -> None:
         request = self._request
-        self._frames = Frames(request, card.name, response_id, kind=KIND, chunk_kind=KIND)
+        self._encoder = ChunkEncoder(request, card.name, response_id, kind=KIND, chunk_kind=KIND)
         as_ids = bool(request.return_tokens_as_token_ids)
         self._logprobs = Logprobs(self._tokenizer, as_ids=as_ids)
-        self._fields = ChoiceFields(request, card)
+        self._fields = VllmChoiceFields(request, card)
         opens = request.echo or request.return_token_ids
         self._unopened = set(range(len(self._prompts))) if opens else set()
-        silence = partial(self._frames.chunk, _choice(0, NO_TEXT, NULL, NULL))
+        empty_chunk = partial(self._encoder.chunk, _choice(0, NO_TEXT, NULL, NULL))
         choices = len(self._prompts)
-        self._disclosure = Disclosure(request.nvext, prompts, choices, self._origin, silence)
+        self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
 
     def _scored(self, generation: Generation) -> Generation:
         """Every choice asks for its prompt's logprobs: a stream can't wait for a sibling's."""
@@ -84,41 +84,41 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         return replace(generation, request=request)
 
     def format_stream_start(self) -> bytes:
-        return self._disclosure.begin()
+        return self._nvext.begin()
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        self._disclosure.add_streamed(delta)
-        frames = self._opening(choice, delta) if choice in self._unopened else b""
-        fields = more(self._fields.produced(delta))
+        self._nvext.add_streamed(delta)
+        chunks = self._opening(choice, delta) if choice in self._unopened else b""
+        fields = trailing_fields(self._fields.produced(delta))
         if delta.text or delta.logprobs or (fields and delta.token_ids):
             logprobs = self._legacy(self._placed(choice, delta))
             text = _choice(choice, encode_text(delta.text), logprobs, NULL, fields)
-            frames += self._frames.chunk(text, usage)
+            chunks += self._encoder.chunk(text, usage)
         if delta.finish_reason is not None:
             reason = encode_text(delta.finish_reason)
-            end = _choice(choice, NO_TEXT, NULL, reason, more(self._fields.ended(delta)))
-            frames += self._frames.chunk(end, usage, more(self._disclosure.answer(usage)))
-        return frames
+            end = _choice(choice, NO_TEXT, NULL, reason, trailing_fields(self._fields.ended(delta)))
+            chunks += self._encoder.chunk(end, usage, trailing_fields(self._nvext.answer(usage)))
+        return chunks
 
     def _opening(self, choice: int, delta: TextDelta) -> bytes:
         self._unopened.remove(choice)
         echo = encode_text(self._echo(choice))
         logprobs = self._legacy(self._placed_prompt(choice, delta))
-        opening = _choice(choice, echo, logprobs, NULL, more(self._prompt_ids(choice)))
-        return self._frames.chunk(opening)
+        opening = _choice(choice, echo, logprobs, NULL, trailing_fields(self._prompt_ids(choice)))
+        return self._encoder.chunk(opening)
 
     def format_stream_end(self, usage: Usage) -> bytes:
-        return self._frames.end(usage) + self._disclosure.end(usage) + DONE
+        return self._encoder.end(usage) + self._nvext.end(usage) + DONE
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        return error_frames(error)
+        return error_events(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]
-        return self._frames.body(formatted, usage, self._disclosure.answer(usage))
+        return self._encoder.body(formatted, usage, self._nvext.answer(usage))
 
     def _whole(self, index: int, choice: TextDelta) -> object:
-        self._disclosure.add(choice)
+        self._nvext.add(choice)
         placed = [*self._placed_prompt(index, choice), *self._placed(index, choice)]
         wanted = self._request.logprobs is not None
         fields = {

@@ -8,12 +8,13 @@ from pydantic import Field, model_validator
 from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Items, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
-from deployments.openai.fields.common import MOST_CHOICES, TokenId
+from deployments.openai.fields.common import MAX_CHOICES, TokenId
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
-from deployments.openai.fields.vllm_fields import ExtendedFields
+from deployments.openai.fields.vllm_fields import VllmFields
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's own default on this endpoint
-MANY_SEQUENCES, MOST_SEQUENCES = 64, 1024
+MAX_LIGHT_SEQUENCES = 64  # more take long to prepare
+MAX_SEQUENCES = 1024
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -31,7 +32,7 @@ Prompt = (
 )
 
 
-class CompletionRequest(ExtendedFields):
+class CompletionRequest(VllmFields):
     """`suffix` wants the text between it and the prompt. 0 tokens score a prompt and no more."""
 
     prompt: Prompt
@@ -39,7 +40,7 @@ class CompletionRequest(ExtendedFields):
     echo: Switch = None
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     max_tokens: Annotated[int, Field(ge=0)] | None = None
-    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     add_special_tokens: Switch = None
     no_stop_trim: Switch = None  # Dynamo's word for include_stop_str_in_output
 
@@ -59,7 +60,11 @@ class CompletionRequest(ExtendedFields):
     def is_heavy(self) -> bool:
         """Whether it takes long to prepare, however short its body is."""
         sequences = len(self.prompts) * (self.n or 1)
-        return self.structure is not None or bool(self.dry_multiplier) or sequences > MANY_SEQUENCES
+        return (
+            self.structure is not None
+            or bool(self.dry_multiplier)
+            or sequences > MAX_LIGHT_SEQUENCES
+        )
 
     @property
     def token_data(self) -> list[int] | None:
@@ -74,8 +79,8 @@ class CompletionRequest(ExtendedFields):
         if self.best_of not in (None, self.n or 1):
             message = "`best_of` must equal `n`: this server returns every choice it generates"
             raise refused(message, "best_of")
-        if len(self.prompts) * (self.n or 1) > MOST_SEQUENCES:
-            raise refused(f"`prompt` must give at most {MOST_SEQUENCES} choices in all", "prompt")
+        if len(self.prompts) * (self.n or 1) > MAX_SEQUENCES:
+            raise refused(f"`prompt` must give at most {MAX_SEQUENCES} choices in all", "prompt")
         return self
 
     @model_validator(mode="after")

@@ -7,10 +7,10 @@ from pydantic import Field, model_validator
 from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_STOPS, Items, ModelName, StopString, Strict, Switch
 
-MOST_CHOICES = 128
-MOST_BAD_WORDS = 256
-MOST_STOP_IDS = 1024
-MOST_BIASES = 4096  # each is added anew in every step
+MAX_CHOICES = 128
+MAX_BAD_WORDS = 256
+MAX_STOP_TOKEN_IDS = 1024
+MAX_LOGIT_BIASES = 4096  # each is added anew in every step
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopStrings = Annotated[list[StopString], Field(max_length=MOST_STOPS)]
@@ -78,12 +78,12 @@ class GenerationFields(CommonFields):
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_STOP_IDS)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     include_stop_str_in_output: Switch = None
     skip_special_tokens: Switch = None
-    bad_words: Annotated[list[BadWord], Field(max_length=MOST_BAD_WORDS)] | None = None
-    logit_bias: Annotated[dict[str, Bias], Field(max_length=MOST_BIASES)] | None = None
+    bad_words: Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS)] | None = None
+    logit_bias: Annotated[dict[str, Bias], Field(max_length=MAX_LOGIT_BIASES)] | None = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:

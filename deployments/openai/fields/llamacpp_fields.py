@@ -9,7 +9,7 @@ from deployments.ingress.http.schema import Strict, Switch
 from deployments.openai.fields.response_format import StructureFields
 
 HIGHEST = 2**31 - 1
-MOST_BREAKERS = 64
+MAX_DRY_BREAKERS = 64
 
 # Known but not served: null and the values listed ask for what is done anyway.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -29,7 +29,7 @@ Amount = Annotated[float, Field(ge=0)]
 AtLeast0 = Annotated[int, Field(ge=0, le=HIGHEST)]
 AtLeastMinus1 = Annotated[int, Field(ge=-1, le=HIGHEST)]
 Text = Annotated[str, Field(min_length=1, max_length=1024)]
-Breakers = Annotated[list[Text], Field(min_length=1, max_length=MOST_BREAKERS)]
+Breakers = Annotated[list[Text], Field(min_length=1, max_length=MAX_DRY_BREAKERS)]
 Names = str | Annotated[list[str], Field(max_length=32)]
 PingInterval = Annotated[int, Field(ge=-1, le=3600)]  # seconds; -1 is never
 TYPICAL = AliasChoices("typical_p", "typ_p")  # the second is its name as a sampler
@@ -47,7 +47,7 @@ class Hints(Strict):
     drafters: Names | None = Field(default=None, alias="speculative.types")
 
 
-class NativeFields(Hints, StructureFields):
+class LlamaCppFields(Hints, StructureFields):
     """Null leaves the model's own. `id_slot` and `n_keep` have no meaning here: any slot would do,
     and nothing is ever discarded.
     """
@@ -77,7 +77,7 @@ class NativeFields(Hints, StructureFields):
     sse_ping_interval: PingInterval | None = None
 
     @model_validator(mode="after")
-    def _join_native_names(self) -> Self:
+    def _join_llamacpp_names(self) -> Self:
         if self.sse_ping_interval == 0:
             raise refused("`sse_ping_interval` must be -1, or 1 or more", "sse_ping_interval")
         if None not in (self.repeat_penalty, self.repetition_penalty):

@@ -13,7 +13,7 @@ from deployments.ingress.http.schema import Strict, Switch
 from deployments.ingress.http.validation import refuse_unsupported
 from deployments.openai.fields.common import TokenIds
 
-MOST_NAMES = 64
+MAX_NAMES = 64
 Annotation = Literal["formatted_prompt", "token_ids", "request_id", "timing"]
 ExtraField = Literal["timing", "prompt_token_ids", "completion_token_ids", "stop_reason"]
 # Known to Dynamo and not served: null alone is taken.
@@ -59,10 +59,10 @@ class NvExt(Strict):
     greedy_sampling: Switch = None
     greed_sampling: Switch = None  # the name on Dynamo's wire
     use_raw_prompt: Switch = None
-    annotations: Annotated[list[Annotation], Field(max_length=MOST_NAMES)] | None = None
+    annotations: Annotated[list[Annotation], Field(max_length=MAX_NAMES)] | None = None
     max_thinking_tokens: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     cache_salt: Annotated[str, Field(max_length=1024)] | None = None  # "" is none
-    extra_fields: Annotated[list[ExtraField], Field(max_length=MOST_NAMES)] | None = None
+    extra_fields: Annotated[list[ExtraField], Field(max_length=MAX_NAMES)] | None = None
     token_data: TokenIds | None = None
     agent_hints: Annotated[AgentHints, BeforeValidator(_served_hints)] | None = None
 

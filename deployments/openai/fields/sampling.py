@@ -8,8 +8,8 @@ from deployments.ingress.generation.plan import Plan, check_ids
 from deployments.ingress.http.errors import refused
 from deployments.openai.defaults import given
 from deployments.openai.fields.common import CommonFields
-from deployments.openai.fields.llamacpp_fields import NativeFields
-from deployments.openai.native_sampling import with_native
+from deployments.openai.fields.llamacpp_fields import LlamaCppFields
+from deployments.openai.native_sampling import with_llamacpp_fields
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, SamplingParams
@@ -18,7 +18,7 @@ ANY_SEED = (None, -1)  # vLLM and llama-server mean by the second what is meant 
 
 
 def plan(
-    fields: NativeFields,
+    fields: LlamaCppFields,
     prompts: Sequence[Prompt],
     card: ModelCard,
     tokenizer: TextTokenizer,
@@ -47,9 +47,9 @@ def plan(
 
 
 def sampling_params(
-    fields: NativeFields, card: ModelCard, tokenizer: TextTokenizer, logprobs: int | None
+    fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer, logprobs: int | None
 ) -> SamplingParams:
-    drawing = with_native(common_sampling(fields, card, logprobs), fields, card, tokenizer)
+    drawing = with_llamacpp_fields(common_sampling(fields, card, logprobs), fields, card, tokenizer)
     if not fields.bad_words and fields.logit_bias is None:
         return drawing
     return replace(
@@ -59,7 +59,7 @@ def sampling_params(
     )
 
 
-def cache_salt(fields: NativeFields) -> str:
+def cache_salt(fields: LlamaCppFields) -> str:
     """One that nobody else has finds nothing in the cache, and leaves nothing to be found."""
     return secrets.token_hex(16) if fields.cache_prompt is False else fields.cache_salt or ""
 

@@ -102,7 +102,7 @@ class Selects(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ResolvedTools:
     """What a conversation must know of a request's tools. `one` allows a single call."""
 
     tools: tuple[Tool, ...]
@@ -111,7 +111,9 @@ class Chosen:
     one: bool = False
 
 
-def chosen(functions: Sequence[tuple[str, Function]], choice: Mode | Selects | None) -> Chosen:
+def resolve_tools(
+    functions: Sequence[tuple[str, Function]], choice: Mode | Selects | None
+) -> ResolvedTools:
     """Each function comes with its path. Raises Refused for what names no tool, or one name twice,
     and for too many of them.
     """
@@ -120,14 +122,14 @@ def chosen(functions: Sequence[tuple[str, Function]], choice: Mode | Selects | N
     tools = tuple(_tool(path, one) for path, one in functions)
     names = _names(functions)
     if choice is None:
-        return Chosen(tools=tools, choice="auto" if tools else "none")
+        return ResolvedTools(tools=tools, choice="auto" if tools else "none")
     if not isinstance(choice, str):
         wanted = choice.selection
         among = _among(names, wanted)
-        return Chosen(tools=tools, choice=wanted.mode, callable=among, one=wanted.one)
+        return ResolvedTools(tools=tools, choice=wanted.mode, callable=among, one=wanted.one)
     if choice == "required" and not tools:
         raise refused('`tool_choice` "required" requires `tools`', "tool_choice")
-    return Chosen(tools=tools, choice=choice)
+    return ResolvedTools(tools=tools, choice=choice)
 
 
 def _tool(path: str, function: Function) -> Tool:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Switch
 from deployments.openai.fields.llamacpp_fields import NEUTRAL as NATIVE
-from deployments.openai.fields.llamacpp_fields import NativeFields
+from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.openai.fields.nvext import ServedNvExt
 
 # Known but not served: null and the values listed ask for what is done anyway.
@@ -30,7 +30,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
-class ExtendedFields(NativeFields):
+class VllmFields(LlamaCppFields):
     prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     return_token_ids: Switch = None
     return_tokens_as_token_ids: Switch = None

@@ -9,7 +9,7 @@ from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import encode
 from deployments.openai.choices.logprobs import finite
 from deployments.openai.fields.sampling import common_sampling
-from deployments.openai.request_headers import origin_of
+from deployments.openai.request_headers import read_headers
 from deployments.openai.responses.events import Events, error_event
 from deployments.openai.responses.input import (
     earlier_items,
@@ -40,7 +40,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
 
     def __init__(self, store: ResponseStore, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._store = store
-        self._origin = origin_of(headers)
+        self._headers = read_headers(headers)
         self._cut = False  # by a limit of tokens
 
     def prepare(
@@ -55,12 +55,12 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._stored = request.store is not False
         self._earlier = earlier_items(request, self._store)
         self._given = tuple(self._kept(item) for _, item in given) if self._stored else ()
-        said = [*read_items(self._earlier), *given]
-        functions = functions_of(request, said)
+        items = [*read_items(self._earlier), *given]
+        functions = functions_of(request, items)
         self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
-        prompt = prompt_of(request, said, functions, card, tokenizer)
+        prompt = prompt_of(request, items, functions, card, tokenizer)
         planned = self._plan(request, card, sampling, prompt)
-        return self._origin.salted(planned).generations()
+        return self._headers.salted(planned).generations()
 
     def _plan(
         self, request: ResponsesRequest, card: ModelCard, sampling: SamplingParams, prompt: Prompt
@@ -85,18 +85,18 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         return created + self._events.response("response.in_progress", begun)
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        frames = self._output.add(delta.pieces, [self._entry(one) for one in delta.logprobs])
+        events = self._output.add(delta.pieces, [self._entry(one) for one in delta.logprobs])
         if delta.finish_reason is None:
-            return frames
+            return events
         self._cut = delta.finish_reason is FinishReason.LENGTH
-        return frames + self._output.end("incomplete" if self._cut else "completed")
+        return events + self._output.end("incomplete" if self._cut else "completed")
 
     def format_stream_end(self, usage: Usage) -> bytes:
         kind = "response.incomplete" if self._cut else "response.completed"
         return self._events.response(kind, self._ended(usage))
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        self._output.give_up()
+        self._output.fail()
         failed = self._object.failed(self._output.values(), error)
         return self._events.response("response.failed", encode(failed))
 

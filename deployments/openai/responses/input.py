@@ -1,11 +1,11 @@
-"""A Responses request as a conversation: what was said before, instructions, and its items."""
+"""A Responses request as a conversation: what was items before, instructions, and its items."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deployments.ingress.http.errors import refused
 from deployments.openai.fields.tool_arguments import arguments_object
-from deployments.openai.fields.tools import chosen
+from deployments.openai.fields.tools import resolve_tools
 from deployments.openai.responses.items import (
     KEPT,
     CallItem,
@@ -18,12 +18,12 @@ from deployments.openai.responses.items import (
 )
 from deployments.openai.responses.schema import (
     LOGPROBS,
-    JsonObjectFormat,
-    JsonSchemaFormat,
+    ResponsesJsonObjectFormat,
+    ResponsesJsonSchemaFormat,
     ResponsesRequest,
 )
 from deployments.openai.responses.store import ResponseStore, StoredItem
-from deployments.openai.responses.tools import FunctionTool, PlacedFunction
+from deployments.openai.responses.tools import PlacedFunction, ResponsesFunctionTool
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
@@ -96,32 +96,32 @@ def read_items(earlier: Sequence[StoredItem]) -> list[PlacedItem]:
     return [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
 
 
-def functions_of(request: ResponsesRequest, said: Sequence[PlacedItem]) -> list[PlacedFunction]:
+def functions_of(request: ResponsesRequest, items: Sequence[PlacedItem]) -> list[PlacedFunction]:
     """All that may be called: of two with one name the one that the later item has."""
     added = {
         tool.name: (f"{path}.tools[{place}]", tool)
-        for path, item in said
+        for path, item in items
         if isinstance(item, ToolsItem)
         for place, tool in enumerate(item.tools)
-        if isinstance(tool, FunctionTool)
+        if isinstance(tool, ResponsesFunctionTool)
     }
     given = [
         (f"tools[{place}]", tool)
         for place, tool in enumerate(request.tools or ())
-        if isinstance(tool, FunctionTool) and tool.name not in added
+        if isinstance(tool, ResponsesFunctionTool) and tool.name not in added
     ]
     return [*given, *added.values()]
 
 
 def prompt_of(
     request: ResponsesRequest,
-    said: Sequence[PlacedItem],
+    items: Sequence[PlacedItem],
     functions: Sequence[PlacedFunction],
     card: ModelCard,
     tokenizer: TextTokenizer,
 ) -> ChatPrompt:
     """Raises Refused."""
-    messages = [turn.message() for turn in turns(said)]
+    messages = [turn.message() for turn in turns(items)]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
     talk = conversation(request, functions, [_spoken(message, card) for message in messages])
@@ -140,7 +140,7 @@ def conversation(
     functions: Sequence[PlacedFunction],
     messages: Sequence[Mapping[str, object]],
 ) -> Conversation:
-    tools = chosen(functions, request.tool_choice)
+    tools = resolve_tools(functions, request.tool_choice)
     if request.wants_logprobs and tools.tools and tools.choice != "none":
         raise refused(f"`include`: {LOGPROBS} cannot be combined with `tools`", "include")
     return Conversation(
@@ -156,11 +156,11 @@ def conversation(
     )
 
 
-def turns(said: Sequence[PlacedItem]) -> list[Turn]:
+def turns(items: Sequence[PlacedItem]) -> list[Turn]:
     """Raises Refused."""
     found: list[Turn] = []
     names: dict[str, str] = {}  # of the functions called, by the call's id
-    for path, item in said:
+    for path, item in items:
         match item:
             case MessageItem(role="assistant"):
                 _going_on(found).texts += filter(None, [item.text])
@@ -204,9 +204,9 @@ def _spoken(message: Message, card: ModelCard) -> Message:
 
 def _answer(request: ResponsesRequest) -> str:
     match request.format:
-        case JsonObjectFormat():
+        case ResponsesJsonObjectFormat():
             return any_json_object("text.format")
-        case JsonSchemaFormat(json_schema=schema, strict=strict):
+        case ResponsesJsonSchemaFormat(json_schema=schema, strict=strict):
             write = from_json_schema if strict else lenient_json_schema
             return write(schema, "text.format.schema")
     return ""

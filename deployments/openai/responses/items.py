@@ -147,7 +147,7 @@ class ReasoningItem(KeptItem):
         return {**self._head("rs"), **parts}
 
 
-class DirectCaller(Strict):
+class ResponsesDirectCaller(Strict):
     type: Literal["direct"]
 
 
@@ -155,7 +155,7 @@ class CallingItem(KeptItem):
     """Of a call that the model made, and waited for."""
 
     call_id: Identifier
-    caller: DirectCaller | None = None
+    caller: ResponsesDirectCaller | None = None
     is_async: Literal[False] = Field(default=False, alias="async")
 
 

@@ -1,6 +1,6 @@
-"""The items of one answer in order of speech, and the events that tell of them.
+"""The output items of a response, in the order they are generated, and their stream events.
 
-An answer that is told at once and one told in pieces come to the same items.
+A unary response and a streamed one have the same items.
 """
 
 from abc import ABC, abstractmethod
@@ -20,10 +20,10 @@ from deployments.text.reply import are_whole
 
 
 class OutputItem(ABC):
-    """One item while it is spoken, and after."""
+    """One item, while it is generated and after."""
 
     prefix: ClassVar[str]
-    delta: ClassVar[str]  # the event of one more piece of text
+    delta: ClassVar[str]  # the type of the event that adds text
 
     def __init__(self, index: int, events: Events) -> None:
         self.id = new_id(self.prefix)
@@ -41,7 +41,7 @@ class OutputItem(ABC):
     def value(self) -> Json: ...
 
     def begin(self) -> bytes:
-        return self._told("response.output_item.added")
+        return self._item_event("response.output_item.added")
 
     def add(self, text: str) -> bytes:
         self._texts.append(text)
@@ -49,9 +49,9 @@ class OutputItem(ABC):
 
     def end(self, status: Status) -> bytes:
         self.status = status
-        return self._told("response.output_item.done")
+        return self._item_event("response.output_item.done")
 
-    def _told(self, kind: str) -> bytes:
+    def _item_event(self, kind: str) -> bytes:
         return self._events.event(kind, {"output_index": self._index, "item": self.value()})
 
     def _place(self) -> Json:
@@ -59,7 +59,7 @@ class OutputItem(ABC):
 
 
 class PartItem(OutputItem):
-    """One whose text is its only part."""
+    """An item whose text is its only part."""
 
     done: ClassVar[str]
 
@@ -67,13 +67,13 @@ class PartItem(OutputItem):
     def part(self) -> Json: ...
 
     def begin(self) -> bytes:
-        return super().begin() + self._told_part("response.content_part.added")
+        return super().begin() + self._part_event("response.content_part.added")
 
     def end(self, status: Status) -> bytes:
         done = self._events.event(self.done, {**self._place(), **self._whole()})
-        return done + self._told_part("response.content_part.done") + super().end(status)
+        return done + self._part_event("response.content_part.done") + super().end(status)
 
-    def _told_part(self, kind: str) -> bytes:
+    def _part_event(self, kind: str) -> bytes:
         return self._events.event(kind, {**self._place(), "part": self.part()})
 
     def _whole(self) -> Json:
@@ -86,7 +86,7 @@ class PartItem(OutputItem):
         return [] if self.status == "in_progress" and not self._texts else [self.part()]
 
 
-class Words(PartItem):
+class MessageOutput(PartItem):
     prefix = "msg"
     delta = "response.output_text.delta"
     done = "response.output_text.done"
@@ -95,14 +95,18 @@ class Words(PartItem):
         super().__init__(index, events)
         self._logprobs: list[object] = []
 
-    def say(self, text: str, logprobs: Sequence[object]) -> bytes:
+    def add_with_logprobs(self, text: str, logprobs: Sequence[object]) -> bytes:
         self._texts.append(text)
         self._logprobs += logprobs
         return self._events.delta(self._delta_head, text, logprobs)
 
     def part(self) -> Json:
-        told = {"text": self.text, "annotations": [], "logprobs": self._logprobs}
-        return {"type": "output_text", **told}
+        return {
+            "type": "output_text",
+            "text": self.text,
+            "annotations": [],
+            "logprobs": self._logprobs,
+        }
 
     def value(self) -> Json:
         head = {"id": self.id, "type": "message", "status": self.status, "role": "assistant"}
@@ -112,7 +116,7 @@ class Words(PartItem):
         return {"text": self.text, "logprobs": self._logprobs}
 
 
-class Reasoning(PartItem):
+class ReasoningOutput(PartItem):
     prefix = "rs"
     delta = "response.reasoning_text.delta"
     done = "response.reasoning_text.done"
@@ -125,7 +129,7 @@ class Reasoning(PartItem):
         return {**head, "summary": [], "content": self._parts()}
 
 
-class FunctionCall(OutputItem):
+class FunctionCallOutput(OutputItem):
     prefix = "fc"
     delta = "response.function_call_arguments.delta"
 
@@ -152,7 +156,7 @@ class FunctionCall(OutputItem):
 
 
 class Output:
-    """The one item that is open is the last."""
+    """Only the last item is open."""
 
     def __init__(self, events: Events) -> None:
         self.items: list[OutputItem] = []
@@ -160,7 +164,7 @@ class Output:
         self._last: OutputItem | None = None
 
     def add(self, pieces: Sequence[Piece], logprobs: Sequence[object]) -> bytes:
-        """Log-probabilities are of words alone, and go with the first of them."""
+        """Only messages have log-probabilities; they go with the first piece of text."""
         if logprobs and not pieces:
             pieces = (Content(""),)
         return b"".join(self._add(piece, logprobs) for piece in pieces)
@@ -168,28 +172,30 @@ class Output:
     def _add(self, piece: Piece, logprobs: Sequence[object]) -> bytes:
         match piece:
             case Content(text):
-                if isinstance(self._last, Words):
-                    return self._last.say(text, logprobs)
-                words = Words(len(self.items), self._events)
-                return self._begin(words) + words.say(text, logprobs)
+                if isinstance(self._last, MessageOutput):
+                    return self._last.add_with_logprobs(text, logprobs)
+                message = MessageOutput(len(self.items), self._events)
+                return self._begin(message) + message.add_with_logprobs(text, logprobs)
             case Thought(text):
-                if isinstance(self._last, Reasoning):
+                if isinstance(self._last, ReasoningOutput):
                     return self._last.add(text)
-                return self._begin(Reasoning(len(self.items), self._events)) + self._add(piece, ())
+                return self._begin(ReasoningOutput(len(self.items), self._events)) + self._add(
+                    piece, ()
+                )
             case CallStart():
-                return self._begin(FunctionCall(len(self.items), self._events, piece))
+                return self._begin(FunctionCallOutput(len(self.items), self._events, piece))
             case CallArguments(_, text):
-                assert isinstance(self._last, FunctionCall)
+                assert isinstance(self._last, FunctionCallOutput)
                 return self._last.add(text)
 
     def end(self, status: Status) -> bytes:
-        """Closes the last item, which may be cut short; an answer of nothing is empty words."""
+        """Closes the last item, which may be cut short. An empty answer is one empty message."""
         if self._last is None:
-            return self._begin(Words(0, self._events)) + self.end(status)
+            return self._begin(MessageOutput(0, self._events)) + self.end(status)
         return self._last.end(status)
 
-    def give_up(self) -> None:
-        """The answer has failed, and the last item is left as it is."""
+    def fail(self) -> None:
+        """Marks the last item as incomplete: the response has failed."""
         if self._last is not None:
             self._last.status = "incomplete"
 

@@ -19,7 +19,7 @@ from deployments.openai.responses.store import ResponseStore, StoredItem, Stored
 from deployments.wire import ErrorKind, Refused, RequestError
 
 ONE = "/v1/responses/{id}"
-PAGE, LONGEST_PAGE = 20, 100  # items
+DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100  # items
 
 
 def responses_routes(service: Service) -> list[Route]:
@@ -97,7 +97,10 @@ def _page(items: Sequence[StoredItem], query: QueryParams) -> bytes:
     """The newest first, unless asked otherwise."""
     order = _one_of(query, "order", ("desc", "asc"))
     ordered = list(items if order == "asc" else reversed(items))
-    start, limit = _after(ordered, query.get("after")), _limit(query.get("limit", str(PAGE)))
+    start, limit = (
+        _after(ordered, query.get("after")),
+        _limit(query.get("limit", str(DEFAULT_PAGE_SIZE))),
+    )
     page = ordered[start : start + limit]
     more = encode(start + limit < len(ordered))
     ends = [encode(one.id) for one in page[:1] + page[-1:]] or [b'""', b'""']
@@ -124,8 +127,8 @@ def _after(items: Sequence[StoredItem], after: str | None) -> int:
 
 def _limit(text: str) -> int:
     number = int(text) if text.isdecimal() and len(text) < 4 else 0
-    if not 1 <= number <= LONGEST_PAGE:
-        _refuse("limit", f"must be a number from 1 to {LONGEST_PAGE}")
+    if not 1 <= number <= MAX_PAGE_SIZE:
+        _refuse("limit", f"must be a number from 1 to {MAX_PAGE_SIZE}")
     return number
 
 

@@ -29,7 +29,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "personality": (),
     "prompt": (),
 }
-MOST_INCLUDED = 64
+MAX_INCLUDES = 64
 LOGPROBS = "message.output_text.logprobs"
 # All but the log-probabilities are details of what no answer or question of ours can have, or,
 # as thoughts, comes in the clear.
@@ -45,15 +45,15 @@ Includable = Literal[
 ]
 
 
-class TextFormat(Strict):
+class ResponsesTextFormat(Strict):
     type: Literal["text"]
 
 
-class JsonObjectFormat(Strict):
+class ResponsesJsonObjectFormat(Strict):
     type: Literal["json_object"]
 
 
-class JsonSchemaFormat(Strict):
+class ResponsesJsonSchemaFormat(Strict):
     """Without `strict` an answer is held to what can be held of the schema."""
 
     type: Literal["json_schema"]
@@ -64,7 +64,10 @@ class JsonSchemaFormat(Strict):
 
 
 Format = Annotated[
-    Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")],
+    Annotated[
+        ResponsesTextFormat | ResponsesJsonObjectFormat | ResponsesJsonSchemaFormat,
+        Field(discriminator="type"),
+    ],
     BeforeValidator(without_nulls),
 ]
 
@@ -84,7 +87,7 @@ class Reasoning(Strict):
     mode: Literal["standard"] | None = None
 
 
-class StreamOptions(Strict):
+class ResponsesStreamOptions(Strict):
     include_obfuscation: Literal[False] | None = None
 
 
@@ -99,8 +102,8 @@ class ResponsesRequest(CommonFields):
     instructions: str | None = None
     previous_response_id: Identifier | None = None
     store: Switch = None
-    stream_options: StreamOptions | None = None
-    include: Annotated[list[Includable], Field(max_length=MOST_INCLUDED)] | None = None
+    stream_options: ResponsesStreamOptions | None = None
+    include: Annotated[list[Includable], Field(max_length=MAX_INCLUDES)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
 
     tools: ToolList | None = None
@@ -150,9 +153,9 @@ class ResponsesRequest(CommonFields):
         return LOGPROBS in (self.include or ())
 
     @property
-    def format(self) -> TextFormat | JsonObjectFormat | JsonSchemaFormat:
+    def format(self) -> ResponsesTextFormat | ResponsesJsonObjectFormat | ResponsesJsonSchemaFormat:
         given = self.text.format if self.text is not None else None
-        return given or TextFormat(type="text")
+        return given or ResponsesTextFormat(type="text")
 
 
 def parse_response_request(body: object) -> ResponsesRequest:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-MOST_RESPONSES = 4096
-MOST_BYTES = 256 << 20
+MAX_STORED_RESPONSES = 4096
+MAX_STORED_BYTES = 256 << 20
 OVERHEAD = 200  # bytes that Python needs for an item or a response beside its JSON, about
 
 
@@ -54,7 +54,9 @@ class StoredResponse:
 class ResponseStore:
     """Requests read it from threads too."""
 
-    def __init__(self, most: int = MOST_RESPONSES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, most: int = MAX_STORED_RESPONSES, most_bytes: int = MAX_STORED_BYTES
+    ) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._lock = threading.Lock()

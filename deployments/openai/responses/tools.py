@@ -57,7 +57,7 @@ class LeftOut(Strict):
         return self.model_dump()
 
 
-class FunctionTool(Function):
+class ResponsesFunctionTool(Function):
     """One that its client runs, called by the model while it waits."""
 
     type: Literal["function"]
@@ -79,10 +79,10 @@ class FunctionTool(Function):
         return {"parameters": None, **told, "strict": bool(self.strict)}
 
 
-PlacedFunction = tuple[str, FunctionTool]  # with its path
+PlacedFunction = tuple[str, ResponsesFunctionTool]  # with its path
 
 
-class NamedChoice(Strict):
+class ResponsesNamedChoice(Strict):
     type: Literal["function"]
     name: str
 
@@ -91,13 +91,13 @@ class NamedChoice(Strict):
         return Selection("required", (self.name,), "tool_choice.name", one=True)
 
 
-class AllowedChoice(Strict):
+class ResponsesAllowedChoice(Strict):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: Annotated[
         list[
             Annotated[
-                Annotated[NamedChoice, Tag(CALLED)] | Annotated[LeftOut, Tag(PASSED)],
+                Annotated[ResponsesNamedChoice, Tag(CALLED)] | Annotated[LeftOut, Tag(PASSED)],
                 Discriminator(_fate),
                 BeforeValidator(_known_tool),
             ]
@@ -107,7 +107,7 @@ class AllowedChoice(Strict):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.tools if isinstance(one, NamedChoice))
+        return tuple(one.name for one in self.tools if isinstance(one, ResponsesNamedChoice))
 
     @property
     def selection(self) -> Selection:
@@ -122,12 +122,12 @@ class AllowedChoice(Strict):
 
 
 Offered = Annotated[
-    Annotated[FunctionTool, Tag(CALLED)] | Annotated[LeftOut, Tag(PASSED)],
+    Annotated[ResponsesFunctionTool, Tag(CALLED)] | Annotated[LeftOut, Tag(PASSED)],
     Discriminator(_fate),
     BeforeValidator(_known_tool),
 ]
 ToolList = Annotated[list[Offered], Field(max_length=MOST_TOOLS)]
 ToolChoice = Annotated[
-    Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
+    Mode | Annotated[ResponsesNamedChoice | ResponsesAllowedChoice, Field(discriminator="type")],
     BeforeValidator(_known_choice),
 ]

@@ -1,4 +1,4 @@
-"""Frames that any line reader takes for one event, with JSON that says the same."""
+"""ChunkEncoder that any line reader takes for one event, with JSON that says the same."""
 
 import json
 

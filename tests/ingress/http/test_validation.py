@@ -10,7 +10,7 @@ from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
 from deployments.ingress.http.validation import MOST_ERRORS, parse
 from deployments.ingress.streams.routes import StreamLookup
 from deployments.llama.completion.infill import InfillRequest
-from deployments.llama.completion.schema import CompletionRequest as NativeRequest
+from deployments.llama.completion.schema import LlamaCompletionRequest
 from deployments.llama.server.tokenize import DetokenizeRequest, TokenizeRequest
 from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.completions.schema import CompletionRequest
@@ -24,7 +24,7 @@ BODIES = [
     DetokenizeRequest,
     InfillRequest,
     MessagesRequest,
-    NativeRequest,
+    LlamaCompletionRequest,
     ResponsesRequest,
     StreamLookup,
     TokenizeRequest,

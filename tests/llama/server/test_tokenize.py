@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from deployments.llama.server.tokenize import MOST_CHARACTERS
+from deployments.llama.server.tokenize import MAX_CHARACTERS
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 from tests.ingress.engines import says
@@ -79,8 +79,8 @@ def test_a_piece_that_is_no_text_is_bytes() -> None:
         ("/tokenize", {}, "content"),
         ("/tokenize", {"content": 5}, "content"),
         ("/tokenize", {"content": [10**6]}, "content"),
-        ("/tokenize", {"content": "a" * (MOST_CHARACTERS + 1)}, "content"),
-        ("/tokenize", {"content": ["a" * MOST_CHARACTERS, 5]}, "content"),
+        ("/tokenize", {"content": "a" * (MAX_CHARACTERS + 1)}, "content"),
+        ("/tokenize", {"content": ["a" * MAX_CHARACTERS, 5]}, "content"),
         ("/tokenize", {"content": [""] * 4097}, "content"),
         ("/tokenize", {"content": "a", "add_special": 1}, "add_special"),
         ("/tokenize", {"content": "a", "extra": 1}, "extra"),

@@ -153,7 +153,7 @@ def test_braces_count_or_stand_for_themselves(folder: Path, pattern: str, line: 
 def test_a_pattern_that_takes_forever_is_given_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(walk, "MAX_SEARCH_S", 0.05)
     (folder / "long").write_text("a" * 200 + "b")
     assert "took" in failed(folder, "grep_search", path="long", pattern="(a|aa)+$")
 
@@ -166,5 +166,5 @@ def test_a_glob_of_many_stars_comes_to_an_end(folder: Path) -> None:
 def test_a_folder_with_too_much_in_it_is_given_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(walk, "MAX_ENTRIES", 3)
     assert "smaller folder" in failed(folder, "file_glob_search", path=".")

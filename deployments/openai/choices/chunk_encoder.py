@@ -1,4 +1,4 @@
-"""The bytes around a choice: one head and one tail a response, encoded once."""
+"""OpenAI's stream chunks and bodies. Fields that all chunks share are encoded once a response."""
 
 import time
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from deployments.wire import RequestError
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
-class Frames:
+class ChunkEncoder:
     """`kind` and `chunk_kind` are the `object` of the unary body and of a chunk."""
 
     def __init__(
@@ -46,19 +46,19 @@ class Frames:
         head = encode({**self._body, "object": self._chunk_kind})
         return b"data: " + head.removesuffix(b"}") + b',"choices":['
 
-    def chunk(self, choice: bytes, usage: Usage | None = None, beside: bytes = b"") -> bytes:
-        """`beside` has more fields, to stand behind the choices."""
+    def chunk(self, choice: bytes, usage: Usage | None = None, trailing: bytes = b"") -> bytes:
+        """`trailing` is what `trailing_fields` makes of fields that follow `choices`."""
         tail = self._with(usage) if usage is not None and self._running else self._tail
-        return b"".join((self._head, choice, b"]", beside, tail))
+        return b"".join((self._head, choice, b"]", trailing, tail))
 
     def end(self, usage: Usage) -> bytes:
         return b"".join((self._head, b"]", self._with(usage)) if self._final else ())
 
     def body(
-        self, choices: list[object], usage: Usage, beside: Mapping[str, object] = NOTHING
+        self, choices: list[object], usage: Usage, trailing: Mapping[str, object] = NOTHING
     ) -> bytes:
         counted = usage_object(usage)
-        return encode({**self._body, "choices": choices, "usage": counted, **beside})
+        return encode({**self._body, "choices": choices, "usage": counted, **trailing})
 
     def _with(self, usage: Usage) -> bytes:
         return b',"usage":' + encode(usage_object(usage)) + b"}\n\n"
@@ -74,11 +74,11 @@ def usage_object(usage: Usage) -> object:
     }
 
 
-def more(fields: Mapping[str, object]) -> bytes:
-    """Fields to go on with inside of an object."""
+def trailing_fields(fields: Mapping[str, object]) -> bytes:
+    """The fields as JSON without braces, after a comma: they continue an object."""
     return b"," + encode(fields)[1:-1] if fields else b""
 
 
-def error_frames(error: RequestError) -> bytes:
+def error_events(error: RequestError) -> bytes:
     _, body = openai_envelope(error, "")
     return data(encode(body)) + DONE
