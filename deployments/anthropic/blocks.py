@@ -1,4 +1,4 @@
-"""What a message is made of: text, thoughts, calls of tools and their results."""
+"""The content blocks of Anthropic's messages: text, thinking, tool calls and their results."""
 
 from typing import Annotated, Literal
 
@@ -35,11 +35,11 @@ def _readable(block: object) -> object:
 
 
 class Unasked(Strict):
-    """All its fields ask for what this server does not have. Without any it asks for nothing."""
+    """An object whose fields are all unsupported. Empty, it has no effect."""
 
 
 class CacheControl(Strict):
-    """A hint: every prefix is cached here, for all and for as long as there is room."""
+    """A hint: every prefix is cached, for as long as there is room."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
@@ -123,7 +123,7 @@ class ThinkingBlock(Strict):
 
 
 class RedactedThinkingBlock(Strict):
-    """Of another server, and nobody else can read it: the model goes on without."""
+    """Only the server that made it can read it: it is left out of the prompt."""
 
     type: Literal["redacted_thinking"]
     data: str
@@ -143,7 +143,7 @@ class ToolUseBlock(Block):
 
 
 class ToolReferenceBlock(Block):
-    """What a search for tools has found: from there on the model may call it."""
+    """A tool that a search found: the model may call it from there on."""
 
     type: Literal["tool_reference"]
     tool_name: str
@@ -192,7 +192,7 @@ class AnthropicUserMessage(Strict):
 
 
 class AnthropicAssistantMessage(Strict):
-    """An answer may have been empty, so its list may be."""
+    """The content may be empty, as that of an answer may be."""
 
     role: Literal["assistant"]
     content: str | Items[AssistantBlock]

@@ -1,4 +1,4 @@
-"""What a request leaves out of its own history: the thoughts of older turns."""
+"""Context management: removes the thinking of older turns from the prompt."""
 
 from collections.abc import Sequence
 from itertools import chain, groupby
@@ -30,7 +30,7 @@ class ClearThinking(Strict):
 
 
 def _known(edit: object) -> object:
-    """Of an edit that this server does not have only the type is wrong."""
+    """Errors of unknown edits name only the type."""
     if isinstance(edit, dict) and edit.get("type", CLEAR_THINKING) != CLEAR_THINKING:
         return {"type": edit["type"]}
     return edit
@@ -50,7 +50,7 @@ class ContextManagement(Strict):
 
     @property
     def kept_turns(self) -> int | None:
-        """Turns whose thoughts stay; None for all."""
+        """The number of turns whose thinking stays; None for all."""
         if not self.edits:
             return None
         keep = self.edits[0].keep
@@ -60,10 +60,10 @@ class ContextManagement(Strict):
 
 
 def clear_thoughts(messages: Sequence[Fields], kept: int) -> tuple[list[Fields], int]:
-    """The messages without the thoughts of all but the last `kept` turns that have some, and of how
-    many turns those were.
+    """The messages with the thinking of only the last `kept` turns that have any, and the number of
+    turns that were cleared.
 
-    A turn goes on over the results of its calls.
+    A turn continues over the results of its calls.
     """
     turns: list[list[int]] = [[]]  # the places of their thoughts
     for answers, group in groupby(enumerate(messages), lambda one: one[1]["role"] == "assistant"):
@@ -84,7 +84,7 @@ def _silent(message: Fields) -> Fields:
 
 
 def applied_edits(turns: int, tokens: int) -> list[dict[str, object]]:
-    """What became of a prompt that has `tokens` fewer without the thoughts of `turns`."""
+    """The report of an edit that removed the thinking of `turns` turns, of `tokens` tokens."""
     if not turns:
         return []
     counts = {"cleared_thinking_turns": turns, "cleared_input_tokens": tokens}

@@ -1,4 +1,4 @@
-"""The ingress of `/v1/messages`: the Anthropic protocol on the fleet."""
+"""The ingress deployment of `/v1/messages`: the Anthropic protocol."""
 
 from ray import serve
 from starlette.types import ASGIApp

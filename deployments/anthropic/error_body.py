@@ -1,4 +1,4 @@
-"""Anthropic's form of an error, and the name by which its clients know a request."""
+"""Anthropic's error body and request id."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,7 +8,7 @@ from deployments.ingress.http.errors import ERRORS
 from deployments.wire import RequestError
 
 SDK_REQUEST_ID = "request-id"  # the response header that the SDKs read
-# By this the tool runners of the SDKs know to go on with whole conversations in place of threads.
+# The SDKs' tool runners read this to send whole conversations instead of threads.
 NO_THREADS = {"details": {"error_code": "thread_unsupported_request", "unsupported": None}}
 
 
@@ -20,14 +20,14 @@ def anthropic_envelope(error: RequestError, request_id: str) -> tuple[int, objec
 
 
 def _message(error: RequestError) -> str:
-    """There is no field for the name of what was wrong: the message has it."""
+    """The body has no field for `param`, so the message names it."""
     if error.param is None or error.param in error.message:
         return error.message
     return f"`{error.param}`: {error.message}"
 
 
 class RequestIds:
-    """Names the request in a response where the SDKs look for it too."""
+    """Adds the request id in the response header that the SDKs read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""The content of an answer as Anthropic's blocks: events while it streams, objects when whole."""
+"""Formats a reply as Anthropic's content blocks: events of a stream, or objects of a body."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from deployments.text.dialects.parsing.pieces import (
     Thought,
 )
 
-# The TypeScript SDK's type wants `citations`, and clients made by others take no null there.
+# The TypeScript SDK's type requires `citations`, and other clients do not accept null there.
 TEXT = b'{"type":"text","text":"","citations":[]}'
 THINKING = b'{"type":"thinking","thinking":"","signature":""}'
 
@@ -29,7 +29,7 @@ PING = event("ping", b'{"type":"ping"}')
 
 
 class BlockEvents:
-    """The blocks of one stream, in the order of the reply; one ends before the next begins."""
+    """The blocks of one stream, in the order of the reply. A block ends before the next begins."""
 
     def __init__(self, *, shows_thoughts: bool) -> None:
         self._shows_thoughts = shows_thoughts
@@ -41,7 +41,7 @@ class BlockEvents:
         return b"".join(map(self._write, pieces))
 
     def close(self) -> bytes:
-        """The end of the block that is open, if one is."""
+        """The end of the open block, if there is one."""
         if not self._kind:
             return b""
         signed = self._signature() if self._kind == "thinking" else b""
@@ -90,7 +90,7 @@ class BlockEvents:
 
 
 def content_blocks(pieces: Iterable[Piece], *, shows_thoughts: bool) -> list[dict[str, object]]:
-    """The same of a whole reply, whose neighbours of one kind are joined already."""
+    """The blocks of a whole reply. Adjacent pieces of one kind are already joined."""
     blocks: list[dict[str, object]] = []
     for piece in pieces:
         match piece:
@@ -113,10 +113,10 @@ def tool_use(call_id: str, name: str, arguments: object) -> dict[str, object]:
 
 
 def arguments_object(text: str) -> object:
-    """What is whole of them, when the answer was cut: what the SDKs make of the same events."""
+    """Arguments that are cut off are completed as the SDKs complete them."""
     try:
         found = from_json(text, allow_partial=True, allow_inf_nan=False)
         encode(found)
-    except ValueError:  # numbers beyond all measure, halves of characters
+    except ValueError:  # numbers that are not finite, surrogates
         return {}
     return found if isinstance(found, dict) else {}

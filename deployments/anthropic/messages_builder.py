@@ -1,4 +1,4 @@
-"""Messages: a conversation to one prompt, and its reply to Anthropic's events and body."""
+"""Messages: makes a prompt of a conversation, and Anthropic's events or body of its reply."""
 
 import secrets
 import uuid
@@ -29,7 +29,7 @@ from deployments.wire import (
 )
 
 MESSAGE_STOP = event("message_stop", b'{"type":"message_stop"}')
-# Required by the SDKs' types, of features that are the vendor's own.
+# Required by the SDKs' types; they are of features that only Anthropic has.
 NOT_OURS = {"container": None, "stop_details": None}
 
 
@@ -38,13 +38,13 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     _request: MessagesRequest
     _head: dict[str, object]
     _blocks: BlockEvents
-    _cut: str  # why an answer of full length ends
+    _cut: str  # the `stop_reason` of an answer that reaches its limit
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
         self._started = False
         self._calling = Calling()
-        self._context: dict[str, object] = {}  # what was left out of it, where that was asked for
+        self._context: dict[str, object] = {}  # what `context_management` removed
         self._last = TextDelta()
 
     def prepare(
@@ -69,7 +69,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         return _plan(request, prompt, card, tokenizer, message_id).generations()
 
     def format_stream_start(self) -> bytes:
-        return b""  # the first delta knows what was cached
+        return b""  # the first delta carries the number of cached tokens
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         start = b"" if self._started else self._start(usage)
@@ -135,7 +135,7 @@ def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenize
 def _prepared(
     request: PromptFields, transcript: Transcript, card: ModelCard, tokenizer: TextTokenizer
 ) -> tuple[Prompt, int]:
-    """The prompt, and how many tokens it would have with all that was left out of it."""
+    """The prompt, and its number of tokens before `context_management`."""
     talk = conversation(request, transcript)
     prompt = prepare_prompt(talk, card, tokenizer)
     if not transcript.cleared:
@@ -167,8 +167,8 @@ def _counts(usage: Usage) -> dict[str, object]:
 
 
 def _room(prompt: Prompt, card: ModelCard) -> int:
-    """Tokens that fit behind the prompt. Agents shorten their history when they read this error,
-    by its words and numbers.
+    """Tokens that fit after the prompt. Agents parse the words and numbers of this error to shorten
+    their history.
     """
     tokens, most = len(prompt.ids), card.context_length - 1
     if tokens > most:
@@ -197,7 +197,7 @@ def _plan(
 
 
 def _sampling(request: MessagesRequest, card: ModelCard) -> SamplingParams:
-    """The model's own defaults where the request leaves it open."""
+    """Unset fields take the model's defaults."""
     default = card.sampling
     top_k = default.top_k if request.top_k is None else request.top_k
     return replace(

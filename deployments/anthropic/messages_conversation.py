@@ -1,4 +1,4 @@
-"""Anthropic's messages as a conversation: turns merged, blocks sorted, calls met by results."""
+"""Makes a conversation of Anthropic's messages: merges turns, and matches calls with results."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -26,15 +26,15 @@ from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.tool import Tool
 
 CALL_ID = "toolu_"
-# Claude Code opens its system prompt with a block for the vendor's accounts, new in every request:
-# no word to the model, and no prefix would ever be met again behind it.
+# Claude Code begins its system prompt with a billing block that changes in every request. It is
+# not meant for the model, and no prefix after it would ever be cached.
 BILLING = "x-anthropic-billing-header:"
-# Templates know three words; the two above them ask for as much as there is.
+# Templates know three efforts; the two above "high" become the highest.
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
 Readable = TextBlock | DocumentBlock | SearchResultBlock
 Block = Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
-Turn = Sequence[tuple[int, Message]]  # neighbours of one role, with their places
+Turn = Sequence[tuple[int, Message]]  # adjacent messages of one role, with their indices
 
 
 def conversation(request: PromptFields, transcript: "Transcript") -> Conversation:
@@ -54,7 +54,7 @@ def conversation(request: PromptFields, transcript: "Transcript") -> Conversatio
 
 
 def _tools(request: PromptFields, found: Collection[str]) -> tuple[Tool, ...]:
-    """Those that the model has heard of. Raises Refused for a choice that none of them can meet."""
+    """The tools that are loaded. Raises Refused for a choice that none of them can satisfy."""
     heard = [
         (place, tool)
         for place, tool in enumerate(request.tools or ())
@@ -97,12 +97,12 @@ def _answer(request: PromptFields) -> str:
 
 
 def _thinking(request: PromptFields) -> Thinking:
-    """Without a word about thoughts there are none where that can be chosen: clients read the
-    first block as text.
+    """Without `thinking` it is off where the template allows that: clients expect text in the first
+    block.
     """
     asked, config = request.thinking, request.output_config
     effort = None if config is None or config.effort is None else EFFORTS[config.effort]
-    if isinstance(asked, EnabledThinking):  # as agents ask every model
+    if isinstance(asked, EnabledThinking):  # agents send it to every model
         budget = asked.budget_tokens
         return Thinking(wanted=True, effort=effort, budget=budget, needed=False)
     adaptive = asked is not None and asked.type == "adaptive"
@@ -110,9 +110,9 @@ def _thinking(request: PromptFields) -> Thinking:
 
 
 class Transcript:
-    """`messages` as templates take them; `continues` says that the last is to be gone on with, and
-    `found` has the names of tools that results refer to. Of `cleared` turns the thoughts are left
-    out, which `uncleared` has too.
+    """`messages` as templates take them. `continues`: the reply continues the last one. `found` has
+    the names of tools that results refer to. `cleared` is the number of turns whose thinking is
+    removed; `uncleared` has the messages with it.
     """
 
     def __init__(self, request: PromptFields) -> None:
@@ -223,7 +223,7 @@ class Transcript:
             raise refused(message, self._caller)
 
     def _continue(self, param: str) -> None:
-        """A last message without text asks for no more than an answer."""
+        """A last message without text is not continued."""
         last = self.messages[-1]
         text = str(last["content"])
         if text != text.rstrip():
@@ -237,7 +237,7 @@ class Transcript:
 
 
 def template_id(call_id: str) -> str:
-    """A call's id as the dialect gave it, which some templates insist on."""
+    """A call's id as the dialect made it: some templates check its form."""
     return call_id.removeprefix(CALL_ID)
 
 

@@ -1,4 +1,4 @@
-"""The bodies of POST /v1/messages and its count_tokens: every field honoured or refused."""
+"""The bodies of POST /v1/messages and count_tokens. Each field is honoured or refused by name."""
 
 from typing import Annotated, Literal, Self
 
@@ -22,7 +22,7 @@ from deployments.ingress.http.validation import parse, refuse_unsupported
 
 MIN_THINKING_TOKENS = 1024  # as Anthropic has it
 
-# Known but not served: null and the values listed ask for what is done anyway.
+# Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "billing_policy": (),
     "compaction": (),
@@ -75,7 +75,7 @@ class OutputConfig(Strict):
 
 
 class Diagnostics(Strict):
-    """What a miss of the prefix cache is compared with: no answer of this server tells of one."""
+    """A hint for reports about cache misses, which this server does not have."""
 
     previous_message_id: Annotated[str, Field(max_length=512)] | None = None
 
@@ -85,7 +85,7 @@ class Metadata(Strict):
 
 
 class PromptFields(Strict):
-    """All that a prompt depends on."""
+    """The fields that a prompt depends on."""
 
     model: Annotated[str, Field(min_length=1)]
     messages: Annotated[Items[Message], Field(min_length=1)]
@@ -95,7 +95,7 @@ class PromptFields(Strict):
     thinking: ThinkingConfig | None = None
     context_management: ContextManagement | None = None
     output_config: OutputConfig | None = None
-    output_format: JsonFormat | None = None  # where older clients put `output_config.format`
+    output_format: JsonFormat | None = None  # the older name of `output_config.format`
     cache_control: CacheControl | None = None
 
     @model_validator(mode="after")
@@ -159,7 +159,7 @@ class PromptFields(Strict):
 
     @property
     def is_heavy(self) -> bool:
-        """Whether it has grammars to write, or thoughts to unpack, however short its body is."""
+        """Whether preparing takes long: there are grammars, or thinking to decompress."""
         return (
             self.answer_format is not None
             or bool(self.tools)
@@ -180,7 +180,7 @@ class CountRequest(PromptFields):
 
 
 class MessagesRequest(PromptFields):
-    """`max_tokens` 0 computes the prompt, and caches it."""
+    """`max_tokens` 0 only computes and caches the prompt."""
 
     max_tokens: Annotated[int, Field(ge=0)]
     stream: Switch = None
@@ -189,7 +189,7 @@ class MessagesRequest(PromptFields):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0)] | None = None
 
-    # Who asks and how the answer is billed: neither can change it.
+    # Identity and billing: they do not change the answer.
     metadata: Metadata | None = None
     diagnostics: Diagnostics | None = None
     service_tier: Literal["auto", "standard_only"] | None = None

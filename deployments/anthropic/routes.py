@@ -1,4 +1,4 @@
-"""The endpoints of `/v1/messages` as one ASGI application over an engine."""
+"""The routes of `/v1/messages` as an ASGI application."""
 
 from starlette.routing import Route
 from starlette.types import ASGIApp

@@ -1,4 +1,4 @@
-"""What stands in the signature of a thought: nothing secret, and enough to give it back."""
+"""Signatures of thinking blocks: a digest of the text, or the compressed text itself."""
 
 import base64
 import binascii
@@ -8,25 +8,25 @@ import zlib
 from deployments.ingress.http.errors import refused
 
 SEEN = "manta-seen-"  # a digest follows
-HELD = "manta-held-"  # the thought itself follows, compressed
-MAX_THINKING_BYTES = 4 << 20  # of the thoughts of one request that were held
+HELD = "manta-held-"  # the compressed text follows
+MAX_THINKING_BYTES = 4 << 20  # of the decompressed thinking of one request
 
 
 def sign(thought: str, *, shown: bool) -> str:
-    """The server keeps nothing: a thought that is not shown travels in its signature."""
+    """The server is stateless: thinking that is not shown is stored in its signature."""
     if shown:
         return SEEN + _text(hashlib.sha256(thought.encode()).digest())
     return HELD + _text(zlib.compress(thought.encode()))
 
 
 def is_held(thinking: str, signature: str) -> bool:
-    """Whether the thought is in the signature; what another server signed says nothing here."""
+    """Whether the signature holds the text. Signatures of other servers do not."""
     return not thinking and signature.startswith(HELD)
 
 
 class Unsealing:
-    """The thoughts that came back in the signatures of one request, bounded together: a few bytes
-    may stand for very many.
+    """Decompresses the thinking in the signatures of one request. The total is bounded, because few
+    bytes may decompress to very many.
     """
 
     def __init__(self) -> None:

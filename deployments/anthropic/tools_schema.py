@@ -1,4 +1,4 @@
-"""Tools that a client describes and runs itself, and which of them the model may call."""
+"""The tools of a Messages request, which the client runs, and the choice among them."""
 
 from typing import Annotated, Literal
 
@@ -22,8 +22,8 @@ def _of_an_object(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class CustomTool(Strict):
-    """`eager_input_streaming` asks for what is done anyway, or allows it. With `defer_loading` the
-    model hears of it when a result refers to it, and not before.
+    """`eager_input_streaming` has no effect: arguments are always streamed. With `defer_loading`
+    the tool is in the prompt only once a result refers to it.
     """
 
     type: Literal["custom"] | None = None

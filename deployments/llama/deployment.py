@@ -1,4 +1,4 @@
-"""The ingress of the root path: the server's own endpoints and llama-server's."""
+"""The ingress deployment of the root path: Manta's own endpoints and llama-server's."""
 
 from ray import serve
 from starlette.types import ASGIApp

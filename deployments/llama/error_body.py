@@ -1,4 +1,4 @@
-"""llama-server's form of an error, where `code` is the HTTP status."""
+"""llama-server's error body, in which `code` is the HTTP status."""
 
 from deployments.ingress.generation.plan import ContextError
 from deployments.ingress.http.errors import ERRORS

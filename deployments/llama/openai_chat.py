@@ -1,4 +1,4 @@
-"""OpenAI's chat as llama-server has it without /v1."""
+"""OpenAI's chat completions with llama-server's differences, for its routes without /v1."""
 
 from deployments.ingress.http.sse import data, encode
 from deployments.llama.error_body import envelope
@@ -14,13 +14,13 @@ class ChatBuilder(OpenAIResponseBuilder):
 
 
 def error_event(error: RequestError) -> bytes:
-    """What ends a stream, without [DONE]."""
+    """The last event of a stream that fails. No [DONE] follows."""
     _, body = envelope(error, "")
     return data(encode(body))
 
 
 def parse_chat(body: object) -> ChatRequest:
-    """A last message of the assistant is what the answer begins with, unless it is said not to."""
+    """The answer continues a last message of the assistant, unless a field says otherwise."""
     request = chat_schema.parse_chat(body)
     last = request.messages[-1]
     is_begun = isinstance(last, AssistantMessage) and bool(last.content) and not last.tool_calls

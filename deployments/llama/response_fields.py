@@ -1,12 +1,12 @@
-"""A choice of the fields of an answer, as /completion's `response_fields` makes it."""
+"""Selects fields of an answer, as /completion's `response_fields` requests."""
 
 from collections.abc import Mapping, Sequence
 
 
 def only(paths: Sequence[str], result: dict[str, object]) -> dict[str, object]:
-    """The fields at the paths, each under its whole path; all when there are none.
+    """The fields at the paths, each under its full path; without paths all fields.
 
-    llama-server documents that a path which leads nowhere is left out.
+    As llama-server documents, a path that does not exist is left out.
     """
     if not paths:
         return result
@@ -15,7 +15,7 @@ def only(paths: Sequence[str], result: dict[str, object]) -> dict[str, object]:
 
 
 def _at(names: Sequence[str], value: object) -> list[object]:
-    """The value, or nothing."""
+    """The value in a list, or an empty list."""
     for name in names:
         if not isinstance(value, Mapping) or name not in value:
             return []

@@ -1,4 +1,4 @@
-"""llama-server's protocol as routes with whole paths, and the application of the root path."""
+"""llama-server's protocol: its routes with full paths, and the application of the root path."""
 
 from dataclasses import replace
 
@@ -85,7 +85,7 @@ def routes(
 
 
 def openai_aliases(service: Service) -> list[Route]:
-    """llama-server has these without /v1 too. Their responses are remembered by themselves."""
+    """llama-server has these without /v1, too. Their responses are in a store of their own."""
     store = ResponseStore()
     chat = replace(CHAT, path="/chat/completions", parse=parse_chat, builder=ChatBuilder)
     chat_count, count = chat_input_tokens(), responses_input_tokens(store)

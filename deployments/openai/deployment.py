@@ -1,4 +1,4 @@
-"""The ingress of `/v1`: the OpenAI protocol on the fleet."""
+"""The ingress deployment of `/v1`: the OpenAI protocol."""
 
 from ray import serve
 from starlette.types import ASGIApp

@@ -1,4 +1,4 @@
-"""OpenAI's form of an error: four fields, all of them always there."""
+"""OpenAI's error body: four fields, which are always present."""
 
 from deployments.ingress.http.errors import ERRORS
 from deployments.wire import RequestError

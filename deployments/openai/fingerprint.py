@@ -1,4 +1,4 @@
-"""The `system_fingerprint`: one for each build, as any change of source may change an answer."""
+"""The `system_fingerprint`: one for each build, because any change of source may change answers."""
 
 import hashlib
 from functools import cache

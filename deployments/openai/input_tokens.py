@@ -1,4 +1,4 @@
-"""How many tokens a request's prompt has, as its generation would count them."""
+"""Counts the tokens of a request's prompt, without generating."""
 
 from deployments.ingress.generation.plan import ContextError
 from deployments.ingress.generation.response_builder import ApiRequestT, ResponseBuilder
@@ -46,9 +46,7 @@ def count_prompt_tokens(
     card: ModelCard,
     tokenizer: TextTokenizer,
 ) -> object:
-    """The builder makes its prompt and generates nothing. One that does not fit has its number of
-    tokens too.
-    """
+    """Prepares the request and counts. A prompt that exceeds the context is counted, too."""
     try:
         tokens = len(builder.prepare(request, card, tokenizer)[0].request.prompt_ids)
     except Refused as refusal:

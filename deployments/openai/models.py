@@ -1,4 +1,4 @@
-"""The models an engine serves: as OpenAI lists them, or as Anthropic does for its own clients."""
+"""Lists the models, in OpenAI's form or in Anthropic's for its own clients."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ from deployments.ingress.routes.model_status import status_object
 from deployments.wire import ModelCard, ModelStatus, Refused
 
 OWNER = "manta"
-ANTHROPIC = "anthropic-version"  # the header that every client of Anthropic's sends
+ANTHROPIC = "anthropic-version"  # the header that all of Anthropic's clients send
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000  # Anthropic's
 
 Endpoint = Callable[[Request], Awaitable[object]]
@@ -54,8 +54,8 @@ async def model_objects(
 
 
 def _model(status: ModelStatus, card: ModelCard | None) -> dict[str, object]:
-    """OpenAI's fields, llama-server's of a model that may have to be loaded first, and what it
-    and vLLM tell of one that is.
+    """OpenAI's fields and llama-server's status. A loaded model has the sizes that llama-server and
+    vLLM show, too.
     """
     told = {
         "id": status.name,

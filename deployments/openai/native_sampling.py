@@ -1,4 +1,4 @@
-"""llama-server's ways to draw, as its fields name them."""
+"""llama-server's sampling fields as sampling parameters."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from deployments.wire import DryParams, MirostatParams, ModelCard, SamplingParam
 BREAKERS = ("\n", ":", '"', "*")
 DRY_BASE, DRY_ALLOWED_LENGTH, DRY_LAST_N = 1.75, 2, 64  # llama-server's own
 TAU, ETA = 5.0, 0.1
-# Fields that are parameters of the same meaning.
+# Fields and the parameters of the same meaning.
 SAME = {
     "dynatemp_range": "dynatemp_range",
     "dynatemp_exponent": "dynatemp_exponent",
@@ -31,7 +31,7 @@ SAME = {
 def with_llamacpp_fields(
     drawing: SamplingParams, fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer
 ) -> SamplingParams:
-    """The parameters with what native fields say of them. Raises Refused."""
+    """The parameters, with those that llama-server's fields set. Raises Refused."""
     named = {theirs: getattr(fields, ours) for ours, theirs in SAME.items()}
     changes: dict[str, object] = {name: one for name, one in named.items() if one is not None}
     if fields.top_n_sigma is not None:
@@ -55,8 +55,8 @@ def with_llamacpp_fields(
 
 
 def _ordered(order: tuple[str, ...]) -> dict[str, object]:
-    """What naming the samplers says. One that is left out is off."""
-    # () would be our own order
+    """The changes that `samplers` makes. A sampler that is left out is off."""
+    # () would be the engine's own order
     changes: dict[str, object] = {"samplers": order or ("temperature",)}
     if "temperature" not in order:
         changes["temperature"] = 1.0
@@ -75,8 +75,8 @@ def dry_params(
     last_n: int,
     breakers: Sequence[str] | None,
 ) -> DryParams | None:
-    """None where they come to nothing. Without `breakers` llama-server's, as far as there are
-    tokens that hold them. Raises Refused.
+    """None if they have no effect. Without `breakers` llama-server's are used, if tokens contain
+    them. Raises Refused.
     """
     if not multiplier or not last_n:
         return None

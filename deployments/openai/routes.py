@@ -1,4 +1,4 @@
-"""The OpenAI protocol as routes with whole paths, and as an application of its own."""
+"""The OpenAI protocol: its routes with full paths, and its ASGI application."""
 
 from starlette.routing import Route
 from starlette.types import ASGIApp

@@ -1,4 +1,4 @@
-"""Native completions: prompts to generations, and their text to llama-server's objects."""
+"""llama-server's completions: makes generations of prompts, and events or a body of their text."""
 
 import secrets
 import uuid
@@ -34,8 +34,8 @@ def no_ends(tokenizer: TextTokenizer) -> tuple[int, ...]:
 
 
 class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
-    """`prompts` reads a request's prompts as ids, and `ends` are tokens that end an answer beside
-    the model's own; the rest is the same for every native way.
+    """`prompts` makes the ids of a request's prompts. `ends` are tokens that end an answer, beside
+    the model's EOS. /completion and /infill share the rest.
     """
 
     _fields: FieldsT
@@ -148,7 +148,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         return only(self._fields.response_fields, result)
 
     def _is_truncated(self, choice: int, delta: TextDelta) -> bool:
-        """Whether the context ended it: there was no room for what was asked."""
+        """Whether the answer ended because the context was full."""
         tokens = self._prompt_tokens(choice) + delta.output_tokens
         ended = delta.finish_reason is FinishReason.LENGTH
         cut = not 0 <= self._fields.token_limit <= delta.output_tokens
@@ -193,7 +193,7 @@ def grammar(fields: CompletionFields) -> str:
         return from_gbnf(fields.grammar, "grammar")
     if fields.json_schema is None:
         return ""
-    anything = {"type": "object"}  # what llama-server makes of {}
+    anything = {"type": "object"}  # as llama-server reads {}
     schema = anything if fields.json_schema == {} else fields.json_schema
     return from_json_schema(schema, "json_schema")
 

@@ -1,10 +1,10 @@
-"""The settings that a completion ran with, under llama-server's names and in its order."""
+"""The `generation_settings` of a completion, with llama-server's names and in its order."""
 
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.llama.completion.schema import CompletionFields
 from deployments.wire import ModelCard, SamplingParams
 
-# Of the request alone: /props and /slots leave them out.
+# Fields of a request, which /props and /slots leave out.
 OF_REQUESTS = (
     "dry_sequence_breakers",
     "stop",
@@ -44,7 +44,7 @@ SAMPLING = (
 def generation_settings(
     fields: CompletionFields, sampling: SamplingParams, card: ModelCard
 ) -> dict[str, object]:
-    """`fields` have their defaults, and `sampling` is what they came to."""
+    """`fields` are complete with defaults, and `sampling` was made of them."""
     return {
         **{name: getattr(fields, name) for name in SAMPLING},
         "adaptive_target": -1.0,
@@ -79,7 +79,7 @@ def generation_settings(
 def default_settings(
     fields: CompletionFields, sampling: SamplingParams, card: ModelCard
 ) -> dict[str, object]:
-    """What a request that says nothing runs with."""
+    """The settings of a request that sets no field."""
     settings = generation_settings(fields, sampling, card)
     return {name: value for name, value in settings.items() if name not in OF_REQUESTS}
 
@@ -87,7 +87,7 @@ def default_settings(
 def _biases(
     fields: CompletionFields, sampling: SamplingParams, card: ModelCard
 ) -> list[dict[str, float | None]]:
-    """Never is a bias of minus infinity, which JSON writes as null."""
+    """A banned token has a bias of minus infinity, which JSON writes as null."""
     banned = (token_id for word in sampling.bad_words for token_id in word)
     ends = card.eos_token_ids if fields.ignore_eos else ()
     never = dict.fromkeys((*ends, *banned))

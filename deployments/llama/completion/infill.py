@@ -1,4 +1,4 @@
-"""POST /infill: the text between two others, for models that were trained to fill it in."""
+"""POST /infill: generates the text between two others, with models trained to infill."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ MAX_FILES = 1024
 
 
 class Extra(Strict):
-    """`time` is when an editor saw it."""
+    """`time` is when the editor read the file."""
 
     text: str
     filename: str | None = None
@@ -23,7 +23,7 @@ class Extra(Strict):
 
 
 class InfillRequest(CompletionFields):
-    """`prompt` is what the text in the middle begins with."""
+    """`prompt` is the beginning of the text in the middle."""
 
     input_prefix: str
     input_suffix: str
@@ -51,6 +51,6 @@ def infill_prompts(
 
 
 def _room(limit: int, context: int) -> int:
-    """Tokens of a prompt that leave some for the answer, and no more than half of them."""
+    """The most tokens of a prompt: at least half of the context, and room for the answer."""
     answer = context // 4 if limit < 0 else min(limit, context // 2)
     return context - 1 - answer

@@ -1,4 +1,4 @@
-"""The probabilities of drawn tokens in llama-server's form, as logarithms or after sampling."""
+"""llama-server's `completion_probabilities`: logprobs, or probabilities after sampling."""
 
 from collections.abc import Sequence
 from math import exp, inf
@@ -12,7 +12,7 @@ MIN_LOGPROB = -3.4028234663852886e38  # for minus infinity, which JSON does not 
 def completion_probabilities(
     entries: Sequence[PlacedLogprob], tokenizer: TextTokenizer, *, sampled: bool
 ) -> list[dict[str, object]]:
-    """`sampled`: probabilities of the distribution drawn from, without those that were out."""
+    """`sampled`: probabilities after the samplers, without tokens that they removed."""
     alternatives = "top_probs" if sampled else "top_logprobs"
 
     def scored(token_id: int, logprob: float) -> dict[str, object]:

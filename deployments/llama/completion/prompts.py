@@ -1,4 +1,4 @@
-"""Prompts of the native endpoints as ids: text, ids, or both in one."""
+"""The ids of llama-server's prompts: of text, of ids, or of both mixed."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -32,7 +32,7 @@ def mixed_ids(
     encode: Callable[[str, bool], list[int]],
     add_special_tokens: bool,
 ) -> list[int]:
-    """Special tokens frame a text only if it begins with one that is not ids."""
+    """Special tokens are added only to a text that is the first part."""
     ids: list[int] = []
     for place, part in enumerate(parts):
         ids += [part] if isinstance(part, int) else encode(part, add_special_tokens and place == 0)

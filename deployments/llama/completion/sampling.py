@@ -1,4 +1,4 @@
-"""Native fields as sampling parameters: the makers' defaults first, llama-server's for the rest."""
+"""llama-server's fields as sampling parameters. Defaults are the model's, then llama-server's."""
 
 import secrets
 from typing import TypeVar
@@ -16,7 +16,7 @@ FieldsT = TypeVar("FieldsT", bound=CompletionFields)
 
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server shows the first as the second
 NEUTRAL = SamplingParams()
-# What the makers of a model may recommend, and its name here.
+# Parameters that a model's generation config may set, and the fields here.
 RECOMMENDED = {
     "temperature": "temperature",
     "top_k": "top_k",
@@ -30,7 +30,7 @@ RECOMMENDED = {
 
 
 def with_defaults(fields: FieldsT, card: ModelCard) -> FieldsT:
-    """The fields with what the request left open: the model's own sampling, and a seed."""
+    """The fields, with the model's defaults and a seed for those that are unset."""
     own: dict[str, object] = {
         ours: getattr(card.sampling, theirs)
         for theirs, ours in RECOMMENDED.items()
@@ -45,7 +45,7 @@ def with_defaults(fields: FieldsT, card: ModelCard) -> FieldsT:
 def sampling_params(
     fields: CompletionFields, card: ModelCard, tokenizer: TextTokenizer
 ) -> SamplingParams:
-    """`fields` have their defaults. A sampler that `samplers` leaves out is off."""
+    """`fields` are complete with defaults. A sampler that `samplers` leaves out is off."""
     order = sampler_order(fields.samplers)
     biases, bans = _biases(fields, card, tokenizer)
     return SamplingParams(
@@ -91,7 +91,7 @@ def _dry(fields: CompletionFields, card: ModelCard, tokenizer: TextTokenizer) ->
 def _biases(
     fields: CompletionFields, card: ModelCard, tokenizer: TextTokenizer
 ) -> tuple[tuple[tuple[int, float], ...], tuple[tuple[int, ...], ...]]:
-    """What is added to tokens, and the tokens that never come."""
+    """The biases of tokens, and the banned tokens."""
     added: dict[int, float] = {}
     banned: dict[int, None] = {}
     for key, bias in _bias_pairs(fields):
@@ -130,5 +130,5 @@ def _pair(
 
 
 def _key(key: str) -> int | str:
-    """Digits are a token id."""
+    """A key of digits is a token id."""
     return int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else key

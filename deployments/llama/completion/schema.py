@@ -1,6 +1,6 @@
-"""The body of POST /completion: llama-server's fields, every one honoured or refused.
+"""The body of POST /completion. Each of llama-server's fields is honoured or refused by name.
 
-Null stands for a field that is not there; the defaults are llama-server's own.
+Null is the same as leaving a field out. The defaults are llama-server's.
 """
 
 from typing import Annotated, Literal, Self
@@ -38,15 +38,15 @@ MAX_SEQUENCES = 1024
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 100
 MAX_STOPS = 64
-MAX_TEXTS = 4096  # of one prompt or of several: each is a call of the tokenizer
+MAX_TEXTS = 4096  # of all prompts: each is a call of the tokenizer
 
-# Known but not served: null and the values listed ask for what is done anyway.
+# Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     **COMMON,
     "reasoning_format": ("none",),
     "stream_options": ({}, {"include_usage": False}),
 }
-# Names of one thing.
+# Names of one field.
 ALIASES = (
     ("n_predict", "max_tokens", "max_completion_tokens"),
     ("n_probs", "logprobs"),
@@ -77,7 +77,7 @@ OnePrompt = str | PromptObject | Items[str | int]
 
 
 class CompletionFields(Hints):
-    """What every native way to ask for a completion takes."""
+    """The fields that /completion and /infill share."""
 
     model: ModelName = None
     stream: bool = False
@@ -120,7 +120,7 @@ class CompletionFields(Hints):
     stop: Text | Texts = Field(default_factory=list)
     ignore_eos: bool = False
     n_indent: Annotated[int, Field(ge=0, le=1024)] = 0
-    t_max_prompt_ms: AtLeastMinus1 = 0  # editors send it; llama-server takes it and does nothing
+    t_max_prompt_ms: AtLeastMinus1 = 0  # editors send it; it has no effect in llama-server
     t_max_predict_ms: AtLeastMinus1 = 0
     grammar: str = ""
     json_schema: dict[str, JsonValue] | bool | None = None
@@ -151,7 +151,7 @@ class CompletionFields(Hints):
         return self
 
     def one_of(self, *names: str) -> int:
-        """The value of a field under whichever of its names it came."""
+        """The value of a field, by any of its names."""
         given = [name for name in names if name in self.model_fields_set]
         value: int = getattr(self, (given or names)[0])
         return value
@@ -183,7 +183,7 @@ class LlamaCompletionRequest(CompletionFields):
 
     @property
     def prompts(self) -> list[OnePrompt]:
-        """One entry a prompt: a list with an id in it is one prompt, any other one a prompt."""
+        """One entry for each prompt. A list with an id is one prompt; other lists are several."""
         if not isinstance(self.prompt, list):
             return [self.prompt]
         parts = [part for part in self.prompt if isinstance(part, str | int)]
@@ -216,6 +216,6 @@ def parse_completion(body: object) -> LlamaCompletionRequest:
 
 
 def given_fields(body: object) -> dict[str, object]:
-    """The fields of a body that are not null and ask for something. Raises Refused."""
+    """The fields of a body that are neither null nor neutral. Raises Refused."""
     served = refuse_unsupported(body, NEUTRAL)
     return {name: value for name, value in served.items() if value is not None}

@@ -1,6 +1,6 @@
-"""The text of a native completion: timed as it comes, and ended by rules that look at its lines.
+"""The text of llama-server's completions: measures timings, and ends the text by line rules.
 
-The rules are asked token by token, so how the tokens came does not change the answer.
+Rules are checked for each token, so the grouping of tokens does not change the answer.
 """
 
 import time
@@ -28,7 +28,7 @@ NO_RULES = LineRules()
 
 
 class CompletionText(TextStream):
-    """A sequence that a rule ends has reached a limit: its finish reason is LENGTH."""
+    """A sequence that a rule ends has the finish reason LENGTH."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class CompletionText(TextStream):
         self._rules = rules
         self._clock = clock
         self._indentation = Indentation(rules.indent) if rules.indent else None
-        self._length = 0  # characters given out
+        self._length = 0  # characters returned
         self.has_new_line = False
         self.started = self.first = self.last = clock()
         self._begun = False
@@ -88,19 +88,19 @@ class CompletionText(TextStream):
 
 
 def _is_of_the_answer(event: TokenEvent) -> bool:
-    """Not of the prompt alone."""
+    """Whether the event is of the answer, not only of the prompt."""
     return event.prompt_tokens is None or bool(event.token_ids) or event.finish_reason is not None
 
 
 class Indentation:
-    """Finds the first line with less than `least` characters of white space before its text."""
+    """Finds the first line that is indented by less than `least` characters."""
 
     def __init__(self, least: int) -> None:
         self._least = least
-        self._seen: int | None = None  # white space of a line whose text has not begun
+        self._seen: int | None = None  # white space so far of a line without text
 
     def breach(self, text: str) -> int | None:
-        """Where in the next piece of text the text of that line begins, if it does."""
+        """The position in the next piece at which the text of such a line begins, or None."""
         for place, character in enumerate(text):
             if character == "\n":
                 self._seen = 0
@@ -112,7 +112,7 @@ class Indentation:
 
 
 def single_tokens(event: TokenEvent) -> Iterator[TokenEvent]:
-    """The event as one event a token; how it ended comes with the last."""
+    """Splits the event into one for each token. The last has the finish reason."""
     if len(event.token_ids) < 2:
         yield event
         return

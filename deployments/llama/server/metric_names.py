@@ -1,15 +1,15 @@
-"""llama-server's names for what an engine's own metrics say, for each replica by itself.
+"""Metrics of engines under llama-server's names, for each replica.
 
-A sum would fall whenever a replica goes or does not answer, and rates take a counter that falls for
-one that began again. Of llama-server's metrics those are missing that no engine measures: seconds,
-rates, drafts by position.
+They are not summed: a sum falls whenever a replica stops or does not answer, and rates read a
+falling counter as a restart. llama-server's metrics that no engine measures are left out: seconds,
+rates, and drafts by position.
 """
 
 from collections.abc import Iterable, Mapping
 
 from deployments.ingress.metrics import Family
 
-# Their name, what it is, its kind, and our samples that it is made of: one, less another one.
+# llama-server's name, help and type, and our samples: the first, minus the second.
 Row = tuple[str, str, str, str, str | None]
 FAMILIES: tuple[Row, ...] = (
     (
@@ -66,7 +66,7 @@ FAMILIES: tuple[Row, ...] = (
 
 
 def llamacpp_families(families: Iterable[Family]) -> list[Family]:
-    """Of one process's metrics; of one that has no engine, none."""
+    """The families of one process; empty if it has no engine."""
     values = {name: value for family in families for name, _, value in family.samples}
     return [_family(values, *row) for row in FAMILIES if row[3] in values]
 

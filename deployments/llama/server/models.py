@@ -1,4 +1,4 @@
-"""GET /models: the models in two shapes at once, Ollama's and OpenAI's."""
+"""GET /models: lists the models in Ollama's form and in OpenAI's at once."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response

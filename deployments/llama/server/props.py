@@ -1,4 +1,4 @@
-"""GET /props: what the server and a model's template can do, as llama-server's clients read it."""
+"""GET /props: the properties of the server and of a model's chat template."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, RequestError
 
-# What llama-server says of itself, and not of a model, when it serves several.
+# llama-server's properties of a server with several models.
 ROUTER = {
     "role": "router",
     "model_alias": "manta",
@@ -30,7 +30,7 @@ ROUTER = {
     "build_info": system_fingerprint(),
     "cors_proxy_enabled": False,
 }
-# What templates are tried with.
+# Messages with which templates are tested.
 USER: Mapping[str, object] = {"role": "user", "content": "U-u"}
 TOOL: Mapping[str, object] = {
     "type": "function",
@@ -93,7 +93,7 @@ def _default_params(card: ModelCard, tokenizer: TextTokenizer) -> object:
 
 
 def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
-    """Tried out: whether what a message holds is to be found in the prompt."""
+    """Renders each kind of message, and checks whether its content is in the prompt."""
     template = card.chat_template or ""
     tooled = card.tool_template or template
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(tooled)

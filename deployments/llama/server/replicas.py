@@ -1,4 +1,4 @@
-"""What a model's replicas are doing, as slots and properties sum it up."""
+"""The slots and running requests of a model's replicas, for /slots and /props."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Stats = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """`slots_each` is how many requests one runs at once."""
+    """`slots_each` is the number of requests that a replica runs at once."""
 
     stats: list[Stats]
     slots_each: int

@@ -1,4 +1,4 @@
-"""What is said of the server as a whole: health, statistics, metrics, lists of models, docs."""
+"""The routes of the server as a whole: health, statistics, metrics, models, documentation."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from deployments.llama.server.metric_names import llamacpp_families
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import Refused
 
-# Applications and deployments, beside the models', whose replicas keep metrics.
+# Applications and deployments that have metrics, beside the models.
 KEEPERS = (
     ("openai", "openai"),
     ("anthropic", "anthropic"),
@@ -59,11 +59,11 @@ class ServerRoutes:
         ]
 
     async def welcome(self, request: Request) -> Response:
-        """For who opens the server's address in a browser."""
-        return RedirectResponse("docs")  # relative: a proxy may have put a path before it
+        """The page at the server's address."""
+        return RedirectResponse("docs")  # relative, because a proxy may add a path prefix
 
     async def stats(self, request: Request) -> Response:
-        """The sum over all replicas, and each replica by itself."""
+        """Statistics of all replicas together, and of each."""
         models = [s for s in await self._cluster.statuses() if s.state in UP]
         answers = await asyncio.gather(
             *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
@@ -82,26 +82,26 @@ class ServerRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of the whole graph."""
-        # Side by side: a router that hangs must not take longer than whoever scrapes is patient.
+        # Concurrently, so that a router that hangs does not exceed the scraper's timeout.
         parts = chain(*await asyncio.gather(self._samples(KEEPERS), self._of_models()))
         body = render(part for own in parts for part in (own, _in_llama_servers_names(own)))
         return Response(body, headers=self._started, media_type=CONTENT_TYPE)
 
     async def _of_models(self) -> list[Part]:
-        with suppress(Refused):  # without a router the ingresses still have something to say
+        with suppress(Refused):  # without a router the ingresses still have metrics
             up = [s for s in await self._cluster.statuses() if s.state in UP]
             return await self._samples((s.application, MODEL_DEPLOYMENT) for s in up)
         return []
 
     async def _samples(self, sources: Iterable[tuple[str, str]]) -> list[Part]:
-        """Of all replicas of applications and their deployments."""
+        """The samples of all replicas of the applications' deployments."""
         answers = await asyncio.gather(
             *(self._cluster.broadcast(*source, "samples") for source in sources)
         )
         return cast(list[Part], [part for of_source in answers for part in of_source])
 
     async def list_models(self, request: Request) -> Response:
-        """Dynamo's two lists of names, of models that are up; chat needs a template."""
+        """Dynamo's two lists of names of loaded models; chat models have a template."""
         statuses = await self._cluster.statuses()
         found = await asyncio.gather(*(card_if_up(self._cluster, one) for one in statuses))
         cards = [card for card in found if card is not None]

@@ -1,4 +1,4 @@
-"""GET /slots: a running request is a slot; what llama-server can do to a slot is refused."""
+"""GET /slots: shows running requests as slots. Actions on slots are refused."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response

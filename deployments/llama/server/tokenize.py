@@ -1,4 +1,4 @@
-"""POST /tokenize, /detokenize and /apply-template: what a model's tokenizer and template make."""
+"""POST /tokenize, /detokenize and /apply-template: a model's tokenizer and template."""
 
 from collections.abc import Sequence
 from typing import Annotated, Self
@@ -19,7 +19,7 @@ from deployments.openai.fields.common import TokenId
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
-MAX_CHARACTERS = 1 << 21  # tokenizers take hundreds of bytes for each
+MAX_CHARACTERS = 1 << 21  # tokenizers need hundreds of bytes for each
 
 
 class TokenizeRequest(Strict):
@@ -66,7 +66,7 @@ def tokenize(request: TokenizeRequest, card: ModelCard, tokenizer: TextTokenizer
 
 
 def piece(raw: bytes) -> str | list[int]:
-    """Text, or byte values when a token is a part of a character."""
+    """The text of a token, or its bytes if it is a part of a character."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

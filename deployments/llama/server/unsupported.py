@@ -1,4 +1,4 @@
-"""llama-server's endpoints for what this server can't do: each refused in words of its own."""
+"""llama-server's endpoints that are not supported. Each is refused with a message of its own."""
 
 import json
 
@@ -39,11 +39,11 @@ def refused_routes(settings: IngressSettings) -> list[Route]:
 
 
 async def _list_adapters(request: Request) -> Response:
-    """None whose scale could be set: adapters of a preset are merged into its model."""
+    """Always empty: adapters are merged into the model, so they have no scale."""
     return JSONResponse([])
 
 
 async def feature_disabled(request: Request) -> Response:
-    """A form of its own: without a code."""
+    """llama-server's body for this error, which has no code."""
     error = {"message": "this feature is disabled", "type": "feature_disabled"}
     return Response(json.dumps({"error": error}), 403, media_type="application/json")

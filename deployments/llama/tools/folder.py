@@ -1,7 +1,7 @@
-"""A folder that nothing done here leaves: paths are walked name by name, and no link is followed.
+"""Confines the tools to a folder: paths are opened name by name, and no link is followed.
 
-Every name is opened relative to the directory that was opened before it, so whoever renames or
-links at the same time does not lead out either.
+Each name is opened relative to its opened parent directory, so concurrent renames or new links do
+not lead out of the folder, either.
 """
 
 import errno
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would be waited for
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would block
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_PATH_CHARACTERS = 4096
 DEEPEST = 128
@@ -22,17 +22,17 @@ Path = tuple[str, ...]  # names below the folder
 
 
 class ToolError(Exception):
-    """What goes to the model as the tool's answer."""
+    """An error that is the tool's answer to the model."""
 
 
 class Folder:
-    """`root` is a path without links, or with links that its owner has set."""
+    """`root` is trusted: links in it are followed."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
 
     def path(self, given: str, base: Path = ()) -> Path:
-        """Of a path relative to `base`, or of one that is whole and leads into the folder."""
+        """The names of a path, which is relative to `base` or absolute and inside the folder."""
         if len(given) > MAX_PATH_CHARACTERS or "\0" in given:
             raise ToolError("not a path")
         pure = PurePosixPath(given)
@@ -49,7 +49,7 @@ class Folder:
 
     @contextmanager
     def directory(self, path: Path, *, create: bool = False) -> Iterator[int]:
-        """A descriptor of it."""
+        """A descriptor of the directory."""
         with told(path):
             found = self._descend(path, create)
         try:
@@ -58,14 +58,14 @@ class Folder:
             os.close(found)
 
     def read(self, path: Path, limit: int) -> bytes:
-        """The whole of a plain file that has no more than `limit` bytes."""
+        """The content of a regular file of at most `limit` bytes."""
         if not path:
             raise ToolError("not a file: the folder itself")
         with self.directory(path[:-1]) as parent, told(path):
             return read_at(parent, path[-1], limit)
 
     def write(self, path: Path, content: bytes) -> None:
-        """Whole or not at all: whoever reads meanwhile has the old content or the new."""
+        """Writes atomically: readers see the old content or the new."""
         if not path:
             raise ToolError("not a file: the folder itself")
         with self.directory(path[:-1], create=True) as parent, told(path):
@@ -118,7 +118,7 @@ def _write_at(parent: int, name: str, content: bytes, mode: int) -> None:
 
 
 def _mode(parent: int, name: str) -> int:
-    """The permissions of the plain file that is replaced, or those of a new one."""
+    """The permissions of the regular file that is replaced, or those of a new file."""
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -129,13 +129,13 @@ def _mode(parent: int, name: str) -> int:
 
 
 def written(path: Sequence[str]) -> str:
-    """A name may be any bytes: what is broken in it becomes U+FFFD."""
+    """The path as text. Bytes of names that are not UTF-8 become U+FFFD."""
     return os.fsencode("/".join(path)).decode("utf-8", "replace")
 
 
 @contextmanager
 def told(path: Sequence[str]) -> Iterator[None]:
-    """What the system refuses, in words, about a path below the folder."""
+    """The message of an OSError about a path below the folder."""
     try:
         yield
     except OSError as failure:

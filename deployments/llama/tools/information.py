@@ -1,4 +1,4 @@
-"""Tools that say where and when the model is."""
+"""Tools that return the time, the operating system and the working directory."""
 
 import platform
 from datetime import datetime

@@ -1,6 +1,6 @@
-"""Who may reach the tools: programs, and pages of this server itself. No page of another origin.
+"""Checks who may call the tools: programs, and pages of this server. Other origins are refused.
 
-A page's own name may be made to resolve to this server, so the name it asks by must be known too.
+The host name must be known, too: another page's name could be made to resolve to this server.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from deployments.wire import ErrorKind, Refused, RequestError
 
-OWN_SITES = (None, "same-origin", "none")  # as Sec-Fetch-Site tells
+OWN_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

@@ -1,7 +1,7 @@
-"""Patterns of strangers, compiled so that a search can be stopped and takes little memory.
+"""Compiles untrusted patterns so that a search can be stopped and needs little memory.
 
-The package `regex` can stop in the middle, which `re` can't. What it adds to the language is left
-out, because some of that takes memory without end, and so do large counts.
+The package `regex` has timeouts, which `re` lacks. Its extensions of the language are refused, and
+so are large counts, because some of them need unbounded memory.
 """
 
 import re
@@ -32,9 +32,9 @@ def regular_expression(text: str, *, literal: bool = False, ignore_case: bool = 
 
 
 def glob(text: str) -> Pattern:
-    """Of paths with slashes: `*` and `?` stop at them, `**` does not.
+    """A glob for paths: `*` and `?` do not match slashes, `**` does.
 
-    A glob without a slash is for the last name.
+    A glob without a slash matches the last name.
     """
     tokens = re.split(r"(\*\*/|\*\*|\*|\?)", text)
     meanings = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}

@@ -1,4 +1,4 @@
-"""GET and POST /tools: the built-in tools, off unless a folder is set, and never across origins."""
+"""GET and POST /tools: the built-in tools, which are off unless a folder is set."""
 
 import asyncio
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ class BuiltInTools:
             return {"error": str(failure)}
 
     def _place(self, request: Request) -> Place:
-        """Where the headers say; a model, which fills in the params, can't."""
+        """As the headers name it. The params, which come from the model, do not change it."""
         headers = request.headers
         if "x-tool-runtime" in headers:
             raise refused("`x-tool-runtime`: this server has no other runtimes", "x-tool-runtime")

@@ -1,4 +1,4 @@
-"""Tools that look for files by name and for lines by what they hold."""
+"""Tools that search files by name and lines by content."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -88,7 +88,7 @@ def _contents(params: GrepSearch, place: Place, patience: Patience) -> Iterator[
             try:
                 yield entry.written, read_at(entry.parent, entry.path[-1], MAX_SEARCHED_FILE_BYTES)
             except (OSError, ToolError):
-                continue  # gone, not ours to read, or too large
+                continue  # removed, not readable, or too large
 
 
 class Finder:
@@ -103,7 +103,7 @@ class Finder:
         self.found = 0
 
     def lines(self, name: str, content: bytes) -> list[str]:
-        """With those around them, as grep shows them; nothing of what is no text."""
+        """The matching lines with their context, as grep shows them; none of binary files."""
         if b"\0" in content:
             return []
         lines = content.decode("utf-8", "replace").split("\n")
@@ -128,7 +128,7 @@ class Finder:
 
 
 class Globs:
-    """Whether a path is one of those that are asked for."""
+    """Whether a path matches the requested globs."""
 
     def __init__(self, include: str, exclude: str | None, patience: Patience) -> None:
         self._included = partial(patience.finds, glob(include))

@@ -1,13 +1,13 @@
-"""What an operator says to switch the built-in tools on."""
+"""The settings of the built-in tools."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSettings:
-    """folder: all that the tools may read and write.
-    hosts: names by which this server is asked, beside localhost and addresses: a page of another
-    name could have had its name resolved to this server.
+    """folder: the folder that the tools may read and write.
+    hosts: host names of this server, beside localhost and IP addresses. Requests to other names are
+    refused, because another page's name could be made to resolve to this server.
     """
 
     folder: str

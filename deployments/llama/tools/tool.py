@@ -1,4 +1,4 @@
-"""What a tool says of itself, and what it is called with."""
+"""The interface of a built-in tool: its description and its parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from deployments.llama.tools.folder import Folder, Path
 
 
 class Params(BaseModel):
-    """What a model fills in: checked like every other field."""
+    """The arguments of a call, which the model fills in."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a tool works: `cwd` is what relative paths begin at. `as_base64`: files as they are."""
+    """Where a tool runs: relative paths begin at `cwd`. `as_base64` returns files as bytes."""
 
     folder: Folder
     cwd: Path = ()

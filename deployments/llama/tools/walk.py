@@ -1,4 +1,4 @@
-"""All that is below a directory of the folder, in order, with ends in number and in time."""
+"""Walks a directory of the folder in order, bounded in entries and in time."""
 
 import os
 import stat
@@ -17,14 +17,14 @@ MAX_SEARCH_S = 15.0
 
 
 class Patience:
-    """How much longer a search may take."""
+    """The remaining entries and time of a search."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + MAX_SEARCH_S
         self._entries = 0
 
     def spend(self) -> None:
-        """For each entry. Raises ToolError when there is no more."""
+        """Counts one entry. Raises ToolError at the limit of entries or time."""
         self._entries += 1
         if self._entries > MAX_ENTRIES:
             raise ToolError(f"more than {MAX_ENTRIES} entries: search in a smaller folder")
@@ -38,7 +38,7 @@ class Patience:
         return self._end - time.monotonic()
 
     def finds(self, pattern: Pattern, text: str) -> bool:
-        """Some patterns take forever: the time ends that, and other threads run meanwhile."""
+        """Searches with a timeout, without holding the GIL: some patterns never end."""
         self.check()
         try:
             found = pattern.search(text, timeout=max(self.left(), 0.001), concurrent=True)
@@ -49,7 +49,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`path` is relative to where the walk began; `parent` is open while the walk stands here."""
+    """`path` is relative to the start of the walk; `parent` is open until the next entry."""
 
     path: Path
     is_directory: bool
@@ -61,7 +61,7 @@ class Entry:
 
 
 def walk(folder: Folder, base: Path, depth: int, patience: Patience) -> Iterator[Entry]:
-    """Files and directories, no links; `depth` 0 is for all levels, 1 for the first."""
+    """Yields files and directories, no links. `depth` 0 is all levels, 1 the first."""
     with folder.directory(base) as start:
         yield from _walk(start, (), depth, patience)
 
@@ -85,7 +85,7 @@ def _below(entry: Entry, depth: int, patience: Patience) -> Iterator[Entry]:
     try:
         inner = os.open(entry.path[-1], flags, dir_fd=entry.parent)
     except OSError:
-        return  # gone, or not ours to read
+        return  # removed, or not readable
     try:
         yield from _walk(inner, entry.path, depth, patience)
     finally:
@@ -93,7 +93,7 @@ def _below(entry: Entry, depth: int, patience: Patience) -> Iterator[Entry]:
 
 
 def _kind(directory: int, name: str) -> bool | None:
-    """Whether it is a directory; None for what is neither that nor a plain file."""
+    """Whether it is a directory; None if it is neither a directory nor a regular file."""
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except OSError:

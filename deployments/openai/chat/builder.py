@@ -1,4 +1,4 @@
-"""Chat completions: a conversation to one prompt, and its choices to OpenAI's chunks and body."""
+"""Chat completions: makes a prompt of a conversation, and OpenAI's chunks or body of choices."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         logprobs, fields = self._scores(delta), trailing_fields(self._fields.produced(delta))
         bodies = [delta_of(piece) for piece in pieces]
         if not bodies and (delta.logprobs or (fields and delta.token_ids)):
-            bodies = [EMPTY_DELTA]  # their text is held back, and no later delta has them
+            bodies = [EMPTY_DELTA]  # their text is held back, and no later delta carries them
         told = delta.prompt_tokens
         chunks = [] if told is None else [self._progress(choice, delta, told)]
         for body in bodies:

@@ -1,4 +1,4 @@
-"""The pieces of a reply in OpenAI's words: deltas of a stream, and the message they fold to."""
+"""Formats the pieces of a reply as OpenAI's deltas, and as the message that they add up to."""
 
 from collections.abc import Iterable
 
@@ -13,8 +13,8 @@ from deployments.text.dialects.parsing.pieces import (
 from deployments.text.reply import Calling, fold_reply
 from deployments.wire import FinishReason
 
-# Of the two names that thoughts have, DeepSeek's own: SGLang and llama-server write it, and what
-# was written for older vLLM reads it. Newer vLLM's `reasoning` is understood in requests.
+# Reasoning has two field names. This is DeepSeek's: SGLang and llama-server write it, and clients
+# of older vLLM read it. Requests may also use newer vLLM's `reasoning`.
 THOUGHT = "reasoning_content"
 ROLE = b'{"role":"assistant","content":"","refusal":null}'
 
@@ -35,7 +35,7 @@ def delta_of(piece: Piece) -> bytes:
 
 
 def message_of(pieces: Iterable[Piece]) -> dict[str, object]:
-    """Calls alone leave the content null, as OpenAI has it."""
+    """The content is null where there are only calls, as with OpenAI."""
     reply = fold_reply(pieces)
     silent = reply.calls and not reply.content
     fields: dict[str, object] = {
@@ -58,5 +58,5 @@ def message_of(pieces: Iterable[Piece]) -> dict[str, object]:
 
 
 def finish_reason(reason: FinishReason, calling: Calling) -> str:
-    """A reply that came to its end with calls ended for them."""
+    """A reply that ends with whole calls has the reason "tool_calls"."""
     return "tool_calls" if reason is FinishReason.STOP and calling.is_whole else reason.value

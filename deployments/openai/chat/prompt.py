@@ -1,4 +1,4 @@
-"""A chat request as a prompt: OpenAI's messages, tools and wishes in a conversation's terms."""
+"""Makes the prompt of a chat request: turns OpenAI's messages and tools into a conversation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
-# What a template would have to be told, or a parser: a raw prompt has neither.
+# Fields for templates and parsers: a raw prompt has neither.
 TEMPLATED = (
     "tools",
     "reasoning_effort",
@@ -46,10 +46,9 @@ def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer)
 
 
 def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
-    """The contents of all messages one after the other, and nothing else.
+    """The contents of all messages, joined without a separator.
 
-    Dynamo has this field from its first release on and never said what it does to several
-    messages; this is the one reading that loses none of them.
+    Dynamo does not document what this field does with several messages. This reading loses none.
     """
     for name in TEMPLATED:
         if getattr(request, name):
@@ -66,7 +65,7 @@ def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Pro
 
 
 def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[int]:
-    """Those that the client has made of the messages itself, if it has."""
+    """The ids that the client sends in `nvext.token_data`, or else `ids`."""
     given = request.nvext.token_data if request.nvext is not None else None
     check_ids(given or (), card, "nvext.token_data")
     return given or ids
@@ -95,7 +94,7 @@ def _answer(request: ChatRequest) -> str:
 
 
 def _thinking(request: ChatRequest) -> Thinking:
-    """What the fields ask of thoughts, blamed on the one that asks most."""
+    """The thinking that the fields request; errors name the most specific field."""
     effort = request.reasoning_effort
     wanted, budget, param = _wanted(effort), request.thinking_token_budget, "reasoning_effort"
     if request.thinking is not None:
@@ -113,14 +112,16 @@ def _thinking(request: ChatRequest) -> Thinking:
 
 
 def _wanted(effort: str | None) -> bool | None:
-    """The least effort asks for nothing that a model which does not think could not do."""
+    """None for "minimal": models that do not think accept it, too."""
     if effort is None or effort == "minimal":
         return None
     return effort != "none"
 
 
 def _plain_messages(messages: Sequence[Message], card: ModelCard) -> Iterator[dict[str, object]]:
-    """As templates expect them. A result has the name of its call, without which some refuse it."""
+    """Messages as templates expect them. A tool's result has the name of its call: some templates
+    require it.
+    """
     names: dict[str, str] = {}  # of the functions called, by the call's id
     for message in messages:
         fields = _plain(message, card)

@@ -1,4 +1,4 @@
-"""Ends the thoughts of a running chat completion, in llama-server's words."""
+"""llama-server's control endpoint, which ends the thinking of a running chat completion."""
 
 import asyncio
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ UNKNOWN = {"success": False, "message": "no active completion for this id"}
 
 
 class ReasoningControl(Strict):
-    """`id` is the completion's, which was asked for with `reasoning_control`: true."""
+    """`id` is that of a completion whose request has `reasoning_control`: true."""
 
     id: Annotated[str, Field(min_length=1, max_length=128)]
     action: Literal["reasoning_end"]

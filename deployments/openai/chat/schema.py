@@ -11,7 +11,7 @@ from deployments.openai.fields.tools import Function, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
 
-# Known but not served: null and the values listed ask for what is done anyway.
+# Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     **COMMON,
     "add_special_tokens": (False,),
@@ -25,7 +25,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
 }
-# The older form of tools: what asks for none of them is let through.
+# The older form of tools: only values that request none are accepted.
 LEGACY: dict[str, tuple[object, ...]] = {"function_call": ("none", "auto"), "functions": ([],)}
 OTHER_PARTS = ("image_url", "input_audio", "file", "video_url", "audio_url")
 
@@ -38,12 +38,12 @@ def _text_only(part: object) -> object:
 
 
 class TextPart(Strict):
-    """Where a prompt may be cached is a hint: it is cached everywhere."""
+    """Cache breakpoints are hints: every prefix is cached."""
 
     type: Literal["text"]
     text: str
     prompt_cache_breakpoint: JsonValue = None
-    cache_control: JsonValue = None  # Anthropic's word for it, as gateways pass it on
+    cache_control: JsonValue = None  # Anthropic's name, which gateways pass on
 
 
 class RefusalPart(Strict):
@@ -61,7 +61,7 @@ Parts = Annotated[TextParts, Field(min_length=1)]
 
 
 class Spoken(Strict):
-    """`type` is what some harnesses say of every message."""
+    """Some clients set `type` in every message."""
 
     name: str | None = None
     type: Literal["text"] | None = None
@@ -78,7 +78,7 @@ class UserMessage(Spoken):
 
 
 class FunctionCall(Strict):
-    """`parsed_arguments` is what the SDK's `parse` leaves: the arguments once more."""
+    """The SDK's `parse` adds `parsed_arguments`, which repeat the arguments."""
 
     name: str
     arguments: str  # JSON
@@ -86,7 +86,7 @@ class FunctionCall(Strict):
 
 
 class ToolCall(Strict):
-    """`index` is what clients that gather a stream may leave in it."""
+    """Clients that collect a stream may leave `index` in the call."""
 
     index: int | None = None
     id: str
@@ -95,9 +95,8 @@ class ToolCall(Strict):
 
 
 class AssistantMessage(Spoken):
-    """What the SDKs print of an answer may come back: its empty fields are accepted as such, and
-    so is what says the content or the thoughts once more, in gateways' words. One that says nothing
-    is an empty answer.
+    """Answers as the SDKs print them are accepted: with empty fields, and with fields in which
+    gateways repeat the content or the reasoning. A message without content is an empty answer.
     """
 
     role: Literal["assistant"]
@@ -116,7 +115,7 @@ class AssistantMessage(Spoken):
 
 
 class ToolMessage(Strict):
-    """One that has nothing to say may have no content."""
+    """An empty result may have no content."""
 
     role: Literal["tool"]
     content: str | TextParts | None = None
@@ -138,7 +137,7 @@ Message = Annotated[
 
 
 class Prediction(Strict):
-    """What much of the answer may be: a hint, which can't change it."""
+    """Text that the answer may repeat: a hint, which does not change the answer."""
 
     type: Literal["content"]
     content: str | Parts
@@ -152,7 +151,7 @@ class ThinkingSwitch(Strict):
 
 
 def _bound(limit: object) -> object:
-    """llama-server's word for none is -1."""
+    """llama-server writes -1 for no limit."""
     return None if limit == -1 else limit
 
 
@@ -181,7 +180,7 @@ class ChatRequest(VllmFields):
     thinking_budget_tokens: Budget = None
     reasoning_budget_tokens: Budget = None
 
-    # llama-server's. The first two are for streams; the last allows to end a thought later.
+    # llama-server's. The first two are for streams; with the last a client may end thinking later.
     return_progress: Switch = None
     timings_per_token: Switch = None
     reasoning_control: Switch = None
@@ -209,12 +208,12 @@ class ChatRequest(VllmFields):
 
     @property
     def raw(self) -> bool:
-        """Whether the messages are the prompt as they are, without a template."""
+        """Whether the prompt is the text of the messages, without a template."""
         return self.nvext is not None and bool(self.nvext.use_raw_prompt)
 
     @property
     def is_heavy(self) -> bool:
-        """Whether there are grammars to write, however short its body is, or much to search."""
+        """Whether preparing takes long: there are grammars, or a search for tokens."""
         return self.structure is not None or bool(self.tools or self.dry_multiplier)
 
     @model_validator(mode="after")

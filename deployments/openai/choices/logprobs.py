@@ -1,4 +1,4 @@
-"""Log-probabilities in the three forms there are: chat's, the oldest one, and vLLM's of prompts."""
+"""Formats log-probabilities: as in chat, as in legacy completions, and as vLLM's of prompts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ Scores = Sequence[TokenLogprob | None]  # one for each token of a prompt
 
 
 class Logprobs:
-    """`as_ids` names tokens by their ids, as vLLM does, so that none reads like another."""
+    """`as_ids` names tokens by their ids, as vLLM does, so that names are unique."""
 
     def __init__(self, tokenizer: TextTokenizer, *, as_ids: bool) -> None:
         self._tokenizer = tokenizer
@@ -45,14 +45,14 @@ class Logprobs:
         return {"token": self._name(token_id), "logprob": finite(logprob), "bytes": list(raw)}
 
     def _top(self, token: TokenLogprob) -> dict[str, float]:
-        """By text, the drawn token among them; of tokens that read the same, the likeliest."""
+        """By text, with the sampled token. Of tokens with the same text the likeliest counts."""
         named: dict[str, float] = {}
         for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
             named.setdefault(self._name(token_id), finite(logprob))
         return named
 
     def _ranked(self, token: TokenLogprob) -> dict[str, object]:
-        """By id, the prompt's own token among them: its rank is known only among the likeliest."""
+        """By id, with the prompt's own token. Its rank is known only among the likeliest."""
         ranked: dict[str, object] = {}
         for place, (token_id, logprob) in enumerate(token.top):
             ranked[str(token_id)] = {**self._decoded(token_id, logprob), "rank": place + 1}
@@ -72,7 +72,7 @@ class Logprobs:
 def placed_prompt(
     tokenizer: TextTokenizer, ids: Sequence[int], scores: Scores, alternatives: int
 ) -> list[Placed]:
-    """The tokens of a prompt where its text has them."""
+    """The tokens of a prompt with their offsets in its text."""
     detokenizer = Detokenizer(tokenizer, at_start=True)
     placed: list[Placed] = []
     for token_id, score in zip(ids, _cut(scores, alternatives), strict=True):
@@ -82,7 +82,7 @@ def placed_prompt(
 
 
 def _cut(scores: Scores, alternatives: int) -> Iterator[TokenLogprob | None]:
-    """With as many alternatives as one field wants: another may have asked for more."""
+    """With as many alternatives as one field requests: another may request more."""
     for one in scores:
         yield one and replace(one, top=one.top[:alternatives])
 

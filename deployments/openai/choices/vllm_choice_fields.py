@@ -1,4 +1,4 @@
-"""The fields that vLLM adds to a choice: the ids of its tokens, and what stopped it."""
+"""The fields that vLLM adds to a choice: its token ids and its `stop_reason`."""
 
 from deployments.openai.fields.vllm_fields import VllmFields
 from deployments.text.stream import TextDelta
@@ -6,7 +6,7 @@ from deployments.wire import ModelCard
 
 
 class VllmChoiceFields:
-    """The end of a text by a token that is not the request's own has no `stop_reason`."""
+    """Only stop strings and token ids of the request are a `stop_reason`, not the model's EOS."""
 
     def __init__(self, fields: VllmFields, card: ModelCard) -> None:
         self._with_ids = bool(fields.return_token_ids)

@@ -1,4 +1,4 @@
-"""Legacy completions: each prompt continued as it is, in OpenAI's oldest shape."""
+"""Legacy completions: continues prompts as they are, and formats OpenAI's chunks or body."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
     _logprobs: Logprobs
     _fields: VllmChoiceFields
     _nvext: NvextOutput
-    _unopened: set[int]  # choices whose prompt, or its ids, have yet to come
+    _unopened: set[int]  # choices whose prompt or prompt ids are not yet sent
 
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._headers = read_headers(headers)
@@ -56,7 +56,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         planned = replace(
             planned,
             stop_token_ids=planned.stop_token_ids + (infill_ends(tokenizer) if infills else ()),
-            scores_end=True,  # who scores continuations counts on as many as there are tokens
+            scores_end=True,  # clients that score continuations expect one for each token
         )
         generations = self._headers.salted(planned).generations()
         return [self._scored(generation) for generation in generations]
@@ -76,7 +76,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
 
     def _scored(self, generation: Generation) -> Generation:
-        """Every choice asks for its prompt's logprobs: a stream can't wait for a sibling's."""
+        """Every choice requests its prompt's logprobs: a stream can't wait for another choice."""
         asked = [] if self._request.prompt_logprobs is None else [self._request.prompt_logprobs]
         if self._request.echoes_logprobs:
             asked.append(self._request.logprobs or 0)

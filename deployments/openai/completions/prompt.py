@@ -1,4 +1,4 @@
-"""The prompts of a completion as ids: text, ids as they are, or what an infill model is shown."""
+"""The prompts of a completion request: of text, of ids, or of a prefix and a suffix."""
 
 from collections.abc import Sequence
 

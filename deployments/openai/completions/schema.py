@@ -16,7 +16,7 @@ DEFAULT_MAX_TOKENS = 16  # OpenAI's own default on this endpoint
 MAX_LIGHT_SEQUENCES = 64  # more take long to prepare
 MAX_SEQUENCES = 1024
 
-# Known but not served: null and the values listed ask for what is done anyway.
+# Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     **COMMON,
     "thinking_token_budget": (),
@@ -33,7 +33,7 @@ Prompt = (
 
 
 class CompletionRequest(VllmFields):
-    """`suffix` wants the text between it and the prompt. 0 tokens score a prompt and no more."""
+    """`suffix`: the answer is the text before it. `max_tokens` 0 only scores the prompt."""
 
     prompt: Prompt
     suffix: str | None = None
@@ -42,7 +42,7 @@ class CompletionRequest(VllmFields):
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     add_special_tokens: Switch = None
-    no_stop_trim: Switch = None  # Dynamo's word for include_stop_str_in_output
+    no_stop_trim: Switch = None  # Dynamo's name for include_stop_str_in_output
 
     @property
     def token_limit(self) -> int | None:
@@ -50,7 +50,7 @@ class CompletionRequest(VllmFields):
 
     @cached_property
     def prompts(self) -> list[str | list[int]]:
-        """One entry a prompt, whichever of the four forms they came in."""
+        """One entry for each prompt, for all four forms of `prompt`."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         ids = [one for one in self.prompt if isinstance(one, int)]
@@ -58,7 +58,7 @@ class CompletionRequest(VllmFields):
 
     @property
     def is_heavy(self) -> bool:
-        """Whether it takes long to prepare, however short its body is."""
+        """Whether preparing takes long, however short the body is."""
         sequences = len(self.prompts) * (self.n or 1)
         return (
             self.structure is not None

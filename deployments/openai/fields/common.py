@@ -1,4 +1,4 @@
-"""The request fields that endpoints share: each is honoured, or refused by its name."""
+"""The request fields that OpenAI's endpoints share. Each is honoured or refused by name."""
 
 from typing import Annotated, Literal, Self
 
@@ -10,7 +10,7 @@ from deployments.ingress.http.schema import MOST_STOPS, Items, ModelName, StopSt
 MAX_CHOICES = 128
 MAX_BAD_WORDS = 256
 MAX_STOP_TOKEN_IDS = 1024
-MAX_LOGIT_BIASES = 4096  # each is added anew in every step
+MAX_LOGIT_BIASES = 4096  # each is added in every step
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopStrings = Annotated[list[StopString], Field(max_length=MOST_STOPS)]
@@ -23,7 +23,7 @@ Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class CacheOptions(Strict):
-    """Where and how long a prompt is cached: here everywhere, and while there is room."""
+    """Cache hints: every prefix is cached, for as long as there is room."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Identifier | None = None
@@ -32,7 +32,7 @@ class CacheOptions(Strict):
 
 
 class CommonFields(Strict):
-    """Those of every endpoint that generates."""
+    """The fields of every endpoint that generates."""
 
     model: ModelName = None
     stream: Switch = None
@@ -50,7 +50,7 @@ class CommonFields(Strict):
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
 
-    # Who asks, how the answer is billed and what is cached: they cannot change it.
+    # Identity, billing and cache hints: they do not change the answer.
     user: Identifier | None = None
     safety_identifier: Identifier | None = None
     prompt_cache_key: Identifier | None = None
@@ -73,7 +73,7 @@ class StreamOptions(Strict):
 
 
 class GenerationFields(CommonFields):
-    """Those of the endpoints that answer with choices."""
+    """The fields of the endpoints that answer with choices."""
 
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None

@@ -1,4 +1,4 @@
-"""llama-server's own fields, which it takes on OpenAI's routes as on its native ones."""
+"""llama-server's own fields, which it accepts on OpenAI's routes as well."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,7 +11,7 @@ from deployments.openai.fields.response_format import StructureFields
 HIGHEST = 2**31 - 1
 MAX_DRY_BREAKERS = 64
 
-# Known but not served: null and the values listed ask for what is done anyway.
+# Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "adaptive_target": (-1, -1.0),
     "adaptive_decay": (0.9,),
@@ -36,8 +36,8 @@ TYPICAL = AliasChoices("typical_p", "typ_p")  # the second is its name as a samp
 
 
 class Hints(Strict):
-    """Where to draw, and how to guess ahead: the same tokens come of it, and the settings of a
-    model decide.
+    """Hints about sampling on the backend and speculative decoding. They do not change the tokens;
+    the model's settings decide.
     """
 
     backend_sampling: Switch = None
@@ -48,8 +48,8 @@ class Hints(Strict):
 
 
 class LlamaCppFields(Hints, StructureFields):
-    """Null leaves the model's own. `id_slot` and `n_keep` have no meaning here: any slot would do,
-    and nothing is ever discarded.
+    """Null stands for the model's default. `id_slot` and `n_keep` have no effect: slots are alike,
+    and no token is ever discarded.
     """
 
     n_predict: AtLeastMinus1 | None = None
@@ -91,7 +91,7 @@ class LlamaCppFields(Hints, StructureFields):
 
     @property
     def limits(self) -> tuple[int | None, ...]:
-        """Of tokens, by each of its names."""
+        """The limit of tokens, by each of its names."""
         return (self.max_tokens,)
 
     def ping_interval_s(self, default: float) -> float | None:

@@ -1,7 +1,7 @@
-"""NVIDIA's extensions of a request, of Dynamo's first releases and of its present ones.
+"""The `nvext` object: NVIDIA's extensions in Dynamo's first and present releases.
 
-What has a twin among the other fields is joined with it; what steers Dynamo's own workers is
-refused by its name.
+Fields that another field of the request also sets are merged with it. Fields that control Dynamo's
+own workers are refused by name.
 """
 
 from typing import Annotated, Literal, Self
@@ -16,7 +16,7 @@ from deployments.openai.fields.common import TokenIds
 MAX_NAMES = 64
 Annotation = Literal["formatted_prompt", "token_ids", "request_id", "timing"]
 ExtraField = Literal["timing", "prompt_token_ids", "completion_token_ids", "stop_reason"]
-# Known to Dynamo and not served: null alone is taken.
+# Known to Dynamo but not supported: only null is accepted.
 NOTHING: tuple[object, ...] = ()
 ROUTING = {
     "backend_instance_id": NOTHING,
@@ -47,7 +47,7 @@ def _served_hints(value: object) -> object:
 
 
 class AgentHints(Strict):
-    """`priority` is Dynamo's: of waiting requests the highest runs first."""
+    """`priority` is Dynamo's: the waiting request with the highest runs first."""
 
     priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] | None = None
 
@@ -57,7 +57,7 @@ class NvExt(Strict):
     top_k: Annotated[int, Field(ge=-1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
     greedy_sampling: Switch = None
-    greed_sampling: Switch = None  # the name on Dynamo's wire
+    greed_sampling: Switch = None  # Dynamo's name in JSON
     use_raw_prompt: Switch = None
     annotations: Annotated[list[Annotation], Field(max_length=MAX_NAMES)] | None = None
     max_thinking_tokens: Annotated[int, Field(ge=0, lt=2**32)] | None = None
@@ -84,12 +84,12 @@ class NvExt(Strict):
 
     @property
     def priority(self) -> int | None:
-        """As our own field counts it, where the lowest runs first."""
+        """In the terms of the request's `priority`, where the lowest runs first."""
         given = self.agent_hints.priority if self.agent_hints is not None else None
         return None if given is None else -given
 
     def twins(self) -> dict[str, tuple[str, object]]:
-        """What the request may say by another field too: its value, by that field's name."""
+        """The fields that also exist outside `nvext`: by that name, the path here and the value."""
         return {
             "ignore_eos": ("nvext.ignore_eos", self.ignore_eos),
             "top_k": ("nvext.top_k", self.top_k),

@@ -1,4 +1,4 @@
-"""The fields that give an answer its form: whatever they are called, one of them and no more."""
+"""The fields for structured output, of which a request may set one."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class JsonObjectFormat(Strict):
 
 
 class NamedSchema(Strict):
-    """Without `strict` an answer is held to what can be held of the schema."""
+    """Without `strict` parts of the schema that are not supported are left out."""
 
     name: Name
     description: str | None = None
@@ -70,7 +70,7 @@ class StructuredOutputs(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """`grammar` makes llguidance's grammar, blaming `param`; it takes up to seconds."""
+    """`grammar` makes llguidance's grammar in up to seconds; its errors name `param`."""
 
     param: str
     grammar: Callable[[str], str]
@@ -119,7 +119,7 @@ class StructureFields(GenerationFields):
 
 
 def from_grammar(text: str, param: str) -> str:
-    """GBNF if it defines as GBNF does, else Lark."""
+    """GBNF if it has GBNF's definitions, else Lark."""
     return from_gbnf(text, param) if "::=" in text else from_lark(text, param)
 
 
@@ -139,7 +139,7 @@ def _of_format(
 
 
 def _of_object(param: str, schema: Schema | None, *, strict: bool = False) -> Structure:
-    """An empty schema would allow more than objects, which no one means who asks for them."""
+    """An empty schema would also allow values that are no objects."""
     if schema == {}:
         return Structure(param, any_json_object)
     return Structure(param, partial(from_json_schema if strict else lenient_json_schema, schema))

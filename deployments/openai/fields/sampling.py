@@ -1,4 +1,4 @@
-"""OpenAI's shared fields as a plan: the model's defaults fill what a request leaves open."""
+"""The plan and sampling parameters of a request. Unset fields take the model's defaults."""
 
 import secrets
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, SamplingParams
 
-ANY_SEED = (None, -1)  # vLLM and llama-server mean by the second what is meant by none
+ANY_SEED = (None, -1)  # no seed: vLLM and llama-server write -1
 
 
 def plan(
@@ -60,7 +60,7 @@ def sampling_params(
 
 
 def cache_salt(fields: LlamaCppFields) -> str:
-    """One that nobody else has finds nothing in the cache, and leaves nothing to be found."""
+    """A random salt keeps a request from using the prefix cache and from being found in it."""
     return secrets.token_hex(16) if fields.cache_prompt is False else fields.cache_salt or ""
 
 

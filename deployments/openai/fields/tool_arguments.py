@@ -1,4 +1,4 @@
-"""The arguments of a call that a client gives back: an object, whatever the model wrote."""
+"""Reads the arguments of a tool call that a client sends back: always an object."""
 
 import json
 import math
@@ -8,12 +8,12 @@ from pydantic_core import from_json, to_json
 from deployments.ingress.http.body import parse_json
 from deployments.wire import Refused
 
-INVALID = "INVALID_JSON"  # Anthropic's name for arguments that are none
+INVALID = "INVALID_JSON"  # Anthropic's key for arguments that are no JSON object
 
 
 def arguments_object(text: str) -> dict[str, object]:
-    """Templates take an object: what is none is the text in one. Text in a JSON string, as some
-    clients give back what they could not read, is that text.
+    """An object, as templates expect. Arguments that are no object become {INVALID: text}. A JSON
+    string that holds JSON, as some clients send it, is decoded first.
     """
     arguments = _readable(text)
     if isinstance(arguments, str):
@@ -25,7 +25,7 @@ def arguments_object(text: str) -> dict[str, object]:
 
 
 def _readable(text: str) -> object:
-    """The text itself where it is no JSON."""
+    """The JSON value, or the text itself if it is no JSON."""
     try:
         return read_arguments(mended(text or "{}"))
     except ValueError:
@@ -33,8 +33,8 @@ def _readable(text: str) -> object:
 
 
 def read_arguments(text: str) -> object:
-    """What a model wrote, read less strictly than what a client writes: of names that stand twice
-    the last counts, and what is no number or no character stays as a text. Raises ValueError.
+    """The JSON that a model wrote, read leniently: of duplicate names the last counts, and numbers
+    that are not finite stay text. Raises ValueError.
     """
     try:
         value = json.loads(text, parse_float=_number, parse_constant=str)
@@ -49,8 +49,8 @@ def _number(text: str) -> float | str:
 
 
 def mended(text: str) -> str:
-    """What is whole of arguments that end too early: agents repeat the calls of an answer that
-    reached its limit as they got them.
+    """Arguments that are cut off, completed: agents send back the calls of an answer that reached
+    its token limit as they received them.
     """
     try:
         from_json(text)

@@ -1,4 +1,4 @@
-"""Tools of a chat request and the choice among them, as a conversation takes them."""
+"""The tools of a request and the choice among them, resolved for a conversation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def functions_only(tool: object) -> object:
 
 
 class Function(Strict):
-    """Calls of a `strict` one always fit its parameters."""
+    """Calls of a `strict` function always match its parameters."""
 
     name: FunctionName
     description: str | None = None
@@ -31,7 +31,7 @@ class Function(Strict):
 
     @property
     def told(self) -> str:
-        """What the model reads of it."""
+        """The description in the prompt."""
         return self.description or ""
 
 
@@ -88,7 +88,7 @@ ToolChoice = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice among some of the tools; `param` is where it names them. `one` is a single call."""
+    """A choice among some of the tools, named in the field `param`. `one` allows a single call."""
 
     mode: Mode
     names: tuple[str, ...]
@@ -103,7 +103,7 @@ class Selects(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTools:
-    """What a conversation must know of a request's tools. `one` allows a single call."""
+    """The tools of a request as a conversation takes them. `one` allows a single call."""
 
     tools: tuple[Tool, ...]
     choice: Mode
@@ -114,8 +114,8 @@ class ResolvedTools:
 def resolve_tools(
     functions: Sequence[tuple[str, Function]], choice: Mode | Selects | None
 ) -> ResolvedTools:
-    """Each function comes with its path. Raises Refused for what names no tool, or one name twice,
-    and for too many of them.
+    """Each function comes with its path. Raises Refused for unknown names, duplicate names and too
+    many tools.
     """
     if len(functions) > MOST_TOOLS:
         raise refused(f"`tools` must have at most {MOST_TOOLS} tools", "tools")

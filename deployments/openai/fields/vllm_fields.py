@@ -1,4 +1,4 @@
-"""What both endpoints take beside OpenAI's fields, and how NvExt joins what it has twins of."""
+"""The fields that vLLM adds to OpenAI's, and the merging of `nvext` into the request's fields."""
 
 from typing import Annotated, Self
 
@@ -10,7 +10,7 @@ from deployments.openai.fields.llamacpp_fields import NEUTRAL as NATIVE
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.openai.fields.nvext import ServedNvExt
 
-# Known but not served: null and the values listed ask for what is done anyway.
+# Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     **NATIVE,
     "allowed_token_ids": (),
@@ -22,7 +22,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "media_io_kwargs": ({},),
     "mm_processor_kwargs": ({},),
     "prompt_embeds": (),
-    "response_fields": ([], [""]),  # the second is what editors ask for that want none
+    "response_fields": ([], [""]),  # editors send the second for none
     "spaces_between_special_tokens": (True,),
     "store": (False,),
     "truncate_prompt_tokens": (),
@@ -38,7 +38,7 @@ class VllmFields(LlamaCppFields):
 
     @model_validator(mode="after")
     def _join_nvext(self) -> Self:
-        """A field said twice must say one thing: neither place is the better one."""
+        """A field set in both places must have one value."""
         twins = {} if self.nvext is None else self.nvext.twins()
         for name, (param, value) in twins.items():
             if value is None:
@@ -49,7 +49,7 @@ class VllmFields(LlamaCppFields):
                 raise refused(f"`{param}` must equal `{name}`", param)
             setattr(self, name, value)
         if self.nvext is not None and self.nvext.greedy:
-            self.temperature = 0.0  # its word is to take the likeliest, whatever the temperature
+            self.temperature = 0.0  # greedy, whatever the temperature
         return self
 
     @model_validator(mode="after")

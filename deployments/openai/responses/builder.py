@@ -1,4 +1,4 @@
-"""Responses: items to one prompt, and its answer to items again, to events, and to the store."""
+"""Responses: makes a prompt of items, and output items and events of the reply, and stores them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -101,7 +101,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         return self._events.response("response.failed", encode(failed))
 
     def format_refusal(self, error: RequestError) -> bytes:
-        """There is no response yet that could have failed."""
+        """Before a stream begins there is no response object that could fail."""
         return error_event(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
@@ -110,7 +110,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         return self._ended(usage)
 
     def _ended(self, usage: Usage) -> bytes:
-        """The whole response, which from now on can be asked for."""
+        """The finished response, which is stored from now on."""
         output = self._output.values()
         body = encode(self._object.ended(output, usage, cut=self._cut))
         if self._stored:

@@ -1,4 +1,4 @@
-"""The bytes of a Responses stream: named events, numbered one after the other."""
+"""Encodes the events of a Responses stream, which are named and numbered."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ NO_LOGPROBS = b',"logprobs":[]'
 
 
 class Events:
-    """A unary answer has none: `muted`, they cost nothing."""
+    """A unary answer has none: `muted` events are not encoded."""
 
     def __init__(self, *, muted: bool) -> None:
         self._muted = muted
@@ -31,7 +31,7 @@ class Events:
         return head + self._tail()
 
     def delta(self, head: bytes, text: str, logprobs: Sequence[object] | None = None) -> bytes:
-        """The event whose bytes up to the text are `head`, for the path every token takes."""
+        """A delta event whose bytes before the text are `head`: every token takes this path."""
         if self._muted:
             return b""
         if logprobs is None:
@@ -51,7 +51,7 @@ def delta_head(kind: str, fields: Mapping[str, object]) -> bytes:
 
 
 def error_event(error: RequestError) -> bytes:
-    """The first event and the last; `error` in it is what OpenAI's SDKs raise."""
+    """The only event of a stream that fails before it begins. OpenAI's SDKs raise its `error`."""
     fields = error_fields(error)
     told = {name: fields[name] for name in ("code", "message", "param")}
     return Events(muted=False).event("error", {**told, "error": fields})

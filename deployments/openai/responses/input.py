@@ -1,4 +1,4 @@
-"""A Responses request as a conversation: what was items before, instructions, and its items."""
+"""Makes the prompt of a Responses request: of earlier items, instructions and its own items."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,14 +32,14 @@ from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
 
 EFFORT = "reasoning.effort"
 PREVIOUS = "previous_response_id"
-LASTING = ("system", "developer")  # roles whose messages are never cut away
+LASTING = ("system", "developer")  # roles whose messages are never truncated
 Message = dict[str, object]
-PlacedItem = tuple[str, Item]  # with the path that it is blamed under
+PlacedItem = tuple[str, Item]  # with the path that errors name
 
 
 @dataclass(slots=True)
 class Turn:
-    """What becomes one message: an assistant's thought, words and calls belong together."""
+    """One message: the thoughts, text and calls of an assistant belong together."""
 
     role: str
     texts: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Turn:
     name: str = ""
 
     def may_go_on(self) -> bool:
-        """Words that follow words begin a turn; those around a call are of the same reply."""
+        """Text after text begins a new turn; text before and after a call is of one turn."""
         return self.role == "assistant" and (bool(self.calls) or not self.texts)
 
     def message(self) -> Message:
@@ -64,7 +64,7 @@ class Turn:
 
 
 def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[StoredItem, ...]:
-    """The conversation that the request goes on with. Raises Refused."""
+    """The items of the stored conversation that the request continues. Raises Refused."""
     if request.previous_response_id is None:
         return ()
     previous = store.get(request.previous_response_id)
@@ -75,9 +75,7 @@ def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[Stor
 
 
 def given_items(request: ResponsesRequest, store: ResponseStore) -> list[PlacedItem]:
-    """The request's own items with their paths, those it refers to in their places. Raises
-    Refused.
-    """
+    """The request's own items with their paths; references are resolved. Raises Refused."""
     return [
         (path, _referred(path, item, store) if isinstance(item, ReferenceItem) else item)
         for path, item in request.items
@@ -97,7 +95,7 @@ def read_items(earlier: Sequence[StoredItem]) -> list[PlacedItem]:
 
 
 def functions_of(request: ResponsesRequest, items: Sequence[PlacedItem]) -> list[PlacedFunction]:
-    """All that may be called: of two with one name the one that the later item has."""
+    """All functions. Of two with one name, that of the later item counts."""
     added = {
         tool.name: (f"{path}.tools[{place}]", tool)
         for path, item in items
@@ -216,13 +214,13 @@ def _thinking(request: ResponsesRequest) -> Thinking:
     effort = request.reasoning.effort if request.reasoning is not None else None
     if effort == "none":
         return Thinking(wanted=False, param=EFFORT)
-    # The least effort asks for nothing that a model which does not think could not do.
+    # None for "minimal": models that do not think accept it, too.
     wanted = None if effort in (None, "minimal") else True
     return Thinking(wanted=wanted, effort=effort, param=EFFORT)
 
 
 def _check_logprobs(request: ResponsesRequest, prompt: ChatPrompt) -> None:
-    """Only of an answer that is one message it is clear which tokens are whose."""
+    """Refuses logprobs of thoughts: they are assigned to a message, which must be the only item."""
     if request.wants_logprobs and prompt.thinks and _thinking(request).wanted is not False:
         message = f'Log-probabilities in `include` need `{EFFORT}`: "none" of a model that thinks'
         raise refused(message, "include")
@@ -231,12 +229,12 @@ def _check_logprobs(request: ResponsesRequest, prompt: ChatPrompt) -> None:
 def _fitting(
     request: ResponsesRequest, talk: Conversation, card: ModelCard, tokenizer: TextTokenizer
 ) -> ChatPrompt:
-    """The prompt, or with truncation that of as many of the last turns as the context holds."""
+    """The prompt; with truncation, of as many of the last turns as fit the context."""
     prompt = prepare_prompt(talk, card, tokenizer)
     if request.truncation != "auto" or len(prompt.ids) < card.context_length:
         return prompt
     cuts = _cuts(talk.messages)
-    low, high = 0, len(cuts) - 1  # the last is taken even if it does not fit
+    low, high = 0, len(cuts) - 1  # the last is used even if it does not fit
     while low < high:
         middle = (low + high) // 2
         prompt = prepare_prompt(_cut(talk, cuts[middle]), card, tokenizer)
@@ -245,13 +243,13 @@ def _fitting(
 
 
 def _cuts(messages: Sequence[Mapping[str, object]]) -> list[int]:
-    """Where a conversation may begin instead: with what a user says, and shorter than it is."""
+    """Positions of user messages at which a shorter conversation may begin."""
     spoken = [place for place, message in enumerate(messages) if message["role"] not in LASTING]
     users = [place for place in spoken if messages[place]["role"] == "user"]
     return [place for place in users if place > spoken[0]]
 
 
 def _cut(talk: Conversation, start: int) -> Conversation:
-    """From there on, with all instructions."""
+    """The conversation from there on, with all instructions."""
     lasting = [message for message in talk.messages[:start] if message["role"] in LASTING]
     return replace(talk, messages=[*lasting, *talk.messages[start:]])

@@ -1,4 +1,4 @@
-"""The items of a Responses conversation: each is kept, sent back to the model, or refused."""
+"""The items of a Responses conversation, as requests have them and as `input_items` lists them."""
 
 import uuid
 from abc import abstractmethod
@@ -42,7 +42,7 @@ def _none(annotations: list[JsonValue]) -> list[JsonValue]:
 
 
 class InputText(Strict):
-    """`prompt_cache_breakpoint` is a hint for caches, which finds its prefix here without one."""
+    """`prompt_cache_breakpoint` is a hint: every prefix is cached."""
 
     type: Literal["input_text"]
     text: str
@@ -54,7 +54,7 @@ class OutputText(Strict):
     text: str
     annotations: Annotated[list[JsonValue], AfterValidator(_none)] = Field(default_factory=list)
     logprobs: list[JsonValue] = Field(default_factory=list)
-    parsed: JsonValue = None  # the SDK's reading of `text`
+    parsed: JsonValue = None  # added by the SDK: `text` parsed
 
 
 class RefusalText(Strict):
@@ -90,14 +90,14 @@ class KeptItem(Strict):
 
     @abstractmethod
     def listed(self) -> Json:
-        """Its whole form, as `input_items` shows it."""
+        """The item as `input_items` lists it, with all fields."""
 
     def _head(self, prefix: str) -> Json:
         return {"id": self.id or new_id(prefix), "status": self.status}
 
 
 class MessageItem(KeptItem):
-    """`phase` is a label, which templates do not have; it is kept."""
+    """`phase` is a label: it is stored, and not part of the prompt."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "system", "developer", "assistant"]
@@ -131,7 +131,7 @@ class MessageItem(KeptItem):
 
 
 class ReasoningItem(KeptItem):
-    """`encrypted_content` is another server's secret: thoughts are in the clear here."""
+    """Reasoning is plain text here; `encrypted_content` of other servers cannot be read."""
 
     type: Literal["reasoning"]
     summary: Items[SummaryText] = Field(default_factory=list)
@@ -152,7 +152,7 @@ class ResponsesDirectCaller(Strict):
 
 
 class CallingItem(KeptItem):
-    """Of a call that the model made, and waited for."""
+    """An item of a synchronous call by the model."""
 
     call_id: Identifier
     caller: ResponsesDirectCaller | None = None
@@ -163,7 +163,7 @@ class CallItem(CallingItem):
     type: Literal["function_call"]
     name: Annotated[str, Field(min_length=1)]
     arguments: str  # JSON
-    parsed_arguments: JsonValue = None  # the SDK's reading of `arguments`
+    parsed_arguments: JsonValue = None  # added by the SDK: `arguments` parsed
 
     def listed(self) -> Json:
         parts = self.model_dump(include={"type", "call_id", "name", "arguments"})
@@ -171,7 +171,7 @@ class CallItem(CallingItem):
 
 
 class ResultItem(CallingItem):
-    """`name` is the function's, which the call has told already."""
+    """`name` is the function's, as in the call."""
 
     type: Literal["function_call_output"]
     output: str | Items[Result]
@@ -190,7 +190,7 @@ class ResultItem(CallingItem):
 
 
 class ToolsItem(Strict):
-    """More tools for this request and those that go on from it."""
+    """More tools, for this request and those that continue it."""
 
     type: Literal["additional_tools"]
     role: Literal["developer"]

@@ -1,4 +1,4 @@
-"""The response object: what it says of its request, and how it ended."""
+"""The response object: the request's settings, the status and the output."""
 
 import time
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from deployments.openai.responses.schema import ResponsesRequest
 from deployments.openai.responses.tools import PlacedFunction
 from deployments.wire import ErrorKind, RequestError, SamplingParams
 
-# OpenAI's words for why a response failed; all else is the server's fault.
+# OpenAI's codes for failed responses; all other errors are `server_error`.
 CODES = {
     ErrorKind.CONTEXT_LENGTH: "invalid_prompt",
     ErrorKind.INVALID_REQUEST: "invalid_prompt",
@@ -69,7 +69,7 @@ class ResponseObject:
 
 
 def _echo(request: ResponsesRequest) -> Json:
-    # The SDKs' types have these as strings or not at all.
+    # The SDKs' types have these fields as strings, not null.
     names = {
         "prompt_cache_key": request.prompt_cache_key,
         "safety_identifier": request.safety_identifier,

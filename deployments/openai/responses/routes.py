@@ -1,4 +1,4 @@
-"""The routes around responses: made, counted, asked for again, deleted."""
+"""The routes of responses: create, count tokens, retrieve, list items, cancel, delete."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -94,7 +94,7 @@ def _refuse_streaming(query: QueryParams) -> None:
 
 
 def _page(items: Sequence[StoredItem], query: QueryParams) -> bytes:
-    """The newest first, unless asked otherwise."""
+    """Newest first by default."""
     order = _one_of(query, "order", ("desc", "asc"))
     ordered = list(items if order == "asc" else reversed(items))
     start, limit = (
@@ -122,7 +122,7 @@ def _after(items: Sequence[StoredItem], after: str | None) -> int:
     places = [place for place, item in enumerate(items, 1) if item.id == after]
     if not places:
         _refuse("after", "names no item of this response")
-    return places[-1]  # clients may give items of one id: pages have to end
+    return places[-1]  # items of clients may share an id: pages must end
 
 
 def _limit(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The body of POST /v1/responses: every field honoured, neutral, or refused by its name."""
+"""The body of POST /v1/responses. Each field is honoured or refused by name."""
 
 from typing import Annotated, Literal, Self
 
@@ -17,7 +17,7 @@ from deployments.openai.responses.items import (
 )
 from deployments.openai.responses.tools import ToolChoice, ToolList
 
-# Known but not served: null and the values listed ask for what is done anyway.
+# Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "access_programs": (),
     "background": (False,),
@@ -31,8 +31,8 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 MAX_INCLUDES = 64
 LOGPROBS = "message.output_text.logprobs"
-# All but the log-probabilities are details of what no answer or question of ours can have, or,
-# as thoughts, comes in the clear.
+# Only log-probabilities have an effect. The others are details of items that do not occur here, or
+# of reasoning, which is always plain text.
 Includable = Literal[
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
@@ -54,7 +54,7 @@ class ResponsesJsonObjectFormat(Strict):
 
 
 class ResponsesJsonSchemaFormat(Strict):
-    """Without `strict` an answer is held to what can be held of the schema."""
+    """Without `strict` parts of the schema that are not supported are left out."""
 
     type: Literal["json_schema"]
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
@@ -78,7 +78,7 @@ class TextConfig(Strict):
 
 
 class Reasoning(Strict):
-    """Thoughts come whole: there is no summary to choose the length of."""
+    """Reasoning is always complete, so the kinds of summary have no effect."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -113,13 +113,15 @@ class ResponsesRequest(CommonFields):
     reasoning: Reasoning | None = None
 
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_tool_calls: Annotated[int, Field(ge=1)] | None = None  # of built-in ones: there are none
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = (
+        None  # of built-in tools, of which there are none
+    )
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
-    # Who asks, in the words of OpenAI's own agents: it can't change the answer.
+    # Identity, as OpenAI's own agents send it: it does not change the answer.
     client_metadata: Annotated[dict[str, JsonValue], Field(max_length=64)] | None = None
 
-    # Not OpenAI's on this endpoint, but known from the others.
+    # Not OpenAI's on this endpoint; the other endpoints accept it, too.
     chat_template_kwargs: dict[str, JsonValue] | None = None
 
     @model_validator(mode="after")
@@ -135,7 +137,7 @@ class ResponsesRequest(CommonFields):
 
     @property
     def is_heavy(self) -> bool:
-        """Behind a short body there may be a long conversation, or a grammar to write."""
+        """Whether preparing takes long: there is an earlier conversation, or a grammar."""
         recalls = self.previous_response_id is not None or any(
             isinstance(item, ReferenceItem | ToolsItem) for _, item in self.items
         )
@@ -143,7 +145,7 @@ class ResponsesRequest(CommonFields):
 
     @property
     def items(self) -> list[tuple[str, Item | ReferenceItem]]:
-        """Those of the request itself, each with its path."""
+        """The request's own items, each with its path."""
         if isinstance(self.input, str):
             return [("input[0]", MessageItem(role="user", content=self.input))]
         return [(f"input[{place}]", item) for place, item in enumerate(self.input or ())]

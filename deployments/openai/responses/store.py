@@ -1,7 +1,7 @@
-"""Responses that a later request may name: the last used, bounded in number and in bytes.
+"""Stores responses for later requests: the last used, bounded in number and in bytes.
 
-A store belongs to one ingress process. Behind several replicas of the ingress a client finds its
-response only where it was made; a deployment of one, which is the default, has no such gap.
+A store belongs to one ingress process. With several ingress replicas a response is found only on
+the replica that made it; the default is one replica.
 """
 
 import threading
@@ -12,12 +12,12 @@ from itertools import chain
 
 MAX_STORED_RESPONSES = 4096
 MAX_STORED_BYTES = 256 << 20
-OVERHEAD = 200  # bytes that Python needs for an item or a response beside its JSON, about
+OVERHEAD = 200  # approximate bytes that Python needs for an item or a response beside its JSON
 
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """One whose id the client made up can't be referred to: others may know it, or have it too."""
+    """`ours`: requests may refer to it. Ids that clients choose may be guessed or used twice."""
 
     id: str
     body: bytes  # JSON
@@ -26,8 +26,8 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponse:
-    """`earlier` are the items of the conversation that it went on with, `given` those that the
-    request added to them.
+    """`earlier` are the items of the conversation that it continues, `given` those that the request
+    added.
     """
 
     id: str
@@ -46,13 +46,13 @@ class StoredResponse:
 
     @property
     def size(self) -> int:
-        """Bytes it keeps alive, those that it shares with others counted as its own."""
+        """Bytes that it keeps alive, shared items included."""
         items = sum(len(item.body) + OVERHEAD for item in self.conversation)
         return len(self.body) + OVERHEAD + items
 
 
 class ResponseStore:
-    """Requests read it from threads too."""
+    """Threads read it, too, so it is locked."""
 
     def __init__(
         self, most: int = MAX_STORED_RESPONSES, most_bytes: int = MAX_STORED_BYTES
@@ -62,11 +62,11 @@ class ResponseStore:
         self._lock = threading.Lock()
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
         self._items: dict[str, StoredItem] = {}
-        self._holders: Counter[str] = Counter()  # responses that an item was given to or made by
+        self._holders: Counter[str] = Counter()  # responses that have the item as input or output
         self._bytes = 0
 
     def put(self, response: StoredResponse) -> None:
-        """One that is larger than the store is not kept."""
+        """A response larger than the store is not kept."""
         with self._lock:
             self._responses[response.id] = response
             self._bytes += response.size
@@ -83,7 +83,7 @@ class ResponseStore:
             return self._responses.get(response_id)
 
     def item(self, item_id: str) -> StoredItem | None:
-        """An item of a stored response, given or made."""
+        """An input or output item of a stored response."""
         with self._lock:
             return self._items.get(item_id)
 

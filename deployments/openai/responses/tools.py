@@ -1,4 +1,4 @@
-"""Tools of a Responses request, which are flat, and the choice among them."""
+"""The tools of a Responses request and the choice among them."""
 
 import json
 from typing import Annotated, Literal, Self
@@ -17,8 +17,8 @@ from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_TOOLS, Items, Strict, without_nulls
 from deployments.openai.fields.tools import Function, Mode, Selection, functions_only
 
-# What only its maker runs, or calls in a form of its own. Agents offer these to every model beside
-# functions, and no model has to call any of them.
+# Tools that OpenAI runs, or with calls of another form. Agents offer these to every model beside
+# functions. They are left out of the prompt.
 LEFT_OUT = (
     "custom",
     "image_generation",
@@ -48,7 +48,7 @@ def _fate(tool: object) -> str:
 
 
 class LeftOut(Strict):
-    """A tool that no model hears of here."""
+    """A tool that is left out of the prompt."""
 
     model_config = ConfigDict(extra="allow")
     type: str
@@ -58,7 +58,7 @@ class LeftOut(Strict):
 
 
 class ResponsesFunctionTool(Function):
-    """One that its client runs, called by the model while it waits."""
+    """A function that the client runs."""
 
     type: Literal["function"]
     defer_loading: Literal[False] = False
@@ -74,7 +74,7 @@ class ResponsesFunctionTool(Function):
         return f"{super().told}\nSchema of its output:\n{schema}".lstrip()
 
     def listed(self) -> dict[str, object]:
-        """Its whole form, as responses show it."""
+        """The tool as responses show it, with all fields."""
         told = self.model_dump(by_alias=True, exclude_none=True)
         return {"parameters": None, **told, "strict": bool(self.strict)}
 
