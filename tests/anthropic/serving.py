@@ -135,7 +135,7 @@ def events_of(response: httpx.Response) -> list[Any]:
 
 
 def asked(body: Mapping[str, object], model: ModelCard | None = None) -> GenerationRequest:
-    """What the engine is asked for."""
+    """The requests that the engine gets."""
 
     async def ask() -> GenerationRequest:
         engine = ScriptedEngine(says("x"), model or thinker())

@@ -1,4 +1,4 @@
-"""Context management: older thoughts are left out of the prompt, and the answer says so."""
+"""Context management: older thinking is removed from the prompt, and the answer reports it."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Messages: what the SDK's own types demand, streamed and whole, and why an answer ended."""
+"""Messages match the SDK's types, streamed and unary, and have the right stop reason."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -160,7 +160,7 @@ def test_blocks_come_in_the_order_of_the_reply() -> None:
     assert first["id"] != second["id"]
 
 
-def test_text_that_is_no_call_is_told() -> None:
+def test_text_that_is_no_call_is_content() -> None:
     [block] = content("a call of no tool")
     assert block["text"] == CASES["a call of no tool"][0]
 
@@ -198,7 +198,7 @@ def test_arguments_that_were_cut_are_an_object_still() -> None:
         ("cut after 61", "max_tokens", None),
     ],
 )
-def test_the_reason_of_the_end_is_told(case: str, reason: str, sequence: str | None) -> None:
+def test_an_answer_has_its_stop_reason(case: str, reason: str, sequence: str | None) -> None:
     script, fields = script_of(case, 1)
     message = whole(script, **fields)
     assert (message["stop_reason"], message["stop_sequence"]) == (reason, sequence)

@@ -322,7 +322,7 @@ def test_a_model_that_does_not_think_keeps_any_budget_of_thoughts() -> None:
         assert [block["type"] for block in response.json()["content"]] == ["text"]
 
 
-def test_a_prompt_that_is_too_long_is_told_in_the_words_that_agents_know() -> None:
+def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_agents_parse() -> None:
     body = {**HELLO, "messages": [{"role": "user", "content": "x" * 200}]}
     message = refusal(answer(says("x"), body, model=thinker(64)), 400)
     assert message.startswith("prompt is too long: ")

@@ -1,4 +1,4 @@
-"""What a request comes to: the prompt that a model reads, and what its engine is asked."""
+"""The prompt and the engine request that a Messages request becomes."""
 
 import json
 from typing import Any
@@ -365,7 +365,7 @@ def test_headers_of_beta_features_and_a_query_change_nothing() -> None:
     assert response.status_code == 200
 
 
-def test_a_deferred_tool_is_told_of_when_a_result_has_found_it() -> None:
+def test_a_deferred_tool_is_in_the_prompt_once_a_result_has_found_it() -> None:
     search = {"name": "search", "input_schema": {"type": "object"}}
     tools = [search, {**WEATHER, "defer_loading": True}]
     history = said(

@@ -1,4 +1,4 @@
-"""Native requests on a real engine over a tiny random model: what is let through is served."""
+"""llama-server's requests on a real engine with a tiny random model: valid ones are served."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What can't be served is refused in llama-server's form, and the field is named."""
+"""Unsupported requests are refused with llama-server's error body, which names the field."""
 
 import asyncio
 from typing import Any
@@ -162,7 +162,9 @@ def test_a_body_that_is_no_json_object_is_the_clients_fault(body: bytes) -> None
         ("GET", "/slots?fail_on_no_slot=maybe", 400),
     ],
 )
-def test_paths_and_methods_are_told_apart(method: str, path: str, status: int) -> None:
+def test_unknown_paths_and_methods_have_their_own_status(
+    method: str, path: str, status: int
+) -> None:
     response = asks(method, path)
     error = refusal(response, status)
     assert error["message"] != "File Not Found"

@@ -1,4 +1,4 @@
-"""Counting tokens is exact: what a generation is charged for its prompt, and nothing generated."""
+"""Counts of tokens equal the usage of a generation, and generate nothing."""
 
 from typing import Any
 

@@ -67,7 +67,7 @@ def test_errors_are_the_sdks_own() -> None:
     asyncio.run(asks())
 
 
-def test_what_no_model_here_can_do_is_asked_for_once() -> None:
+def test_an_unsupported_request_is_not_retried() -> None:
     async def asks() -> int:
         answering, asked = served(ScriptedEngine(says("x"))), 0
 

@@ -1,4 +1,4 @@
-"""Native completions: llama-server's objects exactly, and a stream that folds to them."""
+"""llama-server's completions: exact objects, and streams that fold to them."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Every sampling field reaches the engine as what it says, and unset ones as the makers say."""
+"""Every sampling field reaches the engine; unset ones take the model's defaults."""
 
 import asyncio
 from typing import Any
@@ -102,7 +102,7 @@ def test_a_field_reaches_the_engine(field: str, given: object, name: str, asked:
 
 
 @pytest.mark.parametrize("given", [-1, 2**32 - 1, None])
-def test_a_random_seed_is_told(given: int | None) -> None:
+def test_the_answer_shows_a_random_seed(given: int | None) -> None:
     seeds = set()
     for _ in range(2):
         asked, told = answered(seed=given)

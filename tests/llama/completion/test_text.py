@@ -1,4 +1,4 @@
-"""The rules that end a text by its lines: exact for every way its tokens may come."""
+"""The line rules that end a text: exact for every grouping of its tokens."""
 
 import itertools
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What is said of the whole server: slots, properties, models, metrics, health."""
+"""The routes of the whole server: slots, properties, models, metrics, health."""
 
 import asyncio
 import json
@@ -260,7 +260,7 @@ def unloaded(*names: str) -> CountingCluster:
     return cluster
 
 
-def test_whoever_looks_at_a_model_does_not_have_it_loaded() -> None:
+def test_reading_the_properties_of_a_model_does_not_load_it() -> None:
     for path in ("/props", "/slots"):
         error = refusal(asked(unloaded("other"), f"{path}?model=other"), 503)
         assert "'other' is not loaded" in error["message"]
@@ -271,7 +271,7 @@ def test_whoever_looks_at_a_model_does_not_have_it_loaded() -> None:
     ]
 
 
-def test_whoever_looks_at_a_model_without_a_replica_does_not_have_one_started() -> None:
+def test_reading_the_properties_of_a_model_does_not_start_a_replica() -> None:
     cluster = tiny()
     cluster.replicas = 0
     cluster.states = {"tiny": ModelState.SLEEPING}
@@ -281,7 +281,7 @@ def test_whoever_looks_at_a_model_without_a_replica_does_not_have_one_started() 
     assert cluster.cards_asked == 0
 
 
-def test_the_properties_of_several_models_are_asked_for_by_name() -> None:
+def test_the_properties_of_several_models_are_requested_by_name() -> None:
     cluster = CountingCluster(says("x"), card(), card(name="other"))
     assert asked(cluster, "/props").json()["role"] == "router"
     assert asked(cluster, "/props?model=other").json()["model_alias"] == "other"

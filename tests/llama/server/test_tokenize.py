@@ -45,7 +45,7 @@ def test_text_comes_back(text: str) -> None:
     assert posted("/detokenize", tokens=tokens) == {"content": text}
 
 
-def test_special_tokens_are_tokens_unless_told() -> None:
+def test_special_tokens_are_parsed_by_default() -> None:
     text = "a<|im_start|>"
     assert posted("/tokenize", content=text)["tokens"][-1] == START
     literal = posted("/tokenize", content=text, parse_special=False)["tokens"]
@@ -123,7 +123,7 @@ def infilled(on: ModelCard, **body: object) -> Any:
     return posted("/infill", on, input_prefix="def f(", input_suffix="return", **body)
 
 
-def test_the_middle_is_asked_for_with_the_models_marks() -> None:
+def test_an_infill_prompt_has_the_models_marks() -> None:
     body = infilled(with_tokens(*FIM), prompt="x, ", n_predict=2)
     assert body["prompt"] == "<|fim_prefix|>def f(<|fim_suffix|>return<|fim_middle|>x, "
     assert list(infilled(with_tokens(*FIM), response_fields=["content"])) == ["content"]

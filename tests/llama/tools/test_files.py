@@ -97,7 +97,7 @@ def test_bytes_are_read_as_base64(folder: Path) -> None:
     assert base64.b64decode(read["base64"]) == b"\xff\x00"
 
 
-def test_a_missing_file_is_told(folder: Path) -> None:
+def test_a_missing_file_is_an_error(folder: Path) -> None:
     assert failed(folder, "read_file", path="none") == "none: No such file or directory"
 
 

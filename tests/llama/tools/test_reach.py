@@ -1,4 +1,4 @@
-"""Who reaches the tools: programs and the server's own pages, and nobody from elsewhere."""
+"""Only programs and the server's own pages may call the tools."""
 
 from datetime import datetime
 from pathlib import Path

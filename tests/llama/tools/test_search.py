@@ -1,4 +1,4 @@
-"""Searches by name and by content: what they find, and that they come to an end."""
+"""Searches by name and by content: their matches, and their limits."""
 
 import os
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_files_are_found_by_globs(
     assert found(folder, **params) == names
 
 
-def test_what_was_left_out_is_told(folder: Path) -> None:
+def test_a_search_says_that_matches_were_left_out(folder: Path) -> None:
     assert called(folder, "file_glob_search", path=".", limit=1)["truncated"] is True
     assert called(folder, "file_glob_search", path=".", limit=5)["truncated"] is False
 
@@ -121,7 +121,7 @@ def test_so_many_lines_are_enough(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?R)?a", "(?>a)", "[", "(" * 900])
-def test_a_pattern_that_is_none_is_told(folder: Path, pattern: str) -> None:
+def test_an_invalid_pattern_is_an_error(folder: Path, pattern: str) -> None:
     assert "regular expression" in failed(folder, "grep_search", path=".", pattern=pattern)
 
 

@@ -1,4 +1,4 @@
-"""Chat completions asked for in tests: every answer strict, every stream folded to compare."""
+"""Helpers for tests of chat completions: checks answers against the SDK, and folds streams."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Chat completions: what the SDK's own types demand, streamed and whole, and what stops a text."""
+"""Chat completions match the SDK's types, streamed and unary, and end at stop strings."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Thoughts in chat: told apart, counted, asked for by effort and budget, or left where they are."""
+"""Thinking in chat: it is parsed, counted, and requested by effort and budget."""
 
 from dataclasses import replace
 from typing import Any
@@ -93,7 +93,7 @@ def request_for(**fields: object) -> GenerationRequest:
         ({"chat_template_args": {"enable_thinking": False}}, "[thinking=False]"),
     ],
 )
-def test_the_template_is_told_what_is_asked(fields: dict[str, Any], told: str) -> None:
+def test_the_template_gets_the_requested_effort(fields: dict[str, Any], told: str) -> None:
     assert prompt(**fields) == prompt() + told
 
 

@@ -1,4 +1,4 @@
-"""Tools in chat: what the model is told, what it is held to, and how its calls come back."""
+"""Tools in chat: the prompt, the grammar, and the calls in the answer."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Legacy completions: every form of prompt, echo, and log-probabilities in the oldest shape."""
+"""Legacy completions: every form of prompt, echo, and legacy log-probabilities."""
 
 import asyncio
 import copy
@@ -233,7 +233,7 @@ def test_a_mark_ends_the_middle() -> None:
 
 
 @pytest.mark.parametrize(("fields", "reason"), [({}, None), ({"stop_token_ids": [5]}, 5)])
-def test_only_an_end_that_was_asked_for_is_a_reason(
+def test_only_a_stop_of_the_request_is_a_stop_reason(
     fields: dict[str, object], reason: int | None
 ) -> None:
     async def ends(request: GenerationRequest) -> AsyncIterator[TokenEvent]:

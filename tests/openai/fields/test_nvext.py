@@ -1,4 +1,4 @@
-"""NvExt of both generations: what the engine is asked, and what a client is told beside it."""
+"""The `nvext` object: the requests that the engine gets, and the annotations of answers."""
 
 import asyncio
 import json
@@ -132,7 +132,7 @@ def test_the_sdk_reads_a_stream_with_annotations() -> None:
     assert asyncio.run(asks()) == ("ab", "ab", "ab")
 
 
-def test_a_request_without_an_id_is_told_the_one_it_got() -> None:
+def test_the_annotation_has_the_id_that_the_server_made() -> None:
     response = ask(CHAT, {**HELLO, "stream": True, "nvext": {"annotations": ["request_id"]}})
     name, text = events_of(response)[0]
     assert (name, json.loads(text[2:])) == ("event: request_id", response.headers["x-request-id"])
@@ -162,7 +162,7 @@ def test_extra_fields_come_with_the_last_choice_and_fold() -> None:
     assert told["timing"].keys() == {"request_received_ms", "total_time_ms", "kv_hit_rate"}
 
 
-def test_several_choices_are_told_what_they_share() -> None:
+def test_several_choices_have_the_fields_that_they_share() -> None:
     fields = {"n": 2, "nvext": {"extra_fields": ["timing", "prompt_token_ids"]}}
     chunks = streamed(says("a", "much longer"), **fields)
     assert [number for number, chunk in enumerate(chunks) if "nvext" in chunk] == [len(chunks) - 1]

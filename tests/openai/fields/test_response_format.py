@@ -1,4 +1,4 @@
-"""Answers in a form: however the form is said, the engine gets its grammar, and one of them."""
+"""Structured output: every field for it gives the engine one grammar."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What vLLM's clients know beside OpenAI's fields: token ids, scored prompts, banned words."""
+"""The fields that vLLM adds to OpenAI's: token ids, prompt logprobs, banned words."""
 
 import asyncio
 from typing import Any
@@ -75,7 +75,7 @@ def test_a_stream_tells_how_much_of_its_prompt_is_read_and_how_fast_it_is() -> N
     ] * 3  # a role would be joined to the one before
 
 
-def test_nobody_is_told_who_does_not_ask() -> None:
+def test_fields_that_are_not_requested_are_absent() -> None:
     for chunk in streamed(telling(says("Hello")), return_progress=False):
         assert not {"prompt_progress", "timings"} & chunk.keys()
 
@@ -90,7 +90,7 @@ def test_nobody_is_told_who_does_not_ask() -> None:
         ({"max_tokens": 1}, None),
     ],
 )
-def test_what_stopped_a_text_is_told(fields: dict[str, Any], reason: object) -> None:
+def test_a_choice_has_its_stop_reason(fields: dict[str, Any], reason: object) -> None:
     body = whole(says("Hello"), **fields)
     assert body["choices"][0].get("stop_reason") == reason
     assert folded(streamed(says("Hello"), **fields)) == plain(body)

@@ -1,4 +1,4 @@
-"""What the tests of responses share: asking, the SDK's own types, and streams taken apart."""
+"""Helpers for tests of responses: requests, checks against the SDK's types, parsed streams."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ def events_of(response: httpx.Response) -> list[Any]:
 
 
 def asked(body: object, *cards: ModelCard, script: Any) -> GenerationRequest:
-    """What the engine is asked for."""
+    """The requests that the engine gets."""
 
     async def asks(ask: Ask, engine: ScriptedEngine) -> GenerationRequest:
         response = await ask(body)

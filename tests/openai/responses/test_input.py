@@ -1,4 +1,4 @@
-"""What a request says, and what was said before, as the prompt that the model is given."""
+"""The prompt of a request: its own items, and those of earlier responses."""
 
 from dataclasses import replace
 from typing import Any
@@ -123,7 +123,7 @@ def test_what_is_said_of_callers_is_what_is_done_anyway() -> None:
     assert rendered(told, tools=[allowed]) == rendered(plain, tools=[WEATHER])
 
 
-def test_the_model_is_told_of_a_tools_output() -> None:
+def test_the_prompt_has_the_schema_of_a_tools_output() -> None:
     model = replace(ROOMY, chat_template=f"{CHAT_TEMPLATE}{{{{ tools[0].function.description }}}}")
     tool = {**WEATHER, "output_schema": {"type": "integer"}}
     assert 'Tells the weather.\nSchema of its output:\n{"type": "integer"}' in rendered(

@@ -1,4 +1,4 @@
-"""Responses: what the SDK's own types demand, whole and streamed, in the order it was spoken."""
+"""Responses match the SDK's types, unary and streamed, with items in order."""
 
 from typing import Any
 
@@ -277,7 +277,7 @@ def test_free_answers_are_not_constrained() -> None:
     assert asked({**HELLO, "tools": [WEATHER]}, script=says("x")).grammar == ""
 
 
-def test_only_allowed_tools_are_callable_and_all_are_told() -> None:
+def test_only_allowed_tools_are_callable_and_all_are_in_the_prompt() -> None:
     other = {**WEATHER, "name": "other"}
     choice = {
         "type": "allowed_tools",

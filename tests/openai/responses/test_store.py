@@ -1,4 +1,4 @@
-"""Responses are there to be asked for until they are deleted, or pushed out by newer ones."""
+"""Responses can be retrieved until they are deleted or evicted by newer ones."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ def visit(script: Any, asks: Any) -> Any:
 
 
 @pytest.mark.parametrize("fields", [{}, {"max_output_tokens": 2}, {"tools": [WEATHER]}])
-def test_what_was_answered_can_be_asked_for_again(fields: dict[str, object]) -> None:
+def test_a_stored_response_can_be_retrieved(fields: dict[str, object]) -> None:
     async def asks(client: httpx.AsyncClient) -> None:
         made = await client.post(RESPONSES, json={**HELLO, **fields})
         path = f"{RESPONSES}/{made.json()['id']}"
@@ -45,7 +45,7 @@ def test_what_was_answered_can_be_asked_for_again(fields: dict[str, object]) -> 
     visit(says(f"Hello {CALL}"), asks)
 
 
-def test_what_was_streamed_can_be_asked_for() -> None:
+def test_a_streamed_response_can_be_retrieved() -> None:
     async def asks(client: httpx.AsyncClient) -> None:
         last = events_of(await client.post(RESPONSES, json={**HELLO, "stream": True}))[-1]
         response = last["response"]
