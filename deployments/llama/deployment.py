@@ -3,7 +3,7 @@
 from ray import serve
 from starlette.types import ASGIApp
 
-from deployments.draining import SOON
+from deployments.draining import DRAIN_CHECK_S, SOON
 from deployments.ingress.deployment import ProtocolIngress
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
@@ -15,6 +15,7 @@ from deployments.llama.tools.settings import ToolSettings
 @serve.deployment(
     name="llama",
     max_ongoing_requests=10_000,
+    graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
     ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
 )
 @serve.ingress()

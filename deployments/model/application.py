@@ -8,7 +8,7 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.deployment import Application
 from ray.serve.handle import DeploymentHandle
 
-from deployments.draining import SOON
+from deployments.draining import DRAIN_CHECK_S, SOON
 from deployments.model.autoscaling import autoscaling_config
 from deployments.model.deployment import Model
 from deployments.model.settings import ModelSettings
@@ -57,7 +57,11 @@ def replicas_of(
     return replicas.options(autoscaling_config=autoscaling_config(settings.autoscaling, is_new))
 
 
-@serve.deployment(name="Door", ray_actor_options={"num_cpus": 0, "runtime_env": SOON})
+@serve.deployment(
+    name="Door",
+    graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
+    ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
+)
 class Door:
     """Does nothing; calls go to the model by its name."""
 

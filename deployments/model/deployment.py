@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
+from deployments.draining import DRAIN_CHECK_S
 from deployments.ingress.metrics import Family
 from deployments.model.autoscaling import ReplicaDemand
 from deployments.model.channel_server import Channels, failed
@@ -51,6 +52,7 @@ MAX_TOMBSTONES = 10_000
     max_ongoing_requests=10_000,
     health_check_period_s=2,
     health_check_timeout_s=10,
+    graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
     max_constructor_retry_count=1,  # a model that can't be loaded can't be loaded a second later
     request_router_config=RequestRouterConfig(request_router_class=PinRouter),
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ray import serve
 
-from deployments.draining import SOON
+from deployments.draining import DRAIN_CHECK_S, SOON
 from deployments.ingress.metrics import Family
 from deployments.router.lifecycle.lifecycle import Lifecycle
 from deployments.router.lifecycle.registry import ModelEntry
@@ -41,6 +41,7 @@ ANSWERED = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
     name="Router",
     max_ongoing_requests=10_000,
     health_check_period_s=2,
+    graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
     ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
 )
 class Router:

@@ -12,7 +12,7 @@ from ray.serve.context import (
     _serve_request_context,
 )
 
-from deployments.wire import TokenEvent
+from deployments.wire import FinishReason, TokenEvent
 
 SERVE = logging.getLogger("ray.serve")
 OURS = logging.getLogger("deployments")
@@ -54,9 +54,10 @@ def about(request_id: str) -> None:
 def ended(request_id: str, last: TokenEvent | None) -> None:
     """Names a sequence's last event; the line carries the id of the HTTP request by itself.
 
-    One that does not end by itself was left: by its client, or at a stop string.
+    One that does not end by itself was left: by its client, or at a stop string. An abort and the
+    end of the stream both say so, and either may come first.
     """
-    if last is None or last.finish_reason is None:
+    if last is None or last.finish_reason in (None, FinishReason.ABORT):
         SERVE.info("sequence %s was left", request_id)
     elif last.error is not None:
         SERVE.warning("sequence %s failed: %s", request_id, last.error.message)

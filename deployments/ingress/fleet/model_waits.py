@@ -87,6 +87,8 @@ class Waiting:
             try:
                 answer = await self.router.want(model, wait.who, WANT_S, unloads)
             except RouterSilentError as error:
+                if failure := await self.router.failure():
+                    raise failure from error
                 if time.monotonic() - heard > self.patience_s:
                     raise await self.router.silence() from error
             else:

@@ -102,12 +102,15 @@ class RouterClient:
         if refusal is not None:
             raise Refused(refusal)
 
+    async def failure(self) -> Refused | None:
+        """What to say when Serve could not start the router, and waiting for it is no use."""
+        failure = await self._handles.failure(ROUTER)
+        return unavailable(f"The router could not be started: {failure}") if failure else None
+
     async def silence(self) -> Refused:
         """What to say when the router does not answer."""
-        failure = await self._handles.failure(ROUTER)
-        if failure is None:
-            return unavailable("The router does not answer; try again soon")
-        return unavailable(f"The router could not be started: {failure}")
+        no_answer = unavailable("The router does not answer; try again soon")
+        return await self.failure() or no_answer
 
     def may_ask(self) -> bool:
         """Whether advice is to be had: of those that come while it is silent one asks a second."""

@@ -53,7 +53,8 @@ def test_without_a_router_an_unknown_model_is_not_waited_for_forever(
 
     async def ask() -> None:
         router = RouterClient(actors.handles())
-        waiting = Waiting(router, actors.metrics, pause_s=0.0, patience_s=0.0)
+        patience_s = 60.0 if "could not be started" in said else 0.0
+        waiting = Waiting(router, actors.metrics, pause_s=0.0, patience_s=patience_s)
         await waiting.until_up("m", timeout_s=60.0)
 
     with pytest.raises(Refused, match=f"^The router {said}"):
