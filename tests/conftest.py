@@ -1,9 +1,37 @@
-"""What hypothesis tries is the same in every run: no change fails by what it did not touch.
+"""How much a run tries: `python -m tests` a fixed sample, with `--exhaustive` everything.
 
-Nor has a case a deadline: laws hold on a busy machine too.
+What hypothesis tries is the same in every run, so no change fails by what it did not touch. Nor has
+a case a deadline: laws hold on a busy machine too.
 """
 
+import signal
+
+import pytest
 from hypothesis import settings
 
-settings.register_profile("same", deadline=None, derandomize=True)
-settings.load_profile("same")
+from tests import effort
+
+settings.register_profile("check", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("exhaustive", deadline=None, derandomize=True, max_examples=200)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--exhaustive", action="store_true", help="try every case, seed and field")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    effort.exhaustive = config.getoption("--exhaustive")
+    settings.load_profile("exhaustive" if effort.exhaustive else "check")
+    # A shell ignores Ctrl-C for what it runs in the background, and children inherit that; but the
+    # tests' servers are ended by it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if effort.exhaustive:
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]

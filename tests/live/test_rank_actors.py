@@ -19,7 +19,7 @@ from deployments.model.application import model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from tests.checkpoints import save_checkpoint
-from tests.router.live import LIMITS, cluster, read_card, settings
+from tests.live.fleet import LIMITS, delete, read_card, settings
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -35,12 +35,6 @@ REQUESTS = [
     )
     for i in range(3)
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    with cluster():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +58,18 @@ def deployed(of_model: ModelSettings) -> Iterator[None]:
     try:
         yield
     finally:
-        serve.delete(of_model.application)
+        delete(of_model.application)
+
+
+@pytest.fixture(scope="module")
+def served(checkpoint: Path) -> Iterator[None]:
+    """A model over two ranks, which leaves nothing when it is deleted. Tests that deploy another
+    model of this name stand before those that use it.
+    """
+    with ExitStack() as stack, deployed(over_two(checkpoint)):
+        yield
+        [rank] = processes(RANK)
+        stack.enter_context(ending(rank))
 
 
 def over_two(checkpoint: Path) -> ModelSettings:
@@ -119,15 +124,6 @@ def ending(pid: int) -> Iterator[None]:
         os.close(process)
 
 
-def test_two_ranks_answer_as_one_and_leave_nothing(
-    checkpoint: Path, expected: list[tuple[int, ...]]
-) -> None:
-    with ExitStack() as stack, deployed(over_two(checkpoint)):
-        assert answers() == expected
-        [rank] = processes(RANK)
-        stack.enter_context(ending(rank))
-
-
 def test_ranks_end_when_their_model_sleeps_and_come_back_with_it(
     checkpoint: Path, expected: list[tuple[int, ...]]
 ) -> None:
@@ -138,26 +134,38 @@ def test_ranks_end_when_their_model_sleeps_and_come_back_with_it(
         assert answers() == expected
 
 
+def test_a_model_that_ranks_cannot_share_is_refused_with_the_reason(checkpoint: Path) -> None:
+    odd = replace(over_two(checkpoint), tensor_parallel=4)
+    with pytest.raises(RuntimeError), deployed(odd):
+        pass
+    application = serve.status().applications[odd.application]
+    message = application.deployments[MODEL_DEPLOYMENT].message
+    assert "4 ranks can't share 4 attention heads and 2 key-value heads" in message
+
+
+@pytest.mark.usefixtures("served")
+def test_two_ranks_answer_as_one(expected: list[tuple[int, ...]]) -> None:
+    assert answers() == expected
+
+
+@pytest.mark.usefixtures("served")
 def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_answers(
-    checkpoint: Path, expected: list[tuple[int, ...]]
+    expected: list[tuple[int, ...]],
 ) -> None:
-    with deployed(over_two(checkpoint)):
-        [rank], [replica] = processes(RANK), processes(REPLICA)
-        with ending(replica):
-            os.kill(rank, signal.SIGKILL)
-        assert _asked_again() == expected
-        assert processes(REPLICA) != [replica]
+    [rank], [replica] = processes(RANK), processes(REPLICA)
+    with ending(replica):
+        os.kill(rank, signal.SIGKILL)
+    assert _asked_again() == expected
+    assert processes(REPLICA) != [replica]
 
 
-def test_a_replica_that_is_killed_leaves_no_rank(
-    checkpoint: Path, expected: list[tuple[int, ...]]
-) -> None:
-    with deployed(over_two(checkpoint)):
-        [rank], [replica] = processes(RANK), processes(REPLICA)
-        with ending(rank):
-            os.kill(replica, signal.SIGKILL)
-        assert _asked_again() == expected
-        assert rank not in processes(RANK)
+@pytest.mark.usefixtures("served")
+def test_a_replica_that_is_killed_leaves_no_rank(expected: list[tuple[int, ...]]) -> None:
+    [rank], [replica] = processes(RANK), processes(REPLICA)
+    with ending(rank):
+        os.kill(replica, signal.SIGKILL)
+    assert _asked_again() == expected
+    assert rank not in processes(RANK)
 
 
 def _asked_again() -> list[tuple[int, ...]]:
@@ -166,12 +174,3 @@ def _asked_again() -> list[tuple[int, ...]]:
         return answers()
     except RayError:
         return answers()
-
-
-def test_a_model_that_ranks_cannot_share_is_refused_with_the_reason(checkpoint: Path) -> None:
-    odd = replace(over_two(checkpoint), tensor_parallel=4)
-    with pytest.raises(RuntimeError), deployed(odd):
-        pass
-    application = serve.status().applications[odd.application]
-    message = application.deployments[MODEL_DEPLOYMENT].message
-    assert "4 ranks can't share 4 attention heads and 2 key-value heads" in message

@@ -21,7 +21,7 @@ from deployments.wire import (
     TokenEvent,
 )
 from tests.checkpoints import save_checkpoint
-from tests.router.live import LIMITS, PATIENCE_S, cluster, read_card
+from tests.live.fleet import LIMITS, PATIENCE_S, POLL_S, delete, read_card
 
 Deploy = Callable[[ModelSettings], DeploymentHandle]
 
@@ -47,12 +47,6 @@ class Listener:
         return self._progress, self._reports
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    with cluster(cpus=4):
-        yield
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSettings:
     path = save_checkpoint(tmp_path_factory.mktemp("tiny"))
@@ -70,15 +64,14 @@ def deploy() -> Iterator[Deploy]:
         return serve.get_deployment_handle(MODEL_DEPLOYMENT, settings.application)
 
     yield deploy
-    for name in names:
-        serve.delete(name)
+    delete(*names)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
-        time.sleep(0.05)
+        time.sleep(POLL_S)
 
 
 def generate(
@@ -117,6 +110,7 @@ def received(reports: list[ReplicaReport]) -> set[str]:
     return {name for report in reports for name in report.received}
 
 
+@pytest.mark.exhaustive  # tests/live/test_rank_actors.py has a refusal with its reason, too
 def test_a_model_that_can_not_be_loaded_says_why(tiny: ModelSettings) -> None:
     settings = replace(tiny, name="broken", sleep_weights="host")
     with pytest.raises(RuntimeError):
@@ -127,6 +121,7 @@ def test_a_model_that_can_not_be_loaded_says_why(tiny: ModelSettings) -> None:
     assert reason(message).startswith("sleep_weights = host needs num_gpus")
 
 
+@pytest.mark.exhaustive  # tests/live/test_lifecycle.py says it of an edited preset
 def test_more_replicas_leave_alone_the_one_there_is(tiny: ModelSettings, deploy: Deploy) -> None:
     deploy(tiny)
     first = replicas(tiny)

@@ -32,6 +32,7 @@ from deployments.wire import (
 
 PATIENCE_S = 240  # for anything at all, on a machine that others use too
 CALL_S = 60
+POLL_S = 0.25  # between two looks at what nothing tells of by itself
 LIMITS = EngineLimits(n_pages=4096, max_running=4)
 
 
@@ -42,10 +43,10 @@ def settings(path: Path, name: str) -> ModelSettings:
 
 
 @contextmanager
-def cluster(cpus: int = 8) -> Iterator[None]:
+def cluster() -> Iterator[None]:
     ray.init(
         address="local",
-        num_cpus=cpus,
+        num_cpus=8,
         include_dashboard=False,
         log_to_driver=False,
         logging_level="ERROR",
@@ -187,9 +188,18 @@ def running(sources: Sources, capacity: CapacitySettings | None = None) -> Itera
     try:
         yield Fleet()
     finally:
-        serve.delete("router")
-        for name in read_applications():
-            serve.delete(name)
+        delete("router")
+        delete(*read_applications())
+
+
+def delete(*applications: str) -> None:
+    """All at once; returns when none is left."""
+    for name in applications:
+        serve.delete(name, _blocking=False)
+    deadline = time.monotonic() + PATIENCE_S
+    while left := serve.status().applications.keys() & set(applications):
+        assert time.monotonic() < deadline, f"still there: {left}"
+        time.sleep(POLL_S)
 
 
 def deploy_router(

@@ -1,7 +1,6 @@
 """Models come and go on a real Ray cluster, by the real router."""
 
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,16 +11,10 @@ from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset
 from deployments.wire import ErrorKind, ModelState, ModelStatus, RequestError
 from tests.checkpoints import save_checkpoint
-from tests.router.live import Recorder, cluster, deploy_router, read_card, running, settings
+from tests.live.fleet import Recorder, deploy_router, read_card, running, settings
 
 WAITS = "waits for a loaded model to become idle"
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    with cluster():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +34,7 @@ def presets(file: Path, checkpoint: Path, **sections: str) -> Sources:
     return Sources(presets=str(file))
 
 
+@pytest.mark.exhaustive  # tests/e2e/test_presets.py says it over HTTP
 def test_many_who_want_a_model_cost_one_load_and_all_see_its_states(checkpoint: Path) -> None:
     with running(alone(checkpoint)) as fleet, Recorder(fleet, "a") as recorder:
         names: list[str | None] = [None, "a", "other", "a"] * 5
@@ -64,6 +58,7 @@ def test_many_who_want_a_model_cost_one_load_and_all_see_its_states(checkpoint: 
     ]
 
 
+@pytest.mark.exhaustive  # tests/e2e/test_presets.py says it over HTTP
 def test_the_least_recently_used_idle_model_goes_and_a_busy_one_never(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -89,6 +84,7 @@ def test_the_least_recently_used_idle_model_goes_and_a_busy_one_never(
         assert recorder.states == [ModelState.READY]
 
 
+@pytest.mark.exhaustive  # tests/e2e/test_presets.py says it over HTTP
 def test_a_model_that_fails_says_why_and_holds_nothing(checkpoint: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(checkpoint, tmp_path / "broken"))
     (broken / "model.safetensors").unlink()
@@ -167,7 +163,7 @@ def test_the_next_router_finds_what_runs_and_what_loads(checkpoint: Path, tmp_pa
 def test_a_router_that_ends_leaves_the_models_of_the_next_one_alone(checkpoint: Path) -> None:
     with running(alone(checkpoint, "a")) as fleet:
         version, _ = fleet.router.changes.remote(0, 1.0).result(timeout_s=60)
-        watching = fleet.router.changes.remote(version, 18.0)  # which keeps it from ending
+        watching = fleet.router.changes.remote(version, 8.0)  # which keeps it from ending
         deploy_router(alone(checkpoint, "b"), wait=False)
         fleet.until(lambda: list(fleet.models()) == ["b"], "the next router answers")
         fleet.want("b")
