@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from tests.e2e.server import THROUGHPUT_MODE, Server
+from tests.effort import tries
 
 SETTINGS = {
     "name": "tiny",
@@ -23,7 +24,7 @@ SETTINGS = {
     "max_running": 16,
     "context_length": 1024,
 }
-ROUNDS = 6
+ROUNDS = tries(2, 6)
 MOST_TOKENS = 4000  # of some 5,900, at which a replica is killed
 SEED = 41
 # Of jobs whose every draw is 1e-5 or more from where it would be another token: a step of another

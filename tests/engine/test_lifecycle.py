@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams, TokenEvent
+from tests.effort import tries
 from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
 
 PROMPTS = [random_ids(12, seed=1)[:n] for n in (1, 5, 12)] + [random_ids(9, seed=2)]
@@ -170,7 +171,9 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestEngineMachine.settings = settings(
+    max_examples=tries(25, 120), stateful_step_count=30, deadline=None
+)
 
 
 def held(running: Engine) -> int:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kv.cache import CacheShape, KVCache
 from kv.hashing import page_hashes
+from tests.effort import tries
 
 MAX_TASKS, MAX_TOKENS = 4, 16
 token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=MAX_TOKENS)
@@ -171,7 +172,7 @@ class KVCacheMachine(RuleBasedStateMachine):
 
 
 TestKVCache = KVCacheMachine.TestCase
-TestKVCache.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestKVCache.settings = settings(max_examples=tries(60, 240), stateful_step_count=40, deadline=None)
 
 
 def run(cache: KVCache, task_id: str, tokens: list[int]) -> int:

@@ -9,10 +9,11 @@ import openai
 import pytest
 
 from tests.e2e.server import ONE_MODE, Server
+from tests.effort import tries
 
 pytestmark = ONE_MODE
 
-REQUESTS = 100
+REQUESTS = tries(25, 100)
 AT_ONCE = 8
 PLACE = {
     "type": "object",

@@ -14,11 +14,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lark_json
 from deployments.wire import FinishReason, Refused, SamplingParams
 from tests.checkpoints import byte_tokenizer
+from tests.effort import tries
 from tests.engine.drive import engine, random_ids, request, roomy
 
 Schema = dict[str, Any]
 
-N_SCHEMAS = 100
+N_SCHEMAS = tries(40, 200)
 # Left to chance a string or an array goes on for a hundred tokens: so their ends are preferred.
 ENDS = tuple((token_id, 9.0) for token_id in byte_tokenizer().encode('"]}'))
 
@@ -169,7 +170,7 @@ def answers(model: LlamaForCausalLM, grammars: list[str]) -> list[str | None]:
     ]
 
 
-def test_a_hundred_random_schemas_get_answers_that_fit_them(model: LlamaForCausalLM) -> None:
+def test_random_schemas_get_answers_that_fit_them(model: LlamaForCausalLM) -> None:
     found = some_schemas()
     grammars = [grammar_of(schema) for schema in found]
     accepted = [(schema, one) for schema, one in zip(found, grammars, strict=True) if one]

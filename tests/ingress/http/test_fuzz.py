@@ -16,12 +16,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.effort import tries
 from tests.ingress.edge import every
 
 Case = schemathesis.Case[Any]
 Operation = schemathesis.APIOperation[Any, Any, Any, Any]
 
-EXAMPLES = 25
+EXAMPLES = tries(10, 50)
 POSITIVE = schemathesis.GenerationMode.POSITIVE
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from deployments.router.lifecycle.capacity import UNLIMITED, Capacity, Holder, Resources
+from tests.effort import tries
 
 NEVER = float("inf")
 ONE = Resources()
@@ -353,4 +354,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestCapacity = Machine.TestCase
-TestCapacity.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestCapacity.settings = settings(max_examples=tries(80, 400), stateful_step_count=40, deadline=None)

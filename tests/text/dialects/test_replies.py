@@ -21,6 +21,7 @@ from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import Refused
+from tests.effort import tries
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card
 from tests.text.dialects.test_call_grammar import LIMIT, SHORT, reader
 from tests.text.dialects.test_transcripts import BY_DIALECT, TABLES
@@ -293,7 +294,7 @@ def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, paral
         '{"name": "[TOOL_CALLS]ping[ARGS]{}"}',
     ]
     kinds = set()
-    for reply, said in replies(held, [call, *marked, *answers], 24):
+    for reply, said in replies(held, [call, *marked, *answers], tries(12, 24)):
         check(reply, said)
         assert parallel or len(reply.calls) <= 1, said
         assert bool(reply.content) != bool(reply.calls), said
