@@ -47,6 +47,10 @@ class Refused(Exception):
         return self.error.message
 
 
+def refused(message: str, param: str | None = None) -> Refused:
+    return Refused(RequestError(ErrorKind.INVALID_REQUEST, message, param))
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
@@ -209,6 +213,31 @@ class TokenEvent:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     error: RequestError | None = None
+
+
+def merge(events: list[TokenEvent]) -> TokenEvent:
+    """One event that says what several consecutive ones say."""
+    if len(events) == 1:
+        return events[0]
+    last = events[-1]
+    logprobs: list[TokenLogprob] = [entry for event in events for entry in event.logprobs or ()]
+    states = [event.mirostat_mu for event in events if event.mirostat_mu is not None]
+    # What is told with a token holds: before that a prompt may be preempted.
+    cached = [event.cached_tokens for event in events if event.token_ids]
+    told = [event.prompt_tokens for event in events if event.prompt_tokens is not None]
+    return TokenEvent(
+        token_ids=tuple(token_id for event in events for token_id in event.token_ids),
+        logprobs=tuple(logprobs) if logprobs else None,
+        prompt_logprobs=next(filter(None, (event.prompt_logprobs for event in events)), None),
+        mirostat_mu=states[-1] if states else None,
+        finish_reason=last.finish_reason,
+        stop_token_id=last.stop_token_id,
+        cached_tokens=max(cached, default=last.cached_tokens),
+        prompt_tokens=max(told, default=None),
+        drafted_tokens=sum(event.drafted_tokens for event in events),
+        accepted_tokens=sum(event.accepted_tokens for event in events),
+        error=last.error,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

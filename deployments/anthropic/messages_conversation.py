@@ -20,10 +20,10 @@ from deployments.anthropic.context_edits import THOUGHT, Fields, clear_thoughts
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
 from deployments.anthropic.thinking_signatures import Unsealing, is_held
 from deployments.anthropic.tools_schema import AnthropicNamedChoice, CustomTool, NoChoice
-from deployments.ingress.http.errors import refused
 from deployments.text.chat.conversation import Conversation, Thinking
 from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.tool import Tool
+from deployments.wire import refused
 
 CALL_ID = "toolu_"
 # Claude Code begins its system prompt with a billing block that changes in every request. It is

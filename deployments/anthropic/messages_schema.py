@@ -16,9 +16,9 @@ from deployments.anthropic.blocks import (
 from deployments.anthropic.context_edits import ContextManagement
 from deployments.anthropic.thinking_signatures import is_held
 from deployments.anthropic.tools_schema import AnthropicNamedChoice, AnyChoice, ToolChoice, ToolList
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.wire import refused
 
 MIN_THINKING_TOKENS = 1024  # as Anthropic has it
 

@@ -5,7 +5,7 @@ import binascii
 import hashlib
 import zlib
 
-from deployments.ingress.http.errors import refused
+from deployments.wire import refused
 
 SEEN = "manta-seen-"  # a digest follows
 HELD = "manta-held-"  # the compressed text follows

@@ -11,9 +11,10 @@ from starlette.types import ASGIApp
 
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.http.app import OneRequestId
-from deployments.ingress.metrics import Family, Metrics
+from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.telemetry.logs import join_serve
+from deployments.telemetry.metric_families import Family
 from deployments.telemetry.ray_exporter import mirror
 
 PROBE_S = 1.0

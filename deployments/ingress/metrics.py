@@ -1,20 +1,18 @@
 """An ingress process's request metrics: one registry; no client chooses the value of a label."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect
 
+from deployments.telemetry.metric_families import Family
 from deployments.wire import Refused
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NO_MODEL = "unknown"  # requests refused before a model was found
 MORE_MODELS = "other"
 MODEL_LIMIT = 200
@@ -23,15 +21,6 @@ FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 6
 SLOW = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 PHASES = ("before_first_token", "mid_stream")  # that a replica may be lost in
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
-
-
-class Family(NamedTuple):
-    """One metric of one process, in plain values: cheap to send, nothing to parse again."""
-
-    name: str
-    documentation: str
-    kind: str
-    samples: tuple[tuple[str, dict[str, str], float], ...]
 
 
 class OfModel(NamedTuple):
@@ -243,24 +232,3 @@ class InflightGuard:
 
     def _labels(self) -> tuple[str, str, str]:
         return self._model or NO_MODEL, self._endpoint, self._request_type
-
-
-class _Merged(Collector):
-    def __init__(self, parts: Iterable[tuple[Mapping[str, str], Iterable[Family]]]) -> None:
-        self._parts = parts
-
-    def collect(self) -> Iterable[Metric]:
-        families: dict[str, Metric] = {}
-        for labels, part in self._parts:
-            for name, documentation, kind, samples in part:
-                family = families.setdefault(name, Metric(name, documentation, kind))
-                for sample, own, value in samples:
-                    family.add_sample(sample, {**labels, **own}, value)
-        return families.values()
-
-
-def render(parts: Iterable[tuple[Mapping[str, str], Iterable[Family]]]) -> bytes:
-    """Prometheus text of many processes' samples; each part's labels tell its process apart."""
-    merged = CollectorRegistry()
-    merged.register(_Merged(list(parts)))
-    return prometheus_client.generate_latest(merged)

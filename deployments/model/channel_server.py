@@ -11,10 +11,19 @@ import pickle
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from typing import NamedTuple
 
+from deployments.channel_protocol import (
+    ALIVE,
+    HEARTBEAT_S,
+    IDLE_S,
+    PROTOCOL,
+    Burst,
+    Join,
+    event_weight,
+    fitting,
+    read,
+)
 from deployments.detached_tasks import in_own_context
-from deployments.engine.tasks.mailbox import merge
 from deployments.telemetry import logs
 from deployments.wire import (
     ErrorKind,
@@ -22,34 +31,15 @@ from deployments.wire import (
     GenerationRequest,
     RequestError,
     TokenEvent,
+    merge,
 )
 
 log = logging.getLogger("ray.serve")
 
-HEARTBEAT_S = 5.0  # of a channel with sequences: of a replica that says nothing, and of an ingress
 # An ingress that died is not heard of; of one that lives four calls in a row may be lost, or come
 # to others while its replica is shunned.
 FORGOTTEN_S = 30.0
-ALIVE = TokenEvent()  # what a sequence with a stream of its own says then
-IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
-# Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
-MOST_WEIGHT = 60_000
-PROTOCOL = pickle.HIGHEST_PROTOCOL
 
-
-class Join(NamedTuple):
-    """A sequence that is to be said on a channel, by the number that it has there.
-
-    `log_id` is the HTTP request's; the ids of `request` were made by the card of this version.
-    """
-
-    number: int
-    log_id: str
-    version: str
-    request: GenerationRequest
-
-
-Burst = list[tuple[int, TokenEvent]]
 Run = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
 
 
@@ -103,7 +93,7 @@ class Channel:
                     await self._changed.wait()
 
     def _take(self) -> Burst:
-        n = fitting(_weight(event) for _, event in self._said)
+        n = fitting(event_weight(event) for _, event in self._said)
         taken, self._said = self._said[:n], self._said[n:]
         if not self._said:
             self._taken.set()
@@ -201,45 +191,6 @@ class Channels:
                 log.warning("a channel was not told anything for %g s: it ends", FORGOTTEN_S)
                 channel.end()
                 del self._open[name]
-
-
-def written(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:
-    return pickle.dumps((joins, leaves), PROTOCOL)
-
-
-def read(words: bytes) -> tuple[list[Join], list[int]]:
-    joins, leaves = pickle.loads(words)
-    return joins, leaves
-
-
-def heard(burst: bytes) -> Burst:
-    events: Burst = pickle.loads(burst)
-    return events
-
-
-def fitting(weights: Iterable[int]) -> int:
-    """How many of the first ones one message takes; one, however heavy, in any case."""
-    n = total = 0
-    for weight in weights:
-        total += weight
-        if n and total > MOST_WEIGHT:
-            break
-        n += 1
-    return n
-
-
-def weight_of(request: GenerationRequest) -> int:
-    tokens = len(request.prompt_ids) + len(request.produced_ids)
-    sampling = request.sampling
-    biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
-    listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
-    return tokens + biased + listed + len(request.grammar) + len(request.cache_salt)
-
-
-def _weight(event: TokenEvent) -> int:
-    if event.logprobs is None:
-        return len(event.token_ids)
-    return sum(2 + len(one.top) for one in event.logprobs)
 
 
 def failed(message: str, kind: ErrorKind) -> TokenEvent:

@@ -16,7 +16,6 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 
 from deployments.draining import DRAIN_CHECK_S
-from deployments.ingress.metrics import Family
 from deployments.model.autoscaling import ReplicaDemand
 from deployments.model.channel_server import Channels, failed
 from deployments.model.load_progress import Progress, Say
@@ -26,6 +25,7 @@ from deployments.model.reporter import Gauges, Reporter
 from deployments.model.router_link import RouterLink
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.telemetry import logs
+from deployments.telemetry.metric_families import Family
 from deployments.telemetry.ray_exporter import mirror
 from deployments.wire import (
     ErrorKind,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deployments.ingress.metrics import Family
+from deployments.telemetry.metric_families import Family
 
 if TYPE_CHECKING:  # its module imports torch
     from deployments.engine.stats import EngineStats

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.ingress.fleet.cluster import Cluster, card_if_up, find
 from deployments.ingress.http.app import request_id_of
-from deployments.ingress.http.errors import error_response, refused
+from deployments.ingress.http.errors import error_response
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
-from deployments.wire import ModelCard, ModelStatus, Refused
+from deployments.wire import ModelCard, ModelStatus, Refused, refused
 
 OWNER = "manta"
 ANTHROPIC = "anthropic-version"  # the header that all of Anthropic's clients send

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.openai.defaults import given
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.text.tokens.token_search import ids_with
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import DryParams, MirostatParams, ModelCard, SamplingParams
+from deployments.wire import DryParams, MirostatParams, ModelCard, SamplingParams, refused
 
 BREAKERS = ("\n", ":", '"', "*")
 DRY_BASE, DRY_ALLOWED_LENGTH, DRY_LAST_N = 1.75, 2, 64  # llama-server's own

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.http.app import REQUEST_ID
-from deployments.ingress.http.errors import refused
+from deployments.wire import refused
 
 TENANT = "x-tenant-id"
 MAX_TENANT_CHARACTERS = 1024

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from ray import serve
 
 from deployments.draining import DRAIN_CHECK_S, SOON
-from deployments.ingress.metrics import Family
 from deployments.router.lifecycle.lifecycle import Lifecycle
 from deployments.router.lifecycle.registry import ModelEntry
 from deployments.router.metrics import router_families
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
 from deployments.telemetry.logs import join_serve
+from deployments.telemetry.metric_families import Family
 from deployments.telemetry.ray_exporter import mirror
 from deployments.wire import (
     Choice,

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from deployments.ingress.metrics import Family
 from deployments.router.lifecycle.registry import ModelEntry
+from deployments.telemetry.metric_families import Family
 from deployments.wire import ModelState
 
 COUNTERS: dict[str, tuple[str, Callable[[ModelEntry], int]]] = {

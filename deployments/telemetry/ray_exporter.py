@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ray.util.metrics import Gauge
 
-from deployments.ingress.metrics import Family
+from deployments.telemetry.metric_families import Family
 
 log = logging.getLogger("ray.serve")
 

@@ -9,13 +9,13 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
 
-from deployments.ingress.metrics import Family
 from deployments.model.application import Door
 from deployments.model.channel_server import Channels
 from deployments.model.pinned_routing import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
+from deployments.telemetry.metric_families import Family
 from deployments.wire import (
     Choice,
     FinishReason,

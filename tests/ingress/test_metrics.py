@@ -2,8 +2,9 @@
 
 import pytest
 
-from deployments.ingress.http.errors import refused
-from deployments.ingress.metrics import MODEL_LIMIT, MORE_MODELS, Metrics, render
+from deployments.ingress.metrics import MODEL_LIMIT, MORE_MODELS, Metrics
+from deployments.telemetry.metric_families import render
+from deployments.wire import refused
 
 
 def total(metrics: Metrics, **labels: str) -> float | None:

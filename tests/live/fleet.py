@@ -13,8 +13,8 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
+from deployments.channel_protocol import HEARTBEAT_S
 from deployments.engine.limits import EngineLimits
-from deployments.model.channel_server import HEARTBEAT_S
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, application_name
 from deployments.router.deployment import Router
 from deployments.router.lifecycle.applications import read_applications

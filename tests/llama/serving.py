@@ -9,10 +9,11 @@ import httpx
 from starlette.types import ASGIApp
 
 from deployments.engine.limits import EngineLimits
-from deployments.ingress.metrics import Family, Metrics
+from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.llama.routes import app
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.telemetry.metric_families import Family
 from tests.ingress.engines import Script, ScriptedEngine
 from tests.openai.serving import http
 from tests.text.cards import card

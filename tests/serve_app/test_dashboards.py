@@ -10,9 +10,10 @@ from ray.dashboard.modules.metrics.dashboards.common import DashboardConfig
 from ray.dashboard.modules.metrics.default_impl import get_serve_dashboard_config
 
 from deployments.engine.engine import InferenceEngine
-from deployments.ingress.metrics import Family, Metrics
+from deployments.ingress.metrics import Metrics
 from deployments.model.metrics import GpuMemory, engine_families, replica_families
 from deployments.router.metrics import router_families
+from deployments.telemetry.metric_families import Family
 from deployments.telemetry.ray_exporter import exported_names
 from serve_app.dashboards.__main__ import FILE
 from serve_app.dashboards.grafana import dashboard

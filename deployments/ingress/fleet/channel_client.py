@@ -13,16 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from deployments.detached_tasks import in_own_context
-from deployments.engine.tasks.mailbox import merge
-from deployments.ingress.fleet.liveness import SilentError, in_time
-from deployments.ingress.fleet.serve_handles import (
-    CalledOffError,
-    Handles,
-    answer_of,
-    cancelled_elsewhere,
-)
-from deployments.model.channel_server import (
+from deployments.channel_protocol import (
     HEARTBEAT_S,
     IDLE_S,
     Join,
@@ -31,8 +22,16 @@ from deployments.model.channel_server import (
     weight_of,
     written,
 )
+from deployments.detached_tasks import in_own_context
+from deployments.ingress.fleet.liveness import SilentError, in_time
+from deployments.ingress.fleet.serve_handles import (
+    CalledOffError,
+    Handles,
+    answer_of,
+    cancelled_elsewhere,
+)
 from deployments.telemetry import logs
-from deployments.wire import GenerationRequest, TokenEvent
+from deployments.wire import GenerationRequest, TokenEvent, merge
 
 log = logging.getLogger("ray.serve")
 

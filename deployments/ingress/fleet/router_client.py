@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from deployments.channel_protocol import fitting
 from deployments.detached_tasks import in_own_context
 from deployments.ingress.fleet.serve_handles import (
     CONTROL_TIMEOUT_S,
@@ -14,7 +15,6 @@ from deployments.ingress.fleet.serve_handles import (
     answer_of,
     unavailable,
 )
-from deployments.model.channel_server import fitting
 from deployments.telemetry.spans import traced
 from deployments.wire import Choice, ModelCard, ModelStatus, Question, Refused, RequestError
 

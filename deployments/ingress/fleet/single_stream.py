@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+from deployments.channel_protocol import ALIVE, HEARTBEAT_S
 from deployments.detached_tasks import in_own_context
 from deployments.ingress.fleet.liveness import in_time
 from deployments.ingress.fleet.serve_handles import Handles
-from deployments.model.channel_server import ALIVE, HEARTBEAT_S
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.wire import TokenEvent
 

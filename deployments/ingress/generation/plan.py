@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deployments.ingress.generation.response_builder import Generation
-from deployments.ingress.http.errors import refused
 from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import TextStream
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -15,6 +14,7 @@ from deployments.wire import (
     Refused,
     RequestError,
     SamplingParams,
+    refused,
 )
 
 SEEDS = 1 << 63

@@ -10,8 +10,7 @@ from typing import NoReturn
 
 from starlette.requests import Request
 
-from deployments.ingress.http.errors import refused
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 BODY_LIMIT = 32 << 20  # bytes
 BODY_TIMEOUT_S = 60.0

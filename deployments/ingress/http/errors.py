@@ -8,7 +8,7 @@ from types import MappingProxyType
 from starlette.responses import Response
 
 from deployments.ingress.http.sse import encode
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -117,10 +117,6 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         Form(504, SERVER, "timeout"), Form(504, "timeout_error"), Form(504, SERVER), RETRY_SOON
     ),
 }
-
-
-def refused(message: str, param: str | None = None) -> Refused:
-    return Refused(RequestError(ErrorKind.INVALID_REQUEST, message, param))
 
 
 def internal(failure: object) -> RequestError:

@@ -8,8 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from deployments.ingress.http.errors import refused
-from deployments.wire import Refused
+from deployments.wire import Refused, refused
 
 Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]

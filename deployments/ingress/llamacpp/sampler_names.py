@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.ingress.http.errors import refused
+from deployments.wire import refused
 
 DEFAULT_SAMPLERS = (
     "penalties",

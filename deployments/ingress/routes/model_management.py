@@ -8,13 +8,13 @@ from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.body import parse_json, read_body
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.status_feed import StatusFeed
 from deployments.ingress.settings import IngressSettings
+from deployments.wire import refused
 
 TAG = "Models"
 SWITCH = {None: False, "": False, "0": False, "false": False, "1": True, "true": True}

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
-from deployments.ingress.http.errors import refused
+from deployments.wire import refused
 
 
 class Replay:

@@ -17,9 +17,8 @@ from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, unless_
 from deployments.ingress.generation.delayed_answer import Late
 from deployments.ingress.http.app import PRINTABLE
 from deployments.ingress.http.auth import offered
-from deployments.ingress.http.errors import refused
 from deployments.ingress.streams.replay_buffer import Replay
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 CONVERSATION_ID = "x-conversation-id"
 LONGEST_ID = 128

@@ -9,12 +9,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.http.body import parse_json, read_body
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import Following, Kept, Key, Streams, key_of
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 TAG = "Resumable streams"
 LONGEST_OFFSET = 18  # digits

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from deployments.ingress.generation.plan import check_ids
-from deployments.ingress.http.errors import refused
 from deployments.llama.completion.schema import LlamaCompletionRequest, OnePrompt, PromptObject
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
+from deployments.wire import ModelCard, refused
 
 
 def prompt_ids(

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Items, ModelName, Strict
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.llamacpp.sampler_names import DEFAULT_SAMPLERS
@@ -33,6 +32,7 @@ from deployments.openai.native_sampling import (
     ETA,
     TAU,
 )
+from deployments.wire import refused
 
 MAX_SEQUENCES = 1024
 MAX_CHOICES = 128

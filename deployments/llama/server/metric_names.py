@@ -7,7 +7,7 @@ rates, and drafts by position.
 
 from collections.abc import Iterable, Mapping
 
-from deployments.ingress.metrics import Family
+from deployments.telemetry.metric_families import Family
 
 # llama-server's name, help and type, and our samples: the first, minus the second.
 Row = tuple[str, str, str, str, str | None]

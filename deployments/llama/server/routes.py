@@ -13,10 +13,10 @@ from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import UP, Cluster, card_if_up
 from deployments.ingress.http.openapi import DocumentedRoute
-from deployments.ingress.metrics import CONTENT_TYPE, Family, render
 from deployments.ingress.routes.health import health_route
 from deployments.llama.server.metric_names import llamacpp_families
 from deployments.model.settings import MODEL_DEPLOYMENT
+from deployments.telemetry.metric_families import CONTENT_TYPE, Family, render
 from deployments.wire import Refused
 
 # Applications and deployments that have metrics, beside the models.

@@ -5,11 +5,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster, look_at
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.model_management import switch
 from deployments.llama.server.replicas import replicas_of
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 ACTIONS = ("save", "restore", "erase")
 

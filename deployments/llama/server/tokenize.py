@@ -6,7 +6,6 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from deployments.ingress.generation.plan import check_ids
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Items, ModelName, Strict
 from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.service import Question
@@ -17,7 +16,7 @@ from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.fields.common import TokenId
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
+from deployments.wire import ModelCard, refused
 
 MAX_CHARACTERS = 1 << 21  # tokenizers need hundreds of bytes for each
 

@@ -7,9 +7,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.http.body import parse_json, read_body
-from deployments.ingress.http.errors import refused
 from deployments.ingress.routes.unsupported import not_supported, unsupported_routes
 from deployments.ingress.settings import IngressSettings
+from deployments.wire import refused
 
 NOT_HERE = {
     "/embedding": "embeddings",

@@ -9,7 +9,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.ingress.http.body import parse_json, read_body
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.sse import encode
 from deployments.ingress.http.validation import parse, refusal
 from deployments.ingress.settings import IngressSettings
@@ -21,7 +20,7 @@ from deployments.llama.tools.origin import check_origin
 from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
 from deployments.llama.tools.settings import ToolSettings
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 MAX_CONCURRENT_CALLS = 4
 TOOLS: Mapping[str, Tool[Params]] = {

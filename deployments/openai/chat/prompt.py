@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from deployments.ingress.generation.plan import check_ids
-from deployments.ingress.http.errors import refused
 from deployments.openai.chat.schema import (
     AssistantMessage,
     ChatRequest,
@@ -19,7 +18,7 @@ from deployments.openai.fields.tools import ResolvedTools, resolve_tools
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
+from deployments.wire import ModelCard, refused
 
 # Fields for templates and parsers: a raw prompt has neither.
 TEMPLATED = (

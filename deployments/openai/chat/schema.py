@@ -4,12 +4,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.tools import Function, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
+from deployments.wire import refused
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {

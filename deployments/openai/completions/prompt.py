@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 from deployments.ingress.generation.plan import check_ids
-from deployments.ingress.http.errors import refused
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
+from deployments.wire import ModelCard, refused
 
 
 def completion_prompts(

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_STOPS, Items, ModelName, StopString, Strict, Switch
+from deployments.wire import refused
 
 MAX_CHOICES = 128
 MAX_BAD_WORDS = 256

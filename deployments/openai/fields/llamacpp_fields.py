@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Strict, Switch
 from deployments.openai.fields.response_format import StructureFields
+from deployments.wire import refused
 
 HIGHEST = 2**31 - 1
 MAX_DRY_BREAKERS = 64

@@ -8,7 +8,6 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.http.body import parse_json
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import Strict
 from deployments.openai.fields.common import GenerationFields
 from deployments.text.grammar.grammar import (
@@ -20,7 +19,7 @@ from deployments.text.grammar.grammar import (
     from_regex,
     lenient_json_schema,
 )
-from deployments.wire import Refused
+from deployments.wire import Refused, refused
 
 Value = TypeVar("Value")
 Schema = dict[str, JsonValue]

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deployments.ingress.generation.plan import Plan, check_ids
-from deployments.ingress.http.errors import refused
 from deployments.openai.defaults import given
 from deployments.openai.fields.common import CommonFields
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.openai.native_sampling import with_llamacpp_fields
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, SamplingParams
+from deployments.wire import ModelCard, SamplingParams, refused
 
 ANY_SEED = (None, -1)  # no seed: vLLM and llama-server write -1
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_TOOLS, Strict
 from deployments.text.tool import Tool
+from deployments.wire import refused
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Mode = Literal["none", "auto", "required"]

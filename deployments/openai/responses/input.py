@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deployments.ingress.http.errors import refused
 from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import resolve_tools
 from deployments.openai.responses.items import (
@@ -28,7 +27,7 @@ from deployments.text.chat.conversation import Conversation, Thinking, prepare_p
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+from deployments.wire import ErrorKind, ModelCard, Refused, RequestError, refused
 
 EFFORT = "reasoning.effort"
 PREVIOUS = "previous_response_id"

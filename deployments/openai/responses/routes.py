@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.service import Operation, Service
@@ -16,7 +15,7 @@ from deployments.openai.input_tokens import chat_input_tokens, responses_input_t
 from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 ONE = "/v1/responses/{id}"
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100  # items

@@ -13,9 +13,9 @@ from pydantic import (
     model_validator,
 )
 
-from deployments.ingress.http.errors import refused
 from deployments.ingress.http.schema import MOST_TOOLS, Items, Strict, without_nulls
 from deployments.openai.fields.tools import Function, Mode, Selection, functions_only
+from deployments.wire import refused
 
 # Tools that OpenAI runs, or with calls of another form. Agents offer these to every model beside
 # functions. They are left out of the prompt.

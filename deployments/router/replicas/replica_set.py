@@ -9,10 +9,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from deployments.ingress.metrics import Family
 from deployments.router.replicas.policy import Candidate, choose
 from deployments.router.replicas.prefix_index import PrefixIndex
 from deployments.router.settings import RoutingSettings
+from deployments.telemetry.metric_families import Family
 from deployments.wire import ReplicaReport
 
 FLIGHT_S = 4.0  # a request that no report has named by then does not come

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from deployments.ingress.http.errors import refused
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.message_forms import (
     forms,
@@ -23,7 +22,7 @@ from deployments.text.dialects.call_grammar import constrainable, literal, throu
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import ModelCard, Refused, ThinkingBudget
+from deployments.wire import ModelCard, Refused, ThinkingBudget, refused
 
 SWITCHES = frozenset({"enable_thinking", "thinking"})  # what templates call it
 

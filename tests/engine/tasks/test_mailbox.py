@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox, deliver, merge
-from deployments.wire import FinishReason, TokenEvent, TokenLogprob
+from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox, deliver
+from deployments.wire import FinishReason, TokenEvent, TokenLogprob, merge
 
 
 def events_of(n: int, *, logprobs: bool, ending: TokenEvent) -> list[TokenEvent]:

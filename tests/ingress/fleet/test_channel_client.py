@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pytest
 from ray.exceptions import ActorDiedError
 
+from deployments.channel_protocol import MOST_WEIGHT, Join, heard, written
 from deployments.ingress.fleet.channel_client import Channels, Sequence
 from deployments.ingress.fleet.serve_handles import CalledOffError
-from deployments.model.channel_server import MOST_WEIGHT, Join, heard, written
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
 from tests.ingress.fleet.replicas import MODEL, Replica, Replicas
 

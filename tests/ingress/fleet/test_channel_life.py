@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 from ray.exceptions import ActorDiedError
 
+from deployments.channel_protocol import ALIVE, Join, heard, written
 from deployments.ingress.fleet import liveness as silence
 from deployments.ingress.fleet.liveness import SilentError
-from deployments.model.channel_server import ALIVE, FORGOTTEN_S, Join, heard, written
+from deployments.model.channel_server import FORGOTTEN_S
 from deployments.wire import Choice, GenerationRequest, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 from tests.ingress.fleet.replicas import Replica

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from ray.exceptions import RayError
 
+from deployments.channel_protocol import ALIVE
 from deployments.ingress.fleet import liveness as silence
 from deployments.ingress.fleet.attempt import Attempts, LostError, ModelGoneError
 from deployments.ingress.fleet.card_cache import MOST_CARDS, NAME_S, Cards
@@ -15,7 +16,6 @@ from deployments.ingress.fleet.prompt_hashes import OFF_LOOP, PromptHashes
 from deployments.ingress.fleet.retries import DELAYS_S, Retries
 from deployments.ingress.fleet.router_client import SILENCE_S, RouterClient
 from deployments.ingress.settings import IngressSettings
-from deployments.model.channel_server import ALIVE
 from deployments.wire import (
     Choice,
     ErrorKind,

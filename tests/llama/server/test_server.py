@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from deployments.engine.limits import EngineLimits
-from deployments.ingress.metrics import Family
 from deployments.ingress.settings import IngressSettings
+from deployments.telemetry.metric_families import Family
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from deployments.ingress.metrics import render
 from deployments.router.replicas.replica_set import FLIGHT_S, SILENCE_S, ReplicaSet
 from deployments.router.settings import RoutingSettings
+from deployments.telemetry.metric_families import render
 from deployments.wire import ReplicaReport
 from kv.hashing import page_hashes
 from tests.bench.routing import POLICIES, Outcome, PrefixAffine, simulate

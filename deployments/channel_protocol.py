@@ -1,0 +1,68 @@
+"""What an ingress and a replica say to each other on a channel: one stream for many sequences."""
+
+import pickle
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from deployments.wire import GenerationRequest, TokenEvent
+
+HEARTBEAT_S = 5.0  # of a channel with sequences: of a replica that says nothing, and of an ingress
+ALIVE = TokenEvent()  # what a sequence with a stream of its own says then
+IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
+# Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
+MOST_WEIGHT = 60_000
+PROTOCOL = pickle.HIGHEST_PROTOCOL
+
+
+class Join(NamedTuple):
+    """A sequence that is to be said on a channel, by the number that it has there.
+
+    `log_id` is the HTTP request's; the ids of `request` were made by the card of this version.
+    """
+
+    number: int
+    log_id: str
+    version: str
+    request: GenerationRequest
+
+
+Burst = list[tuple[int, TokenEvent]]
+
+
+def written(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:
+    return pickle.dumps((joins, leaves), PROTOCOL)
+
+
+def read(words: bytes) -> tuple[list[Join], list[int]]:
+    joins, leaves = pickle.loads(words)
+    return joins, leaves
+
+
+def heard(burst: bytes) -> Burst:
+    events: Burst = pickle.loads(burst)
+    return events
+
+
+def fitting(weights: Iterable[int]) -> int:
+    """How many of the first ones one message takes; one, however heavy, in any case."""
+    n = total = 0
+    for weight in weights:
+        total += weight
+        if n and total > MOST_WEIGHT:
+            break
+        n += 1
+    return n
+
+
+def weight_of(request: GenerationRequest) -> int:
+    tokens = len(request.prompt_ids) + len(request.produced_ids)
+    sampling = request.sampling
+    biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
+    listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
+    return tokens + biased + listed + len(request.grammar) + len(request.cache_salt)
+
+
+def event_weight(event: TokenEvent) -> int:
+    if event.logprobs is None:
+        return len(event.token_ids)
+    return sum(2 + len(one.top) for one in event.logprobs)
