@@ -5,8 +5,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, SecretStr
 
-from deployments.ingress.http.body import BODY_LIMIT, BODY_TIMEOUT_S
 from deployments.ingress.settings import (
+    BODY_LIMIT,
+    BODY_TIMEOUT_S,
     KEEP_ALIVE_S,
     LOAD_TIMEOUT_S,
     MAX_INFLIGHT,

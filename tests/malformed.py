@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from deployments.ingress.http.body import BODY_LIMIT
+from deployments.ingress.settings import BODY_LIMIT
 
 JSON = {"content-type": "application/json"}
 TOO_LARGE = b" " * (BODY_LIMIT + 1)

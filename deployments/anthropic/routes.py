@@ -11,7 +11,7 @@ from deployments.anthropic.messages_schema import (
     parse_count,
     parse_messages,
 )
-from deployments.ingress.generation.handler import Engine
+from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.http.app import REQUEST_ID, protocol_app
 from deployments.ingress.http.openapi import Documentation
 from deployments.ingress.metrics import Metrics

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from deployments.ingress.http.body import BODY_LIMIT, BODY_TIMEOUT_S
-
+BODY_LIMIT = 32 << 20  # bytes
+BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 15.0
 LOAD_TIMEOUT_S = 600.0
 MAX_INFLIGHT = 4096

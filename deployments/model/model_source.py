@@ -18,17 +18,16 @@ from transformers.utils import logging as bars
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.fingerprint import fingerprint
-from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.loading.loader import load_tokenizer
 from deployments.engine.model_card import default_sampling, end_token_ids, make_card
 from deployments.engine.parallel.ranks import Ranks
-from deployments.engine.parallel.sharding import load_share
 from deployments.model.load_progress import Say
 from deployments.model.metrics import GpuMemory
 from deployments.model.rank_actors import start_ranks
 from deployments.model.settings import ModelSettings, check_settings
+from deployments.model.weights import adapters_of, device_of, load_weights
 from deployments.wire import ModelCard
 
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 T = TypeVar("T")
 WEIGHTS_BAR = "Loading weights"  # as transformers calls it
 
@@ -126,36 +125,6 @@ class ModelSource:
 
     def _say_placed(self, share: float) -> None:
         self._say("device", share)
-
-
-def load_weights(
-    settings: ModelSettings,
-    ranks: Ranks | None,
-    seen: Callable[[PreTrainedModel], None] | None = None,
-    placed: Callable[[float], None] | None = None,
-) -> PreTrainedModel:
-    """All of them, or one rank's share, on their device; `load_model` says who hears what."""
-    dtype = None if settings.dtype is None else DTYPES[settings.dtype]
-    adapters = adapters_of(settings)
-    if ranks is not None:
-        return load_share(settings.path, ranks, dtype=dtype, adapters=adapters, seen=seen)
-    return load_model(
-        settings.path,
-        dtype=dtype,
-        device=device_of(settings),
-        adapters=adapters,
-        quantization=settings.quantization,
-        seen=seen,
-        placed=placed,
-    )
-
-
-def adapters_of(settings: ModelSettings) -> list[tuple[str, float]]:
-    return [(adapter.path, adapter.scale) for adapter in settings.adapters]
-
-
-def device_of(settings: ModelSettings) -> str:
-    return "cuda" if settings.num_gpus else "cpu"
 
 
 def limits_of(settings: ModelSettings) -> EngineLimits:

@@ -64,7 +64,8 @@ class Rank:
 
     def prepare(self) -> int:
         """Imports everything, which takes long; returns its process id."""
-        import deployments.model.model_source  # noqa: F401
+        import deployments.engine.parallel.follower
+        import deployments.model.weights  # noqa: F401
 
         return os.getpid()
 
@@ -74,7 +75,7 @@ class Rank:
 
         from deployments.engine.parallel.follower import follow
         from deployments.engine.parallel.ranks import Ranks, find_store
-        from deployments.model.model_source import load_weights
+        from deployments.model.weights import load_weights
 
         size = self._settings.tensor_parallel
         device = torch.device("cuda" if self._settings.num_gpus else "cpu")

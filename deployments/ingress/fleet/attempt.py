@@ -10,6 +10,7 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 from deployments.ingress.fleet import liveness as silence
 from deployments.ingress.fleet.channel_client import Channels, Sequence
 from deployments.ingress.fleet.cluster import UP
+from deployments.ingress.fleet.heartbeats import Heartbeats
 from deployments.ingress.fleet.liveness import SilentError
 from deployments.ingress.fleet.retries import Retries
 from deployments.ingress.fleet.router_client import RouterClient
@@ -19,7 +20,7 @@ from deployments.ingress.fleet.serve_handles import (
     cancelled_elsewhere,
     unavailable,
 )
-from deployments.ingress.fleet.single_stream import Alone, Heartbeats
+from deployments.ingress.fleet.single_stream import Alone
 from deployments.telemetry.spans import traced
 from deployments.wire import (
     ErrorKind,

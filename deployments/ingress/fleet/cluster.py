@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
-from deployments.ingress.generation.handler import Engine
+from deployments.ingress.generation.engine_client import Engine
 from deployments.wire import (
     ErrorKind,
     ModelCard,

@@ -10,8 +10,8 @@ from hashlib import blake2b
 from starlette.requests import Request
 
 from deployments.ingress.http.auth import KEY
-from deployments.ingress.streams.resumable_streams import CONVERSATION_ID
 
+CONVERSATION_ID = "x-conversation-id"
 SESSION_HEADERS = ("x-session-id", "x-dynamo-session-id")
 USER_FIELDS = ("safety_identifier", "user")
 DIGEST_BYTES = 16

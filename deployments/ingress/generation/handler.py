@@ -5,10 +5,10 @@ Every answer is a stream inside; a unary one is the fold of the same deltas.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from starlette.types import Receive
 
@@ -17,31 +17,15 @@ from deployments.ingress.generation.caller import Caller
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.delayed_answer import Late
 from deployments.ingress.generation.deltas import Deltas, Prepared
+from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.response_builder import ApiRequest, Generation, ResponseBuilder
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.telemetry.spans import span
 from deployments.text.tokens.tokenizer import TokenizerCache
-from deployments.wire import GenerationRequest, ModelCard, TokenEvent
+from deployments.wire import ModelCard
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
-
-
-class Engine(Protocol):
-    """All that an ingress knows of what computes."""
-
-    async def card(self, model: str | None) -> ModelCard:
-        """None asks for the default model. Raises Refused."""
-        ...
-
-    def generate(
-        self, card: ModelCard, request: GenerationRequest
-    ) -> AsyncGenerator[TokenEvent, None]:
-        """Starts with its first step; closing it aborts what it started.
-
-        A refusal is raised as Refused, or is an event with the reason ERROR.
-        """
-        ...
 
 
 class ProtocolHandler(Generic[RequestT]):

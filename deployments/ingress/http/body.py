@@ -12,8 +12,6 @@ from starlette.requests import Request
 
 from deployments.wire import ErrorKind, Refused, RequestError, refused
 
-BODY_LIMIT = 32 << 20  # bytes
-BODY_TIMEOUT_S = 60.0
 DEPTH_LIMIT = 64
 BOM = "\ufeff"
 SURROGATE = re.compile(r"[\ud800-\udfff]")

@@ -6,6 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MOST_STOPS = 32
 MOST_TOOLS = 512
+MAX_LOGIT_BIASES = 4096  # each is added in every step
 
 ItemT = TypeVar("ItemT")
 Value = TypeVar("Value")
@@ -14,6 +15,7 @@ Items = Annotated[list[ItemT], Field(fail_fast=True)]
 Switch = bool | None
 # What names no model, as clients do who know of one only.
 ModelName = Annotated[str | None, BeforeValidator(lambda name: None if name == "" else name)]
+TokenId = Annotated[int, Field(ge=0)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 
 

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployments.ingress.generation.answer import Answer, while_there
 from deployments.ingress.generation.caller import caller_of, connection_of
 from deployments.ingress.generation.delayed_answer import Late
-from deployments.ingress.generation.handler import Engine, ProtocolHandler
+from deployments.ingress.generation.engine_client import Engine
+from deployments.ingress.generation.handler import ProtocolHandler
 from deployments.ingress.generation.inflight_limit import Places
 from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
 from deployments.ingress.http.app import REQUEST_ID, request_id_of

@@ -14,13 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.detached_tasks import in_own_context
 from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, unless_left
+from deployments.ingress.generation.caller import CONVERSATION_ID
 from deployments.ingress.generation.delayed_answer import Late
 from deployments.ingress.http.app import PRINTABLE
 from deployments.ingress.http.auth import offered
 from deployments.ingress.streams.replay_buffer import Replay
 from deployments.wire import ErrorKind, Refused, RequestError, refused
 
-CONVERSATION_ID = "x-conversation-id"
 LONGEST_ID = 128
 Key = tuple[bytes, str]  # who asks, and what it calls the conversation
 

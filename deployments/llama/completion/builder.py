@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.sse import data, encode, encode_text
+from deployments.ingress.llamacpp.field_types import ping_interval_s
 from deployments.ingress.llamacpp.timings import progress, timings
 from deployments.llama.completion.generation_settings import generation_settings
 from deployments.llama.completion.probabilities import completion_probabilities
@@ -17,7 +18,6 @@ from deployments.llama.completion.schema import CompletionFields
 from deployments.llama.completion.text import NO_RULES, CompletionText, LineRules
 from deployments.llama.openai_chat import error_event
 from deployments.llama.response_fields import only
-from deployments.openai.fields.llamacpp_fields import ping_interval_s
 from deployments.text.chat.prompt import Prompt
 from deployments.text.grammar.grammar import from_gbnf, from_json_schema
 from deployments.text.stream import TextDelta

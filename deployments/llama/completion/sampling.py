@@ -4,10 +4,10 @@ import secrets
 from typing import TypeVar
 
 from deployments.ingress.generation.plan import check_ids
+from deployments.ingress.http.schema import MAX_LOGIT_BIASES
 from deployments.ingress.llamacpp.sampler_names import sampler_order
+from deployments.ingress.llamacpp.sampling import dry_params, mirostat_params
 from deployments.llama.completion.schema import CompletionFields
-from deployments.openai.fields.common import MAX_LOGIT_BIASES
-from deployments.openai.native_sampling import dry_params, mirostat_params
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import DryParams, ModelCard, SamplingParams, refused
 

@@ -7,12 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from deployments.ingress.http.schema import Items, ModelName, Strict
+from deployments.ingress.http.schema import MAX_LOGIT_BIASES, Items, ModelName, Strict, TokenId
 from deployments.ingress.http.validation import parse, refuse_unsupported
-from deployments.ingress.llamacpp.sampler_names import DEFAULT_SAMPLERS
-from deployments.openai.fields.common import MAX_LOGIT_BIASES
-from deployments.openai.fields.llamacpp_fields import NEUTRAL as COMMON
-from deployments.openai.fields.llamacpp_fields import (
+from deployments.ingress.llamacpp.field_types import NEUTRAL as COMMON
+from deployments.ingress.llamacpp.field_types import (
     TYPICAL,
     Amount,
     AtLeast0,
@@ -24,7 +22,8 @@ from deployments.openai.fields.llamacpp_fields import (
     Share,
     Text,
 )
-from deployments.openai.native_sampling import (
+from deployments.ingress.llamacpp.sampler_names import DEFAULT_SAMPLERS
+from deployments.ingress.llamacpp.sampling import (
     BREAKERS,
     DRY_ALLOWED_LENGTH,
     DRY_BASE,
@@ -53,7 +52,6 @@ ALIASES = (
     ("n_cmpl", "n"),
 )
 
-TokenId = Annotated[int, Field(ge=0)]
 Texts = Annotated[list[Text], Field(max_length=MAX_STOPS)]
 Limit = AtLeastMinus1
 Choices = Annotated[int, Field(ge=1, le=MAX_CHOICES)]

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from deployments.ingress.generation.plan import check_ids
-from deployments.ingress.http.schema import Items, ModelName, Strict
+from deployments.ingress.http.schema import Items, ModelName, Strict, TokenId
 from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.service import Question
 from deployments.llama.completion.prompts import mixed_ids
@@ -14,7 +14,6 @@ from deployments.llama.completion.schema import MAX_TEXTS, given_fields, texts_i
 from deployments.llama.openai_chat import parse_chat
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
-from deployments.openai.fields.common import TokenId
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
 

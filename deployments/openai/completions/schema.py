@@ -5,9 +5,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from deployments.ingress.http.schema import Items, Switch
+from deployments.ingress.http.schema import Items, Switch, TokenId
 from deployments.ingress.http.validation import parse, refuse_unsupported
-from deployments.openai.fields.common import MAX_CHOICES, TokenId
+from deployments.openai.fields.common import MAX_CHOICES
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
 from deployments.wire import refused

@@ -4,17 +4,24 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from deployments.ingress.http.schema import MOST_STOPS, Items, ModelName, StopString, Strict, Switch
+from deployments.ingress.http.schema import (
+    MAX_LOGIT_BIASES,
+    MOST_STOPS,
+    Items,
+    ModelName,
+    StopString,
+    Strict,
+    Switch,
+    TokenId,
+)
 from deployments.wire import refused
 
 MAX_CHOICES = 128
 MAX_BAD_WORDS = 256
 MAX_STOP_TOKEN_IDS = 1024
-MAX_LOGIT_BIASES = 4096  # each is added in every step
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopStrings = Annotated[list[StopString], Field(max_length=MOST_STOPS)]
-TokenId = Annotated[int, Field(ge=0)]
 Identifier = Annotated[str, Field(max_length=512)]
 MetadataName = Annotated[str, Field(max_length=64)]
 TokenIds = Annotated[Items[TokenId], Field(min_length=1)]

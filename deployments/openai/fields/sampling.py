@@ -3,17 +3,39 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from deployments.ingress.generation.plan import Plan, check_ids
-from deployments.openai.defaults import given
+from deployments.ingress.llamacpp.sampler_names import sampler_order
+from deployments.ingress.llamacpp.sampling import (
+    DRY_ALLOWED_LENGTH,
+    DRY_BASE,
+    DRY_LAST_N,
+    ETA,
+    TAU,
+    dry_params,
+    mirostat_params,
+)
 from deployments.openai.fields.common import CommonFields
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
-from deployments.openai.native_sampling import with_llamacpp_fields
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, SamplingParams, refused
 
+Value = TypeVar("Value")
+
 ANY_SEED = (None, -1)  # no seed: vLLM and llama-server write -1
+# Fields and the parameters of the same meaning.
+SAME = {
+    "dynatemp_range": "dynatemp_range",
+    "dynatemp_exponent": "dynatemp_exponent",
+    "typical_p": "typical_p",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "repeat_penalty": "repetition_penalty",
+    "repeat_last_n": "penalty_last_n",
+    "min_keep": "min_keep",
+}
 
 
 def plan(
@@ -80,6 +102,43 @@ def common_sampling(fields: CommonFields, card: ModelCard, logprobs: int | None)
     )
 
 
+def with_llamacpp_fields(
+    drawing: SamplingParams, fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer
+) -> SamplingParams:
+    """The parameters, with those that llama-server's fields set. Raises Refused."""
+    named = {theirs: getattr(fields, ours) for ours, theirs in SAME.items()}
+    changes: dict[str, object] = {name: one for name, one in named.items() if one is not None}
+    if fields.top_n_sigma is not None:
+        changes["top_n_sigma"] = max(fields.top_n_sigma, 0.0)
+    if fields.dry_multiplier is not None:
+        changes["dry"] = dry_params(
+            card,
+            tokenizer,
+            multiplier=fields.dry_multiplier,
+            base=given(fields.dry_base, DRY_BASE),
+            allowed_length=given(fields.dry_allowed_length, DRY_ALLOWED_LENGTH),
+            last_n=given(fields.dry_penalty_last_n, DRY_LAST_N),
+            breakers=fields.dry_sequence_breakers,
+        )
+    if fields.mirostat is not None:
+        tau, eta = given(fields.mirostat_tau, TAU), given(fields.mirostat_eta, ETA)
+        changes["mirostat"] = mirostat_params(fields.mirostat, tau, eta)
+    if fields.samplers is not None:
+        changes |= _ordered(sampler_order(fields.samplers))
+    return replace(drawing, **changes) if changes else drawing  # type: ignore[arg-type]
+
+
+def _ordered(order: tuple[str, ...]) -> dict[str, object]:
+    """The changes that `samplers` makes. A sampler that is left out is off."""
+    # () would be the engine's own order
+    changes: dict[str, object] = {"samplers": order or ("temperature",)}
+    if "temperature" not in order:
+        changes["temperature"] = 1.0
+    if "dry" not in order:
+        changes["dry"] = None
+    return changes
+
+
 def biases(
     logit_bias: dict[str, float] | None, card: ModelCard
 ) -> tuple[tuple[int, float], ...] | None:
@@ -98,3 +157,7 @@ def bad_words(words: Sequence[str], tokenizer: TextTokenizer) -> tuple[tuple[int
     texts = (text for word in words for text in (word, f" {word.lstrip()}"))
     ids = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts)
     return tuple(dict.fromkeys(filter(None, ids)))
+
+
+def given(value: Value | None, default: Value) -> Value:
+    return default if value is None else value

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from deployments.ingress.http.schema import Switch
-from deployments.openai.fields.llamacpp_fields import NEUTRAL as NATIVE
+from deployments.ingress.llamacpp.field_types import NEUTRAL as NATIVE
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.openai.fields.nvext import ServedNvExt
 from deployments.wire import refused

@@ -110,7 +110,7 @@ def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
 def test_replicas_hear_of_sequences_with_streams_of_their_own_while_these_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deployments.ingress.fleet.single_stream.HEARTBEAT_S", 0.001)
+    monkeypatch.setattr("deployments.ingress.fleet.heartbeats.HEARTBEAT_S", 0.001)
     actors = Actors()
 
     async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
