@@ -3,12 +3,15 @@
 import asyncio
 import gc
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 
 from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+from ray.serve.deployment import Deployment
 from starlette.types import ASGIApp
 
+from deployments.draining import DRAIN_CHECK_S, SOON
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.http.app import OneRequestId
 from deployments.ingress.metrics import Metrics
@@ -46,3 +49,19 @@ class ProtocolIngress(ABC):
         """Its metrics, and the labels that tell them from other replicas'."""
         replica = serve.get_replica_context().replica_id.unique_id
         return {"replica": replica}, self._metrics.samples()
+
+
+def ingress_deployment(name: str) -> Callable[[type[ProtocolIngress]], Deployment]:
+    """Makes a protocol's ingress a Serve deployment of this name, which needs no CPU of its own."""
+
+    def deployed(ingress: type[ProtocolIngress]) -> Deployment:
+        deployment: Deployment = serve.deployment(
+            serve.ingress()(ingress),
+            name=name,
+            max_ongoing_requests=10_000,
+            graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
+            ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
+        )
+        return deployment
+
+    return deployed

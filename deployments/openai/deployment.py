@@ -1,23 +1,15 @@
 """The ingress deployment of `/v1`: the OpenAI protocol."""
 
-from ray import serve
 from starlette.types import ASGIApp
 
-from deployments.draining import DRAIN_CHECK_S, SOON
-from deployments.ingress.deployment import ProtocolIngress
+from deployments.ingress.deployment import ProtocolIngress, ingress_deployment
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
 
 
-@serve.deployment(
-    name="openai",
-    max_ongoing_requests=10_000,
-    graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
-    ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
-)
-@serve.ingress()
+@ingress_deployment("openai")
 class OpenAIIngress(ProtocolIngress):
     def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
         return app(fleet, metrics, settings)
