@@ -28,8 +28,9 @@ from deployments.llama.server.tokenize import APPLY_TEMPLATE, DETOKENIZE, TOKENI
 from deployments.llama.server.unsupported import refused_routes
 from deployments.llama.tools.routes import tool_routes
 from deployments.llama.tools.settings import ToolSettings
+from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.reasoning_control import reasoning_control_route
-from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
+from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.routes import responses
 from deployments.openai.responses.store import ResponseStore
 from deployments.openai.routes import CHAT

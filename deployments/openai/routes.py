@@ -15,6 +15,7 @@ from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import Streams
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.chat.builder import OpenAIResponseBuilder
+from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.reasoning_control import reasoning_control_route
 from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.completions.builder import CompletionsResponseBuilder
@@ -65,6 +66,7 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
         service.route(CHAT),
         service.route(COMPLETIONS),
         reasoning_control_route(cluster, settings),
+        service.question(chat_input_tokens()),
         *responses_routes(service),
         *stream_routes(streams, settings),
         *management_routes(cluster, settings, "/v1/models"),

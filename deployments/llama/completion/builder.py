@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -17,7 +17,6 @@ from deployments.llama.completion.sampling import sampling_params, with_defaults
 from deployments.llama.completion.schema import CompletionFields
 from deployments.llama.completion.text import NO_RULES, CompletionText, LineRules
 from deployments.llama.openai_chat import error_event
-from deployments.llama.response_fields import only
 from deployments.text.chat.prompt import Prompt
 from deployments.text.grammar.grammar import from_gbnf, from_json_schema
 from deployments.text.stream import TextDelta
@@ -145,7 +144,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         }
         if delta.logprobs:
             result["completion_probabilities"] = self._probabilities(delta)
-        return only(self._fields.response_fields, result)
+        return select_fields(self._fields.response_fields, result)
 
     def _is_truncated(self, choice: int, delta: TextDelta) -> bool:
         """Whether the answer ended because the context was full."""
@@ -214,3 +213,23 @@ def stop_type(delta: TextDelta) -> str:
     if delta.finish_reason is FinishReason.LENGTH:
         return "limit"
     return "word" if isinstance(delta.stop, str) else "eos"
+
+
+def select_fields(paths: Sequence[str], result: dict[str, object]) -> dict[str, object]:
+    """The fields at the paths, each under its full path; without paths all fields.
+
+    As llama-server documents, a path that does not exist is left out.
+    """
+    if not paths:
+        return result
+    found = {path: _lookup(path.split("/"), result) for path in paths}
+    return {path: values[0] for path, values in found.items() if values}
+
+
+def _lookup(names: Sequence[str], value: object) -> list[object]:
+    """The value in a list, or an empty list."""
+    for name in names:
+        if not isinstance(value, Mapping) or name not in value:
+            return []
+        value = value[name]
+    return [value]

@@ -1,7 +1,6 @@
 """The routes of responses: create, count tokens, retrieve, list items, cancel, delete."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -9,22 +8,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.http.paging import index_after, page_size
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.service import Operation, Service
-from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
 from deployments.openai.responses.builder import ResponsesBuilder
+from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
 from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 ONE = "/v1/responses/{id}"
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100  # items
+ORDERS = ("desc", "asc")
 
 
 def responses_routes(service: Service) -> list[Route]:
     store = ResponseStore()
     return [
-        service.question(chat_input_tokens()),
         service.question(responses_input_tokens(store)),
         service.route(responses(store)),
         *stored_routes(store),
@@ -94,45 +94,23 @@ def _refuse_streaming(query: QueryParams) -> None:
 
 def _page(items: Sequence[StoredItem], query: QueryParams) -> bytes:
     """Newest first by default."""
-    order = _one_of(query, "order", ("desc", "asc"))
+    order = _order(query)
     ordered = list(items if order == "asc" else reversed(items))
-    start, limit = (
-        _after(ordered, query.get("after")),
-        _limit(query.get("limit", str(DEFAULT_PAGE_SIZE))),
-    )
-    page = ordered[start : start + limit]
-    more = encode(start + limit < len(ordered))
+    start = index_after([one.id for one in ordered], query, "after")
+    end = start + page_size(query, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    page = ordered[start:end]
+    more = encode(end < len(ordered))
     ends = [encode(one.id) for one in page[:1] + page[-1:]] or [b'""', b'""']
     data = b",".join(item.body for item in page)
     form = b'{"object":"list","data":[%b],"first_id":%b,"last_id":%b,"has_more":%b}'
     return form % (data, ends[0], ends[-1], more)
 
 
-def _one_of(query: QueryParams, name: str, allowed: Sequence[str]) -> str:
-    value = query.get(name, allowed[0])
-    if value not in allowed:
-        _refuse(name, f"must be one of {', '.join(allowed)}")
-    return value
-
-
-def _after(items: Sequence[StoredItem], after: str | None) -> int:
-    if after is None:
-        return 0
-    places = [place for place, item in enumerate(items, 1) if item.id == after]
-    if not places:
-        _refuse("after", "names no item of this response")
-    return places[-1]  # items of clients may share an id: pages must end
-
-
-def _limit(text: str) -> int:
-    number = int(text) if text.isdecimal() and len(text) < 4 else 0
-    if not 1 <= number <= MAX_PAGE_SIZE:
-        _refuse("limit", f"must be a number from 1 to {MAX_PAGE_SIZE}")
-    return number
-
-
-def _refuse(name: str, message: str) -> NoReturn:
-    raise refused(f"`{name}` {message}", name)
+def _order(query: QueryParams) -> str:
+    order = query.get("order", "desc")
+    if order not in ORDERS:
+        raise refused(f"`order` must be one of {', '.join(ORDERS)}", "order")
+    return order
 
 
 def _json(body: bytes) -> Response:

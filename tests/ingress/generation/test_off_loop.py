@@ -13,9 +13,10 @@ from deployments.anthropic.routes import COUNT, MESSAGES
 from deployments.anthropic.thinking_signatures import sign
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Question, Service
+from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.schema import parse_chat
 from deployments.openai.completions.schema import parse_completion
-from deployments.openai.input_tokens import chat_input_tokens, responses_input_tokens
+from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.routes import responses
 from deployments.openai.responses.schema import parse_response_request
 from deployments.openai.responses.store import ResponseStore

@@ -1,0 +1,23 @@
+"""Counts the tokens of a Responses request's prompt."""
+
+from deployments.ingress.routes.service import Question
+from deployments.openai.input_tokens import count_prompt_tokens
+from deployments.openai.responses.builder import ResponsesBuilder
+from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
+from deployments.openai.responses.store import ResponseStore
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
+
+
+def responses_input_tokens(store: ResponseStore) -> Question[ResponsesRequest]:
+    def answer(request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+        return count_prompt_tokens(ResponsesBuilder(store), request, card, tokenizer)
+
+    return Question(
+        name="responses_input_tokens",
+        path="/v1/responses/input_tokens",
+        body=ResponsesRequest,
+        parse=parse_response_request,
+        answer=answer,
+        heavy=lambda request: request.is_heavy,
+    )
