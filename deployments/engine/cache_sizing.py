@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import fuse
 from deployments.engine.forward.forward import Forward, StepInputs
-from deployments.engine.limits import CPU_KV_GIB, EngineLimits
-from deployments.engine.loading.checks import UnsupportedModelError, check_supported
+from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.loader import attach
 from deployments.engine.parallel.sharding import local_kv_heads
-from deployments.engine.tasks.ngram_drafts import MOST_ON_GPU
 from kv.cache import CacheShape
 from kv.storage import Storage
 
@@ -139,7 +139,7 @@ def largest_step(limits: EngineLimits, one: CacheShape) -> StepInputs:
 
 def most_drawing(limits: EngineLimits) -> int:
     """Tokens of one step behind which one is drawn: the last of each row, and drafts."""
-    drafted = min(limits.max_running * (1 + limits.draft_tokens), MOST_ON_GPU)
+    drafted = min(limits.max_running * (1 + limits.draft_tokens), MAX_DRAFTED_STEP_GPU)
     return max(limits.max_running, drafted)
 
 

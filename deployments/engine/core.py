@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.decoder import fuse
 from deployments.engine.forward.forward import Forward
-from deployments.engine.limits import EngineLimits
+from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loader import attach
 from deployments.engine.parallel.follower import lead
 from deployments.engine.parallel.ranks import Ranks
@@ -27,7 +27,6 @@ from deployments.engine.scheduler.scheduler import InferenceScheduler
 from deployments.engine.stats import EngineStats
 from deployments.engine.tasks.grammar_matcher import Grammars
 from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox
-from deployments.engine.tasks.ngram_drafts import MOST_IN_STEP, MOST_ON_GPU
 from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.threads import one_thread
 from deployments.engine.validation import find_invalid
@@ -246,7 +245,9 @@ class EngineCore:
 def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:
     if not limits.draft_tokens:
         return None
-    return Drafter(limits.draft_tokens, MOST_ON_GPU if device.type == "cuda" else MOST_IN_STEP)
+    return Drafter(
+        limits.draft_tokens, MAX_DRAFTED_STEP_GPU if device.type == "cuda" else MAX_DRAFTED_STEP_CPU
+    )
 
 
 def _is_ahead(limits: EngineLimits, device: torch.device) -> bool:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 CPU_KV_GIB = 1.0
+# Tokens of a step with drafts. Up to this number one more token costs little.
+MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU = 16, 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

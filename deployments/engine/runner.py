@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.cpu import FEW
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward, Ints, StepInputs
-from deployments.engine.loading.checks import UnsupportedModelError
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.sampler import Draw, Sample, SamplingPipeline
 from deployments.engine.scoring import score

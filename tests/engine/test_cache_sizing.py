@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.engine.cache_sizing import GIB, DeviceMemory, cache_shape, kv_budget, largest_step
-from deployments.engine.limits import CPU_KV_GIB, EngineLimits
-from deployments.engine.tasks.ngram_drafts import MOST_ON_GPU
+from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from kv.cache import CacheShape
 from kv.storage import Storage
 from tests.models import tiny_model
@@ -80,7 +79,7 @@ def test_the_step_that_is_tried_is_the_largest_that_there_can_be(
     step = largest_step(limits, SHAPE)
     fits = max_running * SHAPE.max_tokens
     assert len(step.new_len) == max_running
-    assert len(step.kept) == min(max_running * (1 + draft_tokens), MOST_ON_GPU)
+    assert len(step.kept) == min(max_running * (1 + draft_tokens), MAX_DRAFTED_STEP_GPU)
     assert len(step.token_ids) == min(max(max_batch_tokens, max_running), fits)
     assert step.new_len.sum() == len(step.token_ids) == len(step.positions)
     assert np.array_equal(step.positions[step.kept[:max_running]], step.new_len - 1)

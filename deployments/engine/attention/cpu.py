@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.linear import has_instructions
 from deployments.engine.kernels.cpu import layer_ops as kernels
 from deployments.engine.kernels.cpu.layer_ops import ChunkRows, DecodeRows, Scores
-from deployments.engine.loading.checks import UnsupportedModelError
-from deployments.engine.tasks.ngram_drafts import MOST_IN_STEP
+from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.storage import Storage
 from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
 
@@ -34,7 +34,7 @@ PART_BYTES = 4 << 20
 PADDING = 16
 # New tokens of a row up to which our kernel reads its keys for each of them: drafts, mostly, which
 # are then computed as single tokens are.
-FEW = MOST_IN_STEP
+FEW = MAX_DRAFTED_STEP_CPU
 
 Ints = NDArray[np.int64]
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import WINDOWS, PlainDecoder
-from deployments.engine.loading.checks import UnsupportedModelError
 from kv.cache import CacheShape
 
 

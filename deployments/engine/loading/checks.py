@@ -14,6 +14,7 @@ from typing import TypedDict
 from safetensors import SafetensorError, safe_open
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, PretrainedConfig
 
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.weight_files import weight_files
 
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
@@ -24,10 +25,6 @@ QUANTIZED = re.compile(r"(scale|zero|qweight)[^.]*$")  # what stands beside quan
 GIT_LFS = b"version https://git-lfs"
 NAMED = 3  # weights, of all that an error is about
 MOST_SAID = 500  # characters of another's error
-
-
-class UnsupportedModelError(ValueError):
-    """The model needs something that the engine does not have, or its files are not all of it."""
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from deployments.engine.loading.checks import UnsupportedModelError, read_config
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.checks import read_config
 from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.parallel.ranks import Ranks, share
 

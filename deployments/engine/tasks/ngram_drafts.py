@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-# Tokens of a step up to which one more costs little; wherever it computes, and on a GPU.
-MOST_IN_STEP, MOST_ON_GPU = 16, 128
 WORDS = 3  # tokens that have to stand before a draft as they did where it was found
 BITS = 21  # of a token id in a key
 MOST_WAITED = 32  # tokens after drafts that were wrong

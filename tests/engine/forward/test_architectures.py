@@ -16,7 +16,7 @@ from transformers import (
 
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
-from deployments.engine.loading.checks import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.loader import attach
 from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy

@@ -16,7 +16,8 @@ from transformers import (
     Qwen2_5_VLConfig,
 )
 
-from deployments.engine.loading.checks import UnsupportedModelError, check_supported
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, request, roomy

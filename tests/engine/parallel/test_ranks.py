@@ -10,8 +10,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from deployments.engine.core import EngineCore
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.checks import UnsupportedModelError
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.parallel.ranks import RanksLostError, share
 from deployments.engine.parallel.sharding import check_shares, load_share

@@ -7,8 +7,9 @@ from itertools import count
 import numpy as np
 import pytest
 
+from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.scheduler.prefill_pacer import Pace
-from deployments.engine.tasks.ngram_drafts import MOST_IN_STEP, MOST_TAKEN, Drafts
+from deployments.engine.tasks.ngram_drafts import MOST_TAKEN, Drafts
 from deployments.text.grammar.grammar import from_regex
 from deployments.wire import FinishReason, GenerationRequest, MirostatParams, SamplingParams
 from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
@@ -63,7 +64,9 @@ def test_among_others_it_is_plain(name: str) -> None:
 
 @every_repeating
 def test_behind_steps_that_were_launched_ahead_it_is_plain(name: str) -> None:
-    short = [request(f"s{i}", random_ids(6, seed=i), max_tokens=9) for i in range(MOST_IN_STEP)]
+    short = [
+        request(f"s{i}", random_ids(6, seed=i), max_tokens=9) for i in range(MAX_DRAFTED_STEP_CPU)
+    ]
     with drafting(max_running=32, async_scheduling=True) as running:
         outcomes = running.run_at_once(*repeating(name), *short)
         assert running.core.stats().accepted_tokens > 0
