@@ -87,7 +87,6 @@ def test_a_model_says_the_same_through_the_kernels(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "mistral", "qwen3"])
 def test_recorded_decodes_have_the_logits_of_unrecorded_ones(architecture: str) -> None:
-    # Libraries choose their matrix products by the number of rows: 4 in the one, 3 in the other.
     for recorded, eager in padded_and_not(architecture, CudaRecord(), "cuda"):
         torch.testing.assert_close(recorded, eager, rtol=1e-4, atol=1e-4)
 

@@ -11,7 +11,7 @@ from numba import types
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 
-from deployments.engine.kernels.cpu.simd import HAS_AVX512, LANES, Code, Emitter
+from deployments.engine.kernels.cpu.simd import HAS_AVX512, LANES, STRICT, Code, Emitter
 
 STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
 REGISTERS = 16 if HAS_AVX512 else 8  # that sums may take, of twice as many
@@ -156,15 +156,15 @@ def soften(
                 builder.store(emit.higher(score, builder.load(most)), most)
             # Who has seen nothing yet has nothing that could fade.
             now = emit.higher(builder.load(most), emit.const(LOWEST))
-            fading = emit.exp(builder.fsub(before, now))
-            builder.store(builder.fmul(builder.load(sums), fading), sums)
+            fading = emit.exp(builder.fsub(before, now, flags=STRICT))
+            builder.store(builder.fmul(builder.load(sums), fading, flags=STRICT), sums)
             with emit.loop(count) as loop:
                 at = emit.place(scores, emit.times(loop.index, 4 * n_pack), 4 * part)
-                share = emit.exp(builder.fsub(emit.load(at, emit.vector), now))
+                share = emit.exp(builder.fsub(emit.load(at, emit.vector), now, flags=STRICT))
                 if sight is not None:
                     share = sight.of(loop.index, share, emit.const(0))
                 emit.store(share, at)
-                builder.store(builder.fadd(builder.load(sums), share), sums)
+                builder.store(builder.fadd(builder.load(sums), share, flags=STRICT), sums)
             emit.put_back([most, sums], [highest, total])
             emit.store(fading, fade)
         return context.get_dummy_value()

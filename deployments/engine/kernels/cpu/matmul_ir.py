@@ -12,7 +12,7 @@ from numba import njit, types
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 
-from deployments.engine.kernels.cpu.simd import AHEAD, LANES, TILES, WORD, Code, Emitter
+from deployments.engine.kernels.cpu.simd import AHEAD, LANES, STRICT, TILES, WORD, Code, Emitter
 
 STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
 
@@ -96,7 +96,8 @@ class Loop:
         factors = [emit.load(emit.place(by, 4 * LANES * part), emit.vector) for part in self._parts]
         kept = emit.held(places)
         for place, one in enumerate(kept):
-            builder.store(builder.fmul(builder.load(one), factors[place % len(factors)]), one)
+            share = factors[place % len(factors)]
+            builder.store(builder.fmul(builder.load(one), share, flags=STRICT), one)
         return kept
 
     def _wide(self, place: Code) -> list[Code]:

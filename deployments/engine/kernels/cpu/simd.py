@@ -33,6 +33,9 @@ C0, C1, C2, C3, C4, C5 = (
 Code = Any  # what the code generator of llvmlite takes and gives
 WORD, NUMBER, SHORT = ir.IntType(64), ir.FloatType(), ir.IntType(16)
 FUSED = ("contract",)  # a product and a sum in one operation
+# Each operation is rounded by itself. numba lets the compiler fuse or reorder operations without
+# flags, and it then fuses them in one kind of a loop and not in another.
+STRICT = ("nsz",)
 
 
 @intrinsic
@@ -193,17 +196,17 @@ class Emitter:
     def exp(self, x: Code) -> Code:
         """As `exp`."""
         build = self.builder
-        x, least = build.fmul(x, self.const(LOG2_E)), self.const(-126)
+        x, least = build.fmul(x, self.const(LOG2_E), flags=STRICT), self.const(-126)
         x = build.select(build.fcmp_ordered("<", x, least), least, x)
         kind = ir.FunctionType(self.vector, [self.vector])
         name = f"llvm.floor.v{self.lanes}f32"
         whole = build.call(cgutils.get_or_insert_function(build.module, kind, name), [x])
-        part, power = build.fsub(x, whole), self.const(C5)
+        part, power = build.fsub(x, whole, flags=STRICT), self.const(C5)
         for c in (C4, C3, C2, C1, C0):
             power = self.added(self.const(c), power, part)
         bits = build.add(build.fptosi(whole, self._ints), self._all(127))
         bits = build.shl(bits, self._all(23))
-        return build.fmul(power, build.bitcast(bits, self.vector))
+        return build.fmul(power, build.bitcast(bits, self.vector), flags=STRICT)
 
     def sum(self, vector: Code) -> Code:
         """Of its lanes, in whatever order is quickest, which is always the same."""
