@@ -13,7 +13,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.text.grammar.grammar import MAX_BYTES, MAX_MESSAGE, with_deep_stack
+from deployments.text.grammar.grammar import (
+    MAX_GRAMMAR_BYTES,
+    MAX_MESSAGE_CHARACTERS,
+    with_deep_stack,
+)
 from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError
 
 if TYPE_CHECKING:
@@ -203,7 +207,7 @@ class Grammars:
 
 
 def _error(matcher: "LLMatcher") -> str:
-    return matcher.get_error().partition("\n<backtrace>")[0][:MAX_MESSAGE]
+    return matcher.get_error().partition("\n<backtrace>")[0][:MAX_MESSAGE_CHARACTERS]
 
 
 def _check_text(text: str) -> None:
@@ -211,8 +215,8 @@ def _check_text(text: str) -> None:
         size = len(text.encode())
     except UnicodeEncodeError as failure:
         raise _refused(str(failure)) from failure
-    if size > MAX_BYTES:
-        raise _refused(f"it is longer than {MAX_BYTES} bytes")
+    if size > MAX_GRAMMAR_BYTES:
+        raise _refused(f"it is longer than {MAX_GRAMMAR_BYTES} bytes")
 
 
 def begin_masks(grammars: Sequence[Grammar]) -> None:

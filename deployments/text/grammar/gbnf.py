@@ -1,7 +1,7 @@
-"""GBNF, llama.cpp's notation, as Lark that llguidance reads as llama.cpp reads the original.
+"""Translates GBNF, llama.cpp's notation, to Lark that allows the same texts in llguidance.
 
-There a grammar is one of characters. Here what can be is a terminal, as those are much faster, and
-all else is written character by character.
+In GBNF each character is a terminal. Here rules become terminals where that changes nothing,
+because llguidance is much faster with them. All other rules are written character by character.
 """
 
 import json
@@ -18,60 +18,64 @@ from llguidance.gbnf_to_lark import (
     SequenceNode,
 )
 
-from deployments.text.grammar.greedy_lexer import (
-    Either,
-    Part,
+from deployments.text.grammar.character_grammar import (
+    Alternation,
+    Concatenation,
+    Expression,
+    Literal,
     Ranges,
-    Repeated,
-    Row,
-    Rule,
+    Repetition,
+    RuleReference,
     Rules,
-    Text,
-    Whole,
-    taken_whole,
-    used_by,
+    referenced_rules,
 )
+from deployments.text.grammar.greedy_lexer import Terminals, greedy_terminals
 
 START = "root"
-HIGHEST = 0x10FFFF
+MAX_CODE_POINT = 0x10FFFF
+ANY_CHARACTER: Ranges = ((0, MAX_CODE_POINT),)
 CHARACTER = re.compile(r"\\x[0-9a-fA-F]{2}|\\?.", re.DOTALL)
 CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 UNICODE_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
 def lark_of(gbnf: str) -> str:
-    """Raises ValueError, and what llguidance's parser does."""
+    """Raises ValueError, and any exception of llguidance's parser."""
     parsed = GrammarParser().parse(UNICODE_ESCAPE.sub(_plain, gbnf))
-    rules = {name: _part(rule.alternatives) for name, rule in parsed.items()}
-    for name in sorted({START}.union(*map(used_by, rules.values())) - rules.keys()):
+    rules = {name: _expression(rule.alternatives) for name, rule in parsed.items()}
+    for name in sorted({START}.union(*map(referenced_rules, rules.values())) - rules.keys()):
         raise ValueError(f"there is no rule {name}")
-    return Writer(rules, taken_whole(rules, START)).write()
+    return Writer(rules, greedy_terminals(rules, START)).write()
 
 
 def _plain(escape: re.Match[str]) -> str:
-    """The character of a Unicode escape, which llguidance's parser garbles."""
+    """The character of a Unicode escape, which llguidance's parser reads wrong."""
     digits = escape[1] or escape[2]
     if digits is None:
         return escape[0]
     code = int(digits, 16)
-    return f"\\x{code:02x}" if code < 0x80 else chr(code)  # no character of ASCII is syntax then
+    return (
+        f"\\x{code:02x}" if code < 0x80 else chr(code)
+    )  # escaped, so that it is not read as syntax
 
 
-def _part(node: ASTNode) -> Part:
+def _expression(node: ASTNode) -> Expression:
     match node:
         case LiteralNode(value):
             codes = map(_code, CHARACTER.findall(value))
-            return Text(tuple(((code, code),) for code in codes))
+            return Literal(tuple(((code, code),) for code in codes))
         case RegexNode(rx):
-            return Text((((0, HIGHEST),) if rx == "." else _class(CHARACTER.findall(rx[1:-1])),))
+            return Literal((ANY_CHARACTER if rx == "." else _class(CHARACTER.findall(rx[1:-1])),))
         case RuleRefNode(name):
-            return Rule(name)
-        case RepetitionNode(inner, least, most):
-            return Repeated(_part(inner), least, most)
+            return RuleReference(name)
+        case RepetitionNode(inner, minimum, maximum):
+            return Repetition(_expression(inner), minimum, maximum)
         case SequenceNode(nodes):
-            return _part(nodes[0]) if len(nodes) == 1 else Row(tuple(map(_part, nodes)))
+            parts = tuple(map(_expression, nodes))
+            return parts[0] if len(parts) == 1 else Concatenation(parts)
         case AlternativeNode(nodes):
-            return _part(nodes[0]) if len(nodes) == 1 else Either(tuple(map(_part, nodes)))
+            parts = tuple(map(_expression, nodes))
+            return parts[0] if len(parts) == 1 else Alternation(parts)
     raise ValueError(f"{type(node).__name__} is not known")
 
 
@@ -82,7 +86,7 @@ def _code(character: str) -> int:
 
 
 def _class(characters: list[str]) -> Ranges:
-    """A `-` that stands first or last is one; so is a `^` that does not stand first."""
+    """A `-` that is first or last is a character, and so is a `^` that is not first."""
     negated = characters[:1] == ["^"]
     ranges: list[tuple[int, int]] = []
     rest = characters[::-1][: -1 if negated else None]
@@ -92,7 +96,7 @@ def _class(characters: list[str]) -> Ranges:
             rest.pop()
             high = _code(rest.pop())
         ranges.append((low, high))
-    found = _others(ranges) if negated else _merged(ranges)
+    found = _complement(ranges) if negated else _merged(ranges)
     if not ranges or not found:
         raise ValueError("a class has no characters")
     return found
@@ -109,53 +113,53 @@ def _merged(ranges: list[tuple[int, int]]) -> Ranges:
     return tuple(merged)
 
 
-def _others(ranges: list[tuple[int, int]]) -> Ranges:
-    others, end = [], 0
+def _complement(ranges: list[tuple[int, int]]) -> Ranges:
+    gaps, end = [], 0
     for low, high in _merged(ranges):
         if low:
-            others.append((end, low - 1))
+            gaps.append((end, low - 1))
         end = high + 1
-    return (*others, (end, HIGHEST)) if end <= HIGHEST else tuple(others)
+    return (*gaps, (end, MAX_CODE_POINT)) if end <= MAX_CODE_POINT else tuple(gaps)
 
 
 class Writer:
-    """Writes each character that no terminal holds by a name: so most take two bytes, not six."""
+    """Writes the rules in Lark. Character classes outside terminals get names, which are short."""
 
-    def __init__(self, rules: Rules, whole: Whole) -> None:
+    def __init__(self, rules: Rules, terminals: Terminals) -> None:
         self._rules = rules
-        self._whole = whole
-        self._names = {
-            name: f"R{number}" if name in whole else f"r{number}"
+        self._terminals = terminals
+        self._rule_names = {
+            name: f"R{number}" if name in terminals else f"r{number}"
             for number, name in enumerate(rules)
         }
-        self._characters: dict[Ranges, str] = {}
+        self._class_names: dict[Ranges, str] = {}
 
     def write(self) -> str:
-        lines = [f"start: {self._names[START]}"]
+        lines = [f"start: {self._rule_names[START]}"]
         for name, rule in self._rules.items():
-            lines.append(f"{self._names[name]}: {self._lark(rule, name in self._whole)}")
-        for ranges, name in self._characters.items():
+            lines.append(f"{self._rule_names[name]}: {self._lark(rule, name in self._terminals)}")
+        for ranges, name in self._class_names.items():
             lines.append(f"{name}: {_character(ranges)}")
         return "\n".join(lines) + "\n"
 
-    def _lark(self, part: Part, in_terminal: bool) -> str:
-        match part:
-            case Text(characters):
-                if in_terminal or part in self._whole or not characters:
+    def _lark(self, expression: Expression, in_terminal: bool) -> str:
+        match expression:
+            case Literal(characters):
+                if in_terminal or expression in self._terminals or not characters:
                     return _string(characters)
-                return " ".join(map(self._named, characters))
-            case Rule(name):
-                return self._names[name]
-            case Repeated(inner, least, most):
-                times = f"{{{least},{'' if most is None else most}}}"
+                return " ".join(map(self._class_name, characters))
+            case RuleReference(name):
+                return self._rule_names[name]
+            case Repetition(inner, minimum, maximum):
+                times = f"{{{minimum},{'' if maximum is None else maximum}}}"
                 return f"({self._lark(inner, in_terminal)}){times}"
-            case Row(parts):
+            case Concatenation(parts):
                 return " ".join(self._lark(one, in_terminal) for one in parts) or '""'
-            case Either(parts):
+            case Alternation(parts):
                 return f"({' | '.join(self._lark(one, in_terminal) for one in parts)})"
 
-    def _named(self, ranges: Ranges) -> str:
-        return self._characters.setdefault(ranges, _letters(len(self._characters)))
+    def _class_name(self, ranges: Ranges) -> str:
+        return self._class_names.setdefault(ranges, _letters(len(self._class_names)))
 
 
 def _letters(number: int) -> str:

@@ -1,7 +1,7 @@
-"""Writes the grammars of requests as llguidance reads them; what can't be honoured is refused.
+"""Translates the grammars of requests to llguidance's, and refuses what it cannot honour.
 
-Every grammar returned compiles, but for special tokens, which only a model's tokenizer knows.
-Checking one takes up to seconds: call it off the event loop.
+Every grammar that is returned compiles, unless it has special tokens that the model's tokenizer
+lacks. A check takes up to seconds, so call these functions off the event loop.
 """
 
 import json
@@ -12,19 +12,25 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TypeVar
 
-from deployments.text.grammar.json_schema import Keeps, asks, sifted, too_few_names
+from deployments.text.grammar.json_schema import (
+    KeywordFilter,
+    constrains,
+    filter_keywords,
+    unsupported_min_properties,
+)
 from deployments.wire import ErrorKind, Refused, RequestError
 
 T = TypeVar("T")
 
-MAX_BYTES = 256 << 10
-MAX_MESSAGE = 400  # characters; llguidance quotes whole grammars
-# Between two tokens of JSON: nothing, a space, or a new line with its indentation. Unbounded
-# whitespace lets a model fill its context with it.
+MAX_GRAMMAR_BYTES = 256 << 10
+MAX_MESSAGE_CHARACTERS = 400  # llguidance quotes whole grammars
+# What may stand between two tokens of JSON. It is bounded, because a model could fill its context
+# with whitespace.
 WHITESPACE = r"\x20|\x20?\n[\x20\t]{0,32}"
-# llguidance recurses once a level of a grammar: up to 900 bytes of stack were measured for a byte.
-STACK_PER_BYTE = 2048
-LEAST_STACK = 16 << 20
+# llguidance recurses once for each level of a grammar. It was seen to use up to 900 bytes of stack
+# for a byte of grammar.
+STACK_BYTES_PER_BYTE = 2048
+MIN_STACK_BYTES = 16 << 20
 _starting = threading.Lock()
 
 
@@ -37,12 +43,12 @@ def from_json_schema(schema: object, param: str) -> str:
 
 
 def lenient_json_schema(schema: object, param: str) -> str:
-    """The same, or where no grammar holds the schema, one of what can be held of it."""
+    """The same. Of a schema that no grammar can express, the part that one can express."""
     _llguidance(param)
     try:
         return from_json_schema(schema, param)
     except Refused:
-        return _checked({"json_schema": _near_schema(schema, param)}, param, near=True)
+        return _checked({"json_schema": _lenient_schema(schema, param)}, param, lenient=True)
 
 
 def any_json_object(param: str) -> str:
@@ -50,7 +56,7 @@ def any_json_object(param: str) -> str:
 
 
 def from_regex(regex: str, param: str) -> str:
-    """All of the output matches the regular expression: no look-around, no back-references."""
+    """The whole output matches. Look-around and back-references are refused."""
     _check_size(regex, param)
     if not regex:
         return from_choice([""], param)
@@ -64,7 +70,7 @@ def from_regex(regex: str, param: str) -> str:
 def from_choice(choices: Sequence[str], param: str) -> str:
     """The output is one of the choices."""
     if not choices:
-        raise _refused("there is nothing to choose from", param)
+        raise _refused("there must be at least one choice", param)
     literals = " | ".join(json.dumps(choice) for choice in choices)
     return _checked({"lark_grammar": f"start: {literals}"}, param)
 
@@ -83,27 +89,27 @@ def from_gbnf(gbnf: str, param: str) -> str:
 
     try:
         lark = lark_of(gbnf)
-    except Exception as failure:  # its parser raises plain ones, IndexError among them
+    except Exception as failure:  # its parser raises Exception itself, and IndexError
         raise _refused(f"not a GBNF grammar: {failure}", param) from failure
     return from_lark(lark, param)
 
 
 def lark_json(schema: object, param: str) -> str:
-    """What stands for the values of a schema in a Lark grammar: `%json {...}`."""
+    """The values of a schema as a part of a Lark grammar: `%json {...}`."""
     checked = _checked_schema(schema, param)
     _checked({"json_schema": checked}, param)
     return f"%json {json.dumps(checked)}"
 
 
 def lenient_lark_json(schema: object, param: str) -> str:
-    """The same of what can be held of a schema."""
-    near = _near_schema(schema, param)
-    _checked({"json_schema": near}, param, near=True)
-    return f"%json {json.dumps(near)}"
+    """The same, of the part of a schema that a grammar can express."""
+    lenient = _lenient_schema(schema, param)
+    _checked({"json_schema": lenient}, param, lenient=True)
+    return f"%json {json.dumps(lenient)}"
 
 
 def with_deep_stack(text: str, work: Callable[[], T]) -> T:
-    """Runs `work` on a thread whose stack holds a recursion as deep as the text may nest."""
+    """Runs `work` on a thread whose stack is large enough for any nesting of the text."""
     outcome: Future[T] = Future()
 
     def run() -> None:
@@ -114,7 +120,7 @@ def with_deep_stack(text: str, work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="grammar", daemon=True)
     with _starting:
-        before = threading.stack_size(max(LEAST_STACK, len(text) * STACK_PER_BYTE))
+        before = threading.stack_size(max(MIN_STACK_BYTES, len(text) * STACK_BYTES_PER_BYTE))
         try:
             thread.start()
         finally:
@@ -123,81 +129,86 @@ def with_deep_stack(text: str, work: Callable[[], T]) -> T:
 
 
 def _checked_schema(schema: object, param: str) -> Mapping[str, object]:
-    """The schema with our settings, which stand where llguidance looks for a user's own."""
-    given = _given_schema(schema, param, asks)
-    for found in too_few_names(given):
-        raise _refused(f"minProperties {found}: unnamed properties can't be told apart", param)
-    return {**given, "x-guidance": {"whitespace_pattern": WHITESPACE}}
+    """The schema with our settings for llguidance, which replace those of the client."""
+    filtered = _filtered_schema(schema, param, constrains)
+    for minimum in unsupported_min_properties(filtered):
+        message = f"minProperties {minimum} requires that all but one are named in `required`"
+        raise _refused(message, param)
+    return {**filtered, "x-guidance": {"whitespace_pattern": WHITESPACE}}
 
 
-def _near_schema(schema: object, param: str) -> Mapping[str, object]:
-    """The schema less its patterns that are beyond a grammar; llguidance leaves out the rest."""
-    given = _given_schema(schema, param, asks)
-    _written(given, param)
-    held = _given_schema(given, param, _is_held)
-    return {**held, "x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": True}}
+def _lenient_schema(schema: object, param: str) -> Mapping[str, object]:
+    """The schema without the patterns that no grammar can express. llguidance leaves out all else
+    that it cannot express.
+    """
+    filtered = _filtered_schema(schema, param, constrains)
+    _to_json(filtered, param)
+    expressible = _filtered_schema(filtered, param, _is_expressible)
+    return {**expressible, "x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": True}}
 
 
-def _given_schema(schema: object, param: str, keeps: Keeps) -> Mapping[str, object]:
+def _filtered_schema(schema: object, param: str, keeps: KeywordFilter) -> Mapping[str, object]:
     if isinstance(schema, bool):
         schema = {"allOf": [schema]}
     try:
-        given = sifted(schema, keeps)
+        filtered = filter_keywords(schema, keeps)
     except RecursionError as failure:
         raise _refused(str(failure), param) from failure
-    if not isinstance(given, Mapping):
-        raise _refused("a JSON Schema is an object", param)
-    return given
+    if not isinstance(filtered, Mapping):
+        raise _refused("a JSON Schema must be an object or a boolean", param)
+    return filtered
 
 
-def _is_held(name: str, value: object) -> bool:
+def _is_expressible(name: str, value: object) -> bool:
     if name != "pattern" or not isinstance(value, str):
         return True
-    return not _problem(json.dumps({"grammars": [{"json_schema": {"pattern": value}}]}), True)
+    return not _validation_error(
+        json.dumps({"grammars": [{"json_schema": {"pattern": value}}]}), True
+    )
 
 
-def _checked(grammar: Mapping[str, object], param: str, *, near: bool = False) -> str:
-    """llguidance's own form of a grammar that it accepts, `near` less what it warns of."""
-    text = _written({"grammars": [grammar]}, param)
+def _checked(grammar: Mapping[str, object], param: str, *, lenient: bool = False) -> str:
+    """llguidance's own form of the grammar. Unless `lenient`, its warnings are refusals, too."""
+    text = _to_json({"grammars": [grammar]}, param)
     _llguidance(param)
-    if message := _problem(text, "json_schema" in grammar and not near):
+    if message := _validation_error(text, "json_schema" in grammar and not lenient):
         raise _refused(message, param)
     return text
 
 
-def _written(value: object, param: str) -> str:
+def _to_json(value: object, param: str) -> str:
     try:
         text = json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as failure:
         raise _refused(str(failure), param) from failure
-    if len(text) > MAX_BYTES:
-        message = f"it is {len(text)} bytes as llguidance reads it, of at most {MAX_BYTES}"
+    if len(text) > MAX_GRAMMAR_BYTES:
+        message = f"its {len(text)} bytes in llguidance's form exceed {MAX_GRAMMAR_BYTES}"
         raise _refused(message, param)
     return text
 
 
 @lru_cache(maxsize=64)
-def _problem(grammar: str, strict: bool) -> str:
-    """Why llguidance would not honour a grammar; `strict` takes its warnings for refusals."""
+def _validation_error(grammar: str, strict: bool) -> str:
+    """Why llguidance refuses the grammar, "" if it does not. `strict` counts its warnings."""
     from llguidance import LLMatcher
 
     def validate() -> tuple[bool, list[str]]:
         return LLMatcher.validate_grammar_with_warnings(grammar)
 
     failed, messages = with_deep_stack(grammar, validate)
-    return "; ".join(messages)[:MAX_MESSAGE] if failed or strict else ""
+    return "; ".join(messages)[:MAX_MESSAGE_CHARACTERS] if failed or strict else ""
 
 
 def _check_size(text: str, param: str) -> None:
-    if len(text) > MAX_BYTES:
-        raise _refused(f"a grammar has at most {MAX_BYTES} bytes", param)
+    if len(text) > MAX_GRAMMAR_BYTES:
+        raise _refused(f"it must have at most {MAX_GRAMMAR_BYTES} bytes", param)
 
 
 def _llguidance(param: str) -> ModuleType:
     try:
         import llguidance
     except ImportError as failure:
-        message = "this server has no llguidance, which structured output needs"
+        message = "structured output requires llguidance, which this server does not have"
         raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message, param)) from failure
     return llguidance
 

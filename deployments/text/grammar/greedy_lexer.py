@@ -1,318 +1,324 @@
-"""Which parts of a grammar of characters a greedy lexer may take whole.
+"""Decides which rules of a character grammar may be terminals of a lexer that is greedy.
 
-llguidance reads the longest terminal that fits and never goes back. That is right as long as no
-text ends a terminal in one reading of the grammar and goes on in it in another.
+A terminal is much faster than a rule. But llguidance's lexer always reads the longest terminal and
+never goes back, so a terminal must not hide a reading that the grammar has character by character.
+
+An example, in GBNF:
+
+    root   ::= number unit root?
+    number ::= [0-9]+
+    unit   ::= "0x" | "m"
+
+The grammar has the text `10x`: the number 1 and the unit 0x. A lexer with the terminal `number`
+reads the number 10, and the x that follows fits nothing. So `number` must stay a rule, while
+`unit` may be a terminal. With the unit "km" in the place of "0x" both may be terminals. `root`
+is recursive, so it is never one.
+
+How the conflict is found:
+
+1. Each character of a literal is a position, as in Glushkov's automaton: [0-9] is 0, the 0 of "0x"
+   is 1, its x is 2, and m is 3. After position 0 may follow 0 (the number goes on), 1 and 3.
+2. The subset construction gives the sets of positions that a text may be at. `10` may be at
+   {0, 1}, `1` only at {0}.
+3. In the set {0} the character 0 ends `number`, if it is position 1 that follows, and it continues
+   `number`, if it is position 0. This is the conflict: `number` is no terminal.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-BEYOND = 0x80  # stands for all characters beyond ASCII: any two may begin with the same byte
-MOST_STEPS = 1 << 19  # beyond them nothing is taken whole
-TEXT_STEPS = 16  # for a kilobyte of memory
+from deployments.text.grammar.character_grammar import (
+    Alternation,
+    Concatenation,
+    Expression,
+    Literal,
+    Ranges,
+    Repetition,
+    RuleReference,
+    Rules,
+    referenced_rules,
+)
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included
+NON_ASCII = 0x80  # stands for all characters beyond ASCII: any two may begin with the same byte
+MAX_STEPS = 1 << 19  # of a search; a grammar that needs more gets no terminals
+STEPS_PER_LITERAL = 16  # as its memory, about a kilobyte, is worth
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Text:
-    """Characters one after the other."""
-
-    characters: tuple[Ranges, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
-    name: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Repeated:
-    part: "Part"
-    least: int
-    most: int | None
+Terminals = set[str | Literal]  # rules by their names
+Positions = frozenset[int]
+Path = int  # the number of a chain of rules that are not recursive, below one that is
+Nesting = tuple[str | Literal, ...]  # rules and at most one literal, each within the one before
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
-    parts: tuple["Part", ...]
+class Edges(NamedTuple):
+    """The positions where an expression may begin and end, as Glushkov's construction has them."""
+
+    nullable: bool
+    first: Positions
+    last: Positions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Either:
-    parts: tuple["Part", ...]
-
-
-Part = Text | Rule | Repeated | Row | Either
-Rules = Mapping[str, Part]
-Whole = set[str | Text]  # rules by their names
-Path = int  # the number of one that leads from a recursive rule through rules that are not
-
-
-Kept = tuple[str | Text, ...]  # rules and at most one text, each within the one before
-
-
-class Ends(NamedTuple):
-    """The places where a part begins and ends."""
-
-    empty: bool
-    first: frozenset[int]
-    last: frozenset[int]
-
-
-class Join(NamedTuple):
-    """Behind each of `last` each of `first` may follow, all on one path."""
+class Follow(NamedTuple):
+    """Any position of `first` may follow any of `last`, in an expression at the end of `path`."""
 
     path: Path
-    last: frozenset[int]
-    first: frozenset[int]
+    last: Positions
+    first: Positions
 
 
 TOP: Path = 0
-NONE: frozenset[int] = frozenset()
-NOWHERE, EMPTY = Ends(False, NONE, NONE), Ends(True, NONE, NONE)
+NONE: Positions = frozenset()
+IMPOSSIBLE, EMPTY = Edges(False, NONE, NONE), Edges(True, NONE, NONE)
 
 
-def taken_whole(rules: Rules, start: str) -> Whole:
-    """The rules and texts that may be terminals, so that each reads as its characters would."""
-    used = {name: used_by(part) for name, part in rules.items()}
-    users: dict[str | Text, set[str]] = defaultdict(set)
-    for name, names in used.items():
+def greedy_terminals(rules: Rules, start: str) -> Terminals:
+    """The rules and literals that may be terminals without any change to what the grammar allows.
+
+    None if the search would take too long.
+    """
+    references = {name: referenced_rules(rule) for name, rule in rules.items()}
+    users: dict[str | Literal, set[str]] = defaultdict(set)
+    for name, names in references.items():
         for other in names:
             users[other].add(name)
-    regular = _regular(used)
+    regular = _not_recursive(references)
     try:
-        places = Places(rules, start, rules.keys() - regular)
-        alike = places.alike()
-        whole = regular | places.texts
-        while wrong := places.wrong(alike, whole):
-            while wrong:
-                one = wrong.pop()
-                if one in whole:
-                    whole.remove(one)
-                    wrong |= users[one]
+        automaton = PositionAutomaton(rules, start, rules.keys() - regular)
+        states = automaton.states()
+        terminals = regular | automaton.literals
+        while conflicts := automaton.conflicts(states, terminals):
+            while conflicts:
+                one = conflicts.pop()
+                if one in terminals:
+                    terminals.remove(one)
+                    conflicts |= users[one]
     except (OverflowError, RecursionError):
         return set()
-    return whole
+    return terminals
 
 
-class Places:
-    """Each character of a grammar is a place, wherever a rule without recursion is used another
-    one. From which place a recursive rule was reached is forgotten, so more readings are taken for
-    possible than are. Raises OverflowError where that takes too many steps.
+class PositionAutomaton:
+    """Glushkov's automaton of a grammar. Each use of a rule that is not recursive has positions of
+    its own.
+
+    A recursive rule has the same positions for all its uses: the automaton forgets from where it
+    was reached. So it has some readings that the grammar does not have, and finds no fewer
+    conflicts. Raises OverflowError after MAX_STEPS.
     """
 
     def __init__(self, rules: Rules, start: str, recursive: Iterable[str]) -> None:
-        self.texts: Whole = set()
+        self.literals: Terminals = set()
         self._rules = rules
-        self._left = MOST_STEPS
-        self._names: list[tuple[str, ...]] = [()]  # of the rules of each path
-        self._paths: dict[tuple[Path, Rule], Path] = {}
-        self._masks: list[int] = []  # of each place
-        self._masks_of: dict[Text, list[int]] = {}
-        self._places: dict[tuple[Path, Text], range] = {}  # each leads to the next one
-        self._joins: list[Join] = []  # all other ways on
-        self._ends_of = dict.fromkeys(recursive, NOWHERE)
-        self._find_ends()
-        self._first = self._ends(Rule(start), TOP).first
+        self._steps_left = MAX_STEPS
+        self._rules_of_path: list[tuple[str, ...]] = [()]
+        self._paths: dict[tuple[Path, RuleReference], Path] = {}
+        self._masks: list[int] = []  # of each position: its character class
+        self._masks_of: dict[Literal, list[int]] = {}
+        self._positions: dict[tuple[Path, Literal], range] = {}  # each is followed by the next one
+        self._follows: list[Follow] = []  # all other pairs of positions
+        self._edges_of = dict.fromkeys(recursive, IMPOSSIBLE)
+        self._find_edges_of_recursive_rules()
+        self._first = self._edges(RuleReference(start), TOP).first
 
-    def _find_ends(self) -> None:
-        before: dict[str, Ends] = {}
-        while before != self._ends_of:
-            before = self._ends_of
-            self._joins.clear()
-            self._ends_of = {name: self._ends(self._rules[name], TOP) for name in before}
+    def _find_edges_of_recursive_rules(self) -> None:
+        """Computes them from each other until nothing changes."""
+        before: dict[str, Edges] = {}
+        while before != self._edges_of:
+            before = self._edges_of
+            self._follows.clear()
+            self._edges_of = {name: self._edges(self._rules[name], TOP) for name in before}
 
-    def _ends(self, part: Part, path: Path) -> Ends:
+    def _edges(self, expression: Expression, path: Path) -> Edges:
         self._spend(1)
-        match part:
-            case Text():
-                return self._ends_of_text(part, path)
-            case Rule(name):
-                if name in self._ends_of:
-                    return self._ends_of[name]
-                return self._ends(self._rules[name], self._path(path, part))
-            case Repeated(inner, least, most):
-                ends = self._ends(inner, path)
-                if most is None or most > 1:
-                    self._join(ends.last, ends.first, path)
-                return EMPTY if most == 0 else ends._replace(empty=ends.empty or least == 0)
-            case Row(parts):
-                row = EMPTY
-                for one in parts:
-                    row = self._then(row, self._ends(one, path), path)
-                return row
-            case Either(parts):
-                found = [self._ends(one, path) for one in parts]
-                return Ends(
-                    any(ends.empty for ends in found),
-                    self._union([ends.first for ends in found]),
-                    self._union([ends.last for ends in found]),
-                )
+        match expression:
+            case Literal():
+                return self._edges_of_literal(expression, path)
+            case RuleReference(name):
+                if name in self._edges_of:
+                    return self._edges_of[name]
+                return self._edges(self._rules[name], self._extended(path, expression))
+            case Repetition(inner, minimum, maximum):
+                edges = self._edges(inner, path)
+                if maximum is None or maximum > 1:
+                    self._add_follow(edges.last, edges.first, path)
+                nullable = edges.nullable or minimum == 0
+                return EMPTY if maximum == 0 else edges._replace(nullable=nullable)
+            case Concatenation(parts):
+                whole = EMPTY
+                for part in parts:
+                    whole = self._concatenated(whole, self._edges(part, path), path)
+                return whole
+            case Alternation(parts):
+                return self._alternation([self._edges(part, path) for part in parts])
 
-    def _path(self, path: Path, rule: Rule) -> Path:
+    def _extended(self, path: Path, rule: RuleReference) -> Path:
         if (path, rule) not in self._paths:
-            self._paths[path, rule] = len(self._names)
-            self._names.append((*self._names[path], rule.name))
-            self._spend(len(self._names[-1]))
+            self._paths[path, rule] = len(self._rules_of_path)
+            self._rules_of_path.append((*self._rules_of_path[path], rule.name))
+            self._spend(len(self._rules_of_path[-1]))
         return self._paths[path, rule]
 
-    def _ends_of_text(self, text: Text, path: Path) -> Ends:
-        if not text.characters:
+    def _edges_of_literal(self, literal: Literal, path: Path) -> Edges:
+        if not literal.characters:
             return EMPTY
-        places = self._places.get((path, text)) or self._add(text, path)
-        return Ends(False, frozenset((places[0],)), frozenset((places[-1],)))
+        positions = self._positions.get((path, literal)) or self._add_positions(literal, path)
+        return Edges(False, frozenset((positions[0],)), frozenset((positions[-1],)))
 
-    def _add(self, text: Text, path: Path) -> range:
-        self._spend(TEXT_STEPS + len(text.characters))
-        self.texts.add(text)
-        if text not in self._masks_of:
-            self._masks_of[text] = [_mask(ranges) for ranges in text.characters]
+    def _add_positions(self, literal: Literal, path: Path) -> range:
+        self._spend(STEPS_PER_LITERAL + len(literal.characters))
+        self.literals.add(literal)
+        if literal not in self._masks_of:
+            self._masks_of[literal] = [_mask(ranges) for ranges in literal.characters]
         first = len(self._masks)
-        self._masks += self._masks_of[text]
-        self._places[path, text] = places = range(first, len(self._masks))
-        return places
+        self._masks += self._masks_of[literal]
+        self._positions[path, literal] = positions = range(first, len(self._masks))
+        return positions
 
-    def _then(self, one: Ends, other: Ends, path: Path) -> Ends:
-        self._join(one.last, other.first, path)
-        return Ends(
-            one.empty and other.empty,
-            self._union([one.first, other.first]) if one.empty else one.first,
-            self._union([one.last, other.last]) if other.empty else other.last,
+    def _concatenated(self, left: Edges, right: Edges, path: Path) -> Edges:
+        self._add_follow(left.last, right.first, path)
+        return Edges(
+            left.nullable and right.nullable,
+            self._union([left.first, right.first]) if left.nullable else left.first,
+            self._union([left.last, right.last]) if right.nullable else right.last,
         )
 
-    def _join(self, last: frozenset[int], first: frozenset[int], path: Path) -> None:
-        if last and first:
-            self._joins.append(Join(path, last, first))
+    def _alternation(self, edges: Sequence[Edges]) -> Edges:
+        return Edges(
+            any(one.nullable for one in edges),
+            self._union([one.first for one in edges]),
+            self._union([one.last for one in edges]),
+        )
 
-    def _union(self, sets: Sequence[frozenset[int]]) -> frozenset[int]:
+    def _add_follow(self, last: Positions, first: Positions, path: Path) -> None:
+        if last and first:
+            self._follows.append(Follow(path, last, first))
+
+    def _union(self, sets: Sequence[Positions]) -> Positions:
         self._spend(sum(map(len, sets)))
         return NONE.union(*sets)
 
-    def alike(self) -> set[tuple[int, ...]]:
-        """Which places one text may come to, for every text."""
-        atoms = self._atoms()
-        joins: dict[int, list[int]] = {places[-1]: [] for places in self._places.values()}
-        for number, join in enumerate(self._joins):
-            self._spend(len(join.last))
-            for place in join.last:
-                joins[place].append(~number)
+    def states(self) -> set[tuple[int, ...]]:
+        """The subset construction: each set of positions that some text may be at."""
+        minterms = self._minterms()
+        successors = self._successors()
         found: set[tuple[int, ...]] = set()
         waiting = {tuple(self._first)}
         known = set(waiting)
         while waiting:
-            fresh = self._by_atom(waiting.pop(), atoms) - found
+            fresh = self._by_minterm(waiting.pop(), minterms) - found
             found |= fresh
-            ways = {self._ways_on(places, joins) for places in fresh} - known
-            known |= ways
-            waiting |= ways
+            following = {self._following(state, successors) for state in fresh} - known
+            known |= following
+            waiting |= following
         return found
 
-    def _ways_on(
-        self, places: Sequence[int], joins: Mapping[int, Sequence[int]]
-    ) -> tuple[int, ...]:
-        """To places, and by joins, which are many places each: their numbers' complements."""
-        ways = {way for place in places for way in joins.get(place, (place + 1,))}
-        self._spend(len(places) + len(ways))
-        return tuple(sorted(ways))
+    def _successors(self) -> dict[int, list[int]]:
+        """Of the last position of each literal the indices of its follows, complemented.
 
-    def _by_atom(
-        self, ways: Iterable[int], atoms: Mapping[int, Sequence[int]]
+        A follow is many positions; the complement tells its index from a position.
+        """
+        successors: dict[int, list[int]] = {
+            positions[-1]: [] for positions in self._positions.values()
+        }
+        for index, follow in enumerate(self._follows):
+            self._spend(len(follow.last))
+            for position in follow.last:
+                successors[position].append(~index)
+        return successors
+
+    def _following(
+        self, state: Sequence[int], successors: Mapping[int, Sequence[int]]
+    ) -> tuple[int, ...]:
+        """What may follow a state: positions, and complemented indices of follows."""
+        found = {one for position in state for one in successors.get(position, (position + 1,))}
+        self._spend(len(state) + len(found))
+        return tuple(sorted(found))
+
+    def _by_minterm(
+        self, following: Iterable[int], minterms: Mapping[int, Sequence[int]]
     ) -> set[tuple[int, ...]]:
+        """The next states: the positions that one character may lead to, for every character."""
         reached: set[int] = set()
-        for way in ways:
-            first = self._joins[~way].first if way < 0 else (way,)
+        for one in following:
+            first = self._follows[~one].first if one < 0 else (one,)
             self._spend(len(first))
             reached.update(first)
-        by_atom: dict[int, list[int]] = defaultdict(list)
-        for place in sorted(reached):
-            of_place = atoms[self._masks[place]]
-            self._spend(len(of_place))
-            for atom in of_place:
-                by_atom[atom].append(place)
-        return set(map(tuple, by_atom.values()))
+        by_minterm: dict[int, list[int]] = defaultdict(list)
+        for position in sorted(reached):
+            of_position = minterms[self._masks[position]]
+            self._spend(len(of_position))
+            for minterm in of_position:
+                by_minterm[minterm].append(position)
+        return set(map(tuple, by_minterm.values()))
 
-    def _atoms(self) -> dict[int, tuple[int, ...]]:
-        """Of each mask the numbers of the sets that no mask divides."""
+    def _minterms(self) -> dict[int, tuple[int, ...]]:
+        """Of each character class the numbers of the minterms that it consists of.
+
+        A minterm is a set of characters of which each class has all or none.
+        """
         masks = set(self._masks)
-        atoms = [(2 << BEYOND) - 1]
+        minterms = [(2 << NON_ASCII) - 1]
         for mask in masks:
-            self._spend(2 * len(atoms))
-            atoms = [part for atom in atoms for part in (atom & mask, atom & ~mask) if part]
+            self._spend(2 * len(minterms))
+            minterms = [part for one in minterms for part in (one & mask, one & ~mask) if part]
         return {
-            mask: tuple(number for number, atom in enumerate(atoms) if atom & mask)
+            mask: tuple(number for number, one in enumerate(minterms) if one & mask)
             for mask in masks
         }
 
-    def wrong(self, alike: Iterable[Sequence[int]], whole: Whole) -> Whole:
-        """Of what is taken whole: where a text ends it in one reading and goes on in it in another
-        with the same character.
+    def conflicts(self, states: Iterable[Sequence[int]], terminals: Terminals) -> Terminals:
+        """The terminals that one character may both end and continue, at the end of one text."""
+        ending, continuing = self._next_characters(terminals)
+        found: Terminals = set()
+        for state in states:
+            self._spend(len(state))
+            ends = _union_mask(ending[position] for position in state if position in ending)
+            for position in state if ends else ():
+                continues = continuing.get(position, {})
+                found.update(terminal for terminal, mask in continues.items() if mask & ends)
+        return found
+
+    def _next_characters(
+        self, terminals: Terminals
+    ) -> tuple[dict[int, int], dict[int, dict[str | Literal, int]]]:
+        """Of each position the characters that may follow: outside any terminal, so that it ends,
+        and within each terminal.
         """
-        ending, going_on = self._split(whole)
-        wrong: Whole = set()
-        for places in alike:
-            self._spend(len(places))
-            crossed = _any(ending[place] for place in places if place in ending)
-            for place in places if crossed else ():
-                goes_on = going_on.get(place, {})
-                wrong.update(taken for taken, mask in goes_on.items() if mask & crossed)
-        return wrong
-
-    def _split(self, whole: Whole) -> tuple[dict[int, int], dict[int, dict[str | Text, int]]]:
-        """With which characters each place is gone on from: at an end, or within what is whole."""
         ending: dict[int, int] = defaultdict(int)
-        going_on: dict[int, dict[str | Text, int]] = defaultdict(lambda: defaultdict(int))
-        for kept, moves in self._moves():
-            self._spend(len(kept))
-            taken = next((one for one in kept if one in whole), None)
-            for place, mask in moves:
+        continuing: dict[int, dict[str | Literal, int]] = defaultdict(lambda: defaultdict(int))
+        for nesting, transitions in self._transitions():
+            self._spend(len(nesting))
+            terminal = next((one for one in nesting if one in terminals), None)
+            for position, mask in transitions:
                 self._spend(1)
-                if taken is None:
-                    ending[place] |= mask
+                if terminal is None:
+                    ending[position] |= mask
                 else:
-                    going_on[place][taken] |= mask
-        return ending, going_on
+                    continuing[position][terminal] |= mask
+        return ending, continuing
 
-    def _moves(self) -> Iterator[tuple[Kept, Iterable[tuple[int, int]]]]:
-        """Within what from which places a text goes on with which characters."""
-        for path, last, first in self._joins:
+    def _transitions(self) -> Iterator[tuple[Nesting, Iterable[tuple[int, int]]]]:
+        """Positions with the characters that may follow, by the rules and literal they are in."""
+        for path, last, first in self._follows:
             self._spend(len(first))
-            mask = _any(self._masks[place] for place in first)
-            yield self._names[path], [(place, mask) for place in last]
-        for (path, text), places in self._places.items():
-            moves = [(place, self._masks[place + 1]) for place in places[:-1]]
-            yield (*self._names[path], text), moves
+            mask = _union_mask(self._masks[position] for position in first)
+            yield self._rules_of_path[path], [(position, mask) for position in last]
+        for (path, literal), positions in self._positions.items():
+            transitions = [(position, self._masks[position + 1]) for position in positions[:-1]]
+            yield (*self._rules_of_path[path], literal), transitions
 
     def _spend(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0:
+        self._steps_left -= steps
+        if self._steps_left < 0:
             raise OverflowError
 
 
-def parts_of(part: Part) -> Iterator[Part]:
-    waiting = [part]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        match one:
-            case Repeated(inner):
-                waiting.append(inner)
-            case Row(parts) | Either(parts):
-                waiting += parts
-
-
-def used_by(part: Part) -> set[str]:
-    return {one.name for one in parts_of(part) if isinstance(one, Rule)}
-
-
-def _regular(used: Mapping[str, set[str]]) -> set[str]:
-    """Rules without recursion that need none with it."""
-    sorter = TopologicalSorter(used)
-    with suppress(CycleError):  # what is in none, and needs none, is sorted all the same
+def _not_recursive(references: Mapping[str, set[str]]) -> set[str]:
+    """The rules that neither are recursive nor refer to one that is, however deep."""
+    sorter = TopologicalSorter(references)
+    with suppress(CycleError):  # rules without a cycle are sorted all the same
         sorter.prepare()
     found: set[str] = set()
     while ready := sorter.get_ready():
@@ -322,14 +328,14 @@ def _regular(used: Mapping[str, set[str]]) -> set[str]:
 
 
 def _mask(ranges: Ranges) -> int:
-    """A bit for each character of ASCII, and one for those beyond."""
+    """A bit for each ASCII character, and one for all others."""
     mask = 0
     for low, high in ranges:
-        mask |= (2 << min(high, BEYOND)) - (1 << min(low, BEYOND))
+        mask |= (2 << min(high, NON_ASCII)) - (1 << min(low, NON_ASCII))
     return mask
 
 
-def _any(masks: Iterable[int]) -> int:
+def _union_mask(masks: Iterable[int]) -> int:
     union = 0
     for one in masks:
         union |= one

@@ -1,15 +1,15 @@
-"""JSON Schemas as llguidance is given them: without the keywords that ask nothing of a value."""
+"""Filters the keywords of JSON Schemas: llguidance gets only those that constrain a value."""
 
 from collections.abc import Callable, Iterator, Mapping
 
-Keeps = Callable[[str, object], bool]
+KeywordFilter = Callable[[str, object], bool]
 
-# Of strings, those that llguidance knows; JSON Schema has all others for annotations.
+# The formats of strings that llguidance knows. To JSON Schema all others are annotations.
 FORMATS = frozenset(
     ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"]
 )
 ANY_NAME = {"type": "string"}
-# The keywords that have schemas: one or a list of them, or one for each name.
+# Keywords whose value is a schema or a list of schemas.
 SCHEMAS = frozenset(
     {
         "additionalItems",
@@ -29,14 +29,15 @@ SCHEMAS = frozenset(
         "unevaluatedProperties",
     }
 )
+# Keywords whose value is an object of schemas.
 NAMED_SCHEMAS = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )
-DATA = frozenset({"const", "default", "enum", "example", "examples"})  # have values, not schemas
+DATA = frozenset({"const", "default", "enum", "example", "examples"})  # their values are data
 
 
-def asks(name: str, value: object) -> bool:
-    """Whether a keyword asks anything of a value."""
+def constrains(name: str, value: object) -> bool:
+    """Whether the keyword constrains a value."""
     match name:
         case "uniqueItems":
             return value is not False
@@ -47,27 +48,30 @@ def asks(name: str, value: object) -> bool:
     return True
 
 
-def sifted(schema: object, keeps: Keeps) -> object:
-    """The schema, and all that are in it, with those of its keywords that `keeps` wants."""
+def filter_keywords(schema: object, keeps: KeywordFilter) -> object:
+    """The schema with only the keywords that `keeps` accepts, at every level."""
     if isinstance(schema, list):
-        return [sifted(part, keeps) for part in schema]
+        return [filter_keywords(part, keeps) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
-        name: _sifted_keyword(name, value, keeps)
+        name: _filter_keyword(name, value, keeps)
         for name, value in schema.items()
         if keeps(name, value)
     }
 
 
-def _sifted_keyword(name: str, value: object, keeps: Keeps) -> object:
+def _filter_keyword(name: str, value: object, keeps: KeywordFilter) -> object:
     if name in NAMED_SCHEMAS and isinstance(value, Mapping):
-        return {key: sifted(part, keeps) for key, part in value.items()}
-    return sifted(value, keeps) if name in SCHEMAS else value
+        return {key: filter_keywords(part, keeps) for key, part in value.items()}
+    return filter_keywords(value, keeps) if name in SCHEMAS else value
 
 
-def too_few_names(schema: Mapping[str, object]) -> Iterator[int]:
-    """Each minProperties that only several unnamed properties reach: keys may come twice."""
+def unsupported_min_properties(schema: Mapping[str, object]) -> Iterator[int]:
+    """Each `minProperties` that needs two properties or more that `required` does not name.
+
+    A grammar cannot count these, because it cannot tell whether a name comes twice.
+    """
     found: list[object] = [schema]
     while found:
         part = found.pop()
@@ -82,7 +86,7 @@ def too_few_names(schema: Mapping[str, object]) -> Iterator[int]:
 
 
 def _schemas_in(schema: Mapping[str, object]) -> Iterator[object]:
-    """Wherever a reference may lead, and so under names that are no keywords too."""
+    """All values that a reference may name, so also under names that are no keywords."""
     for name, value in schema.items():
         if name in NAMED_SCHEMAS and isinstance(value, Mapping):
             yield from value.values()

@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.text.grammar.character_grammar import (
+    Alternation,
+    Concatenation,
+    Expression,
+    Literal,
+    Ranges,
+    Repetition,
+    RuleReference,
+)
 from deployments.text.grammar.gbnf import lark_of
 from deployments.text.grammar.grammar import from_gbnf
-from deployments.text.grammar.greedy_lexer import Either, Part, Ranges, Repeated, Row, Rule, Text
 from tests.text.held import allows
 
 JSON = r"""
@@ -99,6 +107,22 @@ def test_a_grammar_is_one_of_characters(gbnf: str, inside: str, outside: str | N
     assert outside is None or not allows(grammar, outside)
 
 
+EXAMPLE = """
+root   ::= number unit root?
+number ::= [0-9]+
+unit   ::= {unit} | "m"
+"""
+
+
+@pytest.mark.parametrize(("unit", "terminals"), [('"0x"', {"unit"}), ('"km"', {"number", "unit"})])
+def test_the_example_of_the_lexer_is_true(unit: str, terminals: set[str]) -> None:
+    gbnf = EXAMPLE.format(unit=unit)
+    lark = lark_of(gbnf)
+    written = {f"R{at}" for at, name in enumerate(["root", "number", "unit"]) if name in terminals}
+    assert {line.split(":")[0] for line in lark.splitlines() if line.startswith("R")} == written
+    assert allows(from_gbnf(gbnf, "field"), f"1{unit[1:-1]}2m")
+
+
 NAMES = "root ::= " + " | ".join(f'"{n * 104_729:011d}"' for n in range(4000))
 
 
@@ -144,46 +168,50 @@ ANY: Ranges = ((0, 0x10FFFF),)
 LETTERS = "ab\u00e9"
 
 
-def spelled(text: str) -> Text:
-    return Text(tuple(((ord(letter), ord(letter)),) for letter in text))
+def literal(text: str) -> Literal:
+    return Literal(tuple(((ord(letter), ord(letter)),) for letter in text))
 
 
 LEAVES = st.one_of(
-    st.text(LETTERS, min_size=1, max_size=3).map(spelled),
+    st.text(LETTERS, min_size=1, max_size=3).map(literal),
     st.sampled_from([ANY, ((97, 98),), ((97, 97), (233, 233)), ((98, 0x10FFFF),)]).map(
-        lambda ranges: Text((ranges,))
+        lambda ranges: Literal((ranges,))
     ),
 )
 
 
-def parts(*names: str) -> st.SearchStrategy[Part]:
-    leaves = st.one_of(LEAVES, *(st.just(Rule(name)) for name in names))
+def expressions(*names: str) -> st.SearchStrategy[Expression]:
+    leaves = st.one_of(LEAVES, *(st.just(RuleReference(name)) for name in names))
 
-    def of(inner: st.SearchStrategy[Part]) -> st.SearchStrategy[Part]:
+    def of(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
         several = st.lists(inner, min_size=2, max_size=3).map(tuple)
         times = st.sampled_from([(0, None), (1, None), (0, 1), (1, 2), (2, 2)])
-        repeated = st.builds(lambda part, time: Repeated(part, *time), inner, times)
-        return st.one_of(several.map(Row), several.map(Either), repeated)
+        repeated = st.builds(lambda inner, time: Repetition(inner, *time), inner, times)
+        return st.one_of(several.map(Concatenation), several.map(Alternation), repeated)
 
     return st.recursive(leaves, of, max_leaves=6)
 
 
 @st.composite
-def grammars(draw: st.DrawFn) -> dict[str, Part]:
+def grammars(draw: st.DrawFn) -> dict[str, Expression]:
     """Rules that use those behind them, and two that may use themselves after a letter."""
-    rules = {"root": draw(parts("x", "y")), "x": draw(parts("y")), "y": draw(parts())}
+    rules = {
+        "root": draw(expressions("x", "y")),
+        "x": draw(expressions("y")),
+        "y": draw(expressions()),
+    }
     for name in ("root", "x"):
         if draw(st.booleans()):
-            again = Row((draw(LEAVES), Rule(name), draw(parts("y"))))
-            rules[name] = Either((rules[name], again))
+            again = Concatenation((draw(LEAVES), RuleReference(name), draw(expressions("y"))))
+            rules[name] = Alternation((rules[name], again))
     return rules
 
 
-def written(part: Part) -> str:
-    match part:
-        case Rule(name):
+def written(expression: Expression) -> str:
+    match expression:
+        case RuleReference(name):
             return name
-        case Text(characters):
+        case Literal(characters):
             classes = (
                 "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
                 for ranges in characters
@@ -191,20 +219,22 @@ def written(part: Part) -> str:
             if len(characters) == 1:
                 return f"[{next(classes)}]"
             return '"' + "".join(f"\\U{low:08x}" for ((low, _),) in characters) + '"'
-        case Repeated(inner, least, most):
-            return f"({written(inner)}){{{least},{'' if most is None else most}}}"
-        case Row(inner):
+        case Repetition(inner, minimum, maximum):
+            return f"({written(inner)}){{{minimum},{'' if maximum is None else maximum}}}"
+        case Concatenation(inner):
             return f"({' '.join(map(written, inner))})"
-        case Either(inner):
+        case Alternation(inner):
             return f"({' | '.join(map(written, inner))})"
 
 
-def ends(part: Part, rules: dict[str, Part], text: str, starts: set[int]) -> set[int]:
-    """Where a part may end that begins at one of `starts`."""
-    match part:
-        case Rule(name):
+def ends(
+    expression: Expression, rules: dict[str, Expression], text: str, starts: set[int]
+) -> set[int]:
+    """Where an expression may end that begins at one of `starts`."""
+    match expression:
+        case RuleReference(name):
             return ends(rules[name], rules, text, starts) if starts else set()
-        case Text(characters):
+        case Literal(characters):
             for ranges in characters:
                 starts = {
                     at + 1
@@ -212,24 +242,26 @@ def ends(part: Part, rules: dict[str, Part], text: str, starts: set[int]) -> set
                     if at < len(text) and any(low <= ord(text[at]) <= high for low, high in ranges)
                 }
             return starts
-        case Repeated(inner, least, most):
-            found = set(starts) if least == 0 else set()
-            for times in range(1, (len(text) + least if most is None else most) + 1):
+        case Repetition(inner, minimum, maximum):
+            found = set(starts) if minimum == 0 else set()
+            for times in range(1, (len(text) + minimum if maximum is None else maximum) + 1):
                 starts = ends(inner, rules, text, starts)
-                found |= starts if times >= least else set()
+                found |= starts if times >= minimum else set()
             return found
-        case Row(inner):
+        case Concatenation(inner):
             for one in inner:
                 starts = ends(one, rules, text, starts)
             return starts
-        case Either(inner):
+        case Alternation(inner):
             return set().union(*(ends(one, rules, text, starts) for one in inner))
 
 
 @settings(max_examples=50, deadline=None)
 @given(grammars())
-def test_any_grammar_allows_what_reading_it_by_the_character_allows(rules: dict[str, Part]) -> None:
-    gbnf = "\n".join(f"{name} ::= {written(part)}" for name, part in rules.items())
+def test_any_grammar_allows_what_reading_it_by_the_character_allows(
+    rules: dict[str, Expression],
+) -> None:
+    gbnf = "\n".join(f"{name} ::= {written(expression)}" for name, expression in rules.items())
     grammar = from_gbnf(gbnf, "field")
     for length in range(4):
         for text in map("".join, product(LETTERS, repeat=length)):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.text.grammar.grammar import (
-    MAX_BYTES,
+    MAX_GRAMMAR_BYTES,
     any_json_object,
     from_choice,
     from_gbnf,
@@ -203,7 +203,7 @@ def test_a_choice_is_one_of_them(choices: list[str], other: str) -> None:
     assert allows(grammar, other) == (other in choices)
 
 
-@pytest.mark.parametrize("choices", [[], ["a", "\ud800"], ["x" * MAX_BYTES]])
+@pytest.mark.parametrize("choices", [[], ["a", "\ud800"], ["x" * MAX_GRAMMAR_BYTES]])
 def test_a_choice_that_cannot_be_is_refused(choices: Sequence[str]) -> None:
     refusal(lambda: from_choice(choices, "field"))
 
@@ -229,7 +229,9 @@ def test_a_regular_expression_matches_all_of_the_output(
     assert not allows(grammar, inside + "\n")
 
 
-@pytest.mark.parametrize("regex", ["(a", "(?<=a)b", "(a)\\1", "\ud800", "x" * 2 * MAX_BYTES])
+@pytest.mark.parametrize(
+    "regex", ["(a", "(?<=a)b", "(a)\\1", "\ud800", "x" * 2 * MAX_GRAMMAR_BYTES]
+)
 def test_a_regular_expression_that_cannot_be_honoured_is_refused(regex: str) -> None:
     refusal(lambda: from_regex(regex, "field"))
 
@@ -306,10 +308,10 @@ def test_a_schema_nested_too_deeply_is_refused(depth: int) -> None:
 def test_a_grammar_that_is_too_long_is_refused() -> None:
     long = {"enum": ["x" * 1000 + str(i) for i in range(300)]}
     for write in (from_json_schema, lenient_json_schema):
-        assert str(MAX_BYTES) in refusal(partial(write, long, "field")).message
+        assert str(MAX_GRAMMAR_BYTES) in refusal(partial(write, long, "field")).message
     spread = "".join(chr(n) for n in range(0x10000, 0x20000, 2))  # 320 kB as llguidance reads it
-    for gbnf in ('root ::= "a"' + " " * MAX_BYTES, f"root ::= [{spread}]"):
-        assert str(MAX_BYTES) in refusal(partial(from_gbnf, gbnf, "field")).message
+    for gbnf in ('root ::= "a"' + " " * MAX_GRAMMAR_BYTES, f"root ::= [{spread}]"):
+        assert str(MAX_GRAMMAR_BYTES) in refusal(partial(from_gbnf, gbnf, "field")).message
 
 
 @pytest.mark.parametrize(("n", "nesting"), [(5000, 0), (3500, 1), (250, 90)])
@@ -321,7 +323,7 @@ def test_no_schema_overflows_the_stack(n: int, nesting: int) -> None:
         "except Refused: pass"
     )
     schema = linked(n, nesting)
-    assert len(schema) < MAX_BYTES
+    assert len(schema) < MAX_GRAMMAR_BYTES
     ran = subprocess.run([sys.executable, "-c", code], input=schema, text=True, check=False)
     assert ran.returncode == 0
 
