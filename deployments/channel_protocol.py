@@ -7,11 +7,11 @@ from typing import NamedTuple
 from deployments.wire import GenerationRequest, TokenEvent
 
 HEARTBEAT_S = 5.0  # of a channel with sequences: of a replica that says nothing, and of an ingress
-ALIVE = TokenEvent()  # what a sequence with a stream of its own says then
-IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
+HEARTBEAT = TokenEvent()  # what a sequence with a stream of its own says then
+CHANNEL_IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
 # Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
-MOST_WEIGHT = 60_000
-PROTOCOL = pickle.HIGHEST_PROTOCOL
+MAX_MESSAGE_WEIGHT = 60_000
+PICKLE_PROTOCOL = pickle.HIGHEST_PROTOCOL
 
 
 class Join(NamedTuple):
@@ -29,32 +29,32 @@ class Join(NamedTuple):
 Burst = list[tuple[int, TokenEvent]]
 
 
-def written(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:
-    return pickle.dumps((joins, leaves), PROTOCOL)
+def encode_update(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:
+    return pickle.dumps((joins, leaves), PICKLE_PROTOCOL)
 
 
-def read(words: bytes) -> tuple[list[Join], list[int]]:
+def decode_update(words: bytes) -> tuple[list[Join], list[int]]:
     joins, leaves = pickle.loads(words)
     return joins, leaves
 
 
-def heard(burst: bytes) -> Burst:
+def decode_burst(burst: bytes) -> Burst:
     events: Burst = pickle.loads(burst)
     return events
 
 
-def fitting(weights: Iterable[int]) -> int:
+def count_fitting(weights: Iterable[int]) -> int:
     """How many of the first ones one message takes; one, however heavy, in any case."""
     n = total = 0
     for weight in weights:
         total += weight
-        if n and total > MOST_WEIGHT:
+        if n and total > MAX_MESSAGE_WEIGHT:
             break
         n += 1
     return n
 
 
-def weight_of(request: GenerationRequest) -> int:
+def request_weight(request: GenerationRequest) -> int:
     tokens = len(request.prompt_ids) + len(request.produced_ids)
     sampling = request.sampling
     biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))

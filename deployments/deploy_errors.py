@@ -5,7 +5,7 @@ import re
 EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
 
 
-def reason(message: str) -> str:
+def last_error(message: str) -> str:
     """What the last exception of a traceback says."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     raised = [at for at, line in enumerate(lines) if EXCEPTION.match(line)]

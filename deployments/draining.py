@@ -6,9 +6,9 @@ second, and tries another replica when one refuses.
 
 import os
 
-VARIABLE = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
+MIN_DRAINING_VARIABLE = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
 # Serve reads the variable in the process of the replica; what an operator has set stands.
-SOON = {"env_vars": {VARIABLE: os.environ.get(VARIABLE, "1")}}
+SHORT_DRAINING = {"env_vars": {MIN_DRAINING_VARIABLE: os.environ.get(MIN_DRAINING_VARIABLE, "1")}}
 # Between two looks at whether a replica that stops still has requests. Serve also waits that long
 # before the first look; its default is 2 s, which every swap of models would pay.
 DRAIN_CHECK_S = 0.2

@@ -345,7 +345,7 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RoutingDecision:
     """The router's answer for one request; `is_up` False says that the model has to be wanted.
 
     version: of the replica's card.
@@ -358,7 +358,7 @@ class Choice:
     unloads: int | None = None
 
 
-class Question(NamedTuple):
+class RoutingQuery(NamedTuple):
     """Which replica is best for a request to this model, whose prompt's full pages hash so?
 
     Its ids were made by the card of this version, and replicas of others refuse them.

@@ -9,9 +9,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.option_types import Name
 from deployments.router.presets.options import ModelOptions
-from deployments.router.presets.sources import PresetError, Sources, located
+from deployments.router.presets.sources import Sources, with_absolute_paths
 from deployments.router.presets.strict_options import StrictOptions, Unset
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
 
@@ -130,7 +131,9 @@ class RouterArguments(ModelOptions):
             for name in sorted(OF_ONE_MODEL & self.model_fields_set):
                 raise PresetError(f"{name}: it is of one model, and no `model` is said beside it")
             return None
-        own = located(self._options(OPTIONS if self.model else OPTIONS - {"model"}), Path.cwd())
+        own = with_absolute_paths(
+            self._options(OPTIONS if self.model else OPTIONS - {"model"}), Path.cwd()
+        )
         default = ModelOptions(model=str(DEMO_MODEL), load_on_startup=True, pinned=True)
         return own.over(default).preset(self._name(), source="argument")
 

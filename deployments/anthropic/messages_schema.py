@@ -16,7 +16,7 @@ from deployments.anthropic.blocks import (
 from deployments.anthropic.context_edits import ContextManagement
 from deployments.anthropic.thinking_signatures import is_held
 from deployments.anthropic.tools_schema import AnthropicNamedChoice, AnyChoice, ToolChoice, ToolList
-from deployments.ingress.http.schema import MOST_STOPS, Items, StopString, Strict, Switch
+from deployments.ingress.http.schema import MAX_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.wire import refused
 
@@ -184,7 +184,7 @@ class MessagesRequest(PromptFields):
 
     max_tokens: Annotated[int, Field(ge=0)]
     stream: Switch = None
-    stop_sequences: Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
+    stop_sequences: Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0)] | None = None

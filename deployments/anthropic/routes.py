@@ -15,7 +15,7 @@ from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.http.app import REQUEST_ID, protocol_app
 from deployments.ingress.http.openapi import Documentation
 from deployments.ingress.metrics import Metrics
-from deployments.ingress.routes.service import Operation, Question, Service
+from deployments.ingress.routes.service import Operation, Service, TokenizerOperation
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 
 MESSAGES = Operation(
@@ -26,7 +26,7 @@ MESSAGES = Operation(
     builder=lambda headers: AnthropicResponseBuilder(headers[REQUEST_ID]),
     heavy=lambda request: request.is_heavy,
 )
-COUNT = Question(
+COUNT = TokenizerOperation(
     name="count_tokens",
     path="/v1/messages/count_tokens",
     body=CountRequest,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from deployments.anthropic.blocks import CacheControl
-from deployments.ingress.http.schema import MOST_TOOLS, Items, Strict, Switch
+from deployments.ingress.http.schema import MAX_TOOLS, Items, Strict, Switch
 
 
 def _custom(tool: object) -> object:
@@ -39,7 +39,7 @@ class CustomTool(Strict):
 
 
 ToolList = Annotated[
-    list[Annotated[CustomTool, BeforeValidator(_custom)]], Field(max_length=MOST_TOOLS)
+    list[Annotated[CustomTool, BeforeValidator(_custom)]], Field(max_length=MAX_TOOLS)
 ]
 
 

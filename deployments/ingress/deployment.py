@@ -11,14 +11,14 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.deployment import Deployment
 from starlette.types import ASGIApp
 
-from deployments.draining import DRAIN_CHECK_S, SOON
+from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.http.app import OneRequestId
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.telemetry.logs import join_serve
-from deployments.telemetry.metric_families import Family
-from deployments.telemetry.ray_exporter import mirror
+from deployments.telemetry.logs import join_serve_log
+from deployments.telemetry.metric_families import MetricFamily
+from deployments.telemetry.ray_exporter import export_to_ray
 
 PROBE_S = 1.0
 
@@ -35,17 +35,17 @@ class ProtocolIngress(ABC):
         self._metrics = Metrics()
         # A request makes thousands of objects, and hardly a cycle among them.
         gc.set_threshold(10_000)
-        join_serve()
+        join_serve_log()
 
     @abstractmethod
     def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         fleet = Fleet(self._settings, self._metrics)
-        self._mirror = asyncio.get_running_loop().create_task(mirror(self.samples))
+        self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
         return OneRequestId(self.app(fleet, self._metrics, self._settings))
 
-    async def samples(self) -> tuple[dict[str, str], list[Family]]:
+    async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that tell them from other replicas'."""
         replica = serve.get_replica_context().replica_id.unique_id
         return {"replica": replica}, self._metrics.samples()
@@ -60,7 +60,7 @@ def ingress_deployment(name: str) -> Callable[[type[ProtocolIngress]], Deploymen
             name=name,
             max_ongoing_requests=10_000,
             graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
-            ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
+            ray_actor_options={"num_cpus": 0, "runtime_env": SHORT_DRAINING},
         )
         return deployment
 

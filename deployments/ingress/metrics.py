@@ -10,20 +10,20 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.requests import ClientDisconnect
 
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import Refused
 
 NO_MODEL = "unknown"  # requests refused before a model was found
-MORE_MODELS = "other"
-MODEL_LIMIT = 200
+OTHER_MODELS = "other"
+MAX_MODEL_LABELS = 200
 
-FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
-SLOW = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+FAST_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
+SLOW_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 PHASES = ("before_first_token", "mid_stream")  # that a replica may be lost in
-TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
+TOKEN_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
 
 
-class OfModel(NamedTuple):
+class ModelMetrics(NamedTuple):
     """The metrics that have the model alone as a label, of one model."""
 
     first_token: Histogram
@@ -51,19 +51,25 @@ class Metrics:
             "manta_inflight_requests", "Requests being answered.", request, registry=self.registry
         )
         self.first_token = self._histogram(
-            "manta_time_to_first_token_seconds", "From the request to its first token.", FAST
+            "manta_time_to_first_token_seconds",
+            "From the request to its first token.",
+            FAST_BUCKETS,
         )
         self.between_tokens = self._histogram(
-            "manta_inter_token_latency_seconds", "Mean gap between the tokens of a chunk.", FAST
+            "manta_inter_token_latency_seconds",
+            "Mean gap between the tokens of a chunk.",
+            FAST_BUCKETS,
         )
         self.duration = self._histogram(
-            "manta_request_duration_seconds", "From a generation's request to its end.", SLOW
+            "manta_request_duration_seconds",
+            "From a generation's request to its end.",
+            SLOW_BUCKETS,
         )
         self.prompt_size = self._histogram(
-            "manta_request_prompt_tokens", "Prompt tokens of a request.", TOKENS
+            "manta_request_prompt_tokens", "Prompt tokens of a request.", TOKEN_BUCKETS
         )
         self.output_size = self._histogram(
-            "manta_request_generation_tokens", "Tokens generated for a request.", TOKENS
+            "manta_request_generation_tokens", "Tokens generated for a request.", TOKEN_BUCKETS
         )
         self.prompt_tokens = self._counter("manta_prompt_tokens", "Prompt tokens.")
         self.output_tokens = self._counter("manta_generation_tokens", "Tokens generated.")
@@ -77,10 +83,10 @@ class Metrics:
             registry=self.registry,
         )
         self.model_wait = self._histogram(
-            "manta_model_wait_seconds", "What requests waited for a model to come up.", SLOW
+            "manta_model_wait_seconds", "What requests waited for a model to come up.", SLOW_BUCKETS
         )
         self._models: set[str] = set()
-        self._of_model: dict[str, OfModel] = {}
+        self._of_model: dict[str, ModelMetrics] = {}
 
     def failed_over(self, model: str, *, mid_stream: bool) -> None:
         self.failovers.labels(self.model_label(model), PHASES[mid_stream]).inc()
@@ -94,12 +100,12 @@ class Metrics:
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ("model",), registry=self.registry)
 
-    def of_model(self, label: str) -> OfModel:
+    def of_model(self, label: str) -> ModelMetrics:
         """Looked up once: finding a metric by its labels costs more than adding to it."""
         if label not in self._of_model:
             for phase in PHASES:  # at 0: no rate sees what a counter begins with
                 self.failovers.labels(label, phase)
-            self._of_model[label] = OfModel(
+            self._of_model[label] = ModelMetrics(
                 first_token=self.first_token.labels(label),
                 between_tokens=self.between_tokens.labels(label),
                 duration=self.duration.labels(label),
@@ -116,14 +122,14 @@ class Metrics:
 
     def model_label(self, name: str) -> str:
         """`name` is one that the engine knows; a process that saw very many folds the rest."""
-        if name not in self._models and len(self._models) >= MODEL_LIMIT:
-            return MORE_MODELS
+        if name not in self._models and len(self._models) >= MAX_MODEL_LABELS:
+            return OTHER_MODELS
         self._models.add(name)
         return name
 
-    def samples(self) -> list[Family]:
+    def samples(self) -> list[MetricFamily]:
         return [
-            Family(
+            MetricFamily(
                 family.name,
                 family.documentation,
                 family.type,

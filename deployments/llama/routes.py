@@ -12,7 +12,7 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.model_management import management_routes
 from deployments.ingress.routes.service import Operation, Service
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.ingress.streams.resumable_streams import Streams
+from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.routes import stream_routes
 from deployments.llama.completion.builder import CompletionBuilder
 from deployments.llama.completion.infill import InfillRequest, infill_prompts, parse_infill
@@ -62,7 +62,7 @@ def routes(
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
 ) -> list[Route]:
-    streams = Streams()
+    streams = ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         *ServerRoutes(cluster).routes(),

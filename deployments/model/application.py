@@ -8,11 +8,11 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.deployment import Application
 from ray.serve.handle import DeploymentHandle
 
-from deployments.draining import DRAIN_CHECK_S, SOON
+from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.model.autoscaling import autoscaling_config
 from deployments.model.deployment import Model
 from deployments.model.settings import ModelSettings
-from deployments.telemetry.logs import inherited
+from deployments.telemetry.logs import serve_logging_config
 
 
 def model_application(
@@ -29,7 +29,7 @@ def model_application(
     if not RAY_SERVE_ENABLE_HA_PROXY:
         return model
     door = Door.options(  # type: ignore[attr-defined]
-        _internal=True, version=settings.version, logging_config=inherited()
+        _internal=True, version=settings.version, logging_config=serve_logging_config()
     )
     return door.bind(model)
 
@@ -41,7 +41,7 @@ def replicas_of(
     replicas = Model.options(  # type: ignore[attr-defined]
         _internal=True,
         version=settings.version,
-        logging_config=inherited(),
+        logging_config=serve_logging_config(),
         ray_actor_options=resources,
         graceful_shutdown_timeout_s=settings.stop_timeout_s,
     )
@@ -60,7 +60,7 @@ def replicas_of(
 @serve.deployment(
     name="Door",
     graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
-    ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
+    ray_actor_options={"num_cpus": 0, "runtime_env": SHORT_DRAINING},
 )
 class Door:
     """Does nothing; calls go to the model by its name."""
@@ -69,7 +69,7 @@ class Door:
         pass
 
 
-def most_replicas(settings: ModelSettings) -> int:
+def max_replicas(settings: ModelSettings) -> int:
     scaling = settings.autoscaling
     return scaling.max_replicas if scaling else settings.num_replicas
 
@@ -87,7 +87,7 @@ def cpus_of_rank(settings: ModelSettings, nodes: Callable[[], Sequence[float]]) 
     if cpus is None and settings.num_gpus:
         cpus = settings.tensor_parallel
     elif cpus is None:
-        cpus = cores_each(nodes(), most_replicas(settings))
+        cpus = cpus_per_replica(nodes(), max_replicas(settings))
     return cpus / settings.tensor_parallel
 
 
@@ -95,7 +95,7 @@ def node_cpus() -> list[float]:
     return [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
 
 
-def cores_each(nodes: Sequence[float], num_replicas: int) -> int:
+def cpus_per_replica(nodes: Sequence[float], num_replicas: int) -> int:
     """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest.
 
     A head that is to run nothing has no cores, and takes no replicas.

@@ -14,8 +14,8 @@ from deployments.model.settings import Autoscaling
 
 # How often replicas and callers report. Ray's default of 10 s would make every reaction that slow;
 # the environment variables that are to replace this setting are read by nothing in Ray 2.60.
-REPORT_S = 1.0
-AVERAGE_S = 4.0
+REPORT_INTERVAL_S = 1.0
+AVERAGE_WINDOW_S = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,8 @@ def autoscaling_config(settings: Autoscaling, is_new: bool = True) -> Autoscalin
         max_replicas=settings.max_replicas,
         upscale_delay_s=settings.upscale_delay_s,
         downscale_delay_s=settings.downscale_delay_s,
-        metrics_interval_s=REPORT_S,
-        look_back_period_s=AVERAGE_S,
+        metrics_interval_s=REPORT_INTERVAL_S,
+        look_back_period_s=AVERAGE_WINDOW_S,
         policy=AutoscalingPolicy(
             policy_function=DemandPolicy,
             policy_kwargs={

@@ -13,15 +13,15 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from contextlib import aclosing, contextmanager, suppress
 
 from deployments.channel_protocol import (
-    ALIVE,
+    CHANNEL_IDLE_S,
+    HEARTBEAT,
     HEARTBEAT_S,
-    IDLE_S,
-    PROTOCOL,
+    PICKLE_PROTOCOL,
     Burst,
     Join,
+    count_fitting,
+    decode_update,
     event_weight,
-    fitting,
-    read,
 )
 from deployments.detached_tasks import in_own_context
 from deployments.telemetry import logs
@@ -38,13 +38,13 @@ log = logging.getLogger("ray.serve")
 
 # An ingress that died is not heard of; of one that lives four calls in a row may be lost, or come
 # to others while its replica is shunned.
-FORGOTTEN_S = 30.0
+CLIENT_TIMEOUT_S = 30.0
 
-Run = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
+RunSequence = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
 
 
-class Channel:
-    def __init__(self, run: Run, idle_s: float) -> None:
+class ChannelServer:
+    def __init__(self, run: RunSequence, idle_s: float) -> None:
         self._run = run
         self._idle_s = idle_s
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -93,7 +93,7 @@ class Channel:
                     await self._changed.wait()
 
     def _take(self) -> Burst:
-        n = fitting(event_weight(event) for _, event in self._said)
+        n = count_fitting(event_weight(event) for _, event in self._said)
         taken, self._said = self._said[:n], self._said[n:]
         if not self._said:
             self._taken.set()
@@ -101,7 +101,7 @@ class Channel:
         return taken
 
     async def _pump(self, one: Join) -> None:
-        logs.about(one.log_id)
+        logs.bind_request_id(one.log_id)
         try:
             await self._forward(one)
         except Exception:
@@ -125,14 +125,14 @@ class Channel:
         self._changed.set()
 
 
-class Channels:
+class ChannelServers:
     """All that are open to one replica. Belongs to one event loop."""
 
-    def __init__(self, replica_id: str, run: Run, idle_s: float = IDLE_S) -> None:
+    def __init__(self, replica_id: str, run: RunSequence, idle_s: float = CHANNEL_IDLE_S) -> None:
         self._replica_id = replica_id
         self._run = run
         self._idle_s = idle_s
-        self._open: dict[str, Channel] = {}
+        self._open: dict[str, ChannelServer] = {}
 
     async def open(self, name: str, words: bytes) -> AsyncGenerator[bytes, None]:
         """The replica's id, and then bursts."""
@@ -141,7 +141,7 @@ class Channels:
             yield self._replica_id.encode()
             async with aclosing(channel.bursts()) as bursts:
                 async for burst in bursts:
-                    yield pickle.dumps(burst, PROTOCOL)
+                    yield pickle.dumps(burst, PICKLE_PROTOCOL)
 
     async def alone(
         self, version: str, request: GenerationRequest
@@ -151,11 +151,11 @@ class Channels:
             channel.join([Join(0, logs.request_id(), version, request)])
             async with aclosing(channel.bursts()) as bursts:
                 async for burst in bursts:
-                    yield merge([event for _, event in burst]) if burst else ALIVE
+                    yield merge([event for _, event in burst]) if burst else HEARTBEAT
 
     @contextmanager
-    def _opened(self, name: str, idle_s: float) -> Iterator[Channel]:
-        channel = self._open[name] = Channel(self._run, idle_s)
+    def _opened(self, name: str, idle_s: float) -> Iterator[ChannelServer]:
+        channel = self._open[name] = ChannelServer(self._run, idle_s)
         try:
             yield channel
         finally:
@@ -172,7 +172,7 @@ class Channels:
         if channel is None:
             return False
         channel.told_at = time.monotonic()
-        joins, leaves = read(words)
+        joins, leaves = decode_update(words)
         channel.join(joins)
         channel.leave(leaves)
         return True
@@ -185,10 +185,10 @@ class Channels:
 
     def forget(self) -> None:
         """Ends channels whose ingress is gone: Ray goes on with a call whose caller died."""
-        since = time.monotonic() - FORGOTTEN_S
+        since = time.monotonic() - CLIENT_TIMEOUT_S
         for name, channel in [*self._open.items()]:
             if channel.told_at <= since:
-                log.warning("a channel was not told anything for %g s: it ends", FORGOTTEN_S)
+                log.warning("a channel was not told anything for %g s: it ends", CLIENT_TIMEOUT_S)
                 channel.end()
                 del self._open[name]
 

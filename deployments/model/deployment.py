@@ -17,16 +17,16 @@ from ray.serve.config import RequestRouterConfig
 
 from deployments.draining import DRAIN_CHECK_S
 from deployments.model.autoscaling import ReplicaDemand
-from deployments.model.channel_server import Channels, failed
-from deployments.model.load_progress import Progress, Say
+from deployments.model.channel_server import ChannelServers, failed
+from deployments.model.load_progress import ProgressReporter, ReportProgress
 from deployments.model.metrics import engine_families, replica_families
 from deployments.model.pinned_routing import PinRouter
 from deployments.model.reporter import Gauges, Reporter
 from deployments.model.router_link import RouterLink
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.telemetry import logs
-from deployments.telemetry.metric_families import Family
-from deployments.telemetry.ray_exporter import mirror
+from deployments.telemetry.metric_families import MetricFamily
+from deployments.telemetry.ray_exporter import export_to_ray
 from deployments.wire import (
     ErrorKind,
     FinishReason,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # they import torch, and the router imports this module
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
-SPINS = "1000000"  # some 40 milliseconds
+SPIN_COUNT = "1000000"  # some 40 milliseconds
 MAX_TOMBSTONES = 10_000
 
 
@@ -63,12 +63,12 @@ class Model:
         # them while nothing is computed; those that never spin make a step take half as long
         # again (tests/bench/RESULTS.md). OpenMP reads this when torch loads it.
         if int(os.environ.get("OMP_NUM_THREADS", "1")) >= len(os.sched_getaffinity(0)):
-            os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-        logs.join_serve(access_log=False)
+            os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+        logs.join_serve_log(access_log=False)
         self._settings = settings
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         self._tombstones: OrderedDict[str, None] = OrderedDict()
-        self._channels = Channels(self._replica_id, self._events)
+        self._channels = ChannelServers(self._replica_id, self._events)
         self._router = RouterLink()
         self._source, core, self._packed_card = await self._load()
         from deployments.model.sleeper import Sleeper  # as `load` says of its import
@@ -85,14 +85,14 @@ class Model:
             self._router.report,
         )
         loop = asyncio.get_running_loop()
-        background = (self._sleeper.run(), self._reporter.run(), mirror(self.samples))
+        background = (self._sleeper.run(), self._reporter.run(), export_to_ray(self.samples))
         self._work = [loop.create_task(one) for one in background]
 
     async def _load(self) -> "tuple[ModelSource, EngineCore, bytes]":
         async def tell(progress: LoadProgress) -> None:
             await self._router.progress(self._settings.application, progress)
 
-        progress = Progress(tell)
+        progress = ProgressReporter(tell)
         telling = asyncio.get_running_loop().create_task(progress.run())
         try:
             return await asyncio.to_thread(load, self._settings, progress.say)
@@ -114,7 +114,7 @@ class Model:
     async def channel(
         self, pin: str | None, name: str, words: bytes
     ) -> AsyncGenerator[bytes, None]:
-        """Events of many sequences, of which `words` has the first ones; see Channels."""
+        """Events of many sequences, of which `words` has the first ones; see ChannelServers."""
         async with aclosing(self._channels.open(name, words)) as bursts:
             async for burst in bursts:
                 yield burst
@@ -158,7 +158,7 @@ class Model:
     async def stats(self) -> dict[str, float]:
         return self._sleeper.stats().as_dict() | {"sleeping": float(self._sleeper.sleeping)}
 
-    async def samples(self) -> tuple[dict[str, str], list[Family]]:
+    async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that tell them from other replicas'."""
         labels = {"model": self._settings.name, "replica": self._replica_id}
         own = replica_families(self._sleeper.sleeping, self._source.gpu_memory())
@@ -205,7 +205,7 @@ class Model:
                         async for last in events:
                             yield last
                 finally:
-                    logs.ended(request.request_id, last)
+                    logs.log_end(request.request_id, last)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
 
@@ -237,7 +237,7 @@ class Model:
         )
 
 
-def load(settings: ModelSettings, say: Say) -> "tuple[ModelSource, EngineCore, bytes]":
+def load(settings: ModelSettings, say: ReportProgress) -> "tuple[ModelSource, EngineCore, bytes]":
     """The model's first engine, and its card as it travels."""
     # Not at the top: the router imports this module and must stay free of torch.
     from deployments.model.model_source import ModelSource

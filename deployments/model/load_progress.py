@@ -8,14 +8,14 @@ from deployments.wire import LoadProgress
 
 log = logging.getLogger("ray.serve")
 
-Say = Callable[[str, float], None]  # stage, and from 0 to 1 how much of it is done
+ReportProgress = Callable[[str, float], None]  # stage, and from 0 to 1 how much of it is done
 
-STEP = 0.01
-LOGGED_STEP = 0.25
-TELL_S = 0.25
+MIN_STEP = 0.01
+MIN_LOGGED_STEP = 0.25
+REPORT_INTERVAL_S = 0.25
 
 
-class Progress:
+class ProgressReporter:
     """`say` may be called from any thread; `run` tells the latest until it is cancelled."""
 
     def __init__(self, tell: Callable[[LoadProgress], Awaitable[None]]) -> None:
@@ -27,10 +27,10 @@ class Progress:
 
     def say(self, stage: str, value: float) -> None:
         progress = LoadProgress(stage=stage, value=value)
-        if has_moved(self._latest, progress, STEP):
+        if has_moved(self._latest, progress, MIN_STEP):
             self._latest = progress
             self._loop.call_soon_threadsafe(self._news.set)
-        if has_moved(self._logged, progress, LOGGED_STEP):
+        if has_moved(self._logged, progress, MIN_LOGGED_STEP):
             self._logged = progress
             log.info("loading: %s %.0f%%", stage, 100 * value)
 
@@ -42,7 +42,7 @@ class Progress:
                 await self._tell(self._latest)
             except Exception as error:
                 log.debug("the router heard nothing of the load: %r", error)
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(REPORT_INTERVAL_S)
 
 
 def has_moved(before: LoadProgress, now: LoadProgress, step: float) -> bool:

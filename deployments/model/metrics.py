@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 
 if TYPE_CHECKING:  # its module imports torch
     from deployments.engine.stats import EngineStats
@@ -43,17 +43,17 @@ class GpuMemory:
     total: int
 
 
-def engine_families(stats: "EngineStats") -> list[Family]:
+def engine_families(stats: "EngineStats") -> list[MetricFamily]:
     values = stats.as_dict()
     gauges = [_gauge(name, text, values[key]) for key, (name, text) in GAUGES.items()]
     counters = [
-        Family(name, text, "counter", ((f"{name}_total", {}, values[key]),))
+        MetricFamily(name, text, "counter", ((f"{name}_total", {}, values[key]),))
         for key, (name, text) in COUNTERS.items()
     ]
     return gauges + counters
 
 
-def replica_families(sleeping: bool, gpu: GpuMemory | None) -> list[Family]:
+def replica_families(sleeping: bool, gpu: GpuMemory | None) -> list[MetricFamily]:
     families = [_gauge("manta_sleeping", "Whether weights and pages are given up.", sleeping)]
     if gpu is not None:
         families += [
@@ -63,5 +63,5 @@ def replica_families(sleeping: bool, gpu: GpuMemory | None) -> list[Family]:
     return families
 
 
-def _gauge(name: str, text: str, value: float) -> Family:
-    return Family(name, text, "gauge", ((name, {}, float(value)),))
+def _gauge(name: str, text: str, value: float) -> MetricFamily:
+    return MetricFamily(name, text, "gauge", ((name, {}, float(value)),))

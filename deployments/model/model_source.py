@@ -21,7 +21,7 @@ from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_tokenizer
 from deployments.engine.model_card import default_sampling, end_token_ids, make_card
 from deployments.engine.parallel.ranks import Ranks
-from deployments.model.load_progress import Say
+from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
 from deployments.model.rank_actors import start_ranks
 from deployments.model.settings import ModelSettings, check_settings
@@ -40,12 +40,12 @@ class ModelSource:
 
     card: ModelCard  # from the first start on
 
-    def __init__(self, settings: ModelSettings, say: Say) -> None:
+    def __init__(self, settings: ModelSettings, say: ReportProgress) -> None:
         check_settings(settings)
         self._settings = settings
         self._say = say
         self._device = device_of(settings)
-        weights = settings.sleep_weights or ("host" if can_keep(settings) else "drop")
+        weights = settings.sleep_weights or ("host" if can_keep_on_host(settings) else "drop")
         self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
         self._kept: PreTrainedModel | None = None
         self._fingerprint = ""  # of the weights that were loaded last
@@ -112,7 +112,7 @@ class ModelSource:
         if self._kept is not None:
             return self._kept.to(self._device)
         self._say("weights", 0.0)
-        with counted_weights(self._say):
+        with weights_progress(self._say):
             model = load_weights(self._settings, ranks, self._take_fingerprint, self._say_placed)
         self._kept = model if self._keeps_weights else None
         return model
@@ -134,18 +134,18 @@ def limits_of(settings: ModelSettings) -> EngineLimits:
     return replace(limits, gpu_memory_utilization=limits.gpu_memory_utilization * part)
 
 
-def can_keep(settings: ModelSettings) -> bool:
+def can_keep_on_host(settings: ModelSettings) -> bool:
     """Whether the weights of one that sleeps can go to host memory and come back from there."""
     return bool(settings.num_gpus) and settings.tensor_parallel == 1
 
 
 @contextmanager
-def counted_weights(say: Say) -> Iterator[None]:
+def weights_progress(say: ReportProgress) -> Iterator[None]:
     """While transformers reads weights, what would move its progress bar is said instead."""
 
     def watched(factory: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if args and isinstance(args[0], Collection) and options.get("desc") == WEIGHTS_BAR:
-            return counted(args[0], say)
+            return with_progress(args[0], say)
         return factory(*args, **options)
 
     before = bars.set_tqdm_hook(watched)
@@ -155,7 +155,7 @@ def counted_weights(say: Say) -> Iterator[None]:
         bars.set_tqdm_hook(before)
 
 
-def counted(items: Collection[T], say: Say) -> Iterator[T]:
+def with_progress(items: Collection[T], say: ReportProgress) -> Iterator[T]:
     for n, item in enumerate(items):
         say("weights", n / len(items))
         yield item

@@ -12,7 +12,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 # Ray says no more than "unavailable" of a replica whose node is lost, until it gives the node up;
 # each call to one waits for a connection, for 2 s.
-SHUNNED_S = 10.0
+UNAVAILABLE_S = 10.0
 
 
 class PinRouter(RequestRouter):  # type: ignore[misc]  # Ray ships no types
@@ -27,7 +27,7 @@ class PinRouter(RequestRouter):  # type: ignore[misc]  # Ray ships no types
         self._unavailable = {**self._lately_unavailable(), replica_id: time.monotonic()}
 
     def _lately_unavailable(self) -> dict[ReplicaID, float]:
-        since = time.monotonic() - SHUNNED_S
+        since = time.monotonic() - UNAVAILABLE_S
         return {name: at for name, at in self._unavailable.items() if at > since}
 
     async def _choose_replica_for_request(

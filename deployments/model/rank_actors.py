@@ -15,13 +15,15 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from deployments.model.settings import ModelSettings
 
-if TYPE_CHECKING:  # the modules import torch, which reads the environment that `Rank` sets first
+if (
+    TYPE_CHECKING
+):  # the modules import torch, which reads the environment that `RankActor` sets first
     from deployments.engine.parallel.ranks import Ranks
 
 log = logging.getLogger("ray.serve")
 
 # For ranks that have started and imported all they need; loading comes after.
-JOIN_S = 60.0
+JOIN_TIMEOUT_S = 60.0
 
 
 def start_ranks(settings: ModelSettings) -> "Ranks":
@@ -46,14 +48,14 @@ def start_ranks(settings: ModelSettings) -> "Ranks":
     workers = [_start(settings, rank) for rank in range(1, size)]
     ray.get([worker.prepare.remote() for worker in workers])
     host = ray.util.get_node_ip_address()
-    store = open_store(host, size, JOIN_S)
+    store = open_store(host, size, JOIN_TIMEOUT_S)
     runs = [worker.run.remote(host, store.port) for worker in workers]
     ranks = Ranks(store, 0, size, torch.device("cuda" if settings.num_gpus else "cpu"))
     threading.Thread(target=_watch, args=(ranks, workers, runs), daemon=True).start()
     return ranks
 
 
-class Rank:
+class RankActor:
     """The process of one further rank."""
 
     def __init__(self, settings: ModelSettings, rank: int, wait_policy: str | None) -> None:
@@ -79,7 +81,7 @@ class Rank:
 
         size = self._settings.tensor_parallel
         device = torch.device("cuda" if self._settings.num_gpus else "cpu")
-        ranks = Ranks(find_store(host, port, size, JOIN_S), self._rank, size, device)
+        ranks = Ranks(find_store(host, port, size, JOIN_TIMEOUT_S), self._rank, size, device)
         try:
             follow(load_weights(self._settings, ranks), ranks)
         except BaseException as error:
@@ -93,7 +95,7 @@ def _start(settings: ModelSettings, rank: int) -> Any:
     if group is None or group.bundle_count < settings.tensor_parallel:
         raise ValueError(f"{settings.tensor_parallel} ranks need as many bundles in one group")
     bundle = group.bundle_specs[rank]
-    worker = ray.remote(Rank).options(
+    worker = ray.remote(RankActor).options(
         num_cpus=bundle.get("CPU", 0),
         num_gpus=bundle.get("GPU", 0),
         scheduling_strategy=PlacementGroupSchedulingStrategy(

@@ -18,11 +18,11 @@ from kv.journal import Journal
 
 log = logging.getLogger("ray.serve")
 
-INTERVAL_S = 0.2
-HEARTBEAT_S = 1.0
+REPORT_INTERVAL_S = 0.2
+IDLE_HEARTBEAT_S = 1.0
 BUSY_HEARTBEAT_S = 0.5
-DEADLINE_S = 2.0
-LONGEST_WAIT_S = 2.0
+SEND_TIMEOUT_S = 2.0
+MAX_BACKOFF_S = 2.0
 MAX_RECEIVED = 4096
 # Half a MiB: Serve's gRPC transport refuses 4 MiB, and a router takes it in within 10 ms or so.
 MAX_BYTES = 32_768 * DIGEST_BYTES
@@ -80,11 +80,13 @@ class ReportWriter:
         self._received.append(request_id)
 
     def due(self, now: float) -> bool:
-        """Whether to write a report now, when the next chance comes INTERVAL_S later."""
+        """Whether to write a report now, when the next chance comes REPORT_INTERVAL_S later."""
         gauges = self._gauges()
-        heartbeat = BUSY_HEARTBEAT_S if gauges.is_busy else HEARTBEAT_S
+        heartbeat = BUSY_HEARTBEAT_S if gauges.is_busy else IDLE_HEARTBEAT_S
         return (
-            self._news or gauges.differs(self._last) or now + INTERVAL_S > self._last_at + heartbeat
+            self._news
+            or gauges.differs(self._last)
+            or now + REPORT_INTERVAL_S > self._last_at + heartbeat
         )
 
     def write(self, now: float) -> ReplicaReport:
@@ -158,17 +160,17 @@ class Reporter:
         self._writer.restart(journal)
 
     async def run(self) -> None:
-        delay = INTERVAL_S
+        delay = REPORT_INTERVAL_S
         while True:
             if self._writer.due(time.monotonic()):
                 await self._report()
-            delay = INTERVAL_S if self._is_heard else min(2 * delay, LONGEST_WAIT_S)
+            delay = REPORT_INTERVAL_S if self._is_heard else min(2 * delay, MAX_BACKOFF_S)
             await self._wait(delay)
 
     async def _report(self) -> None:
         report = self._writer.write(time.monotonic())
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
                 wants_snapshot = await self._send(report)
         except (Exception, asyncio.CancelledError) as error:
             if _is_cancelled():  # and not the call alone

@@ -10,7 +10,7 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from deployments.wire import LoadProgress, ReplicaReport
 
 CALL_TIMEOUT_S = 2.0
-LOOK_AGAIN_S = 5.0  # after there was no router
+LOOKUP_RETRY_S = 5.0  # after there was no router
 
 
 class RouterLink:
@@ -24,11 +24,11 @@ class RouterLink:
     async def report(self, report: ReplicaReport) -> bool:
         """Whether the router wants a snapshot next."""
         router = await self._router()
-        return bool(await ended(router.report.remote(report)))
+        return bool(await call_result(router.report.remote(report)))
 
     async def progress(self, application: str, progress: LoadProgress) -> None:
         router = await self._router()
-        await ended(router.progress.remote(application, progress))
+        await call_result(router.progress.remote(application, progress))
 
     async def _router(self) -> DeploymentHandle:
         if self._handle is None:
@@ -43,13 +43,13 @@ class RouterLink:
         try:
             if time.monotonic() < self._look_at:
                 raise RayServeException("there is no router")
-            self._look_at = time.monotonic() + LOOK_AGAIN_S
-            self._handle = await asyncio.to_thread(find)
+            self._look_at = time.monotonic() + LOOKUP_RETRY_S
+            self._handle = await asyncio.to_thread(find_router)
         finally:
             self._looking = None
 
 
-async def ended(response: DeploymentResponse) -> object:
+async def call_result(response: DeploymentResponse) -> object:
     """What a call returns, which is called off when it takes too long or its caller leaves."""
     is_over = False
     try:
@@ -62,7 +62,7 @@ async def ended(response: DeploymentResponse) -> object:
             response.cancel()
 
 
-def find() -> DeploymentHandle:
+def find_router() -> DeploymentHandle:
     """Blocks on Serve's controller. Raises RayServeException where there is no router."""
     try:
         return serve.get_deployment_handle("Router", "router")

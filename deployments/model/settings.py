@@ -149,12 +149,12 @@ def _check_room(limits: EngineLimits) -> None:
         )
 
 
-PREFIX = "model-"
+APPLICATION_PREFIX = "model-"
 
 
 def application_name(model: str) -> str:
-    return PREFIX + re.sub(r"[^A-Za-z0-9._-]", "_", model)
+    return APPLICATION_PREFIX + re.sub(r"[^A-Za-z0-9._-]", "_", model)
 
 
 def is_model_application(name: str) -> bool:
-    return name.startswith(PREFIX)
+    return name.startswith(APPLICATION_PREFIX)

@@ -21,7 +21,7 @@ from deployments.wire import ErrorKind, Refused, RequestError
 log = logging.getLogger("ray.serve")
 
 
-class Source(Protocol):
+class EngineSource(Protocol):
     """Makes engines and unmakes them; both block."""
 
     def start(self) -> EngineCore: ...
@@ -40,7 +40,7 @@ class Sleeper:
 
     def __init__(
         self,
-        source: Source,
+        source: EngineSource,
         core: EngineCore,
         idle_s: float | None,
         max_waiting: int,

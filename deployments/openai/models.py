@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.models import VERSION_HEADER, anthropic_model, anthropic_page
-from deployments.ingress.fleet.cluster import Cluster, card_if_up, find
+from deployments.ingress.fleet.cluster import Cluster, card_if_up, find_model
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.errors import error_response
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -31,7 +31,7 @@ def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
         return {"object": "list", "data": await model_objects(cluster, statuses)}
 
     async def retrieve_model(request: Request) -> object:
-        status = find(await cluster.statuses(), request.path_params["id"])
+        status = find_model(await cluster.statuses(), request.path_params["id"])
         if VERSION_HEADER in request.headers:
             return await anthropic_model(cluster, status)
         [described] = await model_objects(cluster, [status])

@@ -12,7 +12,7 @@ from deployments.ingress.routes.model_management import management_routes
 from deployments.ingress.routes.service import Operation, Service
 from deployments.ingress.routes.unsupported import unsupported_routes
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.ingress.streams.resumable_streams import Streams
+from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.input_tokens import chat_input_tokens
@@ -60,7 +60,7 @@ PUBLIC = frozenset({"/v1/health"})
 
 
 def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
-    streams = Streams()
+    streams = ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         service.route(CHAT),

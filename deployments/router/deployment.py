@@ -11,30 +11,30 @@ from collections.abc import Sequence
 
 from ray import serve
 
-from deployments.draining import DRAIN_CHECK_S, SOON
+from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.router.lifecycle.lifecycle import Lifecycle
 from deployments.router.lifecycle.registry import ModelEntry
 from deployments.router.metrics import router_families
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
-from deployments.telemetry.logs import join_serve
-from deployments.telemetry.metric_families import Family
-from deployments.telemetry.ray_exporter import mirror
+from deployments.telemetry.logs import join_serve_log
+from deployments.telemetry.metric_families import MetricFamily
+from deployments.telemetry.ray_exporter import export_to_ray
 from deployments.wire import (
-    Choice,
     ErrorKind,
     LoadProgress,
     ModelState,
     ModelStatus,
-    Question,
     ReplicaReport,
     RequestError,
+    RoutingDecision,
+    RoutingQuery,
 )
 
 LEASE_S = 5.0  # for whoever wants a model to say so again
-USE_S = 2.0  # for a request to follow
+USE_LEASE_S = 2.0  # for a request to follow
 MAX_WAIT_S = 60.0
-ANSWERED = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
+FINAL_STATES = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
 
 
 @serve.deployment(
@@ -42,7 +42,7 @@ ANSWERED = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
     max_ongoing_requests=10_000,
     health_check_period_s=2,
     graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
-    ray_actor_options={"num_cpus": 0, "runtime_env": SOON},
+    ray_actor_options={"num_cpus": 0, "runtime_env": SHORT_DRAINING},
 )
 class Router:
     # Async, which Serve awaits, because the background work needs a running loop.
@@ -50,13 +50,13 @@ class Router:
         self, sources: Sources, capacity: CapacitySettings, routing: RoutingSettings
     ) -> None:
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
-        join_serve(access_log=False)  # polls and choices: noise beside the ingress's
+        join_serve_log(access_log=False)  # polls and choices: noise beside the ingress's
         self._fleet = Lifecycle(self._replica_id, sources, capacity, routing)
         await self._fleet.start()
         self._work = asyncio.create_task(self._fleet.watch())
-        self._mirror = asyncio.create_task(mirror(self.samples))
+        self._mirror = asyncio.create_task(export_to_ray(self.samples))
 
-    async def choose(self, questions: Sequence[Question]) -> list[Choice]:
+    async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
         """A replica for each; the request counts there at once."""
         now = time.monotonic()
         return [self._choose(question, now) for question in questions]
@@ -72,7 +72,7 @@ class Router:
         """
         entry = self._fleet.registry.find(model)
         if entry is None:
-            return unknown(model)
+            return unknown_model(model)
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
         self._fleet.retry(entry)
         try:
@@ -93,12 +93,12 @@ class Router:
     async def load(self, model: str) -> RequestError | None:
         """Returns when it is begun, or a refusal."""
         entry = self._fleet.registry.find(model)
-        return unknown(model) if entry is None else self._fleet.load(entry)
+        return unknown_model(model) if entry is None else self._fleet.load(entry)
 
     async def unload(self, model: str) -> RequestError | None:
         """Returns when it is begun, or a refusal; running streams end."""
         entry = self._fleet.registry.find(model)
-        return unknown(model) if entry is None else self._fleet.unload(entry)
+        return unknown_model(model) if entry is None else self._fleet.unload(entry)
 
     async def reload(self) -> RequestError | None:
         """Reads the sources again; what can't be read changes nothing and is refused."""
@@ -119,7 +119,7 @@ class Router:
             entry.progress(progress)
             self._fleet.changed(entry)
 
-    async def samples(self) -> tuple[dict[str, str], list[Family]]:
+    async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the label that tells them from its predecessor's."""
         families = router_families(self._fleet.registry, len(self._fleet.capacity.waiting))
         return {"replica": self._replica_id}, families
@@ -130,10 +130,10 @@ class Router:
         if self._work.done() and (error := self._work.exception()):
             raise error
 
-    def _choose(self, question: Question, now: float) -> Choice:
+    def _choose(self, question: RoutingQuery, now: float) -> RoutingDecision:
         entry = self._fleet.registry.get(question.model)
         if entry is None:
-            return Choice(None, False)
+            return RoutingDecision(None, False)
         return entry.choose(*question[1:], now)
 
     async def _wait(
@@ -148,18 +148,22 @@ class Router:
             if refused := self._fleet.want(entry, who, until + LEASE_S):
                 return refused
             left = until - time.monotonic()
-            if left <= 0 or entry.state in ANSWERED:
+            if left <= 0 or entry.state in FINAL_STATES:
                 self._keep(entry, who)
                 return entry.status
             await self._fleet.changes.wait(version, left)
 
     def _keep(self, entry: ModelEntry, who: str) -> None:
         """For whoever is about to ask again, or to use the model."""
-        lasts = {ModelState.READY: USE_S, ModelState.SLEEPING: USE_S, ModelState.FAILED: 0.0}
+        lasts = {
+            ModelState.READY: USE_LEASE_S,
+            ModelState.SLEEPING: USE_LEASE_S,
+            ModelState.FAILED: 0.0,
+        }
         until = time.monotonic() + lasts.get(entry.state, LEASE_S)
         self._fleet.capacity.lease(entry.name, who, until)
 
 
-def unknown(model: str | None) -> RequestError:
+def unknown_model(model: str | None) -> RequestError:
     message = f"The model {model!r} does not exist" if model else "There is no model"
     return RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from deployments.router.lifecycle.registry import ModelEntry
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import ModelState
 
 COUNTERS: dict[str, tuple[str, Callable[[ModelEntry], int]]] = {
@@ -13,10 +13,12 @@ COUNTERS: dict[str, tuple[str, Callable[[ModelEntry], int]]] = {
 }
 
 
-def router_families(entries: Iterable[ModelEntry], waiting: int) -> list[Family]:
+def router_families(entries: Iterable[ModelEntry], waiting: int) -> list[MetricFamily]:
     entries = list(entries)
     counters = [
-        Family(name, text, "counter", tuple((f"{name}_total", _of(e), count(e)) for e in entries))
+        MetricFamily(
+            name, text, "counter", tuple((f"{name}_total", _of(e), count(e)) for e in entries)
+        )
         for name, (text, count) in COUNTERS.items()
     ]
     replicas = [family for entry in entries for family in entry.replicas.families()]
@@ -27,16 +29,18 @@ def _of(entry: ModelEntry) -> dict[str, str]:
     return {"model": entry.name}
 
 
-def _states(entries: Iterable[ModelEntry]) -> Family:
+def _states(entries: Iterable[ModelEntry]) -> MetricFamily:
     name = "manta_model_state"
     samples = tuple(
         (name, {**_of(entry), "state": state.value}, float(entry.state is state))
         for entry in entries
         for state in ModelState
     )
-    return Family(name, "1 for the state that a model is in.", "gauge", samples)
+    return MetricFamily(name, "1 for the state that a model is in.", "gauge", samples)
 
 
-def _waiting(count: int) -> Family:
+def _waiting(count: int) -> MetricFamily:
     name = "manta_router_waiting_models"
-    return Family(name, "Models that wait to be loaded.", "gauge", ((name, {}, float(count)),))
+    return MetricFamily(
+        name, "Models that wait to be loaded.", "gauge", ((name, {}, float(count)),)
+    )

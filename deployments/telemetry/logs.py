@@ -14,25 +14,25 @@ from ray.serve.context import (
 
 from deployments.wire import FinishReason, TokenEvent
 
-SERVE = logging.getLogger("ray.serve")
-OURS = logging.getLogger("deployments")
+SERVE_LOG = logging.getLogger("ray.serve")
+OWN_LOG = logging.getLogger("deployments")
 
 
-def join_serve(*, access_log: bool = True) -> None:
+def join_serve_log(*, access_log: bool = True) -> None:
     """Our loggers write where Serve's does, which knows replica, route and request id.
 
     Without an access log when most calls are questions about a state.
     """
-    OURS.parent = SERVE
+    OWN_LOG.parent = SERVE_LOG
     if not access_log:
-        SERVE.addFilter(_is_no_access)
+        SERVE_LOG.addFilter(_is_no_access)
 
 
 def _is_no_access(record: logging.LogRecord) -> bool:
     return not getattr(record, "serve_access_log", False)
 
 
-def inherited() -> dict[str, object] | None:
+def serve_logging_config() -> dict[str, object] | None:
     """What Serve was told of the logs of this replica, for a deployment that it makes."""
     replica = _get_internal_replica_context()
     config = None if replica is None else replica._deployment_config.logging_config
@@ -44,22 +44,22 @@ def request_id() -> str:
     return str(_get_serve_request_context().request_id)
 
 
-def about(request_id: str) -> None:
+def bind_request_id(request_id: str) -> None:
     """Has the lines that the running task writes from now on carry the id of an HTTP request."""
     replica = _get_internal_replica_context()
     application = "" if replica is None else replica.app_name
     _serve_request_context.set(_RequestContext(request_id=request_id, app_name=application))
 
 
-def ended(request_id: str, last: TokenEvent | None) -> None:
+def log_end(request_id: str, last: TokenEvent | None) -> None:
     """Names a sequence's last event; the line carries the id of the HTTP request by itself.
 
     One that does not end by itself was left: by its client, or at a stop string. An abort and the
     end of the stream both say so, and either may come first.
     """
     if last is None or last.finish_reason in (None, FinishReason.ABORT):
-        SERVE.info("sequence %s was left", request_id)
+        SERVE_LOG.info("sequence %s was left", request_id)
     elif last.error is not None:
-        SERVE.warning("sequence %s failed: %s", request_id, last.error.message)
+        SERVE_LOG.warning("sequence %s failed: %s", request_id, last.error.message)
     else:
-        SERVE.info("sequence %s ended: %s", request_id, last.finish_reason)
+        SERVE_LOG.info("sequence %s ended: %s", request_id, last.finish_reason)

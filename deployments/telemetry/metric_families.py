@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """One metric of one process, in plain values: cheap to send, nothing to parse again."""
 
     name: str
@@ -20,8 +20,8 @@ class Family(NamedTuple):
     samples: tuple[tuple[str, dict[str, str], float], ...]
 
 
-class _Merged(Collector):
-    def __init__(self, parts: Iterable[tuple[Mapping[str, str], Iterable[Family]]]) -> None:
+class _MergedCollector(Collector):
+    def __init__(self, parts: Iterable[tuple[Mapping[str, str], Iterable[MetricFamily]]]) -> None:
         self._parts = parts
 
     def collect(self) -> Iterable[Metric]:
@@ -34,8 +34,8 @@ class _Merged(Collector):
         return families.values()
 
 
-def render(parts: Iterable[tuple[Mapping[str, str], Iterable[Family]]]) -> bytes:
+def render(parts: Iterable[tuple[Mapping[str, str], Iterable[MetricFamily]]]) -> bytes:
     """Prometheus text of many processes' samples; each part's labels tell its process apart."""
     merged = CollectorRegistry()
-    merged.register(_Merged(list(parts)))
+    merged.register(_MergedCollector(list(parts)))
     return prometheus_client.generate_latest(merged)

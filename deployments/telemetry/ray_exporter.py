@@ -13,22 +13,22 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ray.util.metrics import Gauge
 
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 
 log = logging.getLogger("ray.serve")
 
-PERIOD_S = 5.0  # Ray forgets a gauge that says nothing for 20 s
+EXPORT_INTERVAL_S = 5.0  # Ray forgets a gauge that says nothing for 20 s
 RAY_PREFIX = "ray_"  # of all that Ray exports
-Samples = Callable[[], Awaitable[tuple[Mapping[str, str], list[Family]]]]
+Samples = Callable[[], Awaitable[tuple[Mapping[str, str], list[MetricFamily]]]]
 
 
-class Mirror:
+class RayExporter:
     """Belongs to one process."""
 
     def __init__(self) -> None:
         self._gauges: dict[str, Gauge] = {}
 
-    def record(self, labels: Mapping[str, str], families: Iterable[Family]) -> None:
+    def record(self, labels: Mapping[str, str], families: Iterable[MetricFamily]) -> None:
         for family in families:
             for sample, own, value in family.samples:
                 tags = {**labels, **own}
@@ -40,17 +40,17 @@ class Mirror:
         return self._gauges[name]
 
 
-def exported_names(family: Family) -> set[str]:
+def exported_names(family: MetricFamily) -> set[str]:
     """What Ray's Prometheus calls the samples of a family."""
     return {RAY_PREFIX + sample for sample, _, _ in family.samples}
 
 
-async def mirror(samples: Samples) -> None:
+async def export_to_ray(samples: Samples) -> None:
     """Does so until it is cancelled; a reading that fails is logged, and the next one is tried."""
-    copy = Mirror()
+    copy = RayExporter()
     while True:
         try:
             await asyncio.to_thread(copy.record, *await samples())
         except Exception:
             log.exception("metrics did not reach Ray's exporter")
-        await asyncio.sleep(PERIOD_S)
+        await asyncio.sleep(EXPORT_INTERVAL_S)

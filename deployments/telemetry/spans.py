@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 
-def traced() -> bool:
+def is_traced() -> bool:
     """Whether spans are kept of the running request."""
     context = _context()
     if context is None:

@@ -10,20 +10,20 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
 
 from deployments.model.application import Door
-from deployments.model.channel_server import Channels
+from deployments.model.channel_server import ChannelServers
 from deployments.model.pinned_routing import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import (
-    Choice,
     FinishReason,
     GenerationRequest,
     ModelState,
     ModelStatus,
-    Question,
     ReplicaReport,
+    RoutingDecision,
+    RoutingQuery,
     TokenEvent,
 )
 from tests.text.cards import card
@@ -61,7 +61,7 @@ class FreeModel:
 
     def __init__(self) -> None:
         replica_id: str = serve.get_replica_context().replica_id.unique_id
-        self._channels = Channels(replica_id, say)
+        self._channels = ChannelServers(replica_id, say)
 
     async def generate(
         self, pin: str | None, version: str, request: GenerationRequest
@@ -93,7 +93,7 @@ class FreeModel:
     async def stats(self) -> dict[str, float]:
         return {}
 
-    async def samples(self) -> tuple[dict[str, str], list[Family]]:
+    async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         return {}, []
 
 
@@ -105,8 +105,8 @@ class FreeRouter:
         self._replicas = ReplicaSet(SETTINGS.name, RoutingSettings())
         self._replicas.report(REPORT)
 
-    async def choose(self, questions: Sequence[Question]) -> list[Choice]:
-        return [Choice(self._replicas.choose(*one[1:]), True) for one in questions]
+    async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
+        return [RoutingDecision(self._replicas.choose(*one[1:]), True) for one in questions]
 
     async def want(
         self, model: str | None, who: str, wait_s: float, unloads: int | None
@@ -116,7 +116,7 @@ class FreeRouter:
     async def models(self) -> list[ModelStatus]:
         return [STATUS]
 
-    async def samples(self) -> tuple[dict[str, str], list[Family]]:
+    async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         return {}, self._replicas.families()
 
 

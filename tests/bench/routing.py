@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from deployments.model.reporter import INTERVAL_S, ReportWriter
+from deployments.model.reporter import REPORT_INTERVAL_S, ReportWriter
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.wire import ReplicaReport
@@ -119,7 +119,7 @@ class PrefixAffine:
         self._open = True
         for writer in self._writers:
             self._deliver(writer, writer.write(0.0))
-            clock.at(rng.uniform(0, INTERVAL_S), partial(self._tick, writer))
+            clock.at(rng.uniform(0, REPORT_INTERVAL_S), partial(self._tick, writer))
 
     def choose(self, name: str, session: str, turn: Turn) -> int:
         chosen = self._set.choose(turn.prompt, name)
@@ -139,7 +139,7 @@ class PrefixAffine:
         now = self._clock.now
         if writer.due(now):
             self._clock.at(now + NETWORK_S, partial(self._deliver, writer, writer.write(now)))
-        self._clock.at(now + INTERVAL_S, partial(self._tick, writer))
+        self._clock.at(now + REPORT_INTERVAL_S, partial(self._tick, writer))
 
     def _deliver(self, writer: ReportWriter, report: ReplicaReport) -> None:
         writer.answered(self._set.report(report))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.ingress.metrics import MODEL_LIMIT, MORE_MODELS, Metrics
+from deployments.ingress.metrics import MAX_MODEL_LABELS, OTHER_MODELS, Metrics
 from deployments.telemetry.metric_families import render
 from deployments.wire import refused
 
@@ -45,9 +45,9 @@ def test_refusals_before_a_model_is_known_share_one_label() -> None:
 
 def test_very_many_models_fold_into_one_label() -> None:
     metrics = Metrics()
-    labels = {metrics.model_label(str(number)) for number in range(MODEL_LIMIT + 5)}
-    assert len(labels) == MODEL_LIMIT + 1
-    assert MORE_MODELS in labels
+    labels = {metrics.model_label(str(number)) for number in range(MAX_MODEL_LABELS + 5)}
+    assert len(labels) == MAX_MODEL_LABELS + 1
+    assert OTHER_MODELS in labels
     assert metrics.model_label("0") == "0"
 
 

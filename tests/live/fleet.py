@@ -21,12 +21,12 @@ from deployments.router.lifecycle.applications import read_applications
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
 from deployments.wire import (
-    Choice,
     GenerationRequest,
     ModelState,
     ModelStatus,
-    Question,
     RequestError,
+    RoutingDecision,
+    RoutingQuery,
     SamplingParams,
 )
 
@@ -112,10 +112,10 @@ class Fleet:
         found = read_applications().get(application_name(name))
         return frozenset() if found is None else found.running
 
-    def choose(self, name: str, request_id: str) -> Choice:
+    def choose(self, name: str, request_id: str) -> RoutingDecision:
         """For a request that is then counted as on its way."""
-        asked = [Question(name, (), request_id, "", "")]
-        choice: Choice
+        asked = [RoutingQuery(name, (), request_id, "", "")]
+        choice: RoutingDecision
         [choice] = self.router.choose.remote(asked).result(timeout_s=CALL_S)
         return choice
 

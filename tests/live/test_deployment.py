@@ -8,7 +8,7 @@ import pytest
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from deployments.deploy_errors import reason
+from deployments.deploy_errors import last_error
 from deployments.model.application import model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
 from deployments.wire import (
@@ -118,7 +118,7 @@ def test_a_model_that_can_not_be_loaded_says_why(tiny: ModelSettings) -> None:
     status = serve.status().applications[settings.application]
     message = status.deployments[MODEL_DEPLOYMENT].message
     serve.delete(settings.application)
-    assert reason(message).startswith("sleep_weights = host needs num_gpus")
+    assert last_error(message).startswith("sleep_weights = host needs num_gpus")
 
 
 @pytest.mark.exhaustive  # tests/live/test_lifecycle.py says it of an edited preset

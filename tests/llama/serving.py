@@ -13,7 +13,7 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.llama.routes import app
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 from tests.ingress.engines import Script, ScriptedEngine
 from tests.openai.serving import http
 from tests.text.cards import card
@@ -35,7 +35,7 @@ class CountingCluster(ScriptedEngine):
     """As many replicas of every model as there are `stats`, each of two slots."""
 
     stats: tuple[dict[str, float], ...] = (STATS, {**STATS, "active_requests": 0.0})
-    families: tuple[Family, ...] = ()
+    families: tuple[MetricFamily, ...] = ()
     limits = EngineLimits(max_running=2)
 
     async def broadcast(

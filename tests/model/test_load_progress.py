@@ -2,7 +2,7 @@
 
 import asyncio
 
-from deployments.model.load_progress import Progress
+from deployments.model.load_progress import ProgressReporter
 from deployments.wire import LoadProgress
 
 
@@ -16,7 +16,7 @@ def test_the_last_word_arrives_whatever_was_left_out() -> None:
             if progress.stage == "engine":
                 heard.set()
 
-        progress = Progress(tell)
+        progress = ProgressReporter(tell)
         telling = asyncio.create_task(progress.run())
         await asyncio.to_thread(say_all, progress)
         await heard.wait()
@@ -28,7 +28,7 @@ def test_the_last_word_arrives_whatever_was_left_out() -> None:
     assert len(told) <= 100
 
 
-def say_all(progress: Progress) -> None:
+def say_all(progress: ProgressReporter) -> None:
     for n in range(10_000):
         progress.say("weights", n / 10_000)
     progress.say("engine", 1.0)
@@ -42,7 +42,7 @@ def test_a_router_that_is_missing_ends_nothing() -> None:
             called.set()
             raise ConnectionError("no router")
 
-        progress = Progress(tell)
+        progress = ProgressReporter(tell)
         telling = asyncio.create_task(progress.run())
         for stage in ("weights", "engine"):
             progress.say(stage, 0.0)

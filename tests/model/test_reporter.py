@@ -8,11 +8,11 @@ import pytest
 
 from deployments.model.reporter import (
     BUSY_HEARTBEAT_S,
-    HEARTBEAT_S,
-    INTERVAL_S,
-    LONGEST_WAIT_S,
+    IDLE_HEARTBEAT_S,
+    MAX_BACKOFF_S,
     MAX_BYTES,
     MAX_RECEIVED,
+    REPORT_INTERVAL_S,
     Gauges,
     Reporter,
     ReportWriter,
@@ -41,7 +41,7 @@ class Engine:
 
 def wait_after(writer: ReportWriter, start: float) -> float:
     """Seconds from `start` until a report is due, asked as often as the reporter asks."""
-    times = (n * INTERVAL_S for n in range(100))
+    times = (n * REPORT_INTERVAL_S for n in range(100))
     return next(after for after in times if writer.due(start + after))
 
 
@@ -62,7 +62,7 @@ def test_the_first_report_is_a_snapshot_and_later_ones_add_to_it() -> None:
 def test_an_idle_replica_that_has_nothing_to_tell_sends_a_heartbeat() -> None:
     writer = Engine().writer()
     writer.write(100.0)
-    assert HEARTBEAT_S - INTERVAL_S < wait_after(writer, 100.0) <= HEARTBEAT_S
+    assert IDLE_HEARTBEAT_S - REPORT_INTERVAL_S < wait_after(writer, 100.0) <= IDLE_HEARTBEAT_S
 
 
 def test_a_busy_one_sends_it_more_often() -> None:
@@ -70,7 +70,7 @@ def test_a_busy_one_sends_it_more_often() -> None:
     engine.gauges = Gauges(running=1)
     writer = engine.writer()
     writer.write(100.0)
-    assert BUSY_HEARTBEAT_S - INTERVAL_S <= wait_after(writer, 100.0) <= BUSY_HEARTBEAT_S
+    assert BUSY_HEARTBEAT_S - REPORT_INTERVAL_S <= wait_after(writer, 100.0) <= BUSY_HEARTBEAT_S
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_router_that_wants_a_snapshot_gets_it() -> None:
     line = Line([False, True, False, False])
     line.run()
     assert [report.snapshot for report in line.reports] == [True, False, True, False]
-    assert line.waits == [INTERVAL_S] * 4
+    assert line.waits == [REPORT_INTERVAL_S] * 4
 
 
 def test_a_dead_router_is_tried_ever_less_often_and_then_found_again(
@@ -201,8 +201,8 @@ def test_a_dead_router_is_tried_ever_less_often_and_then_found_again(
     dead: list[bool | BaseException] = [ConnectionError("gone"), asyncio.CancelledError()] * 4
     line = Line([False, *dead, False])
     line.run()
-    assert line.waits == sorted(line.waits[:-1]) + [INTERVAL_S]
-    assert line.waits[-2] == LONGEST_WAIT_S
+    assert line.waits == sorted(line.waits[:-1]) + [REPORT_INTERVAL_S]
+    assert line.waits[-2] == MAX_BACKOFF_S
     assert [report.sequence for report in line.reports] == list(range(1, 11))
     assert len(caplog.records) == 2
 
@@ -210,7 +210,7 @@ def test_a_dead_router_is_tried_ever_less_often_and_then_found_again(
 def test_a_router_that_never_answers_is_given_up_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deployments.model.reporter.DEADLINE_S", 0.0)
+    monkeypatch.setattr("deployments.model.reporter.SEND_TIMEOUT_S", 0.0)
     line = Line([False, False])
     answer = line.send
 
@@ -222,7 +222,7 @@ def test_a_router_that_never_answers_is_given_up_at_the_deadline(
     line.send = hang  # type: ignore[method-assign]
     line.run()
     assert [report.sequence for report in line.reports] == [1, 2]
-    assert line.waits == [2 * INTERVAL_S, 4 * INTERVAL_S]
+    assert line.waits == [2 * REPORT_INTERVAL_S, 4 * REPORT_INTERVAL_S]
 
 
 def test_cancelling_the_reporter_ends_it_in_the_middle_of_a_report() -> None:

@@ -9,7 +9,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from deployments.model import router_link
-from deployments.model.router_link import RouterLink, ended
+from deployments.model.router_link import RouterLink, call_result
 from deployments.wire import LoadProgress
 
 
@@ -30,7 +30,7 @@ class Response:
 def test_a_call_whose_caller_leaves_is_called_off() -> None:
     async def scenario() -> None:
         response = Response()
-        call = asyncio.create_task(ended(response))
+        call = asyncio.create_task(call_result(response))
         await asyncio.sleep(0)
         call.cancel()
         await asyncio.wait({call})
@@ -44,7 +44,7 @@ def test_a_call_that_takes_too_long_is_called_off(monkeypatch: pytest.MonkeyPatc
     async def scenario() -> None:
         response = Response()
         with pytest.raises(TimeoutError):
-            await ended(response)
+            await call_result(response)
         assert response.is_cancelled
 
     monkeypatch.setattr(router_link, "CALL_TIMEOUT_S", 0.0)
@@ -55,7 +55,7 @@ def test_a_call_that_is_answered_is_not() -> None:
     async def scenario() -> None:
         response = Response()
         response.answer.set_result(True)
-        assert await ended(response)
+        assert await call_result(response)
         assert not response.is_cancelled
 
     asyncio.run(scenario())
@@ -87,7 +87,7 @@ def test_while_serve_does_not_answer_one_thread_waits_for_it(
         with pytest.raises(RayServeException):
             await last
 
-    monkeypatch.setattr(router_link, "find", find)
-    monkeypatch.setattr(router_link, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(router_link, "find_router", find)
+    monkeypatch.setattr(router_link, "LOOKUP_RETRY_S", 0.0)
     asyncio.run(scenario())
     assert n_begun == 1

@@ -13,7 +13,7 @@ from deployments.engine.engine import InferenceEngine
 from deployments.ingress.metrics import Metrics
 from deployments.model.metrics import GpuMemory, engine_families, replica_families
 from deployments.router.metrics import router_families
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import exported_names
 from serve_app.dashboards.__main__ import FILE
 from serve_app.dashboards.grafana import dashboard
@@ -68,7 +68,7 @@ def test_it_shows_what_an_operator_watches(name: str) -> None:
     assert name in asked()
 
 
-def of_an_ingress() -> list[Family]:
+def of_an_ingress() -> list[MetricFamily]:
     metrics = Metrics()
     guard = metrics.guard("chat")
     guard.serving("m", stream=True)
@@ -80,7 +80,7 @@ def of_an_ingress() -> list[Family]:
     return metrics.samples()
 
 
-def of_a_replica(folder: Path) -> list[Family]:
+def of_a_replica(folder: Path) -> list[MetricFamily]:
     with InferenceEngine(str(save_checkpoint(folder))) as engine:
         families = engine_families(engine.core.stats())
     return families + replica_families(False, GpuMemory(used=1, total=2))

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from deployments.engine.limits import EngineLimits
 from deployments.model.settings import Adapter, Autoscaling, ModelSettings, SamplingDefaults
+from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.options import ModelOptions
-from deployments.router.presets.sources import PresetError
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
 from serve_app.router_arguments import DEMO_MODEL, RouterArguments, RoutingArguments
 

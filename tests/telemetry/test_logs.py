@@ -27,6 +27,6 @@ from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent
 def test_a_sequence_says_how_it_ended(
     caplog: pytest.LogCaptureFixture, last: TokenEvent | None, said: str
 ) -> None:
-    with caplog.at_level(logging.INFO, logger=logs.SERVE.name):
-        logs.ended("s", last)
+    with caplog.at_level(logging.INFO, logger=logs.SERVE_LOG.name):
+        logs.log_end("s", last)
     assert caplog.messages == [said]

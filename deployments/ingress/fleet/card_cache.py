@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Callable, Iterable
 
 from deployments.detached_tasks import in_own_context
-from deployments.ingress.fleet.cluster import UP
-from deployments.ingress.fleet.model_waits import Waiting
+from deployments.ingress.fleet.cluster import UP_STATES
+from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.retries import Retries
 from deployments.ingress.fleet.router_client import (
     CHOICE_TIMEOUT_S,
@@ -19,7 +19,7 @@ from deployments.ingress.fleet.router_client import (
 )
 from deployments.ingress.fleet.serve_handles import (
     UNREACHABLE,
-    Handles,
+    ServeHandles,
     cancelled_elsewhere,
     unavailable,
 )
@@ -28,19 +28,19 @@ from deployments.wire import ModelCard, ModelStatus
 log = logging.getLogger("ray.serve")
 
 FETCH_TIMEOUT_S = 30.0  # a replica that has just started may be slow to answer
-NAME_S = 5.0  # how long a name is taken to stand for the same model, and that to have its card
-MOST_NAMES = 1024
-MOST_CARDS = 64  # each holds a tokenizer, of up to tens of megabytes
+NAME_TTL_S = 5.0  # how long a name is taken to stand for the same model, and that to have its card
+MAX_NAMES = 1024
+MAX_CARDS = 64  # each holds a tokenizer, of up to tens of megabytes
 
 
-class Cards:
+class CardCache:
     """Belongs to one event loop."""
 
     def __init__(
         self,
-        handles: Handles,
+        handles: ServeHandles,
         router: RouterClient,
-        waiting: Waiting,
+        waiting: ModelWaits,
         patience_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,7 +97,7 @@ class Cards:
         if not isinstance(answer, ModelStatus):
             return None
         self.compare([answer])
-        if answer.state not in UP:
+        if answer.state not in UP_STATES:
             return None
         self._remember(model, answer.name)
         return answer.name
@@ -112,8 +112,8 @@ class Cards:
         """What it means, and that the model's card is not to be asked about either."""
         for one in {model, name}:
             self._names.pop(one, None)
-            self._names[one] = name, self._clock() + NAME_S
-        while len(self._names) > MOST_NAMES:
+            self._names[one] = name, self._clock() + NAME_TTL_S
+        while len(self._names) > MAX_NAMES:
             del self._names[next(iter(self._names))]
 
     async def _fetch(self, name: str) -> ModelCard:
@@ -139,7 +139,7 @@ class Cards:
                 await retries.after_loss(progressed=False)
                 await self._waiting.until_up(name, retries.left_s)
         card = self._cards[name] = await asyncio.to_thread(_unpack, packed)
-        if len(self._cards) > MOST_CARDS:
+        if len(self._cards) > MAX_CARDS:
             del self._cards[next(iter(self._cards))]
         return card
 
@@ -152,7 +152,7 @@ class Cards:
 
 def _is_of(card: ModelCard, status: ModelStatus) -> bool:
     """Whether the model, as far as is known, has this card still."""
-    return status.state in UP and status.version in ("", card.version)
+    return status.state in UP_STATES and status.version in ("", card.version)
 
 
 def _unpack(packed: bytes) -> ModelCard:

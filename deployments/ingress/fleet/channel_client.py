@@ -14,20 +14,20 @@ from contextlib import suppress
 from functools import partial
 
 from deployments.channel_protocol import (
+    CHANNEL_IDLE_S,
     HEARTBEAT_S,
-    IDLE_S,
     Join,
-    fitting,
-    heard,
-    weight_of,
-    written,
+    count_fitting,
+    decode_burst,
+    encode_update,
+    request_weight,
 )
 from deployments.detached_tasks import in_own_context
-from deployments.ingress.fleet.liveness import SilentError, in_time
+from deployments.ingress.fleet.liveness import ReplicaSilentError, within_timeout
 from deployments.ingress.fleet.serve_handles import (
-    CalledOffError,
-    Handles,
-    answer_of,
+    CallCancelledError,
+    ServeHandles,
+    call_result,
     cancelled_elsewhere,
 )
 from deployments.telemetry import logs
@@ -35,18 +35,18 @@ from deployments.wire import GenerationRequest, TokenEvent, merge
 
 log = logging.getLogger("ray.serve")
 
-TELL_TIMEOUT_S = 10.0
+UPDATE_TIMEOUT_S = 10.0
 Replica = tuple[str, str]  # a model's name and a pin
 
 
-class Sequence:
+class ChannelStream:
     """One request on a channel, and its events as they come. `leave` ends it."""
 
     is_heard = True  # else its channel ends
 
-    def __init__(self, join: Join, handles: Handles, model: str) -> None:
+    def __init__(self, join: Join, handles: ServeHandles, model: str) -> None:
         self.join = join
-        self.channel: Channel | None = None
+        self.channel: ChannelClient | None = None
         self._handles = handles
         self._model = model
         self._events: list[TokenEvent] = []
@@ -77,7 +77,7 @@ class Sequence:
                     await self._changed.wait()
         return self._changed.is_set()
 
-    def __aiter__(self) -> "Sequence":
+    def __aiter__(self) -> "ChannelStream":
         return self
 
     async def __anext__(self) -> TokenEvent:
@@ -92,41 +92,41 @@ class Sequence:
         return merge(events)
 
 
-class Channels:
+class ChannelClients:
     """Belongs to one event loop."""
 
-    def __init__(self, handles: Handles) -> None:
+    def __init__(self, handles: ServeHandles) -> None:
         self._handles = handles
         self._numbers = itertools.count()
-        self._latest: dict[Replica, Channel] = {}
+        self._latest: dict[Replica, ChannelClient] = {}
 
-    def ask(self, model: str, pin: str, version: str, request: GenerationRequest) -> Sequence:
+    def ask(self, model: str, pin: str, version: str, request: GenerationRequest) -> ChannelStream:
         join = Join(next(self._numbers), logs.request_id(), version, request)
-        sequence = Sequence(join, self._handles, model)
+        sequence = ChannelStream(join, self._handles, model)
         self._place((model, pin), sequence)
         return sequence
 
-    def _place(self, replica: Replica, sequence: Sequence) -> None:
+    def _place(self, replica: Replica, sequence: ChannelStream) -> None:
         channel = self._latest.get(replica)
         if channel is None or not channel.takes_more:
             again = partial(self._place, replica)
-            channel = self._latest[replica] = Channel(self._handles, replica, again)
+            channel = self._latest[replica] = ChannelClient(self._handles, replica, again)
             channel.work.add_done_callback(lambda _: self._forget(replica, channel))
         channel.join(sequence)
 
-    def _forget(self, replica: Replica, channel: "Channel | None") -> None:
+    def _forget(self, replica: Replica, channel: "ChannelClient | None") -> None:
         if self._latest.get(replica) is channel:
             del self._latest[replica]
 
 
-class Channel:
+class ChannelClient:
     """`again` takes sequences that the replica does not know, to be asked for on another channel.
 
     One that can't be told any more takes no more: it goes on while all of its sequences do.
     """
 
     def __init__(
-        self, handles: Handles, replica: Replica, again: Callable[[Sequence], None]
+        self, handles: ServeHandles, replica: Replica, again: Callable[[ChannelStream], None]
     ) -> None:
         self._handles = handles
         self._model, self._pin = replica
@@ -135,9 +135,9 @@ class Channel:
         self._is_open = False  # at the other end
         self._can_be_told = True
         self._idle_since = 0.0
-        self._sequences: dict[int, Sequence] = {}  # that the replica may know
-        self._joining: list[Sequence] = []
-        self._leaving: list[Sequence] = []
+        self._sequences: dict[int, ChannelStream] = {}  # that the replica may know
+        self._joining: list[ChannelStream] = []
+        self._leaving: list[ChannelStream] = []
         self._telling: asyncio.Task[None] | None = None
         self.work = in_own_context(self._run())
 
@@ -147,14 +147,14 @@ class Channel:
         if not self._can_be_told or self.work.done():
             return False
         is_idle = self._is_open and not (self._sequences or self._joining)
-        return not is_idle or time.monotonic() < self._idle_since + IDLE_S / 2
+        return not is_idle or time.monotonic() < self._idle_since + CHANNEL_IDLE_S / 2
 
-    def join(self, sequence: Sequence) -> None:
+    def join(self, sequence: ChannelStream) -> None:
         sequence.channel = self
         self._joining.append(sequence)
         self._tell_soon()
 
-    def leave(self, sequence: Sequence) -> bool:
+    def leave(self, sequence: ChannelStream) -> bool:
         """Whether the replica does not know it, or will be told."""
         if sequence in self._joining:
             self._joining.remove(sequence)
@@ -179,14 +179,14 @@ class Channel:
     def _is_empty(self) -> bool:
         return not (self._sequences or self._joining)
 
-    def _drop(self, sequence: Sequence) -> bool:
+    def _drop(self, sequence: ChannelStream) -> bool:
         """Whether it was there."""
         self._idle_since = time.monotonic()
         return self._sequences.pop(sequence.join.number, None) is not None
 
     async def _run(self) -> None:
         """Whatever ends it is for its sequences."""
-        failure: BaseException = CalledOffError("the channel has ended")
+        failure: BaseException = CallCancelledError("the channel has ended")
         try:
             with cancelled_elsewhere():
                 await self._carry()
@@ -196,7 +196,7 @@ class Channel:
             self._end(failure)
 
     async def _carry(self) -> None:
-        words = written([one.join for one in self._take()], ())
+        words = encode_update([one.join for one in self._take()], ())
         model = await self._handles.model(self._model)
         opening = model.options(stream=True, method_name="channel")
         stream = opening.remote(self._pin, self._name, words)
@@ -209,10 +209,10 @@ class Channel:
 
     async def _hear(self, stream: AsyncIterator[bytes]) -> None:
         # Where it is: the pin was only a hint.
-        self._pin = (await in_time(anext(stream, b""))).decode()
+        self._pin = (await within_timeout(anext(stream, b""))).decode()
         self._is_open = True
         self._tell_soon()
-        while burst := await in_time(anext(stream, b"")):
+        while burst := await within_timeout(anext(stream, b"")):
             self._pass_on(burst)
             if not self._can_be_told and self._is_empty:
                 break
@@ -221,7 +221,7 @@ class Channel:
             await asyncio.wait({self._telling})
 
     def _pass_on(self, burst: bytes) -> None:
-        for number, event in heard(burst):
+        for number, event in decode_burst(burst):
             if sequence := self._sequences.get(number):  # else it has left
                 sequence.put(event)
                 if event.finish_reason is not None:
@@ -234,20 +234,22 @@ class Channel:
         for sequence in self._leaving:
             sequence.abort()
         lost = [*self._sequences.values()]
-        if isinstance(failure, SilentError):  # asked again, they would come to the same replica
+        if isinstance(
+            failure, ReplicaSilentError
+        ):  # asked again, they would come to the same replica
             lost += self._joining
         else:
             self._ask_again(self._joining)
         for sequence in lost:
             sequence.fail(failure)
 
-    def _ask_again(self, sequences: Iterable[Sequence]) -> None:
+    def _ask_again(self, sequences: Iterable[ChannelStream]) -> None:
         for sequence in sequences:
             self._again(sequence)
 
-    def _take(self) -> list[Sequence]:
+    def _take(self) -> list[ChannelStream]:
         """Those that go with the next message."""
-        n = fitting(weight_of(one.join.request) for one in self._joining)
+        n = count_fitting(request_weight(one.join.request) for one in self._joining)
         taken, self._joining = self._joining[:n], self._joining[n:]
         self._sequences.update((one.join.number, one) for one in taken)
         return taken
@@ -263,11 +265,11 @@ class Channel:
         finally:
             self._telling = None
 
-    async def _tell(self, joining: list[Sequence], leaving: list[Sequence]) -> None:
+    async def _tell(self, joining: list[ChannelStream], leaving: list[ChannelStream]) -> None:
         joins = [one.join for one in joining]
-        words = written(joins, [one.join.number for one in leaving])
+        words = encode_update(joins, [one.join.number for one in leaving])
         try:
-            told = await self._call(words, TELL_TIMEOUT_S)
+            told = await self._call(words, UPDATE_TIMEOUT_S)
         except Exception as failure:
             log.warning("a channel to %s can't be told: %r", self._model, failure)
             self._not_told(joining, leaving, failure)
@@ -281,7 +283,7 @@ class Channel:
         """Whether it came to where the channel is. Raises what kept it from coming anywhere."""
         async with asyncio.timeout(timeout_s):
             model = await self._handles.model(self._model)
-            told: bool = await answer_of(model.tell.remote(self._pin, self._name, words))
+            told: bool = await call_result(model.tell.remote(self._pin, self._name, words))
         return told
 
     async def _beat(self) -> None:
@@ -296,12 +298,12 @@ class Channel:
         if not (self._is_open and self._sequences):
             return
         try:
-            await self._call(written((), ()), HEARTBEAT_S)
+            await self._call(encode_update((), ()), HEARTBEAT_S)
         except Exception as failure:
             log.warning("a channel to %s hears no heartbeat: %r", self._model, failure)
 
     def _not_told(
-        self, joining: list[Sequence], leaving: list[Sequence], failure: Exception
+        self, joining: list[ChannelStream], leaving: list[ChannelStream], failure: Exception
     ) -> None:
         """The replica may know them, or not: they end wherever they run, and are lost."""
         del self._leaving[: len(leaving)]
@@ -311,7 +313,7 @@ class Channel:
             if self._drop(sequence):
                 sequence.fail(failure)
 
-    def _refused(self, joining: list[Sequence]) -> None:
+    def _refused(self, joining: list[ChannelStream]) -> None:
         """The call came to where the channel is not: its replica is stopping, or has let it go."""
         self._can_be_told = False
         unknown = [one for one in joining if self._drop(one)]

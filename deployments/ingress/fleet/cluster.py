@@ -14,8 +14,8 @@ from deployments.wire import (
     RequestError,
 )
 
-UP = frozenset({ModelState.READY, ModelState.SLEEPING})
-GLANCE_S = 5.0  # for a card that one can do without
+UP_STATES = frozenset({ModelState.READY, ModelState.SLEEPING})
+CARD_TIMEOUT_S = 5.0  # for a card that one can do without
 
 
 class Cluster(Engine, Protocol):
@@ -48,7 +48,7 @@ class Cluster(Engine, Protocol):
         ...
 
 
-def find(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
+def find_model(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
     """By name or alias; the default one for None. Raises Refused."""
     for status in statuses:
         if name is None or name == status.name or name in status.aliases:
@@ -57,12 +57,12 @@ def find(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
     raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
 
 
-async def look_at(cluster: Cluster, name: str | None) -> tuple[ModelStatus, ModelCard]:
+async def inspect_model(cluster: Cluster, name: str | None) -> tuple[ModelStatus, ModelCard]:
     """For who wants to look at a model, and neither to have it loaded nor to wait for it."""
-    status = find(await cluster.statuses(), name)
+    status = find_model(await cluster.statuses(), name)
     card = await card_if_up(cluster, status)
     if card is None:
-        lacks = "has no replica that answers" if status.state in UP else "is not loaded"
+        lacks = "has no replica that answers" if status.state in UP_STATES else "is not loaded"
         message = f"The model {status.name!r} {lacks}"
         raise Refused(RequestError(ErrorKind.UNAVAILABLE, message, "model"))
     return status, card
@@ -70,8 +70,8 @@ async def look_at(cluster: Cluster, name: str | None) -> tuple[ModelStatus, Mode
 
 async def card_if_up(cluster: Cluster, status: ModelStatus) -> ModelCard | None:
     """None for a model that is to be loaded first, or scaled up from no replica at all."""
-    if status.state in UP and status.replicas:
+    if status.state in UP_STATES and status.replicas:
         with suppress(Refused, TimeoutError):  # it has gone since it was listed, or hangs
-            async with asyncio.timeout(GLANCE_S):
+            async with asyncio.timeout(CARD_TIMEOUT_S):
                 return await cluster.card(status.name)
     return None

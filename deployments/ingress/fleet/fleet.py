@@ -9,26 +9,26 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from deployments.ingress.fleet.attempt import Attempts, LostError, ModelGoneError
-from deployments.ingress.fleet.card_cache import Cards
-from deployments.ingress.fleet.cluster import UP
-from deployments.ingress.fleet.model_waits import Waiting
-from deployments.ingress.fleet.partial_output import Said
+from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
+from deployments.ingress.fleet.card_cache import CardCache
+from deployments.ingress.fleet.cluster import UP_STATES
+from deployments.ingress.fleet.model_waits import ModelWaits
+from deployments.ingress.fleet.partial_output import PartialOutput
 from deployments.ingress.fleet.prompt_hashes import PromptHashes
 from deployments.ingress.fleet.retries import Retries
 from deployments.ingress.fleet.router_client import RouterClient
-from deployments.ingress.fleet.serve_handles import CONTROL_TIMEOUT_S, Handles
+from deployments.ingress.fleet.serve_handles import CONTROL_TIMEOUT_S, ServeHandles
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import (
-    Choice,
     ErrorKind,
     GenerationRequest,
     ModelCard,
     ModelStatus,
     Refused,
     RequestError,
+    RoutingDecision,
     TokenEvent,
 )
 
@@ -42,14 +42,14 @@ class Fleet:
         self,
         settings: IngressSettings = DEFAULTS,
         metrics: Metrics | None = None,
-        handles: Handles | None = None,
+        handles: ServeHandles | None = None,
     ) -> None:
         self._metrics = metrics or Metrics()
         self._patience_s = settings.patience_s
-        self._handles = handles or Handles()
+        self._handles = handles or ServeHandles()
         self._router = RouterClient(self._handles)
-        self._waiting = Waiting(self._router, self._metrics)
-        self._cards = Cards(self._handles, self._router, self._waiting, self._patience_s)
+        self._waiting = ModelWaits(self._router, self._metrics)
+        self._cards = CardCache(self._handles, self._router, self._waiting, self._patience_s)
         self._attempts = Attempts(self._handles, self._router)
         self._hashes = PromptHashes()
 
@@ -76,7 +76,7 @@ class Fleet:
 
     async def is_serving(self) -> bool:
         """Whether some model answers, asked directly: a router may be missing for a while."""
-        up = [status.application for status in self._router.heard if status.state in UP]
+        up = [status.application for status in self._router.heard if status.state in UP_STATES]
         asked = (self.broadcast(application, MODEL_DEPLOYMENT, "busy") for application in up)
         return any(await asyncio.gather(*asked))
 
@@ -89,7 +89,7 @@ class Fleet:
         self, card: ModelCard, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence from however many replicas it takes. Raises Refused."""
-        said, retries = Said(request), Retries(self._patience_s)
+        said, retries = PartialOutput(request), Retries(self._patience_s)
         hashes = await self._hashes.of(request, card.page_size)
         lost: set[str | None] = set()
         unloads: int | None = None  # before it began
@@ -106,7 +106,7 @@ class Fleet:
                         yield said.add(event)
                         if event.finish_reason is not None:
                             return
-            except (LostError, Refused) as failure:
+            except (ReplicaLostError, Refused) as failure:
                 if isinstance(failure, Refused) and not self._goes_on(failure, card, choice, lost):
                     raise
                 lost.add(pin)
@@ -115,7 +115,7 @@ class Fleet:
                     await self._until_up(card, retries, unloads)
 
     def _goes_on(
-        self, refusal: Refused, card: ModelCard, choice: Choice, lost: set[str | None]
+        self, refusal: Refused, card: ModelCard, choice: RoutingDecision, lost: set[str | None]
     ) -> bool:
         """Who lost the place that it had waits for another one, and is not turned away. Ids that a
         replica refused are for those that have their card, be they the one that was lost before; a
@@ -141,7 +141,11 @@ class Fleet:
         retries.found()
 
     async def _lost(
-        self, card: ModelCard, said: Said, retries: Retries, failure: LostError | Refused
+        self,
+        card: ModelCard,
+        said: PartialOutput,
+        retries: Retries,
+        failure: ReplicaLostError | Refused,
     ) -> None:
         """Returns when it is time for another attempt. Raises Refused."""
         log.warning("request %s goes on elsewhere: %r", said.request_id, failure)

@@ -4,7 +4,7 @@ import asyncio
 
 from deployments.channel_protocol import HEARTBEAT_S
 from deployments.detached_tasks import in_own_context
-from deployments.ingress.fleet.serve_handles import Handles
+from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 
 
@@ -13,7 +13,7 @@ class Heartbeats:
     knows which of them runs what. Belongs to one event loop.
     """
 
-    def __init__(self, handles: Handles) -> None:
+    def __init__(self, handles: ServeHandles) -> None:
         self._handles = handles
         self._lasting: dict[str, dict[str, None]] = {}  # request ids by model
         self._beating: set[asyncio.Task[None]] = set()

@@ -7,22 +7,22 @@ from typing import TypeVar
 # A node that lost its power closes no connection. A replica whose event loop hangs for 15 s still
 # comes in time with a sign of life that is due every 5; Serve replaces one that hangs through three
 # health checks, of 10 s each.
-SILENCE_S = 20.0
+REPLICA_TIMEOUT_S = 20.0
 
 WordT = TypeVar("WordT")
 
 
-class SilentError(Exception):
-    """A replica has said nothing for SILENCE_S: it is lost."""
+class ReplicaSilentError(Exception):
+    """A replica has said nothing for REPLICA_TIMEOUT_S: it is lost."""
 
 
-async def in_time(word: Awaitable[WordT]) -> WordT:
-    """Raises SilentError."""
-    limit = asyncio.timeout(SILENCE_S)
+async def within_timeout(word: Awaitable[WordT]) -> WordT:
+    """Raises ReplicaSilentError."""
+    limit = asyncio.timeout(REPLICA_TIMEOUT_S)
     try:
         async with limit:
             return await word
     except TimeoutError as error:
         if not limit.expired():  # it is the call's own
             raise
-        raise SilentError(f"not a word in {SILENCE_S:g} s") from error
+        raise ReplicaSilentError(f"not a word in {REPLICA_TIMEOUT_S:g} s") from error

@@ -9,15 +9,15 @@ import uuid
 from dataclasses import dataclass, field
 
 from deployments.detached_tasks import in_own_context
-from deployments.ingress.fleet.cluster import UP
+from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.router_client import RouterClient, RouterSilentError
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.metrics import Metrics
 from deployments.wire import ModelState, ModelStatus, Refused, RequestError
 
-WANT_S = 2.0  # how long the router keeps one question
-PAUSE_S = 0.2  # between two questions that were answered at once
-PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a second or two
+POLL_TIMEOUT_S = 2.0  # how long the router keeps one question
+POLL_INTERVAL_S = 0.2  # between two questions that were answered at once
+ROUTER_PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a second or two
 Wish = tuple[str | None, int | None]  # a model, and how often it may have been unloaded
 
 
@@ -36,13 +36,13 @@ class _Wait:
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class ModelWaits:
     """Belongs to one event loop."""
 
     router: RouterClient
     metrics: Metrics
-    pause_s: float = PAUSE_S
-    patience_s: float = PATIENCE_S
+    pause_s: float = POLL_INTERVAL_S
+    patience_s: float = ROUTER_PATIENCE_S
     _waits: dict[Wish, _Wait] = field(default_factory=dict)
 
     async def until_up(
@@ -85,7 +85,7 @@ class Waiting:
         heard = time.monotonic()
         while True:
             try:
-                answer = await self.router.want(model, wait.who, WANT_S, unloads)
+                answer = await self.router.want(model, wait.who, POLL_TIMEOUT_S, unloads)
             except RouterSilentError as error:
                 if failure := await self.router.failure():
                     raise failure from error
@@ -114,7 +114,7 @@ def _up(answer: ModelStatus | RequestError) -> ModelStatus | None:
     if answer.state is ModelState.FAILED:
         reason = f": {answer.message}" if answer.message else ""
         raise unavailable(f"The model {answer.name!r} could not be loaded{reason}")
-    return answer if answer.state in UP else None
+    return answer if answer.state in UP_STATES else None
 
 
 def _still(model: str | None, status: ModelStatus | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 
 
-class Said:
+class PartialOutput:
     """`progressed` says whether the attempt that `rest` began has produced a token."""
 
     def __init__(self, request: GenerationRequest) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from deployments.wire import GenerationRequest
 from kv.hashing import page_hashes
 
-OFF_LOOP = 4096  # tokens from which a prompt is hashed in a thread
+OFF_LOOP_TOKENS = 4096  # tokens from which a prompt is hashed in a thread
 
 
 class PromptHashes:
@@ -31,6 +31,6 @@ def _hash(
     request: GenerationRequest, page_size: int
 ) -> asyncio.Task[tuple[bytes, ...]] | tuple[bytes, ...]:
     asked = request.prompt_ids, page_size, request.cache_salt
-    if len(request.prompt_ids) < OFF_LOOP:
+    if len(request.prompt_ids) < OFF_LOOP_TOKENS:
         return tuple(page_hashes(*asked))
     return asyncio.ensure_future(asyncio.to_thread(lambda: tuple(page_hashes(*asked))))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from deployments.ingress.fleet.serve_handles import unavailable
 
 # Before each further attempt: a replica whose engine died is replaced after three health checks.
-DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
-SPREAD_S = 0.05  # of many streams that lost one replica at once
+BACKOFF_S = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
+JITTER_S = 0.05  # of many streams that lost one replica at once
 
 
 class Retries:
@@ -20,7 +20,7 @@ class Retries:
     def __init__(
         self,
         patience_s: float,
-        delays_s: Sequence[float] = DELAYS_S,
+        delays_s: Sequence[float] = BACKOFF_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._patience_s = patience_s
@@ -46,4 +46,4 @@ class Retries:
             raise unavailable(f"{self._fruitless + 1} attempts at this request were lost")
         delay = self._delays_s[self._fruitless]
         self._fruitless += 1
-        await asyncio.sleep(delay * random.uniform(0.5, 1.5) + random.uniform(0, SPREAD_S))
+        await asyncio.sleep(delay * random.uniform(0.5, 1.5) + random.uniform(0, JITTER_S))

@@ -6,25 +6,32 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from deployments.channel_protocol import fitting
+from deployments.channel_protocol import count_fitting
 from deployments.detached_tasks import in_own_context
 from deployments.ingress.fleet.serve_handles import (
     CONTROL_TIMEOUT_S,
     UNREACHABLE,
-    Handles,
-    answer_of,
+    ServeHandles,
+    call_result,
     unavailable,
 )
-from deployments.telemetry.spans import traced
-from deployments.wire import Choice, ModelCard, ModelStatus, Question, Refused, RequestError
+from deployments.telemetry.spans import is_traced
+from deployments.wire import (
+    ModelCard,
+    ModelStatus,
+    Refused,
+    RequestError,
+    RoutingDecision,
+    RoutingQuery,
+)
 
 log = logging.getLogger("ray.serve")
 
 CHOICE_TIMEOUT_S = 0.5
 COMMAND_TIMEOUT_S = 30.0  # reading a folder of models again may take a while
-SILENCE_S = 1.0  # until a router that did not answer is asked for advice again
-ROUTER = "router"  # its application
-ANY_REPLICA = Choice(None, True)
+ROUTER_RETRY_S = 1.0  # until a router that did not answer is asked for advice again
+ROUTER_APPLICATION = "router"  # its application
+ANY_REPLICA = RoutingDecision(None, True)
 
 
 class RouterSilentError(Exception):
@@ -34,7 +41,7 @@ class RouterSilentError(Exception):
 class RouterClient:
     """Belongs to one event loop."""
 
-    def __init__(self, handles: Handles, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, handles: ServeHandles, clock: Callable[[], float] = time.monotonic) -> None:
         self._handles = handles
         self._clock = clock
         self._silent = False
@@ -42,17 +49,19 @@ class RouterClient:
         self.heard: list[ModelStatus] = []  # as last told
         self._heard_at = float("-inf")
         self._asking: asyncio.Task[list[ModelStatus]] | None = None
-        self._questions: list[tuple[Question, asyncio.Future[Choice]]] = []  # asked by none yet
+        self._questions: list[
+            tuple[RoutingQuery, asyncio.Future[RoutingDecision]]
+        ] = []  # asked by none yet
         self._choosing: asyncio.Task[None] | None = None
 
     async def choose(
         self, card: ModelCard, hashes: tuple[bytes, ...], request_id: str, session: str
-    ) -> Choice:
+    ) -> RoutingDecision:
         """Any replica will do when there is no advice: a request never waits for long."""
         if not self.may_ask():
             return ANY_REPLICA
-        question = Question(card.name, hashes, request_id, session, card.version)
-        if traced():  # a call of its own, that shows up among its spans
+        question = RoutingQuery(card.name, hashes, request_id, session, card.version)
+        if is_traced():  # a call of its own, that shows up among its spans
             [advice] = await self._advice([question])
             return advice
         try:
@@ -104,7 +113,7 @@ class RouterClient:
 
     async def failure(self) -> Refused | None:
         """What to say when Serve could not start the router, and waiting for it is no use."""
-        failure = await self._handles.failure(ROUTER)
+        failure = await self._handles.failure(ROUTER_APPLICATION)
         return unavailable(f"The router could not be started: {failure}") if failure else None
 
     async def silence(self) -> Refused:
@@ -118,10 +127,10 @@ class RouterClient:
             return True
         if self._clock() < self._ask_again:
             return False
-        self._ask_again = self._clock() + SILENCE_S
+        self._ask_again = self._clock() + ROUTER_RETRY_S
         return True
 
-    def _put(self, question: Question) -> asyncio.Future[Choice]:
+    def _put(self, question: RoutingQuery) -> asyncio.Future[RoutingDecision]:
         """Asked at once, or with all others that came during the last call."""
         advice = asyncio.get_running_loop().create_future()
         self._questions.append((question, advice))
@@ -132,7 +141,7 @@ class RouterClient:
     async def _choose_all(self) -> None:
         try:
             while self._questions:
-                n = fitting(1 + len(question.hashes) for question, _ in self._questions)
+                n = count_fitting(1 + len(question.hashes) for question, _ in self._questions)
                 asked, self._questions = self._questions[:n], self._questions[n:]
                 choices = await self._advice([question for question, _ in asked])
                 if self._silent:  # nor will those who came meanwhile be answered
@@ -142,9 +151,9 @@ class RouterClient:
         finally:
             self._choosing = None
 
-    async def _advice(self, questions: list[Question]) -> list[Choice]:
+    async def _advice(self, questions: list[RoutingQuery]) -> list[RoutingDecision]:
         try:
-            choices: list[Choice] = await self._ask(CHOICE_TIMEOUT_S, "choose", questions)
+            choices: list[RoutingDecision] = await self._ask(CHOICE_TIMEOUT_S, "choose", questions)
         except RouterSilentError:
             return [ANY_REPLICA] * len(questions)
         except Exception:  # whatever ails the router, the requests can do without it
@@ -164,18 +173,19 @@ class RouterClient:
                 answer = await self._call(method, *args)
         except UNREACHABLE as error:
             log.warning("the router does not answer to %s: %r", method, error)
-            self._silent, self._ask_again = True, self._clock() + SILENCE_S
+            self._silent, self._ask_again = True, self._clock() + ROUTER_RETRY_S
             raise RouterSilentError from error
         self._silent = False
         return answer
 
     async def _call(self, method: str, *args: object) -> Any:
-        router = await self._handles.get(ROUTER, "Router")
-        return await answer_of(getattr(router, method).remote(*args))
+        router = await self._handles.get(ROUTER_APPLICATION, "Router")
+        return await call_result(getattr(router, method).remote(*args))
 
 
 def _answer(
-    asked: Iterable[tuple[Question, asyncio.Future[Choice]]], choices: list[Choice]
+    asked: Iterable[tuple[RoutingQuery, asyncio.Future[RoutingDecision]]],
+    choices: list[RoutingDecision],
 ) -> None:
     for (_, advice), choice in zip(asked, choices, strict=True):
         if not advice.done():  # it is when nobody waits for it any more

@@ -13,7 +13,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from ray.serve.schema import ApplicationStatus, ServeStatus
 
-from deployments.deploy_errors import reason
+from deployments.deploy_errors import last_error
 from deployments.detached_tasks import in_own_context
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.wire import ErrorKind, Refused, RequestError
@@ -26,11 +26,11 @@ STATUS_TIMEOUT_S = 1.0  # for Serve to say why there is no answer: who asked has
 UNREACHABLE = (RayError, RayServeException, grpc.aio.AioRpcError, TimeoutError)
 
 
-class CalledOffError(RayServeException):  # type: ignore[misc]  # Ray ships no types
+class CallCancelledError(RayServeException):  # type: ignore[misc]  # Ray ships no types
     """Somebody else ended a call."""
 
 
-class Handles:
+class ServeHandles:
     """Belongs to one event loop. A handle outlives its application, and serves the next of its
     name.
     """
@@ -89,7 +89,7 @@ class Handles:
         if found is None or found.status is not ApplicationStatus.DEPLOY_FAILED:
             return None
         told = [one.message for one in found.deployments.values() if one.message]
-        return reason(told[0] if told else found.message)
+        return last_error(told[0] if told else found.message)
 
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""
@@ -124,7 +124,7 @@ async def _answers(handle: DeploymentHandle, method: str, *args: object) -> list
     return answers
 
 
-async def answer_of(response: DeploymentResponse) -> Any:
+async def call_result(response: DeploymentResponse) -> Any:
     """Of a call, which ends when nobody waits for it any more."""
     try:
         with cancelled_elsewhere():
@@ -141,7 +141,7 @@ def unavailable(message: str) -> Refused:
 @contextmanager
 def cancelled_elsewhere() -> Iterator[None]:
     """Tells a CancelledError that is meant for the running task from Ray's, which whoever waits for
-    a call gets when a stopping replica cancels it. Raises CalledOffError for the latter.
+    a call gets when a stopping replica cancels it. Raises CallCancelledError for the latter.
     """
     try:
         yield
@@ -149,4 +149,4 @@ def cancelled_elsewhere() -> Iterator[None]:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise CalledOffError("a stopping replica cancelled the call") from None
+        raise CallCancelledError("a stopping replica cancelled the call") from None

@@ -3,20 +3,25 @@
 import asyncio
 from typing import Any
 
-from deployments.channel_protocol import ALIVE
+from deployments.channel_protocol import HEARTBEAT
 from deployments.ingress.fleet.heartbeats import Heartbeats
-from deployments.ingress.fleet.liveness import in_time
-from deployments.ingress.fleet.serve_handles import Handles
+from deployments.ingress.fleet.liveness import within_timeout
+from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.wire import TokenEvent
 
 
-class Alone:
+class SingleStream:
     """A sequence with a stream of its own. Until its replica is heard of it may be waiting for one
     and is not lost, however long that takes.
     """
 
     def __init__(
-        self, handles: Handles, heartbeats: Heartbeats, model: str, request_id: str, stream: Any
+        self,
+        handles: ServeHandles,
+        heartbeats: Heartbeats,
+        model: str,
+        request_id: str,
+        stream: Any,
     ) -> None:
         self._handles = handles
         self._heartbeats = heartbeats
@@ -26,7 +31,7 @@ class Alone:
         self._first: asyncio.Task[TokenEvent] | None = None
         self.is_heard = False
 
-    def __aiter__(self) -> "Alone":
+    def __aiter__(self) -> "SingleStream":
         return self
 
     async def __anext__(self) -> TokenEvent:
@@ -42,13 +47,13 @@ class Alone:
     async def _said(self) -> TokenEvent:
         while True:
             word = anext(self._stream)
-            event: TokenEvent = await (in_time(word) if self.is_heard else word)
+            event: TokenEvent = await (within_timeout(word) if self.is_heard else word)
             if not self.is_heard:
                 self.is_heard = True
                 self._heartbeats.begin(self._model, self._request_id)
             if event.finish_reason is not None:
                 self._heartbeats.end(self._model, self._request_id)
-            if event != ALIVE:
+            if event != HEARTBEAT:
                 return event
 
     def leave(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from deployments.ingress.generation.choice_merge import Item
+from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.deltas import Deltas
 from deployments.ingress.generation.response_builder import ResponseBuilder
@@ -74,7 +74,7 @@ class Answer:
         with self._guard:
             try:
                 work = self._deadline.enforce(lambda: self._respond(send))
-                await unless_left(work, receive)
+                await run_while_connected(work, receive)
             except OSError:  # the server's word for a client that has left
                 return
             finally:
@@ -106,16 +106,16 @@ class Answer:
         return body
 
     async def _send_stream(self, send: Send) -> None:
-        first: list[Item] = []
+        first: list[ChoiceDelta] = []
         if not self.begun:
-            silence_s = sooner(self._keep_alive_s, self._probe_s)
+            silence_s = earliest(self._keep_alive_s, self._probe_s)
             first = await self._deadline.batch(self._deltas, silence_s)
             await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
         async for frames in self._frames(first):
             await send({"type": "http.response.body", "body": frames, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _frames(self, batch: list[Item]) -> AsyncIterator[bytes]:
+    async def _frames(self, batch: list[ChoiceDelta]) -> AsyncIterator[bytes]:
         frames = self._chunks(batch)
         sent = time.monotonic()
         try:
@@ -136,7 +136,7 @@ class Answer:
             frames = self._failed(public(refusal.error, self._request_id))
         yield frames
 
-    def _chunks(self, batch: list[Item]) -> bytes:
+    def _chunks(self, batch: list[ChoiceDelta]) -> bytes:
         """What begins the answer comes with its first delta: until then it may be prepared anew."""
         if not batch:
             return self._builder.keep_alive
@@ -179,17 +179,17 @@ class Probe:
         await self._send({"type": "http.response.body", "body": SPACE, "more_body": True})
 
 
-def sooner(*intervals_s: float | None) -> float | None:
+def earliest(*intervals_s: float | None) -> float | None:
     return min((one for one in intervals_s if one is not None), default=None)
 
 
-async def unless_left(work: Coroutine[object, object, None], receive: Receive) -> None:
+async def run_while_connected(work: Coroutine[object, object, None], receive: Receive) -> None:
     """Runs `work`, and cancels it when the client leaves or this is cancelled itself."""
     with suppress(ClientDisconnect):
-        await while_there(work, receive)
+        await while_connected(work, receive)
 
 
-async def while_there(work: Coroutine[object, object, ValueT], receive: Receive) -> ValueT:
+async def while_connected(work: Coroutine[object, object, ValueT], receive: Receive) -> ValueT:
     """The same for work with a result. Raises ClientDisconnect when the client leaves."""
     working = asyncio.create_task(work)
     tasks: list[asyncio.Task[Any]] = [working]

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from starlette.requests import Request
 
-from deployments.ingress.http.auth import KEY
+from deployments.ingress.http.auth import API_KEY_STATE
 
 CONVERSATION_ID = "x-conversation-id"
 SESSION_HEADERS = ("x-session-id", "x-dynamo-session-id")
@@ -31,7 +31,7 @@ def connection_of(http: Request, *, sees_peers: bool) -> str:
     A client's own word for where it is from (X-Forwarded-For) is not taken; uvicorn takes that of
     a proxy on this machine. Where `sees_peers` is off, all clients without keys are one.
     """
-    key = http.scope.get("state", {}).get(KEY)
+    key = http.scope.get("state", {}).get(API_KEY_STATE)
     if key is not None:
         return _digest("key", key)
     if sees_peers and http.client is not None:

@@ -18,21 +18,21 @@ from deployments.wire import (
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 512  # of one answer: an engine's queue is not for it alone
+MAX_ACTIVE_CHOICES = 512  # of one answer: an engine's queue is not for it alone
 
 Start = Callable[[GenerationRequest], AsyncGenerator[TokenEvent, None]]
-Item = tuple[int, TextDelta]
+ChoiceDelta = tuple[int, TextDelta]
 
 
-class Merge:
+class ChoiceMerge:
     """A slow reader slows the generations down: only a few deltas wait in between."""
 
     def __init__(self, generations: Sequence[Generation], start: Start) -> None:
         self._generations = generations
         self._start = start
-        self._queue: asyncio.Queue[Item | RequestError] = asyncio.Queue(2 * len(generations))
+        self._queue: asyncio.Queue[ChoiceDelta | RequestError] = asyncio.Queue(2 * len(generations))
         self._pumps: list[asyncio.Task[None]] = []
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(MAX_ACTIVE_CHOICES)
         self._handed_over = asyncio.Semaphore(0)  # places, to those that were put off
         self._active = 0  # that have a place
         self._put_off = 0
@@ -56,7 +56,7 @@ class Merge:
                 pump.cancel()
             await asyncio.gather(*unended, return_exceptions=True)
 
-    async def batch(self) -> list[Item]:
+    async def batch(self) -> list[ChoiceDelta]:
         """Everything that is there, waiting for something.
 
         Raises Refused when a generation has failed, after all that came before it.
@@ -66,8 +66,8 @@ class Merge:
         assert self._failure is not None
         raise Refused(self._failure)
 
-    def _drain(self, item: Item | RequestError) -> list[Item]:
-        batch: list[Item] = []
+    def _drain(self, item: ChoiceDelta | RequestError) -> list[ChoiceDelta]:
+        batch: list[ChoiceDelta] = []
         while not isinstance(item, RequestError):
             batch.append(item)
             self._running -= item[1].finish_reason is not None

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from deployments.ingress.generation.choice_merge import Item
+from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deltas import Deltas
 from deployments.wire import ErrorKind, Refused, RequestError
 
@@ -18,12 +18,12 @@ class Deadline:
         now = asyncio.get_running_loop().time()
         self._end = None if timeout_s is None else now + timeout_s - waited_s
 
-    async def batch(self, deltas: Deltas, silence_s: float | None) -> list[Item]:
+    async def batch(self, deltas: Deltas, silence_s: float | None) -> list[ChoiceDelta]:
         """`deltas.batch`, which also raises Refused when the time is over."""
         if self._end is None:
             return await deltas.batch(silence_s)
         left = self._left(self._end)
-        batch: list[Item] = []
+        batch: list[ChoiceDelta] = []
         if left > 0:
             batch = await deltas.batch(left if silence_s is None else min(left, silence_s))
         if not batch and self._left(self._end) <= 0:

@@ -11,7 +11,7 @@ from deployments.ingress.generation.answer import (
     JSON_HEADERS,
     SPACE,
     Answer,
-    while_there,
+    while_connected,
 )
 from deployments.ingress.generation.response_builder import ResponseBuilder
 from deployments.ingress.http.errors import public
@@ -19,7 +19,7 @@ from deployments.ingress.metrics import InflightGuard
 from deployments.wire import Refused
 
 
-class Late:
+class DelayedAnswer:
     """Sends what means nothing every `silence_s`, until `making` has made the answer.
 
     Without one a stream ends with the error, and the connection of a unary answer breaks.
@@ -51,7 +51,7 @@ class Late:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with self._guard.until_answered():
-                answer = await while_there(self._made(send), receive)
+                answer = await while_connected(self._made(send), receive)
         except ClientDisconnect:
             return
         except Refused as refusal:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from deployments.ingress.generation.choice_merge import Item, Merge, Start
+from deployments.ingress.generation.choice_merge import ChoiceDelta, ChoiceMerge, Start
 from deployments.ingress.generation.response_builder import Generation, Usage
 from deployments.wire import ErrorKind, Refused
 
@@ -47,7 +47,7 @@ class Deltas:
             await asyncio.gather(self._renewing, return_exceptions=True)
         await self._merge.close()
 
-    async def batch(self, timeout_s: float | None = None) -> list[Item]:
+    async def batch(self, timeout_s: float | None = None) -> list[ChoiceDelta]:
         """Everything that is there, waiting for something; empty after `timeout_s` of silence.
 
         Raises Refused when a generation has failed, after all that came before it.
@@ -61,7 +61,7 @@ class Deltas:
                 raise
             return []
 
-    async def _next(self) -> list[Item]:
+    async def _next(self) -> list[ChoiceDelta]:
         if self._renewing is not None:
             await asyncio.shield(self._renewing)
         try:
@@ -81,4 +81,4 @@ class Deltas:
         self._merge.start()
 
     def _take(self, prepared: Prepared) -> None:
-        self._merge, self.usage = Merge(*prepared), Usage(prepared.generations)
+        self._merge, self.usage = ChoiceMerge(*prepared), Usage(prepared.generations)

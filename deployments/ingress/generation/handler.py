@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 
 from starlette.types import Receive
 
-from deployments.ingress.generation.answer import Answer, sooner, while_there
+from deployments.ingress.generation.answer import Answer, earliest, while_connected
 from deployments.ingress.generation.caller import Caller
 from deployments.ingress.generation.deadline import Deadline
-from deployments.ingress.generation.delayed_answer import Late
+from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.deltas import Deltas, Prepared
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.response_builder import ApiRequest, Generation, ResponseBuilder
@@ -56,7 +56,7 @@ class ProtocolHandler(Generic[RequestT]):
         self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
         self._found = False  # the model
 
-    async def begin(self, receive: Receive) -> Answer | Late:
+    async def begin(self, receive: Receive) -> Answer | DelayedAnswer:
         """What is to be sent, `silence_s` after a model is waited for. Raises Refused, and
         ClientDisconnect.
         """
@@ -65,10 +65,10 @@ class ProtocolHandler(Generic[RequestT]):
             await asyncio.sleep(0)  # what has nothing to wait for needs no watch
             if not making.done():
                 silence_s = self._silence_s()
-                await while_there(_wait(making, silence_s), receive)
+                await while_connected(_wait(making, silence_s), receive)
                 if silence_s is not None and self._is_late(making):
                     return self._late(making, silence_s)
-                await while_there(_wait(making, None), receive)
+                await while_connected(_wait(making, None), receive)
         except BaseException:
             making.cancel()
             raise
@@ -79,7 +79,7 @@ class ProtocolHandler(Generic[RequestT]):
         any more, so it does only where a proxy would not show that its client left.
         """
         probe_s = self._settings.probe_s
-        return sooner(self._keep_alive_s, probe_s) if self._request.stream else probe_s
+        return earliest(self._keep_alive_s, probe_s) if self._request.stream else probe_s
 
     async def handle(self) -> Answer:
         """The answer, not yet begun. Raises Refused."""
@@ -104,8 +104,8 @@ class ProtocolHandler(Generic[RequestT]):
         """What the caller did wrong is told with its own status, however long preparing takes."""
         return not (self._found or making.done())
 
-    def _late(self, making: asyncio.Task[Answer], silence_s: float) -> Late:
-        return Late(
+    def _late(self, making: asyncio.Task[Answer], silence_s: float) -> DelayedAnswer:
+        return DelayedAnswer(
             making,
             self._builder,
             self._guard,

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from deployments.wire import ErrorKind, Refused, RequestError
 
-SHARE = 8  # times the free places are what one client may hold
+CLIENT_SHARE = 8  # times the free places are what one client may hold
 
 
-class Places:
+class InflightLimit:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held: Counter[str] = Counter()
@@ -19,7 +19,7 @@ class Places:
         free = self._limit - self.taken
         if free <= 0:
             raise _overloaded(f"This server is answering {self._limit} requests already")
-        if self._held[client] >= SHARE * free:
+        if self._held[client] >= CLIENT_SHARE * free:
             message = f"This client has {self._held[client]} requests in flight, and others wait"
             raise _overloaded(message)
         self.taken += 1

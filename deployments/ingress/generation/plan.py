@@ -17,7 +17,7 @@ from deployments.wire import (
     refused,
 )
 
-SEEDS = 1 << 63
+N_SEEDS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Plan:
 
 
 def seeded(sampling: SamplingParams, choice: int) -> SamplingParams:
-    seed = (sampling.seed + choice) % SEEDS
+    seed = (sampling.seed + choice) % N_SEEDS
     return sampling if seed == sampling.seed else replace(sampling, seed=seed)
 
 

@@ -25,8 +25,8 @@ from deployments.wire import ErrorKind, Refused, RequestError
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = "x-request-id"
-NAME = REQUEST_ID.encode()
-LONGEST_REQUEST_ID = 128
+REQUEST_ID_BYTES = REQUEST_ID.encode()
+MAX_REQUEST_ID_LENGTH = 128
 PRINTABLE = re.compile(r"[!-~]+")
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
@@ -52,7 +52,7 @@ def protocol_app(
     app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
     app.router.redirect_slashes = False
     direct = Direct(app, routes, envelope)
-    return Absolute(Boundary(_guarded(direct, envelope, settings, public), envelope))
+    return ClearRootPath(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
 
 
 def _guarded(
@@ -63,7 +63,7 @@ def _guarded(
     return cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
-class Absolute:
+class ClearRootPath:
     """Clears root_path, which Serve sets to the route prefix: routes match the whole path."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -108,7 +108,7 @@ class Direct:
                 raise  # to be logged
 
 
-class Boundary:
+class ErrorBoundary:
     """Names the request in every response, and lets no failure out as anything but an answer."""
 
     def __init__(self, app: ASGIApp, envelope: Envelope) -> None:
@@ -119,7 +119,7 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = sane_request_id(Headers(scope=scope).get(REQUEST_ID))
+        request_id = valid_request_id(Headers(scope=scope).get(REQUEST_ID))
         progress = _Progress(send, request_id)
         state = {**scope.get("state", {}), "request_id": request_id, "progress": progress}
         scope = {**scope, "state": state}
@@ -165,7 +165,7 @@ class OneRequestId:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def once(message: Message) -> None:
             if message["type"] == "http.response.start":
-                named = [pair for pair in scope["headers"] if pair[0] == NAME][:1]
+                named = [pair for pair in scope["headers"] if pair[0] == REQUEST_ID_BYTES][:1]
                 headers = [pair for pair in message["headers"] if pair not in named]
                 message = {**message, "headers": headers}
             await send(message)
@@ -177,9 +177,9 @@ def request_id_of(request: Request) -> str:
     return str(request.scope["state"]["request_id"])
 
 
-def sane_request_id(offered: str | None) -> str:
+def valid_request_id(offered: str | None) -> str:
     """The client's own id if it is short and printable, else a fresh one."""
-    sane = offered and len(offered) <= LONGEST_REQUEST_ID and PRINTABLE.fullmatch(offered)
+    sane = offered and len(offered) <= MAX_REQUEST_ID_LENGTH and PRINTABLE.fullmatch(offered)
     return offered if offered and sane else uuid.uuid4().hex
 
 

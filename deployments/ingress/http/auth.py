@@ -10,8 +10,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployments.ingress.http.errors import Envelope, error_response
 from deployments.wire import ErrorKind, RequestError
 
-KEY = "api_key"  # in a request's state: the one that opened
-WANTED = "A valid API key is needed: send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
+API_KEY_STATE = "api_key"  # in a request's state: the one that opened
+KEY_NEEDED = (
+    "A valid API key is needed: send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
+)
 
 
 class Auth:
@@ -29,12 +31,12 @@ class Auth:
         if scope["type"] != "http" or self._is_open(scope):
             await self._app(scope, receive, send)
             return
-        key = next(filter(self._knows, offered(Headers(scope=scope))), None)
+        key = next(filter(self._knows, offered_keys(Headers(scope=scope))), None)
         if key is not None:
-            scope["state"][KEY] = key
+            scope["state"][API_KEY_STATE] = key
             await self._app(scope, receive, send)
             return
-        error = RequestError(ErrorKind.AUTHENTICATION, WANTED)
+        error = RequestError(ErrorKind.AUTHENTICATION, KEY_NEEDED)
         response = error_response(error, self._envelope, scope["state"]["request_id"])
         await response(scope, receive, send)
 
@@ -47,7 +49,7 @@ class Auth:
         return sum(compare_digest(digest, known) for known in self._digests) > 0
 
 
-def offered(headers: Headers) -> list[str]:
+def offered_keys(headers: Headers) -> list[str]:
     """The keys that a request brings, in either form."""
     schemes = (value.partition(" ") for value in headers.getlist("authorization"))
     bearers = [key.strip() for scheme, _, key in schemes if scheme.lower() == "bearer"]

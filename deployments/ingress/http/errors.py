@@ -18,14 +18,14 @@ Envelope = Callable[[RequestError, str], tuple[int, object]]
 RETRY_SOON = MappingProxyType({"retry-after": "1"})
 RETRY_LATER = MappingProxyType({"retry-after": "5"})
 NEVER_RETRY = MappingProxyType({"x-should-retry": "false"})  # the SDKs would, of any 5xx
-LAST_REQUEST = MappingProxyType({"connection": "close"})
-KEY_WANTED = MappingProxyType({"www-authenticate": "Bearer"})
-LONGEST = 2000  # characters of a message, and of the field it names
+CLOSE_CONNECTION = MappingProxyType({"connection": "close"})
+BEARER_CHALLENGE = MappingProxyType({"www-authenticate": "Bearer"})
+MAX_ERROR_LENGTH = 2000  # characters of a message, and of the field it names
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ErrorForm:
     """What one protocol calls an error."""
 
     status: int
@@ -37,9 +37,9 @@ class Form:
 class ErrorRow:
     """A protocol that comes later adds its column here."""
 
-    openai: Form
-    anthropic: Form
-    llama: Form
+    openai: ErrorForm
+    anthropic: ErrorForm
+    llama: ErrorForm
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
 
 
@@ -47,74 +47,87 @@ CALLER, SERVER = "invalid_request_error", "server_error"
 OVERLOAD, MISSING = "overloaded_error", "not_found_error"
 
 ERRORS: Mapping[ErrorKind, ErrorRow] = {
-    ErrorKind.INVALID_REQUEST: ErrorRow(Form(400, CALLER), Form(400, CALLER), Form(400, CALLER)),
+    ErrorKind.INVALID_REQUEST: ErrorRow(
+        ErrorForm(400, CALLER), ErrorForm(400, CALLER), ErrorForm(400, CALLER)
+    ),
     ErrorKind.CONTEXT_LENGTH: ErrorRow(
-        Form(400, CALLER, "context_length_exceeded"),
-        Form(400, CALLER),
-        Form(400, "exceed_context_size_error"),
+        ErrorForm(400, CALLER, "context_length_exceeded"),
+        ErrorForm(400, CALLER),
+        ErrorForm(400, "exceed_context_size_error"),
     ),
     ErrorKind.AUTHENTICATION: ErrorRow(
-        Form(401, CALLER, "invalid_api_key"),
-        Form(401, "authentication_error"),
-        Form(401, "authentication_error"),
-        KEY_WANTED,
+        ErrorForm(401, CALLER, "invalid_api_key"),
+        ErrorForm(401, "authentication_error"),
+        ErrorForm(401, "authentication_error"),
+        BEARER_CHALLENGE,
     ),
     ErrorKind.PERMISSION: ErrorRow(
-        Form(403, CALLER, "permission_denied"),
-        Form(403, "permission_error"),
-        Form(403, "permission_error"),
+        ErrorForm(403, CALLER, "permission_denied"),
+        ErrorForm(403, "permission_error"),
+        ErrorForm(403, "permission_error"),
     ),
-    ErrorKind.NOT_FOUND: ErrorRow(Form(404, CALLER), Form(404, MISSING), Form(404, MISSING)),
+    ErrorKind.NOT_FOUND: ErrorRow(
+        ErrorForm(404, CALLER), ErrorForm(404, MISSING), ErrorForm(404, MISSING)
+    ),
     ErrorKind.MODEL_NOT_FOUND: ErrorRow(
-        Form(404, CALLER, "model_not_found"), Form(404, MISSING), Form(404, MISSING)
+        ErrorForm(404, CALLER, "model_not_found"), ErrorForm(404, MISSING), ErrorForm(404, MISSING)
     ),
     ErrorKind.METHOD_NOT_ALLOWED: ErrorRow(
-        Form(405, CALLER, "method_not_allowed"), Form(405, CALLER), Form(405, CALLER)
+        ErrorForm(405, CALLER, "method_not_allowed"), ErrorForm(405, CALLER), ErrorForm(405, CALLER)
     ),
     ErrorKind.REQUEST_TIMEOUT: ErrorRow(
-        Form(408, CALLER, "request_timeout"),
-        Form(408, "timeout_error"),
-        Form(408, CALLER),
-        LAST_REQUEST,
+        ErrorForm(408, CALLER, "request_timeout"),
+        ErrorForm(408, "timeout_error"),
+        ErrorForm(408, CALLER),
+        CLOSE_CONNECTION,
     ),
     ErrorKind.BODY_TOO_LARGE: ErrorRow(
-        Form(413, CALLER, "request_too_large"), Form(413, "request_too_large"), Form(413, CALLER)
+        ErrorForm(413, CALLER, "request_too_large"),
+        ErrorForm(413, "request_too_large"),
+        ErrorForm(413, CALLER),
     ),
     ErrorKind.UNSUPPORTED_MEDIA_TYPE: ErrorRow(
-        Form(415, CALLER, "unsupported_media_type"), Form(415, CALLER), Form(415, CALLER)
+        ErrorForm(415, CALLER, "unsupported_media_type"),
+        ErrorForm(415, CALLER),
+        ErrorForm(415, CALLER),
     ),
     ErrorKind.OVERLOADED: ErrorRow(
-        Form(429, "rate_limit_error", "overloaded"),
-        Form(529, OVERLOAD),
-        Form(503, "unavailable_error"),
+        ErrorForm(429, "rate_limit_error", "overloaded"),
+        ErrorForm(529, OVERLOAD),
+        ErrorForm(503, "unavailable_error"),
         RETRY_SOON,
     ),
     ErrorKind.OUT_OF_MEMORY: ErrorRow(
-        Form(500, SERVER, "out_of_memory"), Form(500, "api_error"), Form(500, SERVER)
+        ErrorForm(500, SERVER, "out_of_memory"), ErrorForm(500, "api_error"), ErrorForm(500, SERVER)
     ),
     ErrorKind.INTERNAL: ErrorRow(
-        Form(500, SERVER, "internal_error"), Form(500, "api_error"), Form(500, SERVER)
+        ErrorForm(500, SERVER, "internal_error"),
+        ErrorForm(500, "api_error"),
+        ErrorForm(500, SERVER),
     ),
     ErrorKind.NOT_SUPPORTED: ErrorRow(
-        Form(501, CALLER, "not_supported"),
-        Form(501, "api_error"),
-        Form(501, "not_supported_error"),
+        ErrorForm(501, CALLER, "not_supported"),
+        ErrorForm(501, "api_error"),
+        ErrorForm(501, "not_supported_error"),
         NEVER_RETRY,
     ),
     ErrorKind.UNAVAILABLE: ErrorRow(
-        Form(503, SERVER, "service_unavailable"),
-        Form(529, OVERLOAD),
-        Form(503, "unavailable_error"),
+        ErrorForm(503, SERVER, "service_unavailable"),
+        ErrorForm(529, OVERLOAD),
+        ErrorForm(503, "unavailable_error"),
         RETRY_LATER,
     ),
     ErrorKind.MODEL_REPLACED: ErrorRow(
-        Form(503, SERVER, "model_replaced"),
-        Form(529, OVERLOAD),
-        Form(503, "unavailable_error"),
+        ErrorForm(503, SERVER, "model_replaced"),
+        ErrorForm(529, OVERLOAD),
+        ErrorForm(503, "unavailable_error"),
         RETRY_SOON,
     ),
     ErrorKind.GENERATION_TIMEOUT: ErrorRow(
-        Form(504, SERVER, "timeout"), Form(504, "timeout_error"), Form(504, SERVER), RETRY_SOON
+        ErrorForm(504, SERVER, "timeout"),
+        ErrorForm(504, "timeout_error"),
+        ErrorForm(504, SERVER),
+        RETRY_SOON,
     ),
 }
 
@@ -134,12 +147,12 @@ def public(error: RequestError, request_id: str) -> RequestError:
 
 
 def _is_short(error: RequestError) -> bool:
-    return len(error.message) <= LONGEST and len(error.param or "") <= LONGEST
+    return len(error.message) <= MAX_ERROR_LENGTH and len(error.param or "") <= MAX_ERROR_LENGTH
 
 
 def _cut(error: RequestError) -> RequestError:
-    param = error.param and error.param[:LONGEST]
-    return replace(error, message=error.message[:LONGEST] + "...", param=param)
+    param = error.param and error.param[:MAX_ERROR_LENGTH]
+    return replace(error, message=error.message[:MAX_ERROR_LENGTH] + "...", param=param)
 
 
 def error_response(

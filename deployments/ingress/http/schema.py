@@ -4,8 +4,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-MOST_STOPS = 32
-MOST_TOOLS = 512
+MAX_STOPS = 32
+MAX_TOOLS = 512
 MAX_LOGIT_BIASES = 4096  # each is added in every step
 
 ItemT = TypeVar("ItemT")

@@ -12,12 +12,12 @@ from deployments.wire import Refused, refused
 
 Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]
-MOST_ERRORS = 1000  # that are looked at: telling one of very many takes longer than finding all
+MAX_ERRORS = 1000  # that are looked at: telling one of very many takes longer than finding all
 VERDICT = re.compile(r"^\w+ should ")
 SIZE = re.compile(r"^(List|String|Dictionary) should have ")
 MODEL = re.compile(r" or instance of \w+$")
 KINDS = {"List": "a list", "String": "a string", "Dictionary": "an object"}
-WORDS = {
+REPHRASINGS = {
     "a valid dictionary or object to extract fields from": "an object",
     "a valid integer": "an integer",
     "a valid dictionary": "an object",
@@ -56,7 +56,7 @@ def refuse_unsupported(
 
 def refusal(error: ValidationError, value: object) -> Refused:
     """One refusal for the field that went wrong; the forms a union allows are named together."""
-    if error.error_count() > MOST_ERRORS:
+    if error.error_count() > MAX_ERRORS:
         return refused(f"The body is wrong in {error.error_count()} places")
     details = [(_path(detail, value), detail) for detail in error.errors()]
     path = max((path for path, _ in details), key=len)
@@ -64,10 +64,10 @@ def refusal(error: ValidationError, value: object) -> Refused:
     expected = " or ".join(dict.fromkeys(_expectation(detail) for detail in here))
     if expected.startswith("must be "):
         expected = expected.replace(" or must be ", " or ")
-    return refused(f"`{written(path)}` {expected}{_received(here[0])}", written(path))
+    return refused(f"`{format_path(path)}` {expected}{_received(here[0])}", format_path(path))
 
 
-def written(path: Path) -> str:
+def format_path(path: Path) -> str:
     """("messages", 0, "role") as `messages[0].role`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
@@ -110,7 +110,7 @@ def _expectation(detail: ErrorDetails) -> str:
             return "is not supported by this server: only null is allowed"
     sized = SIZE.sub(lambda kind: f"must be {KINDS[kind[1]]} of ", MODEL.sub("", detail["msg"]))
     message = VERDICT.sub("must ", sized)
-    for theirs, ours in WORDS.items():
+    for theirs, ours in REPHRASINGS.items():
         message = message.replace(theirs, ours)
     return message
 

@@ -6,7 +6,7 @@ from pydantic import AliasChoices, Field
 
 from deployments.ingress.http.schema import Strict, Switch
 
-HIGHEST = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 MAX_DRY_BREAKERS = 64
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
@@ -24,8 +24,8 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
-AtLeast0 = Annotated[int, Field(ge=0, le=HIGHEST)]
-AtLeastMinus1 = Annotated[int, Field(ge=-1, le=HIGHEST)]
+AtLeast0 = Annotated[int, Field(ge=0, le=MAX_INT32)]
+AtLeastMinus1 = Annotated[int, Field(ge=-1, le=MAX_INT32)]
 Text = Annotated[str, Field(min_length=1, max_length=1024)]
 Breakers = Annotated[list[Text], Field(min_length=1, max_length=MAX_DRY_BREAKERS)]
 Names = str | Annotated[list[str], Field(max_length=32)]

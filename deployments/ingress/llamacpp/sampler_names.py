@@ -41,16 +41,16 @@ OTHER_NAMES = {
 # Editors ask for it behind the others: it weighs the ends of a middle against its beginnings. There
 # is none here, and what the others have left is drawn from as it is.
 INFILL = ("infill", "i")
-MOST = 32
+MAX_SAMPLERS = 32
 
 
 def sampler_order(samplers: str | Sequence[str]) -> tuple[str, ...]:
     """The full names in their order. Raises Refused."""
     spelled_out = {**OTHER_NAMES, **{name: name for name in DEFAULT_SAMPLERS}}
     names = CHARACTERS if isinstance(samplers, str) else spelled_out
-    order = tuple(_named(one, names) for one in samplers[: MOST + 1] if one not in INFILL)
-    if len(order) > MOST:
-        raise refused(f"`samplers` has more than {MOST} samplers", "samplers")
+    order = tuple(_named(one, names) for one in samplers[: MAX_SAMPLERS + 1] if one not in INFILL)
+    if len(order) > MAX_SAMPLERS:
+        raise refused(f"`samplers` has more than {MAX_SAMPLERS} samplers", "samplers")
     return order
 
 

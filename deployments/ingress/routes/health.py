@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.fleet.cluster import UP, Cluster
+from deployments.ingress.fleet.cluster import UP_STATES, Cluster
 from deployments.wire import ModelState, ModelStatus, Refused
 
 ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
@@ -23,7 +23,7 @@ def health_route(cluster: Cluster, path: str) -> Route:
                 return JSONResponse(HEALTHY)
             return _unhealthy("error", refusal.error.message)
         states = {status.state for status in statuses}
-        if states & UP:
+        if states & UP_STATES:
             return JSONResponse(HEALTHY)
         if any(_waits_to_be_wanted(status) for status in statuses):
             return JSONResponse(UNLOADED)

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.ingress.generation.answer import Answer, while_there
+from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import caller_of, connection_of
-from deployments.ingress.generation.delayed_answer import Late
+from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.handler import ProtocolHandler
-from deployments.ingress.generation.inflight_limit import Places
+from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
 from deployments.ingress.http.app import REQUEST_ID, request_id_of
 from deployments.ingress.http.body import parse_json, read_body
@@ -25,11 +25,11 @@ from deployments.ingress.http.openapi import EVENTS, JSON, DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.metrics import InflightGuard, Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.ingress.streams.resumable_streams import Streams
+from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ModelCard
 
-OFF_LOOP = 8 << 10  # bytes of a body from which its work goes to a thread
+OFF_LOOP_BYTES = 8 << 10  # bytes of a body from which its work goes to a thread
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 ValueT = TypeVar("ValueT")
@@ -64,7 +64,7 @@ BodyT = TypeVar("BodyT", bound=NamesModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Generic[BodyT]):
+class TokenizerOperation(Generic[BodyT]):
     """One way to ask what takes a model's tokenizer and none of its computing; `heavy` as above."""
 
     name: str
@@ -83,11 +83,11 @@ class Service:
     metrics: Metrics
     settings: IngressSettings = DEFAULTS
     tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
-    streams: Streams | None = None  # those that outlive their connections, if any may
-    places: Places = field(init=False)
+    streams: ResumableStreams | None = None  # those that outlive their connections, if any may
+    places: InflightLimit = field(init=False)
 
     def __post_init__(self) -> None:
-        self.places = Places(self.settings.max_inflight)
+        self.places = InflightLimit(self.settings.max_inflight)
 
     def route(self, operation: Operation[RequestT]) -> Route:
         async def endpoint(request: Request) -> ASGIApp:
@@ -108,7 +108,7 @@ class Service:
             media_types=(JSON, EVENTS) if "stream" in operation.body.model_fields else (JSON,),
         )
 
-    def question(self, question: Question[BodyT]) -> Route:
+    def question(self, question: TokenizerOperation[BodyT]) -> Route:
         async def endpoint(request: Request) -> ASGIApp:
             guard = self.metrics.guard(question.name)
             try:
@@ -129,12 +129,14 @@ class Service:
             body=question.body,
         )
 
-    async def _generate(self, http: Request, operation: Operation[RequestT]) -> Answer | Late:
+    async def _generate(
+        self, http: Request, operation: Operation[RequestT]
+    ) -> Answer | DelayedAnswer:
         guard = self.metrics.guard(operation.name)
         with guard.until_answered():
             connection = self._enter(http, guard)
             body = await self._read(http)
-            off_loop = len(body) > OFF_LOOP
+            off_loop = len(body) > OFF_LOOP_BYTES
             value, asked = await _on(off_loop, lambda: _parsed(body, operation.parse))
             handler = ProtocolHandler(
                 asked,
@@ -158,12 +160,14 @@ class Service:
     async def _read(self, http: Request) -> bytes:
         return await read_body(http, self.settings.body_limit, self.settings.body_timeout_s)
 
-    async def _ask(self, http: Request, question: Question[BodyT], guard: InflightGuard) -> object:
+    async def _ask(
+        self, http: Request, question: TokenizerOperation[BodyT], guard: InflightGuard
+    ) -> object:
         self._enter(http, guard)
         body = await self._read(http)
-        off_loop = len(body) > OFF_LOOP
+        off_loop = len(body) > OFF_LOOP_BYTES
         asked = await _on(off_loop, lambda: question.parse(parse_json(body)))
-        card = await while_there(self.engine.card(asked.model), http.receive)
+        card = await while_connected(self.engine.card(asked.model), http.receive)
         guard.serving(card.name, stream=False)
         return await _on(
             off_loop or question.heavy(asked) or not self.tokenizers.holds(card),

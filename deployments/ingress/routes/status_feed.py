@@ -9,7 +9,7 @@ from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.ingress.routes.model_status import status_events
 from deployments.wire import ErrorKind, ModelStatus, Refused, RequestError
 
-MOST_WATCHERS = 256
+MAX_WATCHERS = 256
 POLL_S = 10.0
 PATIENCE_S = 1.0  # before the router is asked again that did not answer
 
@@ -27,7 +27,7 @@ class StatusFeed:
 
     def watch(self) -> AsyncIterator[bytes]:
         """Events: first what is, then what changes. Raises Refused when too many watch."""
-        if len(self._watchers) >= MOST_WATCHERS:
+        if len(self._watchers) >= MAX_WATCHERS:
             raise Refused(RequestError(ErrorKind.OVERLOADED, "Too many clients watch the models"))
         return self._events()
 

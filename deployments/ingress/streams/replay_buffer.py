@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from deployments.wire import refused
 
 
-class Replay:
+class ReplayBuffer:
     """Offsets count from the stream's first byte. Belongs to one event loop."""
 
     def __init__(self, capacity: int) -> None:

@@ -13,16 +13,16 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.detached_tasks import in_own_context
-from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, unless_left
+from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, run_while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID
-from deployments.ingress.generation.delayed_answer import Late
+from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.http.app import PRINTABLE
-from deployments.ingress.http.auth import offered
-from deployments.ingress.streams.replay_buffer import Replay
+from deployments.ingress.http.auth import offered_keys
+from deployments.ingress.streams.replay_buffer import ReplayBuffer
 from deployments.wire import ErrorKind, Refused, RequestError, refused
 
-LONGEST_ID = 128
-Key = tuple[bytes, str]  # who asks, and what it calls the conversation
+MAX_ID_LENGTH = 128
+StreamKey = tuple[bytes, str]  # who asks, and what it calls the conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +40,21 @@ class StreamLimits:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
-    key: Key
-    replay: Replay
+class KeptStream:
+    key: StreamKey
+    replay: ReplayBuffer
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None  # to its end, while nobody reads or nothing comes
     readers: int = 0
 
 
 @dataclass(slots=True, eq=False)
-class Streams:
+class ResumableStreams:
     limits: StreamLimits = StreamLimits()
-    _kept: dict[Key, Kept] = field(default_factory=dict)  # oldest first
+    _kept: dict[StreamKey, KeptStream] = field(default_factory=dict)  # oldest first
     running: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def keeper(self, headers: Headers) -> Callable[[Answer | Late], ASGIApp] | None:
+    def keeper(self, headers: Headers) -> Callable[[Answer | DelayedAnswer], ASGIApp] | None:
         """What makes an answer outlive its connection, if the headers ask for it. Raises Refused.
 
         An answer that is no stream stays as it is.
@@ -62,30 +62,30 @@ class Streams:
         name = headers.get(CONVERSATION_ID)
         if name is None:
             return None
-        key = key_of(headers, name, "X-Conversation-Id")
+        key = stream_key(headers, name, "X-Conversation-Id")
         return lambda answer: _Resumable(self, key, answer) if answer.is_stream else answer
 
-    def find(self, key: Key) -> Kept | None:
+    def find(self, key: StreamKey) -> KeptStream | None:
         return self._kept.get(key)
 
-    def start(self, key: Key, answer: ASGIApp, scope: Scope) -> Kept:
+    def start(self, key: StreamKey, answer: ASGIApp, scope: Scope) -> KeptStream:
         """An earlier stream of this name is stopped. Raises Refused."""
         self.stop(key)
         self._make_room()
-        kept = self._kept[key] = Kept(key, Replay(self.limits.capacity))
+        kept = self._kept[key] = KeptStream(key, ReplayBuffer(self.limits.capacity))
         task = in_own_context(self._run(kept, answer, scope))
         self.running.add(task)
         task.add_done_callback(self.running.discard)
         return kept
 
-    def stop(self, key: Key) -> None:
+    def stop(self, key: StreamKey) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
             _cancel_timer(kept)
             kept.stopped.set()
 
     @contextmanager
-    def reading(self, kept: Kept) -> Iterator[None]:
+    def reading(self, kept: KeptStream) -> Iterator[None]:
         """A stream that somebody reads goes on."""
         kept.readers += 1
         if not kept.replay.is_done:
@@ -97,7 +97,7 @@ class Streams:
             if not kept.readers and not kept.replay.is_done:
                 self._end_after(self.limits.idle_s, kept)
 
-    async def _run(self, kept: Kept, answer: ASGIApp, scope: Scope) -> None:
+    async def _run(self, kept: KeptStream, answer: ASGIApp, scope: Scope) -> None:
         async def send(message: Message) -> None:
             if message["type"] == "http.response.body":
                 kept.replay.append(message["body"])
@@ -117,7 +117,7 @@ class Streams:
             # One that never began has nothing to come back to.
             self._end_after(self.limits.kept_s if kept.replay.begun else 0, kept)
 
-    def _end_after(self, seconds: float, kept: Kept) -> None:
+    def _end_after(self, seconds: float, kept: KeptStream) -> None:
         if self._kept.get(kept.key) is kept:
             loop = asyncio.get_running_loop()
             kept.timer = loop.call_later(seconds, self.stop, kept.key)
@@ -133,19 +133,19 @@ class Streams:
         self.stop(max(unread, key=lambda kept: kept.replay.is_done).key)
 
 
-def key_of(headers: Headers, name: str, param: str) -> Key:
+def stream_key(headers: Headers, name: str, param: str) -> StreamKey:
     """Whoever comes with other API keys has other streams. Raises Refused."""
-    if len(name) > LONGEST_ID or not PRINTABLE.fullmatch(name):
-        message = f"`{param}` must be 1 to {LONGEST_ID} printable characters"
+    if len(name) > MAX_ID_LENGTH or not PRINTABLE.fullmatch(name):
+        message = f"`{param}` must be 1 to {MAX_ID_LENGTH} printable characters"
         raise refused(message, param)
-    keys = "\n".join(sorted(set(offered(headers))))
+    keys = "\n".join(sorted(set(offered_keys(headers))))
     return sha256(keys.encode("latin-1")).digest(), name
 
 
-class Following:
+class StreamReader:
     """A stream's bytes from an offset on as a response; leaving it does not end the stream."""
 
-    def __init__(self, streams: Streams, kept: Kept, offset: int) -> None:
+    def __init__(self, streams: ResumableStreams, kept: KeptStream, offset: int) -> None:
         self._streams = streams
         self._kept = kept
         self._offset = offset
@@ -153,7 +153,7 @@ class Following:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._streams.reading(self._kept):
             try:
-                await unless_left(self._respond(send), receive)
+                await run_while_connected(self._respond(send), receive)
             except OSError:  # the server's word for a client that has left
                 return
 
@@ -169,7 +169,9 @@ class Following:
 
 
 class _Resumable:
-    def __init__(self, streams: Streams, key: Key, answer: Answer | Late) -> None:
+    def __init__(
+        self, streams: ResumableStreams, key: StreamKey, answer: Answer | DelayedAnswer
+    ) -> None:
         self._streams = streams
         self._key = key
         self._answer = answer
@@ -179,10 +181,10 @@ class _Resumable:
             kept = self._streams.start(self._key, self._answer, scope)
         except Refused as refusal:
             self._answer.refuse(refusal)
-        await Following(self._streams, kept, 0)(scope, receive, send)
+        await StreamReader(self._streams, kept, 0)(scope, receive, send)
 
 
-def _cancel_timer(kept: Kept) -> None:
+def _cancel_timer(kept: KeptStream) -> None:
     if kept.timer is not None:
         kept.timer.cancel()
         kept.timer = None

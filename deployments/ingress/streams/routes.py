@@ -12,11 +12,17 @@ from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
-from deployments.ingress.streams.resumable_streams import Following, Kept, Key, Streams, key_of
+from deployments.ingress.streams.resumable_streams import (
+    KeptStream,
+    ResumableStreams,
+    StreamKey,
+    StreamReader,
+    stream_key,
+)
 from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 TAG = "Resumable streams"
-LONGEST_OFFSET = 18  # digits
+MAX_OFFSET_DIGITS = 18  # digits
 
 
 class StreamLookup(BaseModel):
@@ -25,14 +31,16 @@ class StreamLookup(BaseModel):
     conversation_ids: Annotated[list[str], Field(max_length=1024)]
 
 
-def stream_routes(streams: Streams, settings: IngressSettings, prefix: str = "/v1") -> list[Route]:
-    async def follow(request: Request) -> Following:
+def stream_routes(
+    streams: ResumableStreams, settings: IngressSettings, prefix: str = "/v1"
+) -> list[Route]:
+    async def follow(request: Request) -> StreamReader:
         offset = _offset(request)
         kept = streams.find(_key(request))
         if kept is None:
             message = "There is no stream of this conversation"
             raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "conv_id"))
-        return Following(streams, kept, offset)
+        return StreamReader(streams, kept, offset)
 
     async def stop(request: Request) -> Response:
         streams.stop(_key(request))
@@ -42,7 +50,7 @@ def stream_routes(streams: Streams, settings: IngressSettings, prefix: str = "/v
         body = await read_body(request, settings.body_limit, settings.body_timeout_s)
         asked = parse(StreamLookup, parse_json(body))
         keys = [
-            key_of(request.headers, name, "conversation_ids") for name in asked.conversation_ids
+            stream_key(request.headers, name, "conversation_ids") for name in asked.conversation_ids
         ]
         found = (streams.find(key) for key in dict.fromkeys(keys))
         return JSONResponse([_described(kept) for kept in found if kept is not None])
@@ -84,21 +92,21 @@ def _route(
     )
 
 
-def _key(request: Request) -> Key:
+def _key(request: Request) -> StreamKey:
     name = request.query_params.get("conv_id", "")
     if not name:
         raise refused("`conv_id` is missing", "conv_id")
-    return key_of(request.headers, name, "conv_id")
+    return stream_key(request.headers, name, "conv_id")
 
 
 def _offset(request: Request) -> int:
     given = request.query_params.get("from", "0")
-    if not (given.isascii() and given.isdecimal() and len(given) <= LONGEST_OFFSET):
+    if not (given.isascii() and given.isdecimal() and len(given) <= MAX_OFFSET_DIGITS):
         raise refused("`from` must be a number of bytes", "from")
     return int(given)
 
 
-def _described(kept: Kept) -> object:
+def _described(kept: KeptStream) -> object:
     return {
         "conversation_id": kept.key[1],
         "is_done": kept.replay.is_done,

@@ -7,7 +7,7 @@ rates, and drafts by position.
 
 from collections.abc import Iterable, Mapping
 
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 
 # llama-server's name, help and type, and our samples: the first, minus the second.
 Row = tuple[str, str, str, str, str | None]
@@ -65,7 +65,7 @@ FAMILIES: tuple[Row, ...] = (
 )
 
 
-def llamacpp_families(families: Iterable[Family]) -> list[Family]:
+def llamacpp_families(families: Iterable[MetricFamily]) -> list[MetricFamily]:
     """The families of one process; empty if it has no engine."""
     values = {name: value for family in families for name, _, value in family.samples}
     return [_family(values, *row) for row in FAMILIES if row[3] in values]
@@ -73,7 +73,7 @@ def llamacpp_families(families: Iterable[Family]) -> list[Family]:
 
 def _family(
     values: Mapping[str, float], name: str, text: str, kind: str, added: str, taken: str | None
-) -> Family:
+) -> MetricFamily:
     value = values[added] - (values[taken] if taken else 0.0)
     sample = f"llamacpp:{name}_total" if kind == "counter" else f"llamacpp:{name}"
-    return Family(f"llamacpp:{name}", text, kind, ((sample, {}, value),))
+    return MetricFamily(f"llamacpp:{name}", text, kind, ((sample, {}, value),))

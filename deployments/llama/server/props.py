@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.fleet.cluster import Cluster, look_at
+from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.llama.completion.generation_settings import default_settings
 from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
@@ -44,7 +44,7 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
         name = request.query_params.get("model")
         if name is None and len(await cluster.statuses()) > 1:
             return JSONResponse(ROUTER)
-        model, card = await look_at(cluster, name)
+        model, card = await inspect_model(cluster, name)
         replicas = await replicas_of(cluster, model)
         slots = replicas.slots_each * len(replicas.stats)
         told = await asyncio.to_thread(_props, card, tokenizers, slots)

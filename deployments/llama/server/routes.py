@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.fleet.cluster import UP, Cluster, card_if_up
+from deployments.ingress.fleet.cluster import UP_STATES, Cluster, card_if_up
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.health import health_route
 from deployments.llama.server.metric_names import llamacpp_families
 from deployments.model.settings import MODEL_DEPLOYMENT
-from deployments.telemetry.metric_families import CONTENT_TYPE, Family, render
+from deployments.telemetry.metric_families import CONTENT_TYPE, MetricFamily, render
 from deployments.wire import Refused
 
 # Applications and deployments that have metrics, beside the models.
@@ -26,7 +26,7 @@ KEEPERS = (
     ("llama", "llama"),
     ("router", "Router"),
 )
-Part = tuple[Mapping[str, str], list[Family]]  # a replica's labels and metrics
+Part = tuple[Mapping[str, str], list[MetricFamily]]  # a replica's labels and metrics
 TOTALS = (
     "active_requests",
     "waiting_requests",
@@ -64,7 +64,7 @@ class ServerRoutes:
 
     async def stats(self, request: Request) -> Response:
         """Statistics of all replicas together, and of each."""
-        models = [s for s in await self._cluster.statuses() if s.state in UP]
+        models = [s for s in await self._cluster.statuses() if s.state in UP_STATES]
         answers = await asyncio.gather(
             *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
         )
@@ -89,7 +89,7 @@ class ServerRoutes:
 
     async def _of_models(self) -> list[Part]:
         with suppress(Refused):  # without a router the ingresses still have metrics
-            up = [s for s in await self._cluster.statuses() if s.state in UP]
+            up = [s for s in await self._cluster.statuses() if s.state in UP_STATES]
             return await self._samples((s.application, MODEL_DEPLOYMENT) for s in up)
         return []
 

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.fleet.cluster import Cluster, look_at
+from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.model_management import switch
 from deployments.llama.server.replicas import replicas_of
@@ -16,7 +16,7 @@ ACTIONS = ("save", "restore", "erase")
 def slot_routes(cluster: Cluster) -> list[Route]:
     async def list_slots(request: Request) -> Response:
         wants_idle = switch(request, "fail_on_no_slot")
-        model, card = await look_at(cluster, request.query_params.get("model"))
+        model, card = await inspect_model(cluster, request.query_params.get("model"))
         replicas = await replicas_of(cluster, model)
         busy = [
             slot < stats["active_requests"]

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.schema import Items, ModelName, Strict, TokenId
 from deployments.ingress.http.validation import parse
-from deployments.ingress.routes.service import Question
+from deployments.ingress.routes.service import TokenizerOperation
 from deployments.llama.completion.prompts import mixed_ids
 from deployments.llama.completion.schema import MAX_TEXTS, given_fields, texts_in
 from deployments.llama.openai_chat import parse_chat
@@ -80,21 +80,21 @@ def apply_template(request: ChatRequest, card: ModelCard, tokenizer: TextTokeniz
     return {"prompt": chat_prompt(request, card, tokenizer).text}
 
 
-TOKENIZE = Question(
+TOKENIZE = TokenizerOperation(
     name="tokenize",
     path="/tokenize",
     body=TokenizeRequest,
     parse=parse_tokenize,
     answer=tokenize,
 )
-DETOKENIZE = Question(
+DETOKENIZE = TokenizerOperation(
     name="detokenize",
     path="/detokenize",
     body=DetokenizeRequest,
     parse=parse_detokenize,
     answer=detokenize,
 )
-APPLY_TEMPLATE = Question(
+APPLY_TEMPLATE = TokenizerOperation(
     name="apply_template",
     path="/apply-template",
     body=ChatRequest,

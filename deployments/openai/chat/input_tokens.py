@@ -1,6 +1,6 @@
 """Counts the tokens of a chat request's prompt."""
 
-from deployments.ingress.routes.service import Question
+from deployments.ingress.routes.service import TokenizerOperation
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.input_tokens import count_prompt_tokens
@@ -8,11 +8,11 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
 
-def chat_input_tokens() -> Question[ChatRequest]:
+def chat_input_tokens() -> TokenizerOperation[ChatRequest]:
     def answer(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
         return count_prompt_tokens(OpenAIResponseBuilder(), request, card, tokenizer)
 
-    return Question(
+    return TokenizerOperation(
         name="chat_input_tokens",
         path="/v1/chat/completions/input_tokens",
         body=ChatRequest,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.fleet.cluster import UP, Cluster, find
+from deployments.ingress.fleet.cluster import UP_STATES, Cluster, find_model
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.schema import ModelName, Strict
@@ -34,12 +34,12 @@ def reasoning_control_route(
         body = await read_body(request, settings.body_limit, settings.body_timeout_s)
         asked = parse(ReasoningControl, parse_json(body))
         statuses = await cluster.statuses()
-        models = statuses if asked.model is None else [find(statuses, asked.model)]
+        models = statuses if asked.model is None else [find_model(statuses, asked.model)]
         said = await asyncio.gather(
             *(
                 cluster.broadcast(m.application, MODEL_DEPLOYMENT, "end_thoughts", asked.id)
                 for m in models
-                if m.state in UP
+                if m.state in UP_STATES
             )
         )
         return JSONResponse({"success": True} if any(map(any, said)) else UNKNOWN)

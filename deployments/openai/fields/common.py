@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from deployments.ingress.http.schema import (
     MAX_LOGIT_BIASES,
-    MOST_STOPS,
+    MAX_STOPS,
     Items,
     ModelName,
     StopString,
@@ -21,7 +21,7 @@ MAX_BAD_WORDS = 256
 MAX_STOP_TOKEN_IDS = 1024
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-StopStrings = Annotated[list[StopString], Field(max_length=MOST_STOPS)]
+StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS)]
 Identifier = Annotated[str, Field(max_length=512)]
 MetadataName = Annotated[str, Field(max_length=64)]
 TokenIds = Annotated[Items[TokenId], Field(min_length=1)]

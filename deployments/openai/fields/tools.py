@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from deployments.ingress.http.schema import MOST_TOOLS, Strict
+from deployments.ingress.http.schema import MAX_TOOLS, Strict
 from deployments.text.tool import Tool
 from deployments.wire import refused
 
@@ -57,7 +57,7 @@ class AllowedTools(Strict):
     mode: Literal["auto", "required"]
     tools: Annotated[
         list[Annotated[NamedChoice, BeforeValidator(functions_only)]],
-        Field(min_length=1, max_length=MOST_TOOLS),
+        Field(min_length=1, max_length=MAX_TOOLS),
     ]
 
 
@@ -78,7 +78,7 @@ def _known_choice(choice: object) -> object:
 
 
 ToolList = Annotated[
-    list[Annotated[FunctionTool, BeforeValidator(functions_only)]], Field(max_length=MOST_TOOLS)
+    list[Annotated[FunctionTool, BeforeValidator(functions_only)]], Field(max_length=MAX_TOOLS)
 ]
 ToolChoice = Annotated[
     Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
@@ -117,8 +117,8 @@ def resolve_tools(
     """Each function comes with its path. Raises Refused for unknown names, duplicate names and too
     many tools.
     """
-    if len(functions) > MOST_TOOLS:
-        raise refused(f"`tools` must have at most {MOST_TOOLS} tools", "tools")
+    if len(functions) > MAX_TOOLS:
+        raise refused(f"`tools` must have at most {MAX_TOOLS} tools", "tools")
     tools = tuple(_tool(path, one) for path, one in functions)
     names = _names(functions)
     if choice is None:

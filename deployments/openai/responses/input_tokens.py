@@ -1,6 +1,6 @@
 """Counts the tokens of a Responses request's prompt."""
 
-from deployments.ingress.routes.service import Question
+from deployments.ingress.routes.service import TokenizerOperation
 from deployments.openai.input_tokens import count_prompt_tokens
 from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
@@ -9,11 +9,11 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
 
-def responses_input_tokens(store: ResponseStore) -> Question[ResponsesRequest]:
+def responses_input_tokens(store: ResponseStore) -> TokenizerOperation[ResponsesRequest]:
     def answer(request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
         return count_prompt_tokens(ResponsesBuilder(store), request, card, tokenizer)
 
-    return Question(
+    return TokenizerOperation(
         name="responses_input_tokens",
         path="/v1/responses/input_tokens",
         body=ResponsesRequest,

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from deployments.ingress.http.schema import MOST_TOOLS, Items, Strict, without_nulls
+from deployments.ingress.http.schema import MAX_TOOLS, Items, Strict, without_nulls
 from deployments.openai.fields.tools import Function, Mode, Selection, functions_only
 from deployments.wire import refused
 
@@ -102,7 +102,7 @@ class ResponsesAllowedChoice(Strict):
                 BeforeValidator(_known_tool),
             ]
         ],
-        Field(min_length=1, max_length=MOST_TOOLS),
+        Field(min_length=1, max_length=MAX_TOOLS),
     ]
 
     @property
@@ -126,7 +126,7 @@ Offered = Annotated[
     Discriminator(_fate),
     BeforeValidator(_known_tool),
 ]
-ToolList = Annotated[list[Offered], Field(max_length=MOST_TOOLS)]
+ToolList = Annotated[list[Offered], Field(max_length=MAX_TOOLS)]
 ToolChoice = Annotated[
     Mode | Annotated[ResponsesNamedChoice | ResponsesAllowedChoice, Field(discriminator="type")],
     BeforeValidator(_known_choice),

@@ -17,7 +17,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ReplicaState
 
-from deployments.model.application import model_application, most_replicas
+from deployments.model.application import max_replicas, model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model_application
 
 log = logging.getLogger("ray.serve")
@@ -121,7 +121,7 @@ def cpus_kept(settings: ModelSettings, there: DeploymentInfo) -> float | None:
     config = there.deployment_config
     scaling = config.autoscaling_config
     most = config.num_replicas if scaling is None else scaling.max_replicas
-    if there.version != settings.version or most != most_replicas(settings):
+    if there.version != settings.version or most != max_replicas(settings):
         return None
     cpus: float | None = there.replica_config.ray_actor_options.get("num_cpus")
     return cpus

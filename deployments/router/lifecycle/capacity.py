@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-SLACK = 1e-6  # what a sum of fractions of cores may be off
+TOLERANCE = 1e-6  # what a sum of fractions of cores may be off
 GIB = 1 << 30
-FOR_ROOM = "waits for room"  # that others are leaving
+WAITS_FOR_ROOM = "waits for room"  # that others are leaving
 
 
 class Resources(NamedTuple):
@@ -40,7 +40,7 @@ class Resources(NamedTuple):
     def excess(self, limits: "Resources") -> set[str]:
         """Names of what there is too little of."""
         pairs = zip(self._fields, self, limits, strict=True)
-        return {name for name, need, limit in pairs if need > limit + SLACK}
+        return {name for name, need, limit in pairs if need > limit + TOLERANCE}
 
     def takes(self, names: Collection[str]) -> bool:
         """Whether it needs any of these: its end would leave more of them."""
@@ -75,7 +75,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     """What to do now. `waits` and `refused` say why, for each model that neither starts."""
 
     load: list[str] = field(default_factory=list)
@@ -120,15 +120,15 @@ class Capacity:
         if name in self._queue:
             self._queue[name] = needs
 
-    def plan(self, holders: Collection[Holder], now: float) -> Plan:
+    def plan(self, holders: Collection[Holder], now: float) -> CapacityPlan:
         """Models that start leave the queue, as do those for which there will never be room."""
         self._expire(now)
-        made = Plan()
+        made = CapacityPlan()
         kept = {h.name: h for h in holders if not h.leaving}
         for name in kept:  # it stays after all
             self._queue.pop(name, None)
         self._refuse(holders, made)
-        held = total(h.needs for h in holders)
+        held = sum_resources(h.needs for h in holders)
         ahead = claimed = NOTHING  # of all so far, and of those for which there can be room
         lacking: set[str] = set()  # to the others
         for name, needs in self._queue.items():
@@ -145,30 +145,30 @@ class Capacity:
             made.evict.extend(victims)
             for victim in victims:
                 del kept[victim]
-            in_turn = FOR_ROOM not in made.waits.values()
+            in_turn = WAITS_FOR_ROOM not in made.waits.values()
             gone = all(holder.name != name for holder in holders)
             if in_turn and gone and held.plus(needs).within(limits):
                 made.load.append(name)
                 held = held.plus(needs)
             else:
-                made.waits[name] = FOR_ROOM
+                made.waits[name] = WAITS_FOR_ROOM
         self._explain(made)
         return made
 
     def admits(self, name: str, needs: Resources, holders: Collection[Holder], now: float) -> bool:
         """Whether this model can be loaded after those that wait, with all that is idle gone."""
         self._expire(now)
-        ahead = total(n for other, n in self._queue.items() if other != name)
+        ahead = sum_resources(n for other, n in self._queue.items() if other != name)
         kept = [h for h in holders if not h.leaving and h.name != name]
         return not self._short(ahead.plus(needs), kept, self.limits.limiting(needs))
 
     def has_room(self, needs: Resources, holders: Iterable[Holder]) -> bool:
         """Beside those that wait, and without an eviction."""
-        held = total(h.needs for h in holders if not h.leaving)
-        claimed = total(self._queue.values()).plus(held).plus(needs)
+        held = sum_resources(h.needs for h in holders if not h.leaving)
+        claimed = sum_resources(self._queue.values()).plus(held).plus(needs)
         return claimed.within(self.limits.limiting(needs))
 
-    def _refuse(self, holders: Collection[Holder], made: Plan) -> None:
+    def _refuse(self, holders: Collection[Holder], made: CapacityPlan) -> None:
         for name, needs in list(self._queue.items()):
             if lack := self.lack(needs, holders):
                 made.refused[name] = lack
@@ -177,31 +177,31 @@ class Capacity:
     def lack(self, needs: Resources, holders: Iterable[Holder]) -> str:
         """What there is too little of, with only pinned models beside it; "" for nothing."""
         stay = (h for h in holders if h.pinned and not h.leaving)
-        pinned = total(h.needs.minus(h.extra) for h in stay)
+        pinned = sum_resources(h.needs.minus(h.extra) for h in stay)
         lacking = needs.plus(pinned).excess(self.limits.limiting(needs))
         return "; ".join(
-            said(name, needs, self.limits.minus(pinned))
+            describe_shortage(name, needs, self.limits.minus(pinned))
             for name in needs._fields
             if name in lacking
         )
 
     def _short(self, claimed: Resources, kept: Iterable[Holder], limits: Resources) -> set[str]:
         """What there is too little of for what is claimed, with all gone that may be evicted."""
-        stay = total(h.needs for h in kept if not self._evictable(h))
+        stay = sum_resources(h.needs for h in kept if not self._evictable(h))
         return stay.plus(claimed).excess(limits)
 
     def _victims(
         self, claimed: Resources, kept: Collection[Holder], limits: Resources
     ) -> list[str]:
         """Whom to evict so that there is room for what is claimed, which can be had."""
-        use = total(h.needs for h in kept).plus(claimed)
+        use = sum_resources(h.needs for h in kept).plus(claimed)
         victims: list[Holder] = []
         for holder in sorted(kept, key=lambda h: (h.last_used, h.name)):
             if self._evictable(holder) and holder.needs.takes(use.excess(limits)):
                 victims.append(holder)
                 use = use.minus(holder.needs)
         assert use.within(limits)
-        return [victim.name for victim in needed(victims, use, limits)]
+        return [victim.name for victim in minimal_victims(victims, use, limits)]
 
     def _evictable(self, holder: Holder) -> bool:
         return holder.idle and not holder.pinned and holder.name not in self._leases
@@ -212,14 +212,14 @@ class Capacity:
             if not self._leases[name]:
                 self.forget(name)
 
-    def _explain(self, made: Plan) -> None:
+    def _explain(self, made: CapacityPlan) -> None:
         for name in made.load:
             del self._queue[name]
         for name in self._queue:
             made.waits.setdefault(name, f"waits behind {next(iter(self._queue))!r}")
 
 
-def needed(victims: list[Holder], use: Resources, limits: Resources) -> list[Holder]:
+def minimal_victims(victims: list[Holder], use: Resources, limits: Resources) -> list[Holder]:
     """Without those that a later and larger victim made needless."""
     kept: list[Holder] = []
     for holder in reversed(victims):
@@ -230,23 +230,23 @@ def needed(victims: list[Holder], use: Resources, limits: Resources) -> list[Hol
     return kept
 
 
-def total(many: Iterable[Resources]) -> Resources:
+def sum_resources(many: Iterable[Resources]) -> Resources:
     result = NOTHING
     for one in many:
         result = result.plus(one)
     return result
 
 
-def said(name: str, needs: Resources, left: Resources) -> str:
+def describe_shortage(name: str, needs: Resources, left: Resources) -> str:
     """How one need exceeds what is left for it."""
     need, there = getattr(needs, name), max(0.0, getattr(left, name))
     if name.endswith("bytes"):
-        what = WORDS[name]
+        what = RESOURCE_NAMES[name]
         return f"it needs {need / GIB:.1f} GiB of {what} and can have {there / GIB:.1f}"
-    return f"it needs {need:g} {WORDS[name]} and can have {there:g}"
+    return f"it needs {need:g} {RESOURCE_NAMES[name]} and can have {there:g}"
 
 
-WORDS: Mapping[str, str] = {
+RESOURCE_NAMES: Mapping[str, str] = {
     "models": "place among the loaded models",
     "cpus": "CPUs",
     "gpus": "GPUs",

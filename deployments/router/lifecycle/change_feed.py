@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from deployments.wire import ModelStatus
 
-PROGRESS_S = 0.2  # a load's progress alone is told no more often
+PROGRESS_INTERVAL_S = 0.2  # a load's progress alone is told no more often
 
 
-class Changes:
+class ChangeFeed:
     """Belongs to one event loop. A router's numbers are not those of its predecessor."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Changes:
         name, told = status.name, self._told.get(status.name)
         if status == told:
             return
-        rest = self._told_at.get(name, 0.0) + PROGRESS_S - time.monotonic()
+        rest = self._told_at.get(name, 0.0) + PROGRESS_INTERVAL_S - time.monotonic()
         if told is not None and rest > 0 and _without_progress(status) == _without_progress(told):
             self._tell_later(status, rest)
         else:

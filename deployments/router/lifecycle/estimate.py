@@ -22,12 +22,18 @@ from deployments.router.presets.paths import CONFIG
 from deployments.router.settings import CapacitySettings
 
 # Bytes of a weight, as files say its type and as settings do.
-WIDTHS = {"F64": 8.0, "F32": 4.0, "BF16": 2.0, "F16": 2.0, "U8": 2.0}  # the last is MXFP4, undone
-CHOSEN = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-QUANTIZED = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 4 / 64}  # int4 has scale and zero for 64
+STORED_BYTES = {
+    "F64": 8.0,
+    "F32": 4.0,
+    "BF16": 2.0,
+    "F16": 2.0,
+    "U8": 2.0,
+}  # the last is MXFP4, undone
+DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+QUANTIZED_BYTES = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 4 / 64}  # int4 has scale and zero for 64
 UNQUANTIZED = ("embed", "lm_head")
 # What another config than those of the engine's models can raise when it is read as one.
-NO_CONFIG = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+CONFIG_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
 def model_needs(settings: ModelSettings) -> Resources:
@@ -48,7 +54,7 @@ def cpu_needs(settings: ModelSettings, nodes: Callable[[], Sequence[float]]) -> 
     return ranks * cpus_of_rank(settings, nodes)
 
 
-def limits(settings: CapacitySettings) -> Resources:
+def cluster_limits(settings: CapacitySettings) -> Resources:
     there = {} if settings.grows else ray.cluster_resources()
     return Resources(
         models=settings.models_max or math.inf,
@@ -90,9 +96,9 @@ def _bytes_of(name: str, tensor: Any, settings: ModelSettings) -> float:
     numbers = math.prod(shape) * (2 if name.endswith("_blocks") else 1)
     is_linear = len(shape) == 2 and not any(part in name for part in UNQUANTIZED)
     if settings.quantization != "none" and is_linear:
-        return numbers * QUANTIZED[settings.quantization]
+        return numbers * QUANTIZED_BYTES[settings.quantization]
     chosen = settings.dtype or ("bfloat16" if settings.num_gpus else None)
-    return numbers * (CHOSEN[chosen] if chosen else WIDTHS.get(tensor.get_dtype(), 1.0))
+    return numbers * (DTYPE_BYTES[chosen] if chosen else STORED_BYTES.get(tensor.get_dtype(), 1.0))
 
 
 def _folder(path: str) -> Path:
@@ -127,7 +133,7 @@ def _token_bytes(settings: ModelSettings) -> int:
         kv_heads = int(text.get("num_key_value_heads") or heads)
         head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
         numbers = 2 * int(text["num_hidden_layers"]) * kv_heads * head_dim
-    except NO_CONFIG:
+    except CONFIG_ERRORS:
         return 0
     if settings.limits.kv_dtype == "fp8":
         return numbers

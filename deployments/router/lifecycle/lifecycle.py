@@ -14,12 +14,13 @@ from ray.serve.schema import ApplicationStatus
 
 from deployments.model.application import node_cpus
 from deployments.router.lifecycle.applications import UNREACHABLE, Deployed, read_as
-from deployments.router.lifecycle.capacity import Capacity, Holder, Plan, Resources
-from deployments.router.lifecycle.change_feed import Changes
+from deployments.router.lifecycle.capacity import Capacity, CapacityPlan, Holder, Resources
+from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.commands import Commands
-from deployments.router.lifecycle.estimate import cpu_needs, limits, model_needs
+from deployments.router.lifecycle.estimate import cluster_limits, cpu_needs, model_needs
 from deployments.router.lifecycle.registry import ModelEntry, Phase, Registry
-from deployments.router.presets.sources import PresetError, Sources
+from deployments.router.presets.ini_file import PresetError
+from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
 from deployments.wire import ErrorKind, ModelState, RequestError
 
@@ -28,9 +29,9 @@ log = logging.getLogger("ray.serve")
 POLL_S = 0.5
 QUIET_POLL_S = 1.5  # while nothing is on its way
 OPERATOR = "the operator"  # holds a lease on what is to be loaded without a request
-OPERATOR_S = 60.0
+OPERATOR_LEASE_S = 60.0
 RETRY_S = 5.0  # after a failure, before a request has the model tried again
-REPLACED = RequestError(ErrorKind.UNAVAILABLE, "The router is being replaced; try again soon")
+BEING_REPLACED = RequestError(ErrorKind.UNAVAILABLE, "The router is being replaced; try again soon")
 
 
 class Lifecycle:
@@ -46,7 +47,7 @@ class Lifecycle:
         self._replica_id = replica_id
         self.registry = Registry(routing)
         self.capacity = Capacity()
-        self.changes = Changes()
+        self.changes = ChangeFeed()
         self._sources = sources
         self._settings = settings
         self._commands = Commands(self._changed)
@@ -107,7 +108,7 @@ class Lifecycle:
         """At once, with an eviction if it must be; refused when nothing can go."""
         now = time.monotonic()
         if not self._stays:
-            return REPLACED
+            return BEING_REPLACED
         if entry.phase is Phase.UP:
             return refusal(entry, "is loaded already")
         if entry.phase is Phase.STARTING:
@@ -118,13 +119,13 @@ class Lifecycle:
             message = f"There is no room for {entry.name!r}: all that is loaded is in use"
             return RequestError(ErrorKind.OVERLOADED, message)
         entry.forgive()
-        self._enqueue(entry, OPERATOR, now + OPERATOR_S)
+        self._enqueue(entry, OPERATOR, now + OPERATOR_LEASE_S)
         return None
 
     def unload(self, entry: ModelEntry) -> RequestError | None:
         """Also what is loading, waits to be loaded or would be tried again; running streams end."""
         if not self._stays:
-            return REPLACED
+            return BEING_REPLACED
         waited = entry.name in self.capacity.waiting or entry.is_tried_again
         self.capacity.forget(entry.name)
         if entry.phase is Phase.GONE and not waited:
@@ -146,7 +147,7 @@ class Lifecycle:
             except PresetError as error:
                 return RequestError(ErrorKind.INVALID_REQUEST, str(error))
             if not self._stays:
-                return REPLACED
+                return BEING_REPLACED
             self._take(offers)
         return None
 
@@ -181,7 +182,7 @@ class Lifecycle:
         strays = [Holder(name=name, needs=Resources(), leaving=True) for name in self._strays]
         return held + strays
 
-    def _say_waits(self, plan: Plan) -> None:
+    def _say_waits(self, plan: CapacityPlan) -> None:
         for entry in self.registry:
             entry.wait(plan.waits.get(entry.name, ""))
             self.changes.tell(entry.status)
@@ -252,7 +253,7 @@ class Lifecycle:
         found, self._stays = await asyncio.to_thread(read_as, self._replica_id)
         if not self._stays:
             return
-        self.capacity.limits = await asyncio.to_thread(limits, self._settings)
+        self.capacity.limits = await asyncio.to_thread(cluster_limits, self._settings)
         nodes = await asyncio.to_thread(node_cpus)
         for entry in self.registry:
             deployed = found.pop(entry.application, None)

@@ -9,19 +9,19 @@ from enum import Enum, auto
 
 from ray.serve.schema import ApplicationStatus
 
-from deployments.deploy_errors import reason
+from deployments.deploy_errors import last_error
 from deployments.router.lifecycle.applications import Deployed
 from deployments.router.lifecycle.capacity import Holder, Resources
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
-from deployments.wire import Choice, LoadProgress, ModelState, ModelStatus, ReplicaReport
+from deployments.wire import LoadProgress, ModelState, ModelStatus, ReplicaReport, RoutingDecision
 
-SPARED_S = 1.0  # after a replica said that it was busy
-UNHEARD_S = 5.0  # for the replicas of a model that has come up to say how busy they are
-WAKING_S = 120.0  # for the first replica of a model that a request found without any
-AGAIN_S = 30.0  # before a model of the start that failed is tried again; then twice that, ...
-MOST_DOUBLINGS = 4
-UP = {ApplicationStatus.RUNNING, ApplicationStatus.UNHEALTHY}  # Serve mends the latter
+BUSY_GRACE_S = 1.0  # after a replica said that it was busy
+FIRST_REPORT_GRACE_S = 5.0  # for the replicas of a model that has come up to say how busy they are
+SCALE_UP_GRACE_S = 120.0  # for the first replica of a model that a request found without any
+RETRY_DELAY_S = 30.0  # before a model of the start that failed is tried again; then twice that, ...
+MAX_RETRY_DOUBLINGS = 4
+UP_STATUSES = {ApplicationStatus.RUNNING, ApplicationStatus.UNHEALTHY}  # Serve mends the latter
 
 
 class Phase(Enum):
@@ -81,7 +81,7 @@ class ModelEntry:
             return ModelState.FAILED
         if self.phase is Phase.UP:
             return self._state_when_up()
-        return STATES[self.phase]
+        return PHASE_STATES[self.phase]
 
     @property
     def status(self) -> ModelStatus:
@@ -129,7 +129,7 @@ class ModelEntry:
         return self.preset.load_on_startup and self.state is ModelState.FAILED
 
     def is_due_again(self, now: float) -> bool:
-        wait_s = AGAIN_S * 2 ** min(self._failures_since_up - 1, MOST_DOUBLINGS)
+        wait_s = RETRY_DELAY_S * 2 ** min(self._failures_since_up - 1, MAX_RETRY_DOUBLINGS)
         gone = self.phase is Phase.GONE
         return self.is_tried_again and gone and now - self.failed_at >= wait_s
 
@@ -150,7 +150,7 @@ class ModelEntry:
         assert self.phase is Phase.STOPPING
         self._enter(Phase.UP, now)
         self._used = now
-        self._spared_until = now + SPARED_S
+        self._spared_until = now + BUSY_GRACE_S
 
     def stop(self, now: float) -> None:
         self._enter(Phase.STOPPING, now)
@@ -179,14 +179,14 @@ class ModelEntry:
 
     def choose(
         self, hashes: Sequence[bytes], request_id: str, session: str, version: str, now: float
-    ) -> Choice:
+    ) -> RoutingDecision:
         if self.phase is not Phase.UP:
-            return Choice(None, False, unloads=self.unloads)
+            return RoutingDecision(None, False, unloads=self.unloads)
         self._used = now
         if not self._running:
-            self._spared_until = now + WAKING_S
+            self._spared_until = now + SCALE_UP_GRACE_S
         chosen = self.replicas.choose(hashes, request_id, session, version)
-        return Choice(chosen, True, self.replicas.version_of(chosen), self.unloads)
+        return RoutingDecision(chosen, True, self.replicas.version_of(chosen), self.unloads)
 
     def report(self, report: ReplicaReport) -> bool:
         """Whether a snapshot is asked for. Replicas that end are not to be chosen again."""
@@ -213,7 +213,9 @@ class ModelEntry:
     def _is_idle(self, now: float) -> bool:
         if self.phase is not Phase.UP or self.replicas.busy or now < self._spared_until:
             return False
-        return now - self._since >= UNHEARD_S or self._running <= set(self.replicas.replicas)
+        return now - self._since >= FIRST_REPORT_GRACE_S or self._running <= set(
+            self.replicas.replicas
+        )
 
     def _state_when_up(self) -> ModelState:
         if self._running or self.replicas.replicas:
@@ -256,18 +258,20 @@ class ModelEntry:
         self.replicas.keep_only(deployed.running)
         failed = deployed.status is ApplicationStatus.DEPLOY_FAILED
         if failed and not deployed.running:
-            self.fail(reason(deployed.message), now)
-        elif self.phase is Phase.STARTING and (deployed.status in UP or deployed.running):
+            self.fail(last_error(deployed.message), now)
+        elif self.phase is Phase.STARTING and (deployed.status in UP_STATUSES or deployed.running):
             self._rise(now)  # those that answer take requests, while others load or are changed
         if is_found:
             self._used = 0.0  # its replicas know when it was
         if self.phase is Phase.STARTING:
-            self._message = reason(deployed.message) if deployed.message else ""
+            self._message = last_error(deployed.message) if deployed.message else ""
         elif self.phase is Phase.UP:
-            self.failure = f"the last change failed: {reason(deployed.message)}" if failed else ""
+            self.failure = (
+                f"the last change failed: {last_error(deployed.message)}" if failed else ""
+            )
 
 
-STATES = {
+PHASE_STATES = {
     Phase.GONE: ModelState.UNLOADED,
     Phase.STARTING: ModelState.LOADING,
     Phase.STOPPING: ModelState.UNLOADING,

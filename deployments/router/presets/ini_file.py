@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deployments.router.presets.keys import key_of, options_of, value_of
+from deployments.router.presets.keys import build_options, find_key, parse_value
 from deployments.router.presets.options import ModelOptions
-from deployments.router.presets.paths import sayable
+from deployments.router.presets.paths import printable_name
 
-EVERYWHERE = "*"  # the section that every other one is laid over
-HEADLESS = "default"  # where lines before any section belong
+ALL_MODELS = "*"  # the section that every other one is laid over
+DEFAULT_SECTION = "default"  # where lines before any section belong
 VERSION = "1"
 HEADER = re.compile(r"\[([^\[\]]*)\]")
 
@@ -50,7 +50,7 @@ def read_presets(file: Path) -> dict[str, Section]:
 def parse_presets(text: str, file: Path) -> dict[str, Section]:
     starts: dict[str, int] = {}
     lines: dict[str, list[Line]] = {}
-    section = HEADLESS
+    section = DEFAULT_SECTION
     for number, bare in _bare_lines(text):
         if header := HEADER.fullmatch(bare):
             section = _section_name(header[1], file, number)
@@ -77,7 +77,7 @@ def _section_name(inner: str, file: Path, number: int) -> str:
     if not (name := inner.strip()):
         raise PresetError(f"{file}:{number}: a section needs a name")
     try:
-        return sayable(name)
+        return printable_name(name)
     except ValueError as error:
         raise PresetError(f"{file}:{number}: {error}") from error
 
@@ -102,7 +102,7 @@ def _options(lines: list[Line], file: Path, start: int) -> ModelOptions:
     places: dict[str, int] = {}
     for line in lines:
         try:
-            key, inverted = key_of(line.key)
+            key, inverted = find_key(line.key)
         except ValueError as error:
             raise PresetError(f"{file}:{line.number}: {error}") from error
         said = f"{line.key} = {line.value}"
@@ -110,10 +110,10 @@ def _options(lines: list[Line], file: Path, start: int) -> ModelOptions:
             reason = f"{key.name} is said in line {first} too"
             raise PresetError(f"{file}:{line.number}: {said}: {reason}")
         try:
-            values[key.name] = value_of(key, line.value, inverted)
+            values[key.name] = parse_value(key, line.value, inverted)
         except ValueError as error:
             raise PresetError(f"{file}:{line.number}: {said}: {error}") from error
     try:
-        return options_of(values)
+        return build_options(values)
     except ValueError as error:
         raise PresetError(f"{file}:{start}: {error}") from error

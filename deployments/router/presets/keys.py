@@ -90,7 +90,7 @@ BY_NAME = {_dashed(name): key for key in KEYS for name in key.ini.names}
 SHOWN = {key.option: key for key in reversed(KEYS)}  # the first key of each option
 
 
-def key_of(name: str) -> tuple[Key, bool]:
+def find_key(name: str) -> tuple[Key, bool]:
     """The key, and whether it is said with `no-`."""
     dashed = _dashed(name)
     if dashed in BY_NAME:
@@ -110,7 +110,7 @@ def _unknown(name: str) -> str:
     return f"unknown key {name}" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def value_of(key: Key, text: str, inverted: bool) -> object:
+def parse_value(key: Key, text: str, inverted: bool) -> object:
     """What a text says of one option, checked."""
     if text == key.ini.unset:
         return _at(ModelOptions(), key.option)
@@ -123,7 +123,7 @@ def value_of(key: Key, text: str, inverted: bool) -> object:
         raise ValueError(reason.replace("Input should", "must")) from error
 
 
-def options_of(values: Mapping[str, object]) -> ModelOptions:
+def build_options(values: Mapping[str, object]) -> ModelOptions:
     """What the values of one section, by the names of their keys, say together."""
     said: dict[tuple[str, ...], object] = {}
     for key in KEYS:
@@ -144,7 +144,7 @@ def _both(second: Key, value: object, second_value: object) -> object:
     raise ValueError(f"{SHOWN[second.option].name} and {second.name} contradict each other")
 
 
-def written(name: str, options: ModelOptions) -> str:
+def format_section(name: str, options: ModelOptions) -> str:
     """A section of a presets file that says these options."""
     lines = sorted(
         _shown(key, _at(options, option))

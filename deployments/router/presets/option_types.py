@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from deployments.model.settings import Autoscaling
-from deployments.router.presets.paths import sayable
+from deployments.router.presets.paths import printable_name
 from deployments.router.presets.strict_options import Ini, StrictOptions
 from deployments.text.dialects.registry import DIALECTS
 
@@ -70,5 +70,5 @@ def _served_form(model: str) -> str:
 
 
 Model = Annotated[str, Field(min_length=1), AfterValidator(_served_form)]
-Name = Annotated[str, Field(min_length=1), AfterValidator(sayable)]
+Name = Annotated[str, Field(min_length=1), AfterValidator(printable_name)]
 Dialect = Annotated[str, AfterValidator(known_dialect)]

@@ -46,10 +46,10 @@ def model_folders(folder: Path) -> dict[str, Path]:
         raise ValueError(f"there is no directory {folder}")
     found = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
     shown = [path for path in found if not path.name.startswith(".")]
-    return {sayable(path.name): path.resolve() for path in shown}
+    return {printable_name(path.name): path.resolve() for path in shown}
 
 
-def sayable(name: str) -> str:
+def printable_name(name: str) -> str:
     """A name that requests, logs and metrics can carry."""
     if not name.isprintable():
         raise ValueError(f"{name!r} has marks in it that no request can carry")

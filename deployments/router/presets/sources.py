@@ -9,17 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from deployments.model.settings import application_name
-from deployments.router.presets.ini_file import EVERYWHERE, PresetError, Section, read_presets
-from deployments.router.presets.keys import written
+from deployments.router.presets.ini_file import ALL_MODELS, PresetError, Section, read_presets
+from deployments.router.presets.keys import format_section
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.paths import adapter_path, model_folders, model_path
 from deployments.router.settings import Preset
 
-__all__ = ["PresetError", "Sources", "located"]
-
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModel:
     """A model before the arguments: `place` is where its operator finds it.
 
     options: those of the presets file, for this model and for all.
@@ -50,7 +48,7 @@ class Sources:
     def read(self) -> list[Preset]:
         """All models that can be served, the default one first. Raises PresetError."""
         sections = {} if self.presets is None else read_presets(Path(self.presets))
-        star = sections.pop(EVERYWHERE, Section(EVERYWHERE, 0)).options
+        star = sections.pop(ALL_MODELS, Section(ALL_MODELS, 0)).options
         found = self._found(list(sections.values()), star)
         listed = [] if self.argument is None else [("the argument model", self.argument)]
         listed += [(one.place, self._preset(one)) for one in found]
@@ -59,16 +57,16 @@ class Sources:
         _check_names(listed)
         return [preset for _, preset in listed]
 
-    def _found(self, sections: Sequence[Section], star: ModelOptions) -> Iterable[Found]:
+    def _found(self, sections: Sequence[Section], star: ModelOptions) -> Iterable[FoundModel]:
         folders = self._folders()
         for one in sections:
             place, options = f"{self.presets}:{one.line}", one.options.over(star)
             folder = folders.pop(one.name, None)
             if options.model is None and folder is None:
                 raise PresetError(f"{place}: [{one.name}] {self._without_model(one.name)}")
-            yield Found(one.name, "preset", place, options, folder)
+            yield FoundModel(one.name, "preset", place, options, folder)
         for name, path in folders.items():
-            yield Found(name, "folder", str(path), star, path)
+            yield FoundModel(name, "folder", str(path), star, path)
 
     def _folders(self) -> dict[str, Path]:
         try:
@@ -84,18 +82,20 @@ class Sources:
         hint = f"; did you mean [{near[0]}]?" if near else ""
         return f"{needs}, because {self.folder} has no model of that name{hint}"
 
-    def _preset(self, found: Found) -> Preset:
+    def _preset(self, found: FoundModel) -> Preset:
         folder = ModelOptions() if found.folder is None else ModelOptions(model=str(found.folder))
         try:
-            said = located(found.options, Path(self.presets or "/").parent)
-            text = written(found.name, said) if found.source == "preset" or said.said() else ""
+            said = with_absolute_paths(found.options, Path(self.presets or "/").parent)
+            text = (
+                format_section(found.name, said) if found.source == "preset" or said.said() else ""
+            )
             options = self.overrides.over(said).over(folder)
             return options.preset(found.name, source=found.source, text=text)
         except (OSError, RuntimeError, ValueError) as error:  # the first two from odd paths
             raise PresetError(f"{found.place}: [{found.name}] {error}") from error
 
 
-def located(options: ModelOptions, base: Path) -> ModelOptions:
+def with_absolute_paths(options: ModelOptions, base: Path) -> ModelOptions:
     """With whole paths in the place of those that start at `base`; raises ValueError."""
     found: dict[str, object] = {}
     if options.model is not None:

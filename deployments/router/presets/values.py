@@ -2,7 +2,7 @@
 
 import re
 
-WORDS = {
+BOOLEAN_WORDS = {
     **dict.fromkeys(("on", "enabled", "true", "1"), True),
     **dict.fromkeys(("off", "disabled", "false", "0"), False),
 }
@@ -10,9 +10,9 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 def boolean(text: str) -> bool:
-    if text not in WORDS:
-        raise ValueError(f"must be one of {', '.join(WORDS)}")
-    return WORDS[text]
+    if text not in BOOLEAN_WORDS:
+        raise ValueError(f"must be one of {', '.join(BOOLEAN_WORDS)}")
+    return BOOLEAN_WORDS[text]
 
 
 def comma_separated(text: str) -> tuple[str, ...]:

@@ -11,15 +11,15 @@ from typing import NamedTuple
 from kv.hashing import DIGEST_BYTES
 
 N_SHARDS = 256  # by a hash's first byte
-PREDICTION_S = 5.0  # a prediction holds for one to two of these, unless a report confirms it
+PREDICTION_TTL_S = 5.0  # a prediction holds for one to two of these, unless a report confirms it
 MAX_PREDICTED_PAGES = 65_536
-GENERATION_PAGES = 2048  # that are forgotten together: a large dict is slow to grow and to free
+MAX_GROUP_PAGES = 2048  # that are forgotten together: a large dict is slow to grow and to free
 
 Slots = int  # one bit for each replica
 Shard = dict[bytes, Slots]
 
 
-class Generation(NamedTuple):
+class PredictionGroup(NamedTuple):
     """Predictions that were made from then on, and are forgotten together."""
 
     began: float
@@ -42,7 +42,7 @@ class PrefixIndex:
         self._n_pages = 0
         self._n_sampled = N_SHARDS  # shards in use
         self._shards: list[Shard] = [{} for _ in range(N_SHARDS)]
-        self._predicted: list[Generation] = []  # oldest first
+        self._predicted: list[PredictionGroup] = []  # oldest first
         self._live: Slots = 0
         self._holding: Slots = 0  # of those, the ones that have stored pages
         self._left: Slots = 0  # of replicas that are gone, and not swept out yet
@@ -97,7 +97,7 @@ class PrefixIndex:
     def expire(self, now: float) -> None:
         """Forgets predictions that are due, and the oldest of them when there are many."""
         made = self._predicted
-        while made and now - made[0].began >= 2 * PREDICTION_S:
+        while made and now - made[0].began >= 2 * PREDICTION_TTL_S:
             del made[0]
         if len(made) > 1 and sum(len(one.pages) for one in made) > MAX_PREDICTED_PAGES:
             del made[0]
@@ -105,8 +105,12 @@ class PrefixIndex:
     def _generation(self, now: float) -> Shard:
         """Where predictions of now belong."""
         last = self._predicted[-1] if self._predicted else None
-        if last is None or now - last.began >= PREDICTION_S or len(last.pages) >= GENERATION_PAGES:
-            last = Generation(now, {})
+        if (
+            last is None
+            or now - last.began >= PREDICTION_TTL_S
+            or len(last.pages) >= MAX_GROUP_PAGES
+        ):
+            last = PredictionGroup(now, {})
             self._predicted.append(last)
         return last.pages
 
@@ -138,7 +142,8 @@ class PrefixIndex:
         """The slots of the last sweep are free now; those left since then are next."""
         if self._swept:
             self._predicted = [
-                Generation(one.began, _without(self._swept, one.pages)) for one in self._predicted
+                PredictionGroup(one.began, _without(self._swept, one.pages))
+                for one in self._predicted
             ]
         self._left &= ~self._swept
         self._swept = self._left

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from deployments.router.replicas.policy import Candidate, choose
 from deployments.router.replicas.prefix_index import PrefixIndex
 from deployments.router.settings import RoutingSettings
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import ReplicaReport
 
-FLIGHT_S = 4.0  # a request that no report has named by then does not come
-SILENCE_S = 5.0  # of a replica that others are preferred to
-REQUEST_PAGES = 32  # what a request is worth as work beside its prompt
-WINDOW = 64  # requests a replica that count as lately
-FEW_PAGES = 1000  # of work; less of it than that says little of who has more than the others
-MAX_FLIGHTS = 65_536
+INFLIGHT_TIMEOUT_S = 4.0  # a request that no report has named by then does not come
+REPORT_TIMEOUT_S = 5.0  # of a replica that others are preferred to
+REQUEST_COST_PAGES = 32  # what a request is worth as work beside its prompt
+WORK_WINDOW = 64  # requests a replica that count as lately
+MIN_WORK_PAGES = 1000  # of work; less of it than that says little of who has more than the others
+MAX_INFLIGHT = 65_536
 MAX_SESSIONS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class InflightRequest:
     """A request that was sent to a replica and has not been reported by it."""
 
     replica_id: str
@@ -62,7 +62,7 @@ class ReplicaSet:
         self._rng = random.Random(seed)
         self._index = PrefixIndex(settings.max_index_pages)
         self._replicas: dict[str, Replica] = {}
-        self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
+        self._flights: OrderedDict[str, InflightRequest] = OrderedDict()  # oldest first
         self._sessions: OrderedDict[str, str] = OrderedDict()  # least recently used first
         self._last_use = float("-inf")
         self._n_choices = 0
@@ -160,7 +160,7 @@ class ReplicaSet:
         self._count(chosen, len(hashes))
         return chosen.replica_id
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Metrics, with the model's name as a label."""
         self._expire(self._clock())
         model = {"model": self._model}
@@ -206,7 +206,7 @@ class ReplicaSet:
         heard = self._heard(self._clock(), version)
         awake = [one.lately for one in heard.values() if not one.told.sleeping]
         mean = sum(awake) / max(1, len(awake))
-        scale = mean + FEW_PAGES
+        scale = mean + MIN_WORK_PAGES
         return [
             Candidate(
                 name,
@@ -226,7 +226,7 @@ class ReplicaSet:
         """Replicas of this version, or of any when there are none; of those the ones that were
         heard of lately, or all when there are none.
         """
-        since = now - SILENCE_S
+        since = now - REPORT_TIMEOUT_S
         fit = {k: one for k, one in self._replicas.items() if one.told.version == version}
         fit = fit or self._replicas
         return {k: one for k, one in fit.items() if one.heard_at > since} or fit
@@ -236,13 +236,15 @@ class ReplicaSet:
         left = len(hashes) - chosen.overlap
         now = self._clock()
         self._index.predict(chosen.replica_id, hashes[chosen.overlap :], now)
-        self._flights[request_id] = Flight(chosen.replica_id, left, now + FLIGHT_S)
+        self._flights[request_id] = InflightRequest(
+            chosen.replica_id, left, now + INFLIGHT_TIMEOUT_S
+        )
         for replica in self._replicas.values():
-            replica.lately *= 1 - 1 / (WINDOW * len(self._replicas))
+            replica.lately *= 1 - 1 / (WORK_WINDOW * len(self._replicas))
         replica = self._replicas[chosen.replica_id]
         replica.coming += 1
         replica.coming_pages += left
-        replica.lately += left + REQUEST_PAGES
+        replica.lately += left + REQUEST_COST_PAGES
 
     def _land(self, request_id: str) -> None:
         flight = self._flights.pop(request_id, None)
@@ -255,7 +257,7 @@ class ReplicaSet:
         self._index.expire(now)
         while self._flights:
             request_id, flight = next(iter(self._flights.items()))
-            if flight.until > now and len(self._flights) < MAX_FLIGHTS:
+            if flight.until > now and len(self._flights) < MAX_INFLIGHT:
                 return
             self._land(request_id)
 
@@ -288,8 +290,8 @@ def family(
     documentation: str,
     values: Iterable[tuple[dict[str, str], int]],
     kind: str = "gauge",
-) -> Family:
+) -> MetricFamily:
     name = f"manta_router_{name}"
     sample = f"{name}_total" if kind == "counter" else name
     samples = tuple((sample, labels, float(value)) for labels, value in values)
-    return Family(name, documentation, kind, samples)
+    return MetricFamily(name, documentation, kind, samples)

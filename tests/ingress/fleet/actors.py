@@ -11,19 +11,19 @@ from ray.exceptions import RayError
 from ray.serve.schema import ServeStatus
 
 from deployments.ingress.fleet.fleet import Fleet
-from deployments.ingress.fleet.serve_handles import Handles
+from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import application_name
 from deployments.wire import (
-    Choice,
     FinishReason,
     GenerationRequest,
     ModelCard,
     ModelState,
     ModelStatus,
-    Question,
     RequestError,
+    RoutingDecision,
+    RoutingQuery,
     TokenEvent,
 )
 from tests.ingress.fleet.replicas import Remote, Replica, Response
@@ -48,7 +48,9 @@ class RouterActor:
     """`wants` are the answers to come, of which the last one stays."""
 
     wants: list[ModelStatus | RequestError | BaseException] = field(default_factory=lambda: [UP])
-    choices: list[Choice | BaseException] = field(default_factory=lambda: [Choice(None, True)])
+    choices: list[RoutingDecision | BaseException] = field(
+        default_factory=lambda: [RoutingDecision(None, True)]
+    )
     gate: asyncio.Event | None = None  # that wants wait for
     wanted: list[tuple[str | None, str]] = field(default_factory=list)
     unloads: list[int | None] = field(default_factory=list)  # that those who want it know of
@@ -80,7 +82,7 @@ class RouterActor:
             self.left.set()
         return _next(self.wants)
 
-    async def choose(self, questions: Sequence[Question]) -> list[Choice]:
+    async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
         self.batches.append(len(questions))
         self.chosen.set()
         if self.choosing is not None:
@@ -159,8 +161,8 @@ class Actors:
     def fleet(self, settings: IngressSettings = DEFAULTS) -> Fleet:
         return Fleet(settings, self.metrics, self.handles())
 
-    def handles(self) -> Handles:
-        return Handles(self.find, lambda: self.serve)
+    def handles(self) -> ServeHandles:
+        return ServeHandles(self.find, lambda: self.serve)
 
     def find(self, deployment: str, application: str) -> Any:
         return _RouterHandle(self.router) if deployment == "Router" else _ModelHandle(self.model)
@@ -245,7 +247,7 @@ class _Broadcast:
         return [0]
 
 
-def _given(answer: Choice | BaseException) -> Choice:
+def _given(answer: RoutingDecision | BaseException) -> RoutingDecision:
     if isinstance(answer, BaseException):
         raise answer
     return answer

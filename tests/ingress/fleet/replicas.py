@@ -8,10 +8,10 @@ from typing import Any
 
 from ray.exceptions import ActorDiedError
 
-from deployments.ingress.fleet.channel_client import Channels
-from deployments.ingress.fleet.serve_handles import Handles
-from deployments.model.channel_server import Channels as Ends
-from deployments.model.channel_server import Run
+from deployments.ingress.fleet.channel_client import ChannelClients
+from deployments.ingress.fleet.serve_handles import ServeHandles
+from deployments.model.channel_server import ChannelServers as Ends
+from deployments.model.channel_server import RunSequence
 
 MODEL = "tiny"
 
@@ -19,7 +19,7 @@ MODEL = "tiny"
 class Replica:
     """`told` counts calls to tell; `closed` is set when a channel has ended."""
 
-    def __init__(self, name: str, run: Run, idle_s: float = 60.0) -> None:
+    def __init__(self, name: str, run: RunSequence, idle_s: float = 60.0) -> None:
         self.name = name
         self.ends = Ends(name, run, idle_s)
         self.closed = asyncio.Event()
@@ -71,8 +71,8 @@ class Replicas:
     all: list[Replica]
     aborted: list[str] = field(default_factory=list)
 
-    def channels(self) -> Channels:
-        return Channels(Handles(lambda deployment, application: self))
+    def channels(self) -> ChannelClients:
+        return ChannelClients(ServeHandles(lambda deployment, application: self))
 
     def found(self, pin: str) -> Replica:
         running = [one for one in self.all if one.is_running]

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pytest
 from ray.exceptions import ActorDiedError
 
-from deployments.channel_protocol import MOST_WEIGHT, Join, heard, written
-from deployments.ingress.fleet.channel_client import Channels, Sequence
-from deployments.ingress.fleet.serve_handles import CalledOffError
+from deployments.channel_protocol import MAX_MESSAGE_WEIGHT, Join, decode_burst, encode_update
+from deployments.ingress.fleet.channel_client import ChannelClients, ChannelStream
+from deployments.ingress.fleet.serve_handles import CallCancelledError
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
 from tests.ingress.fleet.replicas import MODEL, Replica, Replicas
 
@@ -53,11 +53,11 @@ class Stage:
         self.replicas = Replicas(self.all)
         self.channels = self.replicas.channels()
 
-    def ask(self, name: str, pin: str = "a", prompt: tuple[int, ...] = (7,)) -> Sequence:
+    def ask(self, name: str, pin: str = "a", prompt: tuple[int, ...] = (7,)) -> ChannelStream:
         request = GenerationRequest(request_id=name, prompt_ids=prompt)
         return self.channels.ask(MODEL, pin, "v", request)
 
-    async def begun(self, *names: str) -> list[Sequence]:
+    async def begun(self, *names: str) -> list[ChannelStream]:
         """Sequences that have said something, on one channel."""
         asked = [self.ask(name) for name in names]
         for one in asked:
@@ -69,11 +69,11 @@ def token(request: GenerationRequest, place: int) -> int:
     return hash(request.request_id) % 1000 + place
 
 
-def whole(sequence: Sequence) -> list[int]:
+def whole(sequence: ChannelStream) -> list[int]:
     return [token(sequence.join.request, place) for place in range(LENGTH)]
 
 
-async def said(sequence: Sequence) -> list[int]:
+async def said(sequence: ChannelStream) -> list[int]:
     ids: list[int] = []
     while True:
         event = await anext(sequence)
@@ -117,7 +117,7 @@ def test_those_that_come_during_a_call_go_together_in_the_next_one() -> None:
 
 def test_long_prompts_do_not_make_a_message_that_is_too_long() -> None:
     async def act(stage: Stage) -> None:
-        asked = [stage.ask(f"r{n}", prompt=tuple(range(MOST_WEIGHT // 2))) for n in range(7)]
+        asked = [stage.ask(f"r{n}", prompt=tuple(range(MAX_MESSAGE_WEIGHT // 2))) for n in range(7)]
         assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
         [replica] = stage.all
         assert (len(replica.opened), replica.told) == (1, 3)
@@ -231,7 +231,7 @@ def test_one_that_leaves_a_replica_which_can_not_be_told_ends_there_all_the_same
         stopping.is_running = False
         leaving.leave()
         await stage.speaker.until_gone("held-1")
-        with pytest.raises(CalledOffError):  # and goes on elsewhere
+        with pytest.raises(CallCancelledError):  # and goes on elsewhere
             await said(staying)
 
     played(act, "a", "b")
@@ -358,12 +358,12 @@ def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more()
             Join(n, "", "v", GenerationRequest(request_id=f"r{n}", prompt_ids=(1,)))
             for n in range(3)
         ]
-        bursts = replica.ends.open("c", written(joins, ()))
+        bursts = replica.ends.open("c", encode_update(joins, ()))
         assert await anext(bursts) == b"a"
         for place in range(LENGTH):
             for _ in range(10):
                 await asyncio.sleep(0)
-            burst = heard(await anext(bursts))
+            burst = decode_burst(await anext(bursts))
             assert [(number, event.token_ids) for number, event in burst] == [
                 (n, (token(joins[n].request, place),)) for n in range(3)
             ]
@@ -374,7 +374,7 @@ def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more()
 
 def test_whoever_closes_a_channel_ends_all_that_it_runs() -> None:
     async def act(stage: Stage) -> None:
-        asked: Channels = stage.channels
+        asked: ChannelClients = stage.channels
         await stage.begun("held-1", "held-2")
         [channel] = asked._latest.values()
         channel.work.cancel()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 from ray.exceptions import ActorDiedError
 
-from deployments.channel_protocol import ALIVE, Join, heard, written
-from deployments.ingress.fleet import liveness as silence
-from deployments.ingress.fleet.liveness import SilentError
-from deployments.model.channel_server import FORGOTTEN_S
-from deployments.wire import Choice, GenerationRequest, TokenEvent
+from deployments.channel_protocol import HEARTBEAT, Join, decode_burst, encode_update
+from deployments.ingress.fleet import liveness
+from deployments.ingress.fleet.liveness import ReplicaSilentError
+from deployments.model.channel_server import CLIENT_TIMEOUT_S
+from deployments.wire import GenerationRequest, RoutingDecision, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 from tests.ingress.fleet.replicas import Replica
 from tests.ingress.fleet.test_channel_client import LENGTH, Stage, played, said, token, whole
@@ -19,13 +19,13 @@ from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, counted, ids
 
 SHORT_S = 0.5  # what is not silent must not seem so on a busy machine
 HELD = GenerationRequest(request_id="held", prompt_ids=(1,))
-NOTHING = written((), ())
-JOINS = written([Join(0, "", "v", HELD)], ())
+NOTHING = encode_update((), ())
+JOINS = encode_update([Join(0, "", "v", HELD)], ())
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "SILENCE_S", SHORT_S)
+    monkeypatch.setattr(liveness, "REPLICA_TIMEOUT_S", SHORT_S)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def lively(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
     async def act(stage: Stage) -> None:
         for one in await stage.begun("held-1", "held-2"):
-            with pytest.raises(SilentError):
+            with pytest.raises(ReplicaSilentError):
                 await said(one)
 
     played(act)
@@ -59,7 +59,7 @@ def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
         await opening.wait()
         asked.append(stage.ask("second"))
         for one in asked:
-            with pytest.raises(SilentError):
+            with pytest.raises(ReplicaSilentError):
                 await anext(one)
         assert len(opened) == 1
         replica.channel = opens  # type: ignore[method-assign]
@@ -74,11 +74,11 @@ def test_a_replica_shows_that_it_is_there_while_its_engine_says_nothing() -> Non
     async def act(stage: Stage) -> None:
         bursts = Replica("a", stage.speaker.run, idle_s=0.0).ends.open("c", JOINS)
         assert await anext(bursts) == b"a"
-        [(_, event)] = heard(await anext(bursts))
+        [(_, event)] = decode_burst(await anext(bursts))
         assert event.token_ids == (token(HELD, 0),)
-        assert [heard(await anext(bursts)) for _ in range(3)] == [[]] * 3
+        assert [decode_burst(await anext(bursts)) for _ in range(3)] == [[]] * 3
         stage.speaker.released.set()
-        events = [event async for burst in bursts for _, event in heard(burst)]
+        events = [event async for burst in bursts for _, event in decode_burst(burst)]
         assert [event.token_ids for event in events] == [
             (token(HELD, place),) for place in range(1, LENGTH)
         ]
@@ -100,7 +100,7 @@ def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
     async def act(stage: Stage) -> None:
         events = stage.all[0].ends.alone("v", HELD)
         assert (await anext(events)).token_ids == (token(HELD, 0),)
-        assert [await anext(events) for _ in range(3)] == [ALIVE] * 3
+        assert [await anext(events) for _ in range(3)] == [HEARTBEAT] * 3
         await events.aclose()
         await stage.speaker.until_gone("held")
 
@@ -114,7 +114,7 @@ def test_replicas_hear_of_sequences_with_streams_of_their_own_while_these_last(
     actors = Actors()
 
     async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-        yield ALIVE
+        yield HEARTBEAT
         while await actors.model.heard_of.get() != (request.request_id,):
             pass
         async for event in produces()(request):
@@ -134,12 +134,12 @@ def test_replicas_hear_of_sequences_with_streams_of_their_own_while_these_last(
 def test_what_shows_that_a_replica_is_there_is_no_part_of_an_answer() -> None:
     async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
         async for event in produces()(request):
-            yield ALIVE
+            yield HEARTBEAT
             yield event
 
     events = answered(Actors(fate))
     assert ids(events) == WHOLE
-    assert ALIVE not in events
+    assert HEARTBEAT not in events
 
 
 @pytest.mark.usefixtures("impatient")
@@ -150,7 +150,7 @@ def test_a_sequence_goes_on_where_its_replica_fell_silent(pin: str | None) -> No
         await asyncio.Event().wait()
 
     actors = Actors(falls_silent, produces())
-    actors.router.choices = [Choice(pin, True)]
+    actors.router.choices = [RoutingDecision(pin, True)]
     assert ids(answered(actors)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == [pin, None]
     assert counted(actors, "mid_stream") == 1
@@ -178,12 +178,12 @@ def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
         )
         while stage.speaker.running != {"held"}:
             await anext(words)
-        clock.now = FORGOTTEN_S - 1
+        clock.now = CLIENT_TIMEOUT_S - 1
         if is_alone:
             ends.hear_of(["held", "elsewhere"])
         else:
             assert ends.tell("c", NOTHING)
-        clock.now += FORGOTTEN_S - 1
+        clock.now += CLIENT_TIMEOUT_S - 1
         ends.forget()
         for _ in range(3):
             await asyncio.sleep(0)

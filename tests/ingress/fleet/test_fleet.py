@@ -11,7 +11,6 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import (
-    Choice,
     ErrorKind,
     FinishReason,
     GenerationRequest,
@@ -19,6 +18,7 @@ from deployments.wire import (
     ModelState,
     Refused,
     RequestError,
+    RoutingDecision,
     TokenEvent,
 )
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, produces, status, token_at
@@ -104,7 +104,7 @@ def test_a_stream_that_ends_without_an_end_goes_on() -> None:
 
 def test_a_replica_that_was_lost_is_not_asked_for_again() -> None:
     actors = Actors(produces(2, ActorDiedError()), produces())
-    actors.router.choices = [Choice("a", True)]
+    actors.router.choices = [RoutingDecision("a", True)]
     answered(actors)
     assert [pin for pin, _ in actors.model.requests] == ["a", None]
 
@@ -201,7 +201,7 @@ def test_what_broke_inside_a_replica_is_not_tried_again_whatever_its_type() -> N
 
 def test_a_name_that_became_an_alias_is_a_model_that_was_replaced() -> None:
     actors = Actors()
-    actors.router.choices = [Choice(None, False)]
+    actors.router.choices = [RoutingDecision(None, False)]
     actors.router.wants = [UP, status(ModelState.READY, "other", aliases=(MODEL,))]
     refusal = refusal_of(actors)
     assert refusal.kind is ErrorKind.MODEL_REPLACED
@@ -212,7 +212,7 @@ def test_a_name_that_became_an_alias_is_a_model_that_was_replaced() -> None:
 def test_a_model_that_was_unloaded_meanwhile_is_wanted_again() -> None:
     actors = Actors()
     actors.router.wants = [UP, LOADING, UP]
-    actors.router.choices = [Choice(None, False), Choice(None, True)]
+    actors.router.choices = [RoutingDecision(None, False), RoutingDecision(None, True)]
     assert ids(answered(actors)) == WHOLE
     assert [model for model, _ in actors.router.wanted] == [MODEL] * 3
     assert counted(actors, "before_first_token") is None
@@ -227,7 +227,10 @@ def test_a_model_whose_application_is_gone_is_wanted_again() -> None:
 def test_a_sequence_that_began_before_an_unload_does_not_load_its_model_again() -> None:
     unloaded = unavailable("The model was unloaded while a request needed it").error
     actors = Actors(produces(3, ActorDiedError()), produces())
-    actors.router.choices = [Choice("a", True, unloads=4), Choice(None, False, unloads=5)]
+    actors.router.choices = [
+        RoutingDecision("a", True, unloads=4),
+        RoutingDecision(None, False, unloads=5),
+    ]
     actors.router.wants = [UP, unloaded]
     assert refusal_of(actors) == unloaded
     assert actors.router.unloads == [None, 4]

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from ray.exceptions import ActorDiedError
 
-from deployments.wire import Choice, TokenEvent
+from deployments.wire import RoutingDecision, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces
 from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, counted, ids
 
 
 def test_a_sequence_of_a_channel_goes_on_where_its_replica_died() -> None:
     actors = Actors(produces(3, ActorDiedError()), produces(7, ActorDiedError()), produces())
-    actors.router.choices = [Choice(name, True) for name in "abc"]
+    actors.router.choices = [RoutingDecision(name, True) for name in "abc"]
     assert ids(answered(actors)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == ["a", "b", "c"]
     assert actors.model.aborted == ["r-0", "r-1"]
@@ -22,7 +22,7 @@ def test_a_sequence_of_a_channel_goes_on_where_its_replica_died() -> None:
 def test_what_a_prompt_is_worth_has_a_stream_of_its_own() -> None:
     """It may be larger than a message that others wait for should be."""
     actors = Actors()
-    actors.router.choices = [Choice("a", True)]
+    actors.router.choices = [RoutingDecision("a", True)]
 
     async def ask() -> list[TokenEvent]:
         fleet, request = actors.fleet(), replace(ASKED, prompt_logprobs=1)

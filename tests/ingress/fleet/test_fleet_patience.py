@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 import pytest
 from ray.exceptions import RayError
 
-from deployments.channel_protocol import ALIVE
-from deployments.ingress.fleet import liveness as silence
-from deployments.ingress.fleet.attempt import Attempts, LostError, ModelGoneError
-from deployments.ingress.fleet.card_cache import MOST_CARDS, NAME_S, Cards
-from deployments.ingress.fleet.model_waits import Waiting
-from deployments.ingress.fleet.prompt_hashes import OFF_LOOP, PromptHashes
-from deployments.ingress.fleet.retries import DELAYS_S, Retries
-from deployments.ingress.fleet.router_client import SILENCE_S, RouterClient
+from deployments.channel_protocol import HEARTBEAT
+from deployments.ingress.fleet import liveness
+from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
+from deployments.ingress.fleet.card_cache import MAX_CARDS, NAME_TTL_S, CardCache
+from deployments.ingress.fleet.model_waits import ModelWaits
+from deployments.ingress.fleet.prompt_hashes import OFF_LOOP_TOKENS, PromptHashes
+from deployments.ingress.fleet.retries import BACKOFF_S, Retries
+from deployments.ingress.fleet.router_client import ROUTER_RETRY_S, RouterClient
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import (
-    Choice,
     ErrorKind,
     GenerationRequest,
     ModelCard,
     ModelState,
     ModelStatus,
     Refused,
+    RoutingDecision,
     TokenEvent,
 )
 from kv.hashing import page_hashes
@@ -42,11 +42,11 @@ class Clock:
         return self.now
 
 
-def cards_of(actors: Actors, clock: Clock) -> Cards:
+def cards_of(actors: Actors, clock: Clock) -> CardCache:
     handles = actors.handles()
     router = RouterClient(handles, clock)
-    waiting = Waiting(router, actors.metrics, pause_s=0.0)
-    return Cards(handles, router, waiting, patience_s=60.0, clock=clock)
+    waiting = ModelWaits(router, actors.metrics, pause_s=0.0)
+    return CardCache(handles, router, waiting, patience_s=60.0, clock=clock)
 
 
 async def lose(retries: Retries, *progressed: bool) -> None:
@@ -79,7 +79,7 @@ def test_patience_is_for_the_time_without_a_replica() -> None:
 
 def test_an_engine_that_died_is_waited_for_until_it_is_replaced() -> None:
     checks, period_s = 3, 2.0  # of health, before Serve replaces a replica
-    assert sum(DELAYS_S) / 2 > checks * period_s
+    assert sum(BACKOFF_S) / 2 > checks * period_s
 
 
 @pytest.mark.parametrize(("limit", "patience"), [(None, 600.0), (5.0, 5.0), (900.0, 600.0)])
@@ -110,12 +110,12 @@ def test_only_so_many_cards_are_kept() -> None:
 
     async def ask() -> int:
         cards = cards_of(actors, Clock())
-        for place in [*range(MOST_CARDS + 1), MOST_CARDS, 0]:
+        for place in [*range(MAX_CARDS + 1), MAX_CARDS, 0]:
             actors.router.wants = [status(ModelState.READY, str(place))]
             await cards.get(str(place))
         return actors.model.cards_sent
 
-    assert asyncio.run(ask()) == MOST_CARDS + 2
+    assert asyncio.run(ask()) == MAX_CARDS + 2
 
 
 def test_a_silent_router_is_asked_by_one_a_second() -> None:
@@ -127,9 +127,9 @@ def test_a_silent_router_is_asked_by_one_a_second() -> None:
         asked = []
         for _ in range(3):
             for _ in range(4):
-                assert await router.choose(card(), (), "r", "") == Choice(None, True)
+                assert await router.choose(card(), (), "r", "") == RoutingDecision(None, True)
             asked.append(len(actors.router.asked))
-            clock.now += SILENCE_S
+            clock.now += ROUTER_RETRY_S
         return asked
 
     assert asyncio.run(ask()) == [1, 2, 3]
@@ -137,13 +137,13 @@ def test_a_silent_router_is_asked_by_one_a_second() -> None:
 
 def test_a_router_that_is_back_is_asked_by_all() -> None:
     actors, clock = Actors(), Clock()
-    advice = Choice("a", True)
+    advice = RoutingDecision("a", True)
     actors.router.choices = [RayError("dead"), advice]
 
     async def ask() -> None:
         router = RouterClient(actors.handles(), clock)
-        assert await router.choose(card(), (), "r", "") == Choice(None, True)
-        clock.now += SILENCE_S
+        assert await router.choose(card(), (), "r", "") == RoutingDecision(None, True)
+        clock.now += ROUTER_RETRY_S
         assert [await router.choose(card(), (), "r", "") for _ in range(3)] == [advice] * 3
 
     asyncio.run(ask())
@@ -151,9 +151,9 @@ def test_a_router_that_is_back_is_asked_by_all() -> None:
 
 def test_questions_that_come_during_a_call_go_together_in_the_next_one() -> None:
     actors = Actors()
-    actors.router.choices = [*(Choice(name, True) for name in "abcdef")]
+    actors.router.choices = [*(RoutingDecision(name, True) for name in "abcdef")]
 
-    async def ask() -> list[Choice]:
+    async def ask() -> list[RoutingDecision]:
         router = RouterClient(actors.handles())
         actors.router.choosing = asyncio.Event()
         asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
@@ -182,7 +182,7 @@ def test_who_waits_behind_a_call_that_was_lost_is_told_at_once_that_any_replica_
         asking += [asyncio.create_task(router.choose(card(), (), str(n), "")) for n in range(1, 6)]
         await asyncio.sleep(0)
         actors.router.choosing.set()
-        assert await asyncio.gather(*asking) == [Choice(None, True)] * 6
+        assert await asyncio.gather(*asking) == [RoutingDecision(None, True)] * 6
 
     asyncio.run(ask())
     assert actors.router.batches == [1]
@@ -194,7 +194,7 @@ def test_the_default_model_is_asked_for_again_after_a_while() -> None:
     async def ask() -> list[int]:
         cards = cards_of(actors, clock)
         wanted = []
-        for later_s in (0.0, NAME_S / 2, NAME_S, 0.0):
+        for later_s in (0.0, NAME_TTL_S / 2, NAME_TTL_S, 0.0):
             clock.now += later_s
             await cards.get(None)
             wanted.append(len(actors.router.wanted))
@@ -212,7 +212,7 @@ def test_another_default_model_is_noticed() -> None:
         cards = cards_of(actors, clock)
         first = await cards.get(None)
         actors.model.card = replace(card(), name="other")
-        clock.now += NAME_S
+        clock.now += NAME_TTL_S
         return first.name, (await cards.get(None)).name
 
     assert asyncio.run(ask()) == (MODEL, "other")
@@ -231,7 +231,11 @@ def test_a_card_is_asked_about_after_a_while_and_fetched_when_its_model_has_anot
         cards = cards_of(actors, clock)
         found = [await cards.get(name)]
         actors.model.card = CHANGED
-        for version, later_s in ((card().version, NAME_S), ("2", NAME_S / 2), ("2", NAME_S)):
+        for version, later_s in (
+            (card().version, NAME_TTL_S),
+            ("2", NAME_TTL_S / 2),
+            ("2", NAME_TTL_S),
+        ):
             actors.router.wants = [replace(UP, version=version)]
             clock.now += later_s
             found.append(await cards.get(name))
@@ -249,7 +253,7 @@ def test_a_card_does_not_outlast_its_model() -> None:
         cards = cards_of(actors, clock)
         await cards.get(MODEL)
         actors.model.card, actors.router.wants = CHANGED, [loading, loading, UP]
-        clock.now += NAME_S
+        clock.now += NAME_TTL_S
         return await cards.get(MODEL)
 
     assert asyncio.run(ask()) == CHANGED
@@ -278,7 +282,7 @@ def test_without_a_router_a_name_means_what_it_meant() -> None:
         actors.router.wants = [RayError("dead")]
         wanted = []
         for _ in range(4):
-            clock.now += NAME_S
+            clock.now += NAME_TTL_S
             assert await cards.get("alias") == card()
             wanted.append(len(actors.router.wanted))
         return wanted
@@ -299,7 +303,7 @@ def test_a_forgotten_card_is_fetched_again() -> None:
     assert (len(actors.router.wanted), actors.model.cards_sent) == (2, 2)
 
 
-@pytest.mark.parametrize("length", [40, OFF_LOOP + 5])
+@pytest.mark.parametrize("length", [40, OFF_LOOP_TOKENS + 5])
 def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> None:
     first = GenerationRequest(request_id="0", prompt_ids=tuple(range(length)))
 
@@ -348,7 +352,7 @@ def test_a_call_to_a_model_that_went_away_is_left(state: ModelState) -> None:
 
 async def shows_life(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
     while True:
-        yield ALIVE
+        yield HEARTBEAT
         await asyncio.sleep(0)
 
 
@@ -360,12 +364,12 @@ async def shows_life(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
 def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
     fate: Fate, known: ModelStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "SILENCE_S", 0.2)
+    monkeypatch.setattr(liveness, "REPLICA_TIMEOUT_S", 0.2)
     actors = Actors(fate)
     actors.router.statuses = [known]
 
     async def looked_at() -> None:
-        for _ in range(3 * int(silence.SILENCE_S / WATCH_S)):
+        for _ in range(3 * int(liveness.REPLICA_TIMEOUT_S / WATCH_S)):
             await actors.router.looks.acquire()
 
     async def wait() -> None:
@@ -380,6 +384,6 @@ def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
 def test_a_call_that_no_replica_takes_though_there_are_some_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(silence, "SILENCE_S", 0.2)
-    with pytest.raises(LostError, match="not a word"):
+    monkeypatch.setattr(liveness, "REPLICA_TIMEOUT_S", 0.2)
+    with pytest.raises(ReplicaLostError, match="not a word"):
         asyncio.run(attempted(Actors(unanswered), patience_s=60.0))

@@ -5,7 +5,7 @@ import asyncio
 import grpc  # type: ignore[import-untyped]
 import pytest
 
-from deployments.ingress.fleet.attempt import LostError, losses
+from deployments.ingress.fleet.attempt import ReplicaLostError, translate_ray_errors
 from deployments.wire import ErrorKind, Refused
 
 
@@ -24,7 +24,7 @@ async def ask(answer: bytes | None) -> None:
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            with losses():
+            with translate_ray_errors():
                 await channel.unary_unary("/a/b")(b"")
     finally:
         await server.stop(None)
@@ -38,6 +38,6 @@ def test_what_no_message_can_hold_is_refused_at_once() -> None:
 
 
 def test_what_a_replica_could_not_do_another_may() -> None:
-    with pytest.raises(LostError, match="Out of memory"):
+    with pytest.raises(ReplicaLostError, match="Out of memory"):
         asyncio.run(ask(None))
     asyncio.run(ask(b"x"))

@@ -1,6 +1,6 @@
 """What another replica is asked to go on with, when one was lost in mid-answer."""
 
-from deployments.ingress.fleet.partial_output import Said
+from deployments.ingress.fleet.partial_output import PartialOutput
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -19,7 +19,7 @@ def asked(sampling: SamplingParams = MIROSTAT) -> GenerationRequest:
 
 
 def test_nothing_was_said_and_all_is_asked_again_by_another_name() -> None:
-    said = Said(asked())
+    said = PartialOutput(asked())
     assert said.rest().request_id == "r-0"
     rest = said.rest()
     assert rest.request_id == "r-1"
@@ -27,7 +27,7 @@ def test_nothing_was_said_and_all_is_asked_again_by_another_name() -> None:
 
 
 def test_what_was_said_counts_and_is_not_told_twice() -> None:
-    said = Said(asked())
+    said = PartialOutput(asked())
     said.add(TokenEvent(token_ids=(7,), prompt_logprobs=(None, None), mirostat_mu=9.5))
     said.add(TokenEvent(token_ids=(8, 9), mirostat_mu=8.25))
     rest = said.rest()
@@ -38,13 +38,13 @@ def test_what_was_said_counts_and_is_not_told_twice() -> None:
 
 
 def test_without_mirostat_there_is_no_state() -> None:
-    said = Said(asked(SamplingParams()))
+    said = PartialOutput(asked(SamplingParams()))
     said.add(TokenEvent(token_ids=(7,)))
     assert said.rest().sampling == SamplingParams()
 
 
 def test_what_came_to_nothing_is_told_from_what_got_on() -> None:
-    said = Said(asked())
+    said = PartialOutput(asked())
     said.rest()
     assert (said.progressed, said.began) == (False, False)
     said.add(TokenEvent(token_ids=(7,)))
@@ -54,7 +54,7 @@ def test_what_came_to_nothing_is_told_from_what_got_on() -> None:
 
 
 def test_the_prompt_was_cached_as_far_as_was_said_first() -> None:
-    said = Said(asked())
+    said = PartialOutput(asked())
     said.rest()
     assert said.add(TokenEvent(token_ids=(7,), cached_tokens=16)).cached_tokens == 16
     said.rest()
@@ -63,7 +63,7 @@ def test_the_prompt_was_cached_as_far_as_was_said_first() -> None:
 
 
 def test_an_attempt_without_a_token_says_nothing_of_the_cache() -> None:
-    said = Said(asked())
+    said = PartialOutput(asked())
     said.rest()
     said.add(TokenEvent(cached_tokens=32))
     said.rest()
@@ -71,6 +71,6 @@ def test_an_attempt_without_a_token_says_nothing_of_the_cache() -> None:
 
 
 def test_a_prompt_that_is_computed_again_never_seems_to_go_back() -> None:
-    said = Said(asked())
+    said = PartialOutput(asked())
     for told, known in ((64, 64), (0, 64), (100, 100)):
         assert said.add(TokenEvent(prompt_tokens=told)).prompt_tokens == known

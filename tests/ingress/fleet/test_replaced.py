@@ -10,12 +10,12 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from deployments.wire import (
-    Choice,
     ErrorKind,
     GenerationRequest,
     ModelCard,
     Refused,
     RequestError,
+    RoutingDecision,
     TokenEvent,
 )
 from tests.ingress.engines import ScriptedEngine, fails, says
@@ -175,7 +175,7 @@ def test_what_has_told_something_ends_with_its_model(stream: bool, status: int) 
 
 def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None:
     actors = Actors(refuses(REPLACED))
-    actors.router.choices = [Choice("a", True, "another")]
+    actors.router.choices = [RoutingDecision("a", True, "another")]
 
     async def asks_twice() -> None:
         fleet = actors.fleet()
@@ -191,13 +191,13 @@ def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None
 
 def test_ids_that_one_replica_refused_are_for_those_that_have_their_card() -> None:
     actors = Actors(produces(3, ActorDiedError()), refuses(REPLACED), produces())
-    actors.router.choices = [Choice(name, True, card().version) for name in "abc"]
+    actors.router.choices = [RoutingDecision(name, True, card().version) for name in "abc"]
     assert ids(answered(actors)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == ["a", "b", "c"]
 
 
 def test_who_lost_the_only_replica_with_its_card_comes_back_to_it_from_others() -> None:
     actors = Actors(produces(3, ActorDiedError()), refuses(REPLACED), produces())
-    actors.router.choices = [Choice("a", True, card().version)]
+    actors.router.choices = [RoutingDecision("a", True, card().version)]
     assert ids(answered(actors)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == ["a", None, "a"]

@@ -15,9 +15,9 @@ from ray.serve.schema import (
     ServeStatus,
 )
 
-from deployments.ingress.fleet.model_waits import Waiting
+from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.router_client import RouterClient
-from deployments.ingress.fleet.serve_handles import Handles
+from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.wire import Refused
 from tests.ingress.fleet.actors import Actors
 
@@ -54,7 +54,7 @@ def test_without_a_router_an_unknown_model_is_not_waited_for_forever(
     async def ask() -> None:
         router = RouterClient(actors.handles())
         patience_s = 60.0 if "could not be started" in said else 0.0
-        waiting = Waiting(router, actors.metrics, pause_s=0.0, patience_s=patience_s)
+        waiting = ModelWaits(router, actors.metrics, pause_s=0.0, patience_s=patience_s)
         await waiting.until_up("m", timeout_s=60.0)
 
     with pytest.raises(Refused, match=f"^The router {said}"):
@@ -72,7 +72,7 @@ def test_an_application_that_is_not_there_is_told_of_once(
         return actors.find(deployment, application)
 
     async def ask() -> list[list[object]]:
-        handles = Handles(find)
+        handles = ServeHandles(find)
         return [await handles.broadcast("anthropic", "anthropic", "samples") for _ in range(4)]
 
     with caplog.at_level(logging.WARNING, logger="ray.serve"):

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from deployments.ingress.generation.inflight_limit import Places
+from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.openai.routes import app
@@ -114,7 +114,7 @@ def test_every_choice_and_every_prompt_is_of_the_same_client() -> None:
 
 
 def test_no_more_places_are_taken_than_there_are() -> None:
-    places = Places(3)
+    places = InflightLimit(3)
     leaves = [places.take(client) for client in "abc"]
     with pytest.raises(Refused) as caught:
         places.take("d")
@@ -125,7 +125,7 @@ def test_no_more_places_are_taken_than_there_are() -> None:
 
 
 def test_one_client_leaves_room_for_others() -> None:
-    places = Places(90)
+    places = InflightLimit(90)
     while True:
         try:
             places.take("greedy")
@@ -138,7 +138,7 @@ def test_one_client_leaves_room_for_others() -> None:
 
 
 def test_whoever_gives_back_may_take_again() -> None:
-    places = Places(2)
+    places = InflightLimit(2)
     for _ in range(5):
         leave = places.take("a")
         also = places.take("a")

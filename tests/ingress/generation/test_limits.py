@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message
 
 from deployments.ingress.generation import deadline
-from deployments.ingress.generation.choice_merge import AT_ONCE
+from deployments.ingress.generation.choice_merge import MAX_ACTIVE_CHOICES
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app as llama_app
@@ -182,10 +182,10 @@ def test_many_sequences_of_one_answer_leave_room_for_others() -> None:
             yield event
 
     engine = ScriptedEngine(script)
-    prompts = ["x"] * (AT_ONCE + 100)
+    prompts = ["x"] * (MAX_ACTIVE_CHOICES + 100)
     answer = ask(app(engine, Metrics()), "POST", COMPLETIONS, json={"prompt": prompts})
     assert len(answer.json()["choices"]) == len(prompts)
-    assert (most, engine.running) == (AT_ONCE, 0)
+    assert (most, engine.running) == (MAX_ACTIVE_CHOICES, 0)
 
 
 LATER = RequestError(ErrorKind.OVERLOADED, "later")
@@ -213,7 +213,7 @@ def test_sequences_that_find_no_room_wait_for_others_of_their_answer(
 
 def test_an_answer_that_fails_begins_no_more_of_its_sequences() -> None:
     engine = ScriptedEngine(fails(RequestError(ErrorKind.UNAVAILABLE, "gone")))
-    prompts = ["x"] * (AT_ONCE + 1)
+    prompts = ["x"] * (MAX_ACTIVE_CHOICES + 1)
     answer = ask(app(engine, Metrics()), "POST", COMPLETIONS, json={"prompt": prompts})
     assert answer.status_code == 503
-    assert (len(engine.requests), engine.running) == (AT_ONCE, 0)
+    assert (len(engine.requests), engine.running) == (MAX_ACTIVE_CHOICES, 0)

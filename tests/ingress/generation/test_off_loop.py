@@ -12,7 +12,7 @@ from deployments.anthropic.messages_schema import parse_count, parse_messages
 from deployments.anthropic.routes import COUNT, MESSAGES
 from deployments.anthropic.thinking_signatures import sign
 from deployments.ingress.metrics import Metrics
-from deployments.ingress.routes.service import Question, Service
+from deployments.ingress.routes.service import Service, TokenizerOperation
 from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.schema import parse_chat
 from deployments.openai.completions.schema import parse_completion
@@ -45,7 +45,7 @@ class Asked:
 @pytest.mark.parametrize("heavy", [False, True])
 def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
     asked = Asked([])
-    question = Question(
+    question = TokenizerOperation(
         name="ask",
         path="/ask",
         body=Empty,

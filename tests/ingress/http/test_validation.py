@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
-from deployments.ingress.http.validation import MOST_ERRORS, parse
+from deployments.ingress.http.validation import MAX_ERRORS, parse
 from deployments.ingress.streams.routes import StreamLookup
 from deployments.llama.completion.infill import InfillRequest
 from deployments.llama.completion.schema import LlamaCompletionRequest
@@ -56,6 +56,6 @@ def test_every_list_is_bounded_or_is_left_at_its_first_wrong_item(body: type[Bas
 
 
 def test_a_body_with_very_many_unknown_fields_is_refused_without_a_list_of_them() -> None:
-    body = {"prompt": "x", **{f"f{number}": 1 for number in range(MOST_ERRORS + 1)}}
-    with pytest.raises(Refused, match=f"{MOST_ERRORS + 1} places"):
+    body = {"prompt": "x", **{f"f{number}": 1 for number in range(MAX_ERRORS + 1)}}
+    with pytest.raises(Refused, match=f"{MAX_ERRORS + 1} places"):
         parse(CompletionRequest, body)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.model_status import status_events, status_object
-from deployments.ingress.routes.status_feed import MOST_WATCHERS, StatusFeed
+from deployments.ingress.routes.status_feed import MAX_WATCHERS, StatusFeed
 from deployments.ingress.settings import DEFAULTS
 from deployments.llama.routes import app as llama
 from deployments.openai.routes import app as openai
@@ -143,7 +143,7 @@ def test_what_is_asked_for_all_who_watch_does_not_end_with_the_first_of_them() -
 def test_silence_is_filled_with_comments_and_the_number_of_watchers_is_bounded() -> None:
     async def asks() -> bytes:
         feed = StatusFeed(two(), keep_alive_s=0.01)
-        watching = [feed.watch() for _ in range(MOST_WATCHERS)]
+        watching = [feed.watch() for _ in range(MAX_WATCHERS)]
         firsts = [await anext(one) for one in watching]
         assert len(set(firsts)) == 1
         with pytest.raises(Refused):

@@ -12,7 +12,7 @@ from deployments.ingress.http.app import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Service
 from deployments.ingress.settings import DEFAULTS
-from deployments.ingress.streams.resumable_streams import StreamLimits, Streams
+from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamLimits
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.error_body import openai_envelope
 from deployments.openai.routes import CHAT as OPERATION
@@ -30,7 +30,7 @@ class Server:
     def __init__(self, script: Script, limits: StreamLimits) -> None:
         self.engine = ScriptedEngine(script)
         self.metrics = Metrics()
-        self.streams = Streams(limits)
+        self.streams = ResumableStreams(limits)
         service = Service(engine=self.engine, metrics=self.metrics, streams=self.streams)
         routes = [service.route(OPERATION), *stream_routes(self.streams, DEFAULTS)]
         self.app: ASGIApp = protocol_app(routes, openai_envelope)

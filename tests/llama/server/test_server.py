@@ -11,7 +11,7 @@ import pytest
 
 from deployments.engine.limits import EngineLimits
 from deployments.ingress.settings import IngressSettings
-from deployments.telemetry.metric_families import Family
+from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
@@ -120,8 +120,8 @@ def test_what_is_switched_off_says_so_without_a_code() -> None:
         assert response.json() == {"error": error}
 
 
-def counter(name: str, value: float) -> Family:
-    return Family(name, "text", "counter", ((f"{name}_total", {}, value),))
+def counter(name: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "text", "counter", ((f"{name}_total", {}, value),))
 
 
 def test_metrics_have_llama_servers_names_too() -> None:
@@ -132,7 +132,9 @@ def test_metrics_have_llama_servers_names_too() -> None:
         counter("manta_engine_generation_tokens", 7.0),
         counter("manta_engine_drafted_tokens", 5.0),
         counter("manta_engine_accepted_tokens", 3.0),
-        Family("manta_running_requests", "text", "gauge", (("manta_running_requests", {}, 1.0),)),
+        MetricFamily(
+            "manta_running_requests", "text", "gauge", (("manta_running_requests", {}, 1.0),)
+        ),
     )
     response = asked(cluster, "/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -7,7 +7,7 @@ import pytest
 from ray import serve
 from ray.serve._private.deployment_info import DeploymentInfo
 
-from deployments.model.application import cores_each, replicas_of
+from deployments.model.application import cpus_per_replica, replicas_of
 from deployments.model.settings import Autoscaling, ModelSettings
 from deployments.router.lifecycle import applications
 from deployments.router.lifecycle.applications import cpus_kept, deploy, redeploy, stays
@@ -64,7 +64,7 @@ def test_the_cores_of_what_runs_stay_only_while_its_settings_do(changed: ModelSe
 def test_replicas_share_half_of_the_cores_of_nodes_that_have_any(
     nodes: list[float], num_replicas: int, cores: int
 ) -> None:
-    assert cores_each(nodes, num_replicas) == cores
+    assert cpus_per_replica(nodes, num_replicas) == cores
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Serve:
         monkeypatch.setattr(commands, "redeploy", self.deployed.append)
         monkeypatch.setattr(commands, "model_handle", lambda _: self)
         monkeypatch.setattr(lifecycle, "read_as", lambda _: (dict(self.applications), self.stays))
-        monkeypatch.setattr(lifecycle, "limits", lambda _: self.limits)
+        monkeypatch.setattr(lifecycle, "cluster_limits", lambda _: self.limits)
         monkeypatch.setattr(lifecycle, "node_cpus", lambda: self.nodes)
         monkeypatch.setattr(estimate, "node_cpus", lambda: self.nodes)
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from ray.serve.schema import ApplicationStatus
 
-from deployments.deploy_errors import reason
+from deployments.deploy_errors import last_error
 from deployments.model.settings import Autoscaling, ModelSettings
 from deployments.router.lifecycle.applications import Deployed
 from deployments.router.lifecycle.capacity import Resources
-from deployments.router.lifecycle.change_feed import Changes
+from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.registry import (
-    SPARED_S,
-    UNHEARD_S,
-    WAKING_S,
+    BUSY_GRACE_S,
+    FIRST_REPORT_GRACE_S,
+    SCALE_UP_GRACE_S,
     ModelEntry,
     Phase,
     Registry,
@@ -159,7 +159,7 @@ def test_a_model_that_was_busy_after_all_is_spared_for_a_while() -> None:
     model.resume(3)
     assert model.state is ModelState.READY
     assert not model.holder(3).idle
-    assert model.holder(3 + SPARED_S).idle
+    assert model.holder(3 + BUSY_GRACE_S).idle
 
 
 def test_what_an_earlier_router_deployed_is_taken_over() -> None:
@@ -210,7 +210,7 @@ def test_a_model_is_not_idle_before_its_replicas_have_said_so_or_had_time_to() -
     model.observe(replace(RUNNING, running=frozenset("ab")), 1)
     model.report(report("a"))
     assert not model.holder(2).idle
-    assert model.holder(1 + UNHEARD_S).idle
+    assert model.holder(1 + FIRST_REPORT_GRACE_S).idle
     model.report(report("b"))
     assert model.holder(2).idle
 
@@ -221,7 +221,7 @@ def test_a_model_that_a_request_starts_from_no_replica_is_not_idle() -> None:
     assert model.holder(50).idle
     assert model.choose((), "r", "", "", 50).is_up
     assert not model.holder(60).idle
-    assert model.holder(50 + WAKING_S).idle
+    assert model.holder(50 + SCALE_UP_GRACE_S).idle
 
 
 def test_a_load_that_takes_too_long_is_overdue() -> None:
@@ -300,7 +300,7 @@ def test_taking_the_sources_again_tells_what_changed() -> None:
     ],
 )
 def test_the_reason_of_a_failed_load_is_what_its_exception_says(message: str, said: str) -> None:
-    assert reason(message) == said
+    assert last_error(message) == said
 
 
 def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
@@ -321,7 +321,7 @@ def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
 
 def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:
     async def listen() -> None:
-        changes, model = Changes(), loaded()
+        changes, model = ChangeFeed(), loaded()
         changes.tell(model.status)
         version = changes.version
         waiting = asyncio.create_task(changes.wait(version, 60))
@@ -337,7 +337,7 @@ def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:
 
 def test_progress_alone_is_told_no_more_often_than_it_may_and_not_lost() -> None:
     async def listen() -> None:
-        changes, model = Changes(), entry()
+        changes, model = ChangeFeed(), entry()
         model.start(0)
         changes.tell(model.status)
         version = changes.version

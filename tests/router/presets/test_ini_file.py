@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.router.presets.ini_file import PresetError, parse_presets, read_presets
-from deployments.router.presets.keys import BY_NAME, KEYS, written
+from deployments.router.presets.keys import BY_NAME, KEYS, format_section
 from deployments.router.presets.option_types import AdapterOptions, ScalingOptions
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.strict_options import Ini
@@ -293,7 +293,7 @@ ANY_OPTIONS = st.fixed_dictionaries(
 )
 def test_a_written_preset_reads_back(name: str, given_options: dict[str, object]) -> None:
     options = ModelOptions.model_validate(given_options)
-    sections = parse_presets(written(name, options), FILE)
+    sections = parse_presets(format_section(name, options), FILE)
     assert list(sections) == [name]
     assert sections[name].options == options
     assert sections[name].options.said() == options.said()

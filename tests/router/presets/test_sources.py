@@ -8,10 +8,10 @@ import pytest
 
 from deployments.engine.limits import ON_CPU, ON_GPU
 from deployments.model.settings import Adapter, Autoscaling
-from deployments.router.presets.ini_file import parse_presets
+from deployments.router.presets.ini_file import PresetError, parse_presets
 from deployments.router.presets.option_types import ScalingOptions
 from deployments.router.presets.options import ModelOptions
-from deployments.router.presets.sources import PresetError, Sources
+from deployments.router.presets.sources import Sources
 from deployments.router.settings import Preset
 
 

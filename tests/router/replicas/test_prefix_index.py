@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from deployments.router.replicas.prefix_index import (
     MAX_PREDICTED_PAGES,
     N_SHARDS,
-    PREDICTION_S,
+    PREDICTION_TTL_S,
     PrefixIndex,
 )
 from kv.hashing import page_hashes
@@ -133,9 +133,9 @@ def test_many_that_come_and_go_leave_no_trace() -> None:
 def test_a_prediction_counts_at_once_and_is_forgotten_in_time() -> None:
     index, (prompt,) = PrefixIndex(1000), prompts(1, 20)
     index.predict("a", prompt, 0.0)
-    index.expire(PREDICTION_S)
+    index.expire(PREDICTION_TTL_S)
     assert index.overlap(prompt) == {"a": 20}
-    index.expire(2 * PREDICTION_S)
+    index.expire(2 * PREDICTION_TTL_S)
     assert index.overlap(prompt) == {}
 
 
@@ -151,9 +151,9 @@ def test_predictions_of_one_page_for_two_replicas_add_up() -> None:
     index.predict("a", prompt[:10], 0.0)
     index.predict("b", prompt, 1.0)
     assert index.overlap(prompt) == {"a": 10, "b": 20}
-    index.predict("a", prompt, PREDICTION_S)
+    index.predict("a", prompt, PREDICTION_TTL_S)
     assert index.overlap(prompt) == {"a": 20, "b": 20}
-    index.expire(2 * PREDICTION_S)
+    index.expire(2 * PREDICTION_TTL_S)
     assert index.overlap(prompt) == {"a": 20}
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from deployments.router.replicas.replica_set import FLIGHT_S, SILENCE_S, ReplicaSet
+from deployments.router.replicas.replica_set import INFLIGHT_TIMEOUT_S, REPORT_TIMEOUT_S, ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import render
 from deployments.wire import ReplicaReport
@@ -41,7 +41,7 @@ class Fleet:
     def holders(self, hashes: Sequence[bytes]) -> str | None:
         """Who is chosen for this prompt, by what they hold alone."""
         chosen = self.set.choose(hashes, "probe")
-        self.now += FLIGHT_S
+        self.now += INFLIGHT_TIMEOUT_S
         for name in self.last:
             self.tell(name)
         return chosen
@@ -112,7 +112,7 @@ def test_a_request_counts_where_it_was_sent_until_a_report_names_it() -> None:
 def test_a_request_that_never_comes_is_forgotten() -> None:
     fleet = Fleet("a")
     fleet.set.choose(prompt(1), "one")
-    fleet.now += FLIGHT_S
+    fleet.now += INFLIGHT_TIMEOUT_S
     assert not fleet.set.busy
 
 
@@ -179,10 +179,10 @@ def test_what_was_sent_to_a_replica_is_forgotten_with_it_even_if_it_reports_agai
 def test_a_silent_replica_is_chosen_only_when_all_are_silent() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1)))
-    fleet.now += SILENCE_S
+    fleet.now += REPORT_TIMEOUT_S
     fleet.tell("b")
     assert fleet.set.choose(prompt(1), "one") == "b"
-    fleet.now += 2 * SILENCE_S
+    fleet.now += 2 * REPORT_TIMEOUT_S
     assert fleet.set.choose(prompt(1), "two") in {"a", "b"}
 
 
@@ -194,7 +194,7 @@ def test_who_has_another_card_is_chosen_only_when_none_has_the_one_asked_for() -
     of_none, of_one, of_two = (fleet.set.choose(prompt(1), v, "", v) for v in "321")
     assert (of_none, of_one) == ("a", "a")
     assert of_two in {"b", "c"}
-    fleet.now += SILENCE_S
+    fleet.now += REPORT_TIMEOUT_S
     fleet.tell("b")
     fleet.tell("c")
     assert fleet.set.choose(prompt(1), "one", "", "2") == "a"
