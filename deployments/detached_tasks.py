@@ -8,6 +8,6 @@ from typing import Any, TypeVar
 ValueT = TypeVar("ValueT")
 
 
-def in_own_context(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[ValueT]":
+def create_detached_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[ValueT]":
     """Serve cancels every call made in the context of a request that has ended."""
     return asyncio.get_running_loop().create_task(work, context=Context())

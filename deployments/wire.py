@@ -43,12 +43,16 @@ class Refused(Exception):
         super().__init__(error)
         self.error = error
 
+    @classmethod
+    def of_kind(cls, kind: ErrorKind, message: str, param: str | None = None) -> "Refused":
+        return cls(RequestError(kind, message, param))
+
     def __str__(self) -> str:
         return self.error.message
 
 
 def refused(message: str, param: str | None = None) -> Refused:
-    return Refused(RequestError(ErrorKind.INVALID_REQUEST, message, param))
+    return Refused.of_kind(ErrorKind.INVALID_REQUEST, message, param)
 
 
 class FinishReason(StrEnum):
@@ -213,6 +217,11 @@ class TokenEvent:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     error: RequestError | None = None
+
+    @classmethod
+    def failed(cls, message: str, kind: ErrorKind = ErrorKind.INTERNAL) -> "TokenEvent":
+        """The last event of a sequence that ends with an error."""
+        return cls(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))
 
 
 def merge(events: list[TokenEvent]) -> TokenEvent:

@@ -173,7 +173,7 @@ def _room(prompt: Prompt, card: ModelCard) -> int:
     tokens, most = len(prompt.ids), card.context_length - 1
     if tokens > most:
         message = f"prompt is too long: {tokens} tokens > {most} maximum"
-        raise Refused(RequestError(ErrorKind.CONTEXT_LENGTH, message))
+        raise Refused.of_kind(ErrorKind.CONTEXT_LENGTH, message)
     return card.context_length - tokens
 
 

@@ -35,7 +35,6 @@ from deployments.wire import (
     FinishReason,
     GenerationRequest,
     Refused,
-    RequestError,
     TokenEvent,
 )
 from kv.cache import KVCache
@@ -202,7 +201,7 @@ class EngineCore:
                 f"the prompt has {n} tokens; the context of {self.context_length} tokens "
                 "must hold it and at least one more"
             )
-            raise Refused(RequestError(ErrorKind.CONTEXT_LENGTH, message))
+            raise Refused.of_kind(ErrorKind.CONTEXT_LENGTH, message)
         return make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
 
     def _open_grammar(self, task: Task) -> None:

@@ -23,13 +23,11 @@ from deployments.channel_protocol import (
     decode_update,
     event_weight,
 )
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.telemetry import logs
 from deployments.wire import (
     ErrorKind,
-    FinishReason,
     GenerationRequest,
-    RequestError,
     TokenEvent,
     merge,
 )
@@ -56,7 +54,7 @@ class ChannelServer:
     def join(self, joins: Sequence[Join]) -> None:
         for one in joins:
             assert one.number not in self._running
-            self._running[one.number] = in_own_context(self._pump(one))
+            self._running[one.number] = create_detached_task(self._pump(one))
         self._changed.set()
 
     def leave(self, numbers: Sequence[int]) -> None:
@@ -106,7 +104,7 @@ class ChannelServer:
             await self._forward(one)
         except Exception:
             log.exception("sequence %s", one.request.request_id)
-            self._say(one.number, failed("the replica failed", ErrorKind.INTERNAL))
+            self._say(one.number, TokenEvent.failed("the replica failed", ErrorKind.INTERNAL))
         finally:
             del self._running[one.number]
             self._changed.set()
@@ -118,7 +116,7 @@ class ChannelServer:
                 if event.finish_reason is not None:
                     return
                 await self._taken.wait()
-        self._say(one.number, failed("the sequence has no end", ErrorKind.UNAVAILABLE))
+        self._say(one.number, TokenEvent.failed("the sequence has no end", ErrorKind.UNAVAILABLE))
 
     def _say(self, number: int, event: TokenEvent) -> None:
         self._said.append((number, event))
@@ -191,7 +189,3 @@ class ChannelServers:
                 log.warning("a channel was not told anything for %g s: it ends", CLIENT_TIMEOUT_S)
                 channel.end()
                 del self._open[name]
-
-
-def failed(message: str, kind: ErrorKind) -> TokenEvent:
-    return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))

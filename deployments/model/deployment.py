@@ -17,7 +17,7 @@ from ray.serve.config import RequestRouterConfig
 
 from deployments.draining import DRAIN_CHECK_S
 from deployments.model.autoscaling import ReplicaDemand
-from deployments.model.channel_server import ChannelServers, failed
+from deployments.model.channel_server import ChannelServers
 from deployments.model.load_progress import ProgressReporter, ReportProgress
 from deployments.model.metrics import engine_families, replica_families
 from deployments.model.pinned_routing import PinRouter
@@ -212,7 +212,7 @@ class Model:
     def _refusal(self, version: str, request: GenerationRequest) -> TokenEvent | None:
         """How a request ends that the engine shall not see."""
         if version != self._card.version:
-            return failed("The model was replaced; try again", ErrorKind.MODEL_REPLACED)
+            return TokenEvent.failed("The model was replaced; try again", ErrorKind.MODEL_REPLACED)
         if request.request_id in self._tombstones:
             return TokenEvent(finish_reason=FinishReason.ABORT)
         return None

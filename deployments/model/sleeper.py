@@ -9,14 +9,14 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from contextvars import Context
 from dataclasses import replace
 from typing import Protocol
 
+from deployments.detached_tasks import create_detached_task
 from deployments.engine.core import EngineCore
 from deployments.engine.stats import EngineStats
 from deployments.model.metrics import COUNTERS
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 log = logging.getLogger("ray.serve")
 
@@ -142,15 +142,14 @@ class Sleeper:
     async def _woken(self) -> EngineCore:
         if self._users > self._max_waiting:
             message = f"{self._max_waiting} requests wait for the model to wake already"
-            raise Refused(RequestError(ErrorKind.OVERLOADED, message))
+            raise Refused.of_kind(ErrorKind.OVERLOADED, message)
         if self._core is None and not self._failure:
             if self._waking is None:
-                # In a context of its own: whoever is the first to wait may leave.
-                loop = asyncio.get_running_loop()
-                self._waking = loop.create_task(self._wake(), context=Context())
+                # Detached: whoever is the first to wait may leave.
+                self._waking = create_detached_task(self._wake())
             await asyncio.shield(self._waking)
         if self._core is None:
-            raise Refused(RequestError(ErrorKind.UNAVAILABLE, self._failure))
+            raise Refused.of_kind(ErrorKind.UNAVAILABLE, self._failure)
         return self._core
 
     async def _wake(self) -> None:

@@ -43,7 +43,7 @@ class ScriptedEngine:
         name = next(iter(self.cards)) if model is None else model
         if name not in self.cards:
             message = f"The model {name!r} does not exist"
-            raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
+            raise Refused.of_kind(ErrorKind.MODEL_NOT_FOUND, message, "model")
         return self.cards[name]
 
     async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:

@@ -45,11 +45,11 @@ async def messages(script: Script, probe_s: float) -> list[Message]:
 
 async def fails_late(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
     yield TokenEvent(token_ids=(5,))
-    raise Refused(RequestError(ErrorKind.UNAVAILABLE, "gone"))
+    raise Refused.of_kind(ErrorKind.UNAVAILABLE, "gone")
 
 
 async def fails_at_once(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-    raise Refused(RequestError(ErrorKind.UNAVAILABLE, "gone"))
+    raise Refused.of_kind(ErrorKind.UNAVAILABLE, "gone")
     yield TokenEvent()
 
 

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 
 from deployments.engine.tasks.task import Task
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 # A client may hold so many times the places that it leaves free: 8 of 9 where it is alone.
 SHARE = 8
@@ -62,4 +62,4 @@ class Admission:
 
 
 def _refused(message: str) -> Refused:
-    return Refused(RequestError(ErrorKind.OVERLOADED, message))
+    return Refused.of_kind(ErrorKind.OVERLOADED, message)

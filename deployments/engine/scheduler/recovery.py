@@ -9,7 +9,7 @@ import torch
 
 from deployments.engine.runner import Rows
 from deployments.engine.tasks.task import Task
-from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent
+from deployments.wire import ErrorKind, TokenEvent
 
 # So many tasks that failed alone, with no step between that succeeded, may not be the reason.
 MAX_FAILED_ALONE = 3
@@ -113,13 +113,8 @@ class Recovery:
         self._n_succeeded = 0
 
 
-def failed(message: str, kind: ErrorKind = ErrorKind.INTERNAL) -> TokenEvent:
-    return TokenEvent(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))
-
-
-ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
-STOPPED = failed("the engine stopped", ErrorKind.UNAVAILABLE)
-FAILED = failed("the model failed on this request")
-OUT_OF_MEMORY = failed(
+STOPPED = TokenEvent.failed("the engine stopped", ErrorKind.UNAVAILABLE)
+FAILED = TokenEvent.failed("the model failed on this request")
+OUT_OF_MEMORY = TokenEvent.failed(
     "The model ran out of memory on this request alone; try a shorter one", ErrorKind.OUT_OF_MEMORY
 )

@@ -32,7 +32,6 @@ from deployments.engine.scheduler.recovery import (
     OUT_OF_MEMORY,
     STOPPED,
     Recovery,
-    failed,
     is_out_of_memory,
     release_memory,
 )
@@ -300,7 +299,7 @@ class InferenceScheduler:
             else:
                 # What it was computed from may be broken too: nobody should find that any more.
                 self._cache.forget(task.id)
-                self._finish(task, failed("the model's output was not finite"))
+                self._finish(task, TokenEvent.failed("the model's output was not finite"))
 
     def _advance(self, task: Task, n: int, scored: Sequence[TokenLogprob]) -> None:
         """Its next `n` tokens are computed."""
@@ -337,7 +336,7 @@ class InferenceScheduler:
         elif sample is not None:
             task.stall()
         if task.failure:
-            self._finish(task, failed(task.failure, ErrorKind.INVALID_REQUEST))
+            self._finish(task, TokenEvent.failed(task.failure, ErrorKind.INVALID_REQUEST))
             return
         drafted, accepted = task.take_drafted()
         event = TokenEvent(

@@ -18,7 +18,7 @@ from deployments.text.grammar.grammar import (
     MAX_MESSAGE_CHARACTERS,
     with_deep_stack,
 )
-from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError
+from deployments.wire import ErrorKind, GenerationRequest, Refused
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -183,7 +183,7 @@ class Grammars:
         while sum(map(len, self._held)) + len(text) > MAX_HELD:
             if not self._recent:
                 message = "the grammars of the requests in progress leave no room for another one"
-                raise Refused(RequestError(ErrorKind.OVERLOADED, message))
+                raise Refused.of_kind(ErrorKind.OVERLOADED, message)
             self._recent.popitem(last=False)
         compiled = self._held[text] = Compiled()
         return compiled
@@ -258,8 +258,8 @@ def _compile(text: str, tokenizer: "LLTokenizer") -> "LLMatcher":
 
 
 def _refused(message: str) -> Refused:
-    return Refused(RequestError(ErrorKind.INVALID_REQUEST, f"grammar: {message}", "grammar"))
+    return Refused.of_kind(ErrorKind.INVALID_REQUEST, f"grammar: {message}", "grammar")
 
 
 def _unsupported(message: str) -> Refused:
-    return Refused(RequestError(ErrorKind.NOT_SUPPORTED, f"grammar: {message}", "grammar"))
+    return Refused.of_kind(ErrorKind.NOT_SUPPORTED, f"grammar: {message}", "grammar")

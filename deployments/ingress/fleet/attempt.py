@@ -28,7 +28,6 @@ from deployments.wire import (
     ModelCard,
     ModelState,
     Refused,
-    RequestError,
     TokenEvent,
 )
 
@@ -127,7 +126,7 @@ def translate_ray_errors() -> Iterator[None]:
         with cancelled_elsewhere():
             yield
     except BackPressureError as error:
-        raise Refused(RequestError(ErrorKind.OVERLOADED, "The model is overloaded")) from error
+        raise Refused.of_kind(ErrorKind.OVERLOADED, "The model is overloaded") from error
     except RayTaskError:  # what broke inside, of whatever type; it would break again
         raise
     except (CallCancelledError, ReplicaSilentError) as error:
@@ -136,7 +135,7 @@ def translate_ray_errors() -> Iterator[None]:
         raise ModelGoneError(repr(error)) from error
     except grpc.aio.AioRpcError as error:
         if "larger than max" in (error.details() or ""):  # it would be again
-            raise Refused(RequestError(ErrorKind.INVALID_REQUEST, MESSAGE_TOO_LARGE)) from error
+            raise Refused.of_kind(ErrorKind.INVALID_REQUEST, MESSAGE_TOO_LARGE) from error
         raise ReplicaLostError(repr(error)) from error
     except RayError as error:
         raise ReplicaLostError(repr(error)) from error

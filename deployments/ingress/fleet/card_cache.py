@@ -8,7 +8,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable
 
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.retries import Retries
@@ -119,7 +119,7 @@ class CardCache:
     async def _fetch(self, name: str) -> ModelCard:
         """Fetches a card once, however many requests wait for it."""
         if name not in self._fetching:
-            task = self._fetching[name] = in_own_context(self._fetch_now(name))
+            task = self._fetching[name] = create_detached_task(self._fetch_now(name))
             task.add_done_callback(lambda _: self._fetching.pop(name))
         try:
             async with asyncio.timeout(self._patience_s):

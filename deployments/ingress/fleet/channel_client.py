@@ -22,7 +22,7 @@ from deployments.channel_protocol import (
     encode_update,
     request_weight,
 )
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.liveness import ReplicaSilentError, within_timeout
 from deployments.ingress.fleet.serve_handles import (
     CallCancelledError,
@@ -139,7 +139,7 @@ class ChannelClient:
         self._joining: list[ChannelStream] = []
         self._leaving: list[ChannelStream] = []
         self._telling: asyncio.Task[None] | None = None
-        self.work = in_own_context(self._run())
+        self.work = create_detached_task(self._run())
 
     @property
     def takes_more(self) -> bool:
@@ -200,7 +200,7 @@ class ChannelClient:
         model = await self._handles.model(self._model)
         opening = model.options(stream=True, method_name="channel")
         stream = opening.remote(self._pin, self._name, words)
-        beating = in_own_context(self._beat())
+        beating = create_detached_task(self._beat())
         try:
             await self._hear(aiter(stream))
         finally:
@@ -256,7 +256,7 @@ class ChannelClient:
 
     def _tell_soon(self) -> None:
         if self._is_open and self._telling is None:
-            self._telling = in_own_context(self._tell_all())
+            self._telling = create_detached_task(self._tell_all())
 
     async def _tell_all(self) -> None:
         try:

@@ -11,7 +11,6 @@ from deployments.wire import (
     ModelState,
     ModelStatus,
     Refused,
-    RequestError,
 )
 
 UP_STATES = frozenset({ModelState.READY, ModelState.SLEEPING})
@@ -54,7 +53,7 @@ def find_model(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
         if name is None or name == status.name or name in status.aliases:
             return status
     message = f"The model {name!r} does not exist" if name else "No model is configured"
-    raise Refused(RequestError(ErrorKind.MODEL_NOT_FOUND, message, "model"))
+    raise Refused.of_kind(ErrorKind.MODEL_NOT_FOUND, message, "model")
 
 
 async def inspect_model(cluster: Cluster, name: str | None) -> tuple[ModelStatus, ModelCard]:
@@ -64,7 +63,7 @@ async def inspect_model(cluster: Cluster, name: str | None) -> tuple[ModelStatus
     if card is None:
         lacks = "has no replica that answers" if status.state in UP_STATES else "is not loaded"
         message = f"The model {status.name!r} {lacks}"
-        raise Refused(RequestError(ErrorKind.UNAVAILABLE, message, "model"))
+        raise Refused.of_kind(ErrorKind.UNAVAILABLE, message, "model")
     return status, card
 
 

@@ -27,7 +27,6 @@ from deployments.wire import (
     ModelCard,
     ModelStatus,
     Refused,
-    RequestError,
     RoutingDecision,
     TokenEvent,
 )
@@ -137,7 +136,7 @@ class Fleet:
         status = await self._waiting.until_up(card.name, retries.left_s, unloads)
         if status.name != card.name:
             message = f"The model {card.name!r} was replaced by {status.name!r}; try again"
-            raise Refused(RequestError(ErrorKind.MODEL_REPLACED, message))
+            raise Refused.of_kind(ErrorKind.MODEL_REPLACED, message)
         retries.found()
 
     async def _lost(

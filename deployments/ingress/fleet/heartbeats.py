@@ -3,7 +3,7 @@
 import asyncio
 
 from deployments.channel_protocol import HEARTBEAT_S
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 
@@ -22,7 +22,7 @@ class Heartbeats:
         """Pairs with `end`."""
         if model not in self._lasting:
             self._lasting[model] = {}
-            task = in_own_context(self._beat(model))
+            task = create_detached_task(self._beat(model))
             self._beating.add(task)
             task.add_done_callback(self._beating.discard)
         self._lasting[model][request_id] = None

@@ -8,7 +8,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.router_client import RouterClient, RouterSilentError
 from deployments.ingress.fleet.serve_handles import unavailable
@@ -68,7 +68,7 @@ class ModelWaits:
         wait = self._waits.get(wish)
         if wait is None:
             wait = self._waits[wish] = _Wait()
-            wait.wanting = in_own_context(self._want(*wish, wait))
+            wait.wanting = create_detached_task(self._want(*wish, wait))
         wait.waiters += 1
         return wait
 

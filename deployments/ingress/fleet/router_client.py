@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from deployments.channel_protocol import count_fitting
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.serve_handles import (
     CONTROL_TIMEOUT_S,
     UNREACHABLE,
@@ -94,7 +94,7 @@ class RouterClient:
         """As last told, if that is not older; asked once for all that want it. Raises Refused."""
         if self._clock() - self._heard_at >= max_age_s:
             if self._asking is None or self._asking.done():
-                self._asking = in_own_context(self.statuses())
+                self._asking = create_detached_task(self.statuses())
             await asyncio.shield(self._asking)
         return next((status for status in self.heard if status.name == model), None)
 
@@ -135,7 +135,7 @@ class RouterClient:
         advice = asyncio.get_running_loop().create_future()
         self._questions.append((question, advice))
         if self._choosing is None:
-            self._choosing = in_own_context(self._choose_all())
+            self._choosing = create_detached_task(self._choose_all())
         return advice
 
     async def _choose_all(self) -> None:

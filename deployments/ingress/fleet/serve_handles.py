@@ -14,9 +14,9 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from ray.serve.schema import ApplicationStatus, ServeStatus
 
 from deployments.deploy_errors import last_error
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 log = logging.getLogger("ray.serve")
 
@@ -78,7 +78,7 @@ class ServeHandles:
     async def failure(self, application: str) -> str | None:
         """Why Serve could not deploy it; None where it could, or does not say in time."""
         if self._reading is None or self._reading.done():  # once for all that want it
-            self._reading = in_own_context(asyncio.to_thread(self._status))
+            self._reading = create_detached_task(asyncio.to_thread(self._status))
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
                 status = await asyncio.shield(self._reading)
@@ -94,7 +94,7 @@ class ServeHandles:
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""
         if model not in self._aborting:
-            task = in_own_context(self._abort(model))
+            task = create_detached_task(self._abort(model))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
         self._aborting.setdefault(model, []).append(request_id)
@@ -135,7 +135,7 @@ async def call_result(response: DeploymentResponse) -> Any:
 
 
 def unavailable(message: str) -> Refused:
-    return Refused(RequestError(ErrorKind.UNAVAILABLE, message))
+    return Refused.of_kind(ErrorKind.UNAVAILABLE, message)
 
 
 @contextmanager

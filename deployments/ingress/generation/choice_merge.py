@@ -141,7 +141,7 @@ def _check(said: TokenEvent | TextDelta) -> None:
         raise Refused(said.error or internal("the engine gave no reason"))
     if said.finish_reason is FinishReason.ABORT:
         message = "The generation was aborted by the server"
-        raise Refused(RequestError(ErrorKind.UNAVAILABLE, message))
+        raise Refused.of_kind(ErrorKind.UNAVAILABLE, message)
 
 
 async def _close(events: AsyncGenerator[TokenEvent, None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deltas import Deltas
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 GRACE_S = 5.0  # for a client to take the last of an answer
 
@@ -46,4 +46,4 @@ class Deadline:
 
     def _exceeded(self) -> Refused:
         message = f"The answer took longer than the limit of {self._timeout_s:g} seconds"
-        return Refused(RequestError(ErrorKind.GENERATION_TIMEOUT, message))
+        return Refused.of_kind(ErrorKind.GENERATION_TIMEOUT, message)

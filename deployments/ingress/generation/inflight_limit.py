@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 CLIENT_SHARE = 8  # times the free places are what one client may hold
 
@@ -34,4 +34,4 @@ class InflightLimit:
 
 
 def _overloaded(message: str) -> Refused:
-    return Refused(RequestError(ErrorKind.OVERLOADED, f"{message}; try again soon"))
+    return Refused.of_kind(ErrorKind.OVERLOADED, f"{message}; try again soon")

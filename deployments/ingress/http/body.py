@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from starlette.requests import Request
 
-from deployments.wire import ErrorKind, Refused, RequestError, refused
+from deployments.wire import ErrorKind, Refused, refused
 
 DEPTH_LIMIT = 64
 BOM = "\ufeff"
@@ -29,7 +29,7 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
             return await _read(request, limit)
     except TimeoutError as error:
         message = f"The body did not arrive within {timeout_s:g} seconds"
-        raise Refused(RequestError(ErrorKind.REQUEST_TIMEOUT, message)) from error
+        raise Refused.of_kind(ErrorKind.REQUEST_TIMEOUT, message) from error
 
 
 async def _read(request: Request, limit: int) -> bytes:
@@ -68,13 +68,13 @@ def _check_content_type(header: str) -> None:
     charset = parameters.lower().partition("charset=")[2].strip(' "')
     if media_type.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
         message = "The content-type header must be application/json"
-        raise Refused(RequestError(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message))
+        raise Refused.of_kind(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message)
 
 
 def _check_encoding(header: str) -> None:
     if header.strip().lower() not in ("", "identity"):
         message = "The content-encoding header is not supported: send the body as it is"
-        raise Refused(RequestError(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message))
+        raise Refused.of_kind(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message)
 
 
 def _check_values(value: object, text: str) -> None:
@@ -135,7 +135,7 @@ def _too_deep() -> Refused:
 
 def _too_large(limit: int) -> Refused:
     message = f"The body is larger than the limit of {limit} bytes"
-    return Refused(RequestError(ErrorKind.BODY_TOO_LARGE, message))
+    return Refused.of_kind(ErrorKind.BODY_TOO_LARGE, message)
 
 
 DECODER = json.JSONDecoder(

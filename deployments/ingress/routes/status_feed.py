@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.ingress.routes.model_status import status_events
-from deployments.wire import ErrorKind, ModelStatus, Refused, RequestError
+from deployments.wire import ErrorKind, ModelStatus, Refused
 
 MAX_WATCHERS = 256
 POLL_S = 10.0
@@ -28,7 +28,7 @@ class StatusFeed:
     def watch(self) -> AsyncIterator[bytes]:
         """Events: first what is, then what changes. Raises Refused when too many watch."""
         if len(self._watchers) >= MAX_WATCHERS:
-            raise Refused(RequestError(ErrorKind.OVERLOADED, "Too many clients watch the models"))
+            raise Refused.of_kind(ErrorKind.OVERLOADED, "Too many clients watch the models")
         return self._events()
 
     async def _events(self) -> AsyncIterator[bytes]:
@@ -53,7 +53,7 @@ class StatusFeed:
     def _enter(self, changed: asyncio.Event) -> None:
         self._watchers.add(changed)
         if self._polling is None:
-            self._polling = in_own_context(self._poll())
+            self._polling = create_detached_task(self._poll())
 
     def _leave(self, changed: asyncio.Event) -> None:
         self._watchers.discard(changed)

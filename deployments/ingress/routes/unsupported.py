@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 
 def unsupported_routes(paths: Mapping[str, str]) -> list[Route]:
@@ -16,7 +16,7 @@ def unsupported_routes(paths: Mapping[str, str]) -> list[Route]:
 
 def not_supported(what: str) -> Refused:
     message = f"This server does not support {what}"
-    return Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+    return Refused.of_kind(ErrorKind.NOT_SUPPORTED, message)
 
 
 def _route(path: str, what: str) -> Route:

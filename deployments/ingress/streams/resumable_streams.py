@@ -12,14 +12,14 @@ from hashlib import sha256
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.detached_tasks import in_own_context
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, run_while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.http.app import PRINTABLE
 from deployments.ingress.http.auth import offered_keys
 from deployments.ingress.streams.replay_buffer import ReplayBuffer
-from deployments.wire import ErrorKind, Refused, RequestError, refused
+from deployments.wire import ErrorKind, Refused, refused
 
 MAX_ID_LENGTH = 128
 StreamKey = tuple[bytes, str]  # who asks, and what it calls the conversation
@@ -73,7 +73,7 @@ class ResumableStreams:
         self.stop(key)
         self._make_room()
         kept = self._kept[key] = KeptStream(key, ReplayBuffer(self.limits.capacity))
-        task = in_own_context(self._run(kept, answer, scope))
+        task = create_detached_task(self._run(kept, answer, scope))
         self.running.add(task)
         task.add_done_callback(self.running.discard)
         return kept
@@ -129,7 +129,7 @@ class ResumableStreams:
         unread = [kept for kept in self._kept.values() if not kept.readers]
         if not unread:
             message = f"All {self.limits.most} resumable streams of this server are in use"
-            raise Refused(RequestError(ErrorKind.OVERLOADED, message))
+            raise Refused.of_kind(ErrorKind.OVERLOADED, message)
         self.stop(max(unread, key=lambda kept: kept.replay.is_done).key)
 
 

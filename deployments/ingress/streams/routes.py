@@ -19,7 +19,7 @@ from deployments.ingress.streams.resumable_streams import (
     StreamReader,
     stream_key,
 )
-from deployments.wire import ErrorKind, Refused, RequestError, refused
+from deployments.wire import ErrorKind, Refused, refused
 
 TAG = "Resumable streams"
 MAX_OFFSET_DIGITS = 18  # digits
@@ -39,7 +39,7 @@ def stream_routes(
         kept = streams.find(_key(request))
         if kept is None:
             message = "There is no stream of this conversation"
-            raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "conv_id"))
+            raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "conv_id")
         return StreamReader(streams, kept, offset)
 
     async def stop(request: Request) -> Response:

@@ -9,7 +9,7 @@ from deployments.ingress.http.validation import parse
 from deployments.llama.completion.schema import CompletionFields, given_fields
 from deployments.text.infill import fitted_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+from deployments.wire import ErrorKind, ModelCard, Refused
 
 MAX_FILES = 1024
 
@@ -46,7 +46,7 @@ def infill_prompts(
     ids = fitted_ids(tokenizer, request.input_prefix, request.input_suffix, extra, room)
     if ids is None:
         message = f"Infill is not supported by the model {card.name!r}: it has no tokens for it"
-        raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+        raise Refused.of_kind(ErrorKind.NOT_SUPPORTED, message)
     return [[*ids, *begun]]
 
 

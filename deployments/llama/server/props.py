@@ -19,7 +19,7 @@ from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.templates import knows_tools, variables
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, RequestError
+from deployments.wire import ErrorKind, ModelCard, ModelState, Refused
 
 # llama-server's properties of a server with several models.
 ROUTER = {
@@ -52,7 +52,7 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
 
     async def change_props(request: Request) -> Response:
         message = "This server does not support changing global properties"
-        raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message))
+        raise Refused.of_kind(ErrorKind.NOT_SUPPORTED, message)
 
     return [
         DocumentedRoute(

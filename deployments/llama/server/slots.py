@@ -8,7 +8,7 @@ from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.model_management import switch
 from deployments.llama.server.replicas import replicas_of
-from deployments.wire import ErrorKind, Refused, RequestError, refused
+from deployments.wire import ErrorKind, Refused, refused
 
 ACTIONS = ("save", "restore", "erase")
 
@@ -24,7 +24,7 @@ def slot_routes(cluster: Cluster) -> list[Route]:
             for slot in range(replicas.slots_each)
         ]
         if wants_idle and all(busy):
-            raise Refused(RequestError(ErrorKind.OVERLOADED, "no slot available"))
+            raise Refused.of_kind(ErrorKind.OVERLOADED, "no slot available")
         same = {"n_ctx": card.context_length, "speculative": replicas.speculates}
         slots = [{"id": slot, **same, "is_processing": now} for slot, now in enumerate(busy)]
         return JSONResponse(slots)
@@ -49,4 +49,4 @@ async def act(request: Request) -> Response:
     if request.query_params.get("action") not in ACTIONS:
         raise refused(f"Invalid action: `action` must be one of {', '.join(ACTIONS)}", "action")
     message = "This server does not support slots actions: prefixes are cached for all requests"
-    raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message, "action"))
+    raise Refused.of_kind(ErrorKind.NOT_SUPPORTED, message, "action")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 OWN_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -47,4 +47,4 @@ def _is_known(host: str, hosts: Collection[str]) -> bool:
 
 
 def _forbidden(message: str) -> Refused:
-    return Refused(RequestError(ErrorKind.PERMISSION, message))
+    return Refused.of_kind(ErrorKind.PERMISSION, message)

@@ -20,7 +20,7 @@ from deployments.llama.tools.origin import check_origin
 from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
 from deployments.llama.tools.settings import ToolSettings
 from deployments.llama.tools.tool import Answer, Params, Place, Tool
-from deployments.wire import ErrorKind, Refused, RequestError, refused
+from deployments.wire import ErrorKind, Refused, refused
 
 MAX_CONCURRENT_CALLS = 4
 TOOLS: Mapping[str, Tool[Params]] = {
@@ -97,7 +97,7 @@ class BuiltInTools:
 def _find(call: ToolRequest) -> Tool[Params]:
     if call.tool not in TOOLS:
         message = f"There is no tool {call.tool[:80]!r}"
-        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "tool"))
+        raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "tool")
     if call.stream:
         raise refused(f"`stream`: the tool {call.tool!r} does not stream", "stream")
     return TOOLS[call.tool]

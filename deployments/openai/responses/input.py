@@ -27,7 +27,7 @@ from deployments.text.chat.conversation import Conversation, Thinking, prepare_p
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, ModelCard, Refused, RequestError, refused
+from deployments.wire import ErrorKind, ModelCard, Refused, refused
 
 EFFORT = "reasoning.effort"
 PREVIOUS = "previous_response_id"
@@ -69,7 +69,7 @@ def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[Stor
     previous = store.get(request.previous_response_id)
     if previous is None:
         message = f"There is no stored response {request.previous_response_id!r}"
-        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, PREVIOUS))
+        raise Refused.of_kind(ErrorKind.NOT_FOUND, message, PREVIOUS)
     return previous.conversation
 
 
@@ -85,7 +85,7 @@ def _referred(path: str, reference: ReferenceItem, store: ResponseStore) -> Item
     found = store.item(reference.id)
     if found is None:
         message = f"There is no stored item {reference.id!r}"
-        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, f"{path}.id"))
+        raise Refused.of_kind(ErrorKind.NOT_FOUND, message, f"{path}.id")
     return KEPT.validate_json(found.body)
 
 

@@ -15,7 +15,7 @@ from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
-from deployments.wire import ErrorKind, Refused, RequestError, refused
+from deployments.wire import ErrorKind, Refused, refused
 
 ONE = "/v1/responses/{id}"
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100  # items
@@ -79,7 +79,7 @@ def _named(request: Request, store: ResponseStore) -> StoredResponse:
     found = store.get(response_id)
     if found is None:
         message = f"There is no stored response {response_id!r}"
-        raise Refused(RequestError(ErrorKind.NOT_FOUND, message, "id"))
+        raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "id")
     return found
 
 

@@ -8,9 +8,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from contextvars import Context
 from weakref import WeakValueDictionary
 
+from deployments.detached_tasks import create_detached_task
 from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle.applications import (
     UNREACHABLE,
@@ -151,8 +151,7 @@ class Commands:
         return self._locks.setdefault(application, asyncio.Lock())
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        # In a context of its own: Serve cancels every call made in a request's that has ended.
-        task = asyncio.get_running_loop().create_task(work, context=Context())
+        task = create_detached_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 

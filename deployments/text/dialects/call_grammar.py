@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from deployments.text.grammar.grammar import lark_json, lenient_lark_json
 from deployments.text.tool import Tool
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 MAX_CALLS = 32  # in one reply, when they are constrained
 CallBody = Callable[[Tool, str], str]  # from a tool and the name of its rule
@@ -117,5 +117,5 @@ def object_schema(tool: Tool) -> Mapping[str, object]:
     types = tool.parameters.get("type", "object")
     if types != "object" and not (isinstance(types, list) and "object" in types):
         message = f"{tool.param}: the parameters of {tool.name!r} are no object"
-        raise Refused(RequestError(ErrorKind.INVALID_REQUEST, message, tool.param))
+        raise Refused.of_kind(ErrorKind.INVALID_REQUEST, message, tool.param)
     return {**tool.parameters, "type": "object"}

@@ -18,7 +18,7 @@ from deployments.text.grammar.json_schema import (
     filter_keywords,
     unsupported_min_properties,
 )
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind, Refused
 
 T = TypeVar("T")
 
@@ -209,9 +209,9 @@ def _llguidance(param: str) -> ModuleType:
         import llguidance
     except ImportError as failure:
         message = "structured output requires llguidance, which this server does not have"
-        raise Refused(RequestError(ErrorKind.NOT_SUPPORTED, message, param)) from failure
+        raise Refused.of_kind(ErrorKind.NOT_SUPPORTED, message, param) from failure
     return llguidance
 
 
 def _refused(message: str, param: str) -> Refused:
-    return Refused(RequestError(ErrorKind.INVALID_REQUEST, f"{param}: {message}", param))
+    return Refused.of_kind(ErrorKind.INVALID_REQUEST, f"{param}: {message}", param)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from deployments.text.tokens.byte_alphabet import Alphabet
-from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
+from deployments.wire import ModelCard, refused
 
 TEMPLATE_FAILURES = (
     TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError
@@ -128,7 +128,7 @@ class TextTokenizer:
         Raises Refused when the model has no template or its template will not have the messages.
         """
         if self._template is None:
-            raise _refused(f"Model {self._model!r} has no chat template", "messages")
+            raise refused(f"Model {self._model!r} has no chat template", "messages")
         self._check_names(template_kwargs)
         try:
             rendered, _ = render_jinja_template(
@@ -141,14 +141,14 @@ class TextTokenizer:
                 **template_kwargs,
             )
         except TEMPLATE_FAILURES as failure:
-            raise _refused(f"The model's chat template: {failure}", "messages") from failure
+            raise refused(f"The model's chat template: {failure}", "messages") from failure
         return cast(str, rendered[0])
 
     def _check_names(self, template_kwargs: Mapping[str, object]) -> None:
         for name in template_kwargs:
             if name in RENDER_ARGUMENTS or name in self._special:
                 field = f"chat_template_kwargs.{name}"
-                raise _refused(f"`{field}` is set by the server", field)
+                raise refused(f"`{field}` is set by the server", field)
 
 
 Key = tuple[str, str | None, tuple[tuple[str, str], ...]]
@@ -234,7 +234,3 @@ def _parts(text: str) -> Iterator[str]:
 def _decoder(tokenizer: Tokenizer) -> object:
     # Its pickled state is its section of tokenizer.json: no second parse of a 10 MB file.
     return None if tokenizer.decoder is None else json.loads(tokenizer.decoder.__getstate__())
-
-
-def _refused(message: str, param: str) -> Refused:
-    return Refused(RequestError(ErrorKind.INVALID_REQUEST, message, param))

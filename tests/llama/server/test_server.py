@@ -18,7 +18,6 @@ from deployments.wire import (
     ModelState,
     ModelStatus,
     Refused,
-    RequestError,
     TokenEvent,
 )
 from tests.ingress.engines import says
@@ -168,7 +167,7 @@ class Routerless(CountingCluster):
         for _ in range(10):
             await asyncio.sleep(0)
         self.asked_meanwhile = self.asked
-        raise Refused(RequestError(ErrorKind.UNAVAILABLE, "no router"))
+        raise Refused.of_kind(ErrorKind.UNAVAILABLE, "no router")
 
 
 def test_metrics_of_ingresses_do_not_wait_for_a_router_that_hangs() -> None:
@@ -207,7 +206,7 @@ def test_openais_endpoints_are_there_without_v1() -> None:
 def test_a_chat_that_fails_in_its_stream_says_so_in_the_servers_own_form() -> None:
     async def breaks(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
         yield TokenEvent(token_ids=(66,))
-        raise Refused(RequestError(ErrorKind.UNAVAILABLE, "gone"))
+        raise Refused.of_kind(ErrorKind.UNAVAILABLE, "gone")
 
     body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
     cluster = CountingCluster(breaks, card())
