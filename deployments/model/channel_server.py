@@ -46,10 +46,10 @@ class ChannelServer:
         self._run = run
         self._idle_s = idle_s
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._said: Burst = []
+        self._pending: Burst = []
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()  # set when all that has been said is taken
-        self.told_at = time.monotonic()
+        self.last_update = time.monotonic()
 
     def join(self, joins: Sequence[Join]) -> None:
         for one in joins:
@@ -71,14 +71,14 @@ class ChannelServer:
         sequence.
         """
         while await self._is_used():
-            await self._until(lambda: bool(self._said) or not self._running, HEARTBEAT_S)
-            if self._said or self._running:
+            await self._until(lambda: bool(self._pending) or not self._running, HEARTBEAT_S)
+            if self._pending or self._running:
                 yield self._take()
 
     async def _is_used(self) -> bool:
         """Waits for somebody to come, when there is nobody."""
-        await self._until(lambda: bool(self._said or self._running), self._idle_s)
-        return bool(self._said or self._running)
+        await self._until(lambda: bool(self._pending or self._running), self._idle_s)
+        return bool(self._pending or self._running)
 
     async def _until(self, holds: Callable[[], bool], within_s: float) -> None:
         """Or for so long."""
@@ -91,9 +91,9 @@ class ChannelServer:
                     await self._changed.wait()
 
     def _take(self) -> Burst:
-        n = count_fitting(event_weight(event) for _, event in self._said)
-        taken, self._said = self._said[:n], self._said[n:]
-        if not self._said:
+        n = count_fitting(event_weight(event) for _, event in self._pending)
+        taken, self._pending = self._pending[:n], self._pending[n:]
+        if not self._pending:
             self._taken.set()
             self._taken = asyncio.Event()
         return taken
@@ -104,7 +104,7 @@ class ChannelServer:
             await self._forward(one)
         except Exception:
             log.exception("sequence %s", one.request.request_id)
-            self._say(one.number, TokenEvent.failed("the replica failed", ErrorKind.INTERNAL))
+            self._push(one.number, TokenEvent.failed("the replica failed", ErrorKind.INTERNAL))
         finally:
             del self._running[one.number]
             self._changed.set()
@@ -112,14 +112,14 @@ class ChannelServer:
     async def _forward(self, one: Join) -> None:
         async with aclosing(self._run(one.version, one.request)) as events:
             async for event in events:
-                self._say(one.number, event)
+                self._push(one.number, event)
                 if event.finish_reason is not None:
                     return
                 await self._taken.wait()
-        self._say(one.number, TokenEvent.failed("the sequence has no end", ErrorKind.UNAVAILABLE))
+        self._push(one.number, TokenEvent.failed("the sequence has no end", ErrorKind.UNAVAILABLE))
 
-    def _say(self, number: int, event: TokenEvent) -> None:
-        self._said.append((number, event))
+    def _push(self, number: int, event: TokenEvent) -> None:
+        self._pending.append((number, event))
         self._changed.set()
 
 
@@ -132,16 +132,16 @@ class ChannelServers:
         self._idle_s = idle_s
         self._open: dict[str, ChannelServer] = {}
 
-    async def open(self, name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+    async def open(self, name: str, update: bytes) -> AsyncGenerator[bytes, None]:
         """The replica's id, and then bursts."""
         with self._opened(name, self._idle_s) as channel:
-            self.tell(name, words)
+            self.update(name, update)
             yield self._replica_id.encode()
             async with aclosing(channel.bursts()) as bursts:
                 async for burst in bursts:
                     yield pickle.dumps(burst, PICKLE_PROTOCOL)
 
-    async def alone(
+    async def open_single(
         self, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
         """What one sequence says, on a channel of its own, named as the request is."""
@@ -161,7 +161,7 @@ class ChannelServers:
             if self._open.get(name) is channel:
                 del self._open[name]
 
-    def tell(self, name: str, words: bytes) -> bool:
+    def update(self, name: str, update: bytes) -> bool:
         """Who joins the channel and who leaves it; False when there is none of this name.
 
         Nobody may: then its ingress shows that it is there.
@@ -169,23 +169,23 @@ class ChannelServers:
         channel = self._open.get(name)
         if channel is None:
             return False
-        channel.told_at = time.monotonic()
-        joins, leaves = decode_update(words)
+        channel.last_update = time.monotonic()
+        joins, leaves = decode_update(update)
         channel.join(joins)
         channel.leave(leaves)
         return True
 
-    def hear_of(self, names: Iterable[str]) -> None:
+    def heartbeat(self, names: Iterable[str]) -> None:
         """Who asked for sequences with streams of their own is there; some may run elsewhere."""
         for name in names:
             if name in self._open:
-                self._open[name].told_at = time.monotonic()
+                self._open[name].last_update = time.monotonic()
 
-    def forget(self) -> None:
+    def expire(self) -> None:
         """Ends channels whose ingress is gone: Ray goes on with a call whose caller died."""
         since = time.monotonic() - CLIENT_TIMEOUT_S
         for name, channel in [*self._open.items()]:
-            if channel.told_at <= since:
+            if channel.last_update <= since:
                 log.warning("a channel was not told anything for %g s: it ends", CLIENT_TIMEOUT_S)
                 channel.end()
                 del self._open[name]

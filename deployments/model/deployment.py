@@ -107,25 +107,25 @@ class Model:
 
         `pin` is for PinRouter alone.
         """
-        async with aclosing(self._channels.alone(version, request)) as events:
+        async with aclosing(self._channels.open_single(version, request)) as events:
             async for event in events:
                 yield event
 
-    async def channel(
-        self, pin: str | None, name: str, words: bytes
+    async def open_channel(
+        self, pin: str | None, name: str, update: bytes
     ) -> AsyncGenerator[bytes, None]:
-        """Events of many sequences, of which `words` has the first ones; see ChannelServers."""
-        async with aclosing(self._channels.open(name, words)) as bursts:
+        """Events of many sequences, of which `update` has the first ones; see ChannelServers."""
+        async with aclosing(self._channels.open(name, update)) as bursts:
             async for burst in bursts:
                 yield burst
 
-    async def tell(self, pin: str | None, name: str, words: bytes) -> bool:
+    async def update_channel(self, pin: str | None, name: str, update: bytes) -> bool:
         """Whether the channel is here, and has heard who joins and who leaves it."""
-        return self._channels.tell(name, words)
+        return self._channels.update(name, update)
 
-    async def hear_of(self, *request_ids: str) -> None:
+    async def heartbeat(self, *request_ids: str) -> None:
         """The ingress of these sequences, which have streams of their own, is there."""
-        self._channels.hear_of(request_ids)
+        self._channels.heartbeat(request_ids)
 
     async def abort(self, *request_ids: str) -> None:
         """Ends requests, also those that are still on their way here.
@@ -177,7 +177,7 @@ class Model:
         """Raises when the engine can't go on, or what runs beside it has ended."""
         # Here, as Serve asks for as long as it sends calls here: a replica that stops hears no more
         # of ingresses that live.
-        self._channels.forget()
+        self._channels.expire()
         self._sleeper.check_health()
         for task in self._work:
             if task.done():

@@ -69,14 +69,14 @@ class FreeModel:
         async for event in say(version, request):
             yield event
 
-    async def channel(
-        self, pin: str | None, name: str, words: bytes
+    async def open_channel(
+        self, pin: str | None, name: str, update: bytes
     ) -> AsyncGenerator[bytes, None]:
-        async for burst in self._channels.open(name, words):
+        async for burst in self._channels.open(name, update):
             yield burst
 
-    async def tell(self, pin: str | None, name: str, words: bytes) -> bool:
-        return self._channels.tell(name, words)
+    async def update_channel(self, pin: str | None, name: str, update: bytes) -> bool:
+        return self._channels.update(name, update)
 
     async def abort(self, *request_ids: str) -> None:
         pass

@@ -168,7 +168,7 @@ class Fleet:
     ) -> None:
         """As an ingress does, without which a replica forgets the sequence."""
         while not left.wait(HEARTBEAT_S):
-            model.broadcast("hear_of", request_id).results(timeout_s=CALL_S)
+            model.broadcast("heartbeat", request_id).results(timeout_s=CALL_S)
 
 
 ENDED = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}

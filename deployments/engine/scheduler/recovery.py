@@ -9,7 +9,7 @@ import torch
 
 from deployments.engine.runner import Rows
 from deployments.engine.tasks.task import Task
-from deployments.wire import ErrorKind, TokenEvent
+from deployments.wire import ErrorKind, FinishReason, TokenEvent
 
 # So many tasks that failed alone, with no step between that succeeded, may not be the reason.
 MAX_FAILED_ALONE = 3
@@ -113,6 +113,7 @@ class Recovery:
         self._n_succeeded = 0
 
 
+ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
 STOPPED = TokenEvent.failed("the engine stopped", ErrorKind.UNAVAILABLE)
 FAILED = TokenEvent.failed("the model failed on this request")
 OUT_OF_MEMORY = TokenEvent.failed(

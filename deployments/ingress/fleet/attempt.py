@@ -65,11 +65,11 @@ class Attempts:
         ended = False
         try:
             with translate_ray_errors():
-                stream = await self._ask(card, pin, request)
-                await self._until_said(stream, card.name, retries)
+                stream = await self._start(card, pin, request)
+                await self._wait_for_first(stream, card.name, retries)
                 async for event in stream:
                     ended = event.finish_reason is not None
-                    _check(event)
+                    _raise_error(event)
                     yield event
             if not ended:
                 raise ReplicaLostError("the stream ended too early")
@@ -77,32 +77,34 @@ class Attempts:
             if stream is not None and not ended:
                 stream.leave()
 
-    async def _ask(
+    async def _start(
         self, card: ModelCard, pin: str | None, request: GenerationRequest
     ) -> SingleStream | ChannelStream:
         """Without advice Serve spreads the calls; a traced one shows where it is; and a prompt's
         log-probabilities would hold up others.
         """
         if pin is not None and request.prompt_logprobs is None and not is_traced():
-            return self._channels.ask(card.name, pin, card.version, request)
+            return self._channels.start(card.name, pin, card.version, request)
         model = await self._handles.model(card.name)
         generate = model.options(stream=True, method_name="generate")
         stream = generate.remote(pin, card.version, request)
         return SingleStream(self._handles, self._heartbeats, card.name, request.request_id, stream)
 
-    async def _until_said(
+    async def _wait_for_first(
         self, stream: SingleStream | ChannelStream, model: str, retries: Retries
     ) -> None:
         """Waits for something to be read.
 
         Raises ReplicaSilentError when there are replicas and none shows that it has the request.
         """
-        unheard_s = 0.0
-        while not await stream.comes(self._watch_s):
+        unconfirmed_s = 0.0
+        while not await stream.is_readable(self._watch_s):
             is_there = await self._has_replicas(model, retries)
-            unheard_s = unheard_s + self._watch_s if is_there and not stream.is_heard else 0.0
-            if unheard_s >= liveness.REPLICA_TIMEOUT_S:
-                raise ReplicaSilentError(f"not a word of any replica in {unheard_s:g} s")
+            unconfirmed_s = (
+                unconfirmed_s + self._watch_s if is_there and not stream.is_confirmed else 0.0
+            )
+            if unconfirmed_s >= liveness.REPLICA_TIMEOUT_S:
+                raise ReplicaSilentError(f"not a word of any replica in {unconfirmed_s:g} s")
 
     async def _has_replicas(self, model: str, retries: Retries) -> bool:
         """Raises ModelGoneError, or Refused when there has been no replica for too long."""
@@ -113,8 +115,8 @@ class Attempts:
         if status is None or status.state not in UP_STATES | {ModelState.LOADING}:
             raise ModelGoneError("the model is not up")
         if status.replicas or status.state is ModelState.SLEEPING:
-            retries.found()
-        elif not retries.left_s:
+            retries.replica_found()
+        elif not retries.remaining_s:
             raise unavailable(f"The model {model!r} has had no replica for too long")
         return status.replicas > 0
 
@@ -141,7 +143,7 @@ def translate_ray_errors() -> Iterator[None]:
         raise ReplicaLostError(repr(error)) from error
 
 
-def _check(event: TokenEvent) -> None:
+def _raise_error(event: TokenEvent) -> None:
     """Raises ReplicaLostError, or Refused."""
     if event.error is None:
         return

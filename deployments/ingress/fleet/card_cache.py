@@ -40,13 +40,13 @@ class CardCache:
         self,
         handles: ServeHandles,
         router: RouterClient,
-        waiting: ModelWaits,
+        waits: ModelWaits,
         patience_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handles = handles
         self._router = router
-        self._waiting = waiting
+        self._waits = waits
         self._patience_s = patience_s
         self._clock = clock
         self._who = uuid.uuid4().hex  # asks what a name means
@@ -103,7 +103,7 @@ class CardCache:
         return answer.name
 
     async def _find(self, model: str | None) -> str:
-        status = await self._waiting.until_up(model, self._patience_s)
+        status = await self._waits.until_up(model, self._patience_s)
         self.compare([status])
         self._remember(model, status.name)
         return status.name
@@ -137,7 +137,7 @@ class CardCache:
             except UNREACHABLE as error:
                 log.warning("no card of %s: %r", name, error)
                 await retries.after_loss(progressed=False)
-                await self._waiting.until_up(name, retries.left_s)
+                await self._waits.until_up(name, retries.remaining_s)
         card = self._cards[name] = await asyncio.to_thread(_unpack, packed)
         if len(self._cards) > MAX_CARDS:
             del self._cards[next(iter(self._cards))]

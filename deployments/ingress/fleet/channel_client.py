@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
 
 from deployments.channel_protocol import (
@@ -42,7 +43,7 @@ Replica = tuple[str, str]  # a model's name and a pin
 class ChannelStream:
     """One request on a channel, and its events as they come. `leave` ends it."""
 
-    is_heard = True  # else its channel ends
+    is_confirmed = True  # by its replica, or else its channel ends
 
     def __init__(self, join: Join, handles: ServeHandles, model: str) -> None:
         self.join = join
@@ -69,7 +70,7 @@ class ChannelStream:
         """Ends it wherever it may run."""
         self._handles.abort(self._model, self.join.request.request_id)
 
-    async def comes(self, within_s: float) -> bool:
+    async def is_readable(self, within_s: float) -> bool:
         """Whether there is something to be read, or an end."""
         if not self._changed.is_set():
             with suppress(TimeoutError):
@@ -100,224 +101,242 @@ class ChannelClients:
         self._numbers = itertools.count()
         self._latest: dict[Replica, ChannelClient] = {}
 
-    def ask(self, model: str, pin: str, version: str, request: GenerationRequest) -> ChannelStream:
+    def start(
+        self, model: str, pin: str, version: str, request: GenerationRequest
+    ) -> ChannelStream:
         join = Join(next(self._numbers), logs.request_id(), version, request)
-        sequence = ChannelStream(join, self._handles, model)
-        self._place((model, pin), sequence)
-        return sequence
+        stream = ChannelStream(join, self._handles, model)
+        self._assign((model, pin), stream)
+        return stream
 
-    def _place(self, replica: Replica, sequence: ChannelStream) -> None:
+    def _assign(self, replica: Replica, stream: ChannelStream) -> None:
         channel = self._latest.get(replica)
-        if channel is None or not channel.takes_more:
-            again = partial(self._place, replica)
-            channel = self._latest[replica] = ChannelClient(self._handles, replica, again)
+        if channel is None or not channel.accepts_joins:
+            reassign = partial(self._assign, replica)
+            channel = self._latest[replica] = ChannelClient(self._handles, replica, reassign)
             channel.work.add_done_callback(lambda _: self._forget(replica, channel))
-        channel.join(sequence)
+        channel.join(stream)
 
     def _forget(self, replica: Replica, channel: "ChannelClient | None") -> None:
         if self._latest.get(replica) is channel:
             del self._latest[replica]
 
 
-class ChannelClient:
-    """`again` takes sequences that the replica does not know, to be asked for on another channel.
+class _State(Enum):
+    """Of a channel. It goes from one to a later one only.
 
-    One that can't be told any more takes no more: it goes on while all of its sequences do.
+    OPENING: the replica has not answered yet. Who joins waits for it.
+    OPEN: updates can be sent.
+    DRAINING: no update can be sent any more. The channel goes on while its sequences do.
+    ENDED: nothing more is read.
     """
 
+    OPENING = auto()
+    OPEN = auto()
+    DRAINING = auto()
+    ENDED = auto()
+
+
+class ChannelClient:
+    """`reassign` takes sequences that the replica does not know, to ask for them elsewhere."""
+
     def __init__(
-        self, handles: ServeHandles, replica: Replica, again: Callable[[ChannelStream], None]
+        self, handles: ServeHandles, replica: Replica, reassign: Callable[[ChannelStream], None]
     ) -> None:
         self._handles = handles
         self._model, self._pin = replica
-        self._again = again
+        self._reassign = reassign
         self._name = uuid.uuid4().hex
-        self._is_open = False  # at the other end
-        self._can_be_told = True
+        self._state = _State.OPENING
         self._idle_since = 0.0
-        self._sequences: dict[int, ChannelStream] = {}  # that the replica may know
+        self._streams: dict[int, ChannelStream] = {}  # that the replica may know
         self._joining: list[ChannelStream] = []
         self._leaving: list[ChannelStream] = []
-        self._telling: asyncio.Task[None] | None = None
+        self._updating: asyncio.Task[None] | None = None
         self.work = create_detached_task(self._run())
 
     @property
-    def takes_more(self) -> bool:
+    def accepts_joins(self) -> bool:
         """One that has been idle may be ending at its other end."""
-        if not self._can_be_told or self.work.done():
+        if self._state not in (_State.OPENING, _State.OPEN) or self.work.done():
             return False
-        is_idle = self._is_open and not (self._sequences or self._joining)
+        is_idle = self._state is _State.OPEN and self._is_empty
         return not is_idle or time.monotonic() < self._idle_since + CHANNEL_IDLE_S / 2
 
-    def join(self, sequence: ChannelStream) -> None:
-        sequence.channel = self
-        self._joining.append(sequence)
-        self._tell_soon()
+    def join(self, stream: ChannelStream) -> None:
+        stream.channel = self
+        self._joining.append(stream)
+        self._schedule_update()
 
-    def leave(self, sequence: ChannelStream) -> bool:
+    def leave(self, stream: ChannelStream) -> bool:
         """Whether the replica does not know it, or will be told."""
-        if sequence in self._joining:
-            self._joining.remove(sequence)
-        elif not self._drop(sequence):
+        if stream in self._joining:
+            self._joining.remove(stream)
+        elif not self._remove(stream):
             return False
-        elif self._can_be_told:
-            self._leaving.append(sequence)
-            self._tell_soon()
+        elif self._state in (_State.OPENING, _State.OPEN):
+            self._leaving.append(stream)
+            self._schedule_update()
         else:
-            self._give_up()
+            self._cancel()
             return False
-        if self._is_empty and not self._is_open:
-            self._give_up()
+        if self._is_empty and self._state is _State.OPENING:
+            self._cancel()
         return True
 
-    def _give_up(self) -> None:
+    def _cancel(self) -> None:
         """Ends what has left, too; all others go on elsewhere."""
-        self._can_be_told = False
+        self._state = _State.ENDED
         self.work.cancel()
+
+    def _drain(self) -> None:
+        if self._state is not _State.ENDED:
+            self._state = _State.DRAINING
 
     @property
     def _is_empty(self) -> bool:
-        return not (self._sequences or self._joining)
+        return not (self._streams or self._joining)
 
-    def _drop(self, sequence: ChannelStream) -> bool:
+    def _remove(self, stream: ChannelStream) -> bool:
         """Whether it was there."""
         self._idle_since = time.monotonic()
-        return self._sequences.pop(sequence.join.number, None) is not None
+        return self._streams.pop(stream.join.number, None) is not None
 
     async def _run(self) -> None:
         """Whatever ends it is for its sequences."""
         failure: BaseException = CallCancelledError("the channel has ended")
         try:
             with cancelled_elsewhere():
-                await self._carry()
+                await self._open_and_read()
         except Exception as error:
             failure = error
         finally:
             self._end(failure)
 
-    async def _carry(self) -> None:
-        words = encode_update([one.join for one in self._take()], ())
+    async def _open_and_read(self) -> None:
+        update = encode_update([one.join for one in self._next_joins()], ())
         model = await self._handles.model(self._model)
-        opening = model.options(stream=True, method_name="channel")
-        stream = opening.remote(self._pin, self._name, words)
-        beating = create_detached_task(self._beat())
+        opening = model.options(stream=True, method_name="open_channel")
+        bursts = opening.remote(self._pin, self._name, update)
+        heartbeats = create_detached_task(self._send_heartbeats())
         try:
-            await self._hear(aiter(stream))
+            await self._read(aiter(bursts))
         finally:
-            beating.cancel()
-            stream.cancel()
+            heartbeats.cancel()
+            bursts.cancel()
 
-    async def _hear(self, stream: AsyncIterator[bytes]) -> None:
+    async def _read(self, bursts: AsyncIterator[bytes]) -> None:
         # Where it is: the pin was only a hint.
-        self._pin = (await within_timeout(anext(stream, b""))).decode()
-        self._is_open = True
-        self._tell_soon()
-        while burst := await within_timeout(anext(stream, b"")):
-            self._pass_on(burst)
-            if not self._can_be_told and self._is_empty:
+        self._pin = (await within_timeout(anext(bursts, b""))).decode()
+        self._state = _State.OPEN
+        self._schedule_update()
+        while burst := await within_timeout(anext(bursts, b"")):
+            self._dispatch(burst)
+            if self._state is _State.DRAINING and self._is_empty:
                 break
-        self._can_be_told = False
-        if self._telling is not None:  # who joins while it ends will be refused, and is not lost
-            await asyncio.wait({self._telling})
+        self._drain()
+        if self._updating is not None:  # who joins while it ends will be refused, and is not lost
+            await asyncio.wait({self._updating})
 
-    def _pass_on(self, burst: bytes) -> None:
+    def _dispatch(self, burst: bytes) -> None:
         for number, event in decode_burst(burst):
-            if sequence := self._sequences.get(number):  # else it has left
-                sequence.put(event)
+            if stream := self._streams.get(number):  # else it has left
+                stream.put(event)
                 if event.finish_reason is not None:
-                    self._drop(sequence)
+                    self._remove(stream)
 
     def _end(self, failure: BaseException) -> None:
-        self._can_be_told = False
-        if self._telling is not None:
-            self._telling.cancel()
-        for sequence in self._leaving:
-            sequence.abort()
-        lost = [*self._sequences.values()]
-        if isinstance(
-            failure, ReplicaSilentError
-        ):  # asked again, they would come to the same replica
+        self._state = _State.ENDED
+        if self._updating is not None:
+            self._updating.cancel()
+        for stream in self._leaving:
+            stream.abort()
+        lost = [*self._streams.values()]
+        if isinstance(failure, ReplicaSilentError):  # elsewhere, they would come to the same one
             lost += self._joining
         else:
-            self._ask_again(self._joining)
-        for sequence in lost:
-            sequence.fail(failure)
+            self._reassign_all(self._joining)
+        for stream in lost:
+            stream.fail(failure)
 
-    def _ask_again(self, sequences: Iterable[ChannelStream]) -> None:
-        for sequence in sequences:
-            self._again(sequence)
+    def _reassign_all(self, streams: Iterable[ChannelStream]) -> None:
+        for stream in streams:
+            self._reassign(stream)
 
-    def _take(self) -> list[ChannelStream]:
+    def _next_joins(self) -> list[ChannelStream]:
         """Those that go with the next message."""
         n = count_fitting(request_weight(one.join.request) for one in self._joining)
-        taken, self._joining = self._joining[:n], self._joining[n:]
-        self._sequences.update((one.join.number, one) for one in taken)
-        return taken
+        joining, self._joining = self._joining[:n], self._joining[n:]
+        self._streams.update((one.join.number, one) for one in joining)
+        return joining
 
-    def _tell_soon(self) -> None:
-        if self._is_open and self._telling is None:
-            self._telling = create_detached_task(self._tell_all())
+    def _schedule_update(self) -> None:
+        if self._state is _State.OPEN and self._updating is None:
+            self._updating = create_detached_task(self._send_updates())
 
-    async def _tell_all(self) -> None:
+    async def _send_updates(self) -> None:
         try:
-            while self._can_be_told and (self._joining or self._leaving):
-                await self._tell(self._take(), [*self._leaving])
+            while self._state is _State.OPEN and (self._joining or self._leaving):
+                await self._send_update(self._next_joins(), [*self._leaving])
         finally:
-            self._telling = None
+            self._updating = None
 
-    async def _tell(self, joining: list[ChannelStream], leaving: list[ChannelStream]) -> None:
+    async def _send_update(
+        self, joining: list[ChannelStream], leaving: list[ChannelStream]
+    ) -> None:
         joins = [one.join for one in joining]
-        words = encode_update(joins, [one.join.number for one in leaving])
+        update = encode_update(joins, [one.join.number for one in leaving])
         try:
-            told = await self._call(words, UPDATE_TIMEOUT_S)
+            is_known = await self._call_update(update, UPDATE_TIMEOUT_S)
         except Exception as failure:
-            log.warning("a channel to %s can't be told: %r", self._model, failure)
-            self._not_told(joining, leaving, failure)
+            log.warning("a channel to %s could not be updated: %r", self._model, failure)
+            self._update_failed(joining, leaving, failure)
             return
-        if told:
+        if is_known:
             del self._leaving[: len(leaving)]
         else:
-            self._refused(joining)
+            self._channel_unknown(joining)
 
-    async def _call(self, words: bytes, timeout_s: float) -> bool:
+    async def _call_update(self, update: bytes, timeout_s: float) -> bool:
         """Whether it came to where the channel is. Raises what kept it from coming anywhere."""
         async with asyncio.timeout(timeout_s):
             model = await self._handles.model(self._model)
-            told: bool = await call_result(model.tell.remote(self._pin, self._name, words))
-        return told
+            response = model.update_channel.remote(self._pin, self._name, update)
+            is_known: bool = await call_result(response)
+        return is_known
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Else the replica takes this ingress for dead. None waits for the last one's end."""
         while True:
-            await asyncio.gather(self._show_life(), asyncio.sleep(HEARTBEAT_S))
+            await asyncio.gather(self._send_heartbeat(), asyncio.sleep(HEARTBEAT_S))
 
-    async def _show_life(self) -> None:
-        """A replica that stops can't be told and forgets nobody, but one that is shunned can be
-        told again.
+    async def _send_heartbeat(self) -> None:
+        """Also while it drains: a replica that stops takes no update and forgets nobody, but one
+        that is shunned can be reached again.
         """
-        if not (self._is_open and self._sequences):
+        if not self._streams or self._state not in (_State.OPEN, _State.DRAINING):
             return
         try:
-            await self._call(encode_update((), ()), HEARTBEAT_S)
+            await self._call_update(encode_update((), ()), HEARTBEAT_S)
         except Exception as failure:
-            log.warning("a channel to %s hears no heartbeat: %r", self._model, failure)
+            log.warning("a channel to %s got no heartbeat: %r", self._model, failure)
 
-    def _not_told(
+    def _update_failed(
         self, joining: list[ChannelStream], leaving: list[ChannelStream], failure: Exception
     ) -> None:
         """The replica may know them, or not: they end wherever they run, and are lost."""
         del self._leaving[: len(leaving)]
-        for sequence in leaving:
-            sequence.abort()
-        for sequence in joining:
-            if self._drop(sequence):
-                sequence.fail(failure)
+        for stream in leaving:
+            stream.abort()
+        for stream in joining:
+            if self._remove(stream):
+                stream.fail(failure)
 
-    def _refused(self, joining: list[ChannelStream]) -> None:
+    def _channel_unknown(self, joining: list[ChannelStream]) -> None:
         """The call came to where the channel is not: its replica is stopping, or has let it go."""
-        self._can_be_told = False
-        unknown = [one for one in joining if self._drop(one)]
+        self._drain()
+        unknown = [one for one in joining if self._remove(one)]
         waiting, self._joining = self._joining, []
-        self._ask_again([*unknown, *waiting])
+        self._reassign_all([*unknown, *waiting])
         if self._leaving or self._is_empty:
-            self._give_up()
+            self._cancel()

@@ -47,8 +47,8 @@ class Fleet:
         self._patience_s = settings.patience_s
         self._handles = handles or ServeHandles()
         self._router = RouterClient(self._handles)
-        self._waiting = ModelWaits(self._router, self._metrics)
-        self._cards = CardCache(self._handles, self._router, self._waiting, self._patience_s)
+        self._waits = ModelWaits(self._router, self._metrics)
+        self._cards = CardCache(self._handles, self._router, self._waits, self._patience_s)
         self._attempts = Attempts(self._handles, self._router)
         self._hashes = PromptHashes()
 
@@ -133,11 +133,11 @@ class Fleet:
         also when the name is now an alias of another model, or an operator has unloaded it.
         """
         self._cards.forget(card.name)
-        status = await self._waiting.until_up(card.name, retries.left_s, unloads)
+        status = await self._waits.until_up(card.name, retries.remaining_s, unloads)
         if status.name != card.name:
             message = f"The model {card.name!r} was replaced by {status.name!r}; try again"
             raise Refused.of_kind(ErrorKind.MODEL_REPLACED, message)
-        retries.found()
+        retries.replica_found()
 
     async def _lost(
         self,

@@ -15,28 +15,28 @@ class Heartbeats:
 
     def __init__(self, handles: ServeHandles) -> None:
         self._handles = handles
-        self._lasting: dict[str, dict[str, None]] = {}  # request ids by model
-        self._beating: set[asyncio.Task[None]] = set()
+        self._running: dict[str, dict[str, None]] = {}  # request ids by model
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, model: str, request_id: str) -> None:
         """Pairs with `end`."""
-        if model not in self._lasting:
-            self._lasting[model] = {}
-            task = create_detached_task(self._beat(model))
-            self._beating.add(task)
-            task.add_done_callback(self._beating.discard)
-        self._lasting[model][request_id] = None
+        if model not in self._running:
+            self._running[model] = {}
+            task = create_detached_task(self._send_heartbeats(model))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._running[model][request_id] = None
 
     def end(self, model: str, request_id: str) -> None:
-        self._lasting.get(model, {}).pop(request_id, None)
+        self._running.get(model, {}).pop(request_id, None)
 
-    async def _beat(self, model: str) -> None:
+    async def _send_heartbeats(self, model: str) -> None:
         try:
             await asyncio.sleep(HEARTBEAT_S)
-            while lasting := self._lasting[model]:
-                hears = self._handles.broadcast(
-                    application_name(model), MODEL_DEPLOYMENT, "hear_of", *lasting
+            while running := self._running[model]:
+                calls = self._handles.broadcast(
+                    application_name(model), MODEL_DEPLOYMENT, "heartbeat", *running
                 )
-                await asyncio.gather(hears, asyncio.sleep(HEARTBEAT_S))
+                await asyncio.gather(calls, asyncio.sleep(HEARTBEAT_S))
         finally:
-            del self._lasting[model]
+            del self._running[model]

@@ -9,19 +9,19 @@ from typing import TypeVar
 # health checks, of 10 s each.
 REPLICA_TIMEOUT_S = 20.0
 
-WordT = TypeVar("WordT")
+ReplyT = TypeVar("ReplyT")
 
 
 class ReplicaSilentError(Exception):
     """A replica has said nothing for REPLICA_TIMEOUT_S: it is lost."""
 
 
-async def within_timeout(word: Awaitable[WordT]) -> WordT:
+async def within_timeout(reply: Awaitable[ReplyT]) -> ReplyT:
     """Raises ReplicaSilentError."""
     limit = asyncio.timeout(REPLICA_TIMEOUT_S)
     try:
         async with limit:
-            return await word
+            return await reply
     except TimeoutError as error:
         if not limit.expired():  # it is the call's own
             raise

@@ -27,13 +27,13 @@ class Retries:
         self._delays_s = delays_s
         self._clock = clock
         self._fruitless = 0
-        self.found()
+        self.replica_found()
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         return max(0.0, self._end - self._clock())
 
-    def found(self) -> None:
+    def replica_found(self) -> None:
         """A replica is there: whatever it takes from now on is no waiting for one."""
         self._end = self._clock() + self._patience_s
 
@@ -41,7 +41,7 @@ class Retries:
         """Raises Refused when it is enough."""
         if progressed:
             self._fruitless = 0
-            self.found()
+            self.replica_found()
         if self._fruitless == len(self._delays_s):
             raise unavailable(f"{self._fruitless + 1} attempts at this request were lost")
         delay = self._delays_s[self._fruitless]

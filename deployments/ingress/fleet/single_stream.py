@@ -29,27 +29,27 @@ class SingleStream:
         self._request_id = request_id
         self._stream = stream
         self._first: asyncio.Task[TokenEvent] | None = None
-        self.is_heard = False
+        self.is_confirmed = False
 
     def __aiter__(self) -> "SingleStream":
         return self
 
     async def __anext__(self) -> TokenEvent:
         first, self._first = self._first, None
-        return await (self._said() if first is None else first)
+        return await (self._next_event() if first is None else first)
 
-    async def comes(self, within_s: float) -> bool:
+    async def is_readable(self, within_s: float) -> bool:
         """Whether there is something to be read, or an end."""
         if self._first is None:
-            self._first = asyncio.ensure_future(self._said())
+            self._first = asyncio.ensure_future(self._next_event())
         return bool((await asyncio.wait({self._first}, timeout=within_s))[0])
 
-    async def _said(self) -> TokenEvent:
+    async def _next_event(self) -> TokenEvent:
         while True:
-            word = anext(self._stream)
-            event: TokenEvent = await (within_timeout(word) if self.is_heard else word)
-            if not self.is_heard:
-                self.is_heard = True
+            item = anext(self._stream)
+            event: TokenEvent = await (within_timeout(item) if self.is_confirmed else item)
+            if not self.is_confirmed:
+                self.is_confirmed = True
                 self._heartbeats.begin(self._model, self._request_id)
             if event.finish_reason is not None:
                 self._heartbeats.end(self._model, self._request_id)

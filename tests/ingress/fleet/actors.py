@@ -129,7 +129,7 @@ class ModelActor:
             raise fate
         return fate(request)
 
-    def channel(self, pin: str, name: str, words: bytes) -> AsyncIterator[bytes]:
+    def open_channel(self, pin: str, name: str, update: bytes) -> AsyncIterator[bytes]:
         """Of a replica that lives for as long as this channel."""
         self.opened += 1
 
@@ -142,7 +142,7 @@ class ModelActor:
                 await asyncio.Event().wait()
 
         replica = Replica(pin, run)
-        return replica.channel(name, words)
+        return replica.open_channel(name, update)
 
     async def send_card(self) -> AsyncIterator[bytes]:
         if self.card_deaths:
@@ -230,7 +230,7 @@ class _ModelHandle:
         return Remote(lambda *args: _Stream(actor, getattr(actor, method_name)(*args)))
 
     def broadcast(self, method: str, *args: str) -> "_Broadcast":
-        if method == "hear_of":
+        if method == "heartbeat":
             self._actor.heard_of.put_nowait(args)
         else:
             self._actor.aborted += args

@@ -17,7 +17,7 @@ MODEL = "tiny"
 
 
 class Replica:
-    """`told` counts calls to tell; `closed` is set when a channel has ended."""
+    """`told` counts calls to update_channel; `closed` is set when a channel has ended."""
 
     def __init__(self, name: str, run: RunSequence, idle_s: float = 60.0) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Replica:
         self.opened: list[str] = []
         self.told = 0
         self.called = asyncio.Event()
-        self.gate: asyncio.Event | None = None  # that calls to tell wait for
+        self.gate: asyncio.Event | None = None  # that calls to update_channel wait for
         self._death: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
     def die(self, death: BaseException | None = None) -> None:
@@ -35,10 +35,10 @@ class Replica:
         if not self._death.done():
             self._death.set_result(death or ActorDiedError())
 
-    async def channel(self, name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+    async def open_channel(self, name: str, update: bytes) -> AsyncGenerator[bytes, None]:
         self.opened.append(name)
         try:
-            async with aclosing(self.ends.open(name, words)) as bursts:
+            async with aclosing(self.ends.open(name, update)) as bursts:
                 while (burst := await self._unless_dead(bursts)) is not None:
                     yield burst
         finally:
@@ -56,14 +56,14 @@ class Replica:
             burst.cancel()
             await asyncio.wait({burst})
 
-    async def tell(self, name: str, words: bytes) -> bool:
+    async def update_channel(self, name: str, update: bytes) -> bool:
         self.told += 1
         self.called.set()
         if self.gate is not None:
             await self.gate.wait()
         if self._death.done():
             raise self._death.result()
-        return self.ends.tell(name, words)
+        return self.ends.update(name, update)
 
 
 @dataclass(slots=True)
@@ -79,12 +79,12 @@ class Replicas:
         return next((one for one in running if one.name == pin), running[0])
 
     def options(self, *, stream: bool, method_name: str) -> "Remote":
-        assert (stream, method_name) == (True, "channel")
-        return Remote(lambda pin, *args: Stream(self.found(pin).channel(*args)))
+        assert (stream, method_name) == (True, "open_channel")
+        return Remote(lambda pin, *args: Stream(self.found(pin).open_channel(*args)))
 
     @property
-    def tell(self) -> "Remote":
-        return Remote(lambda pin, *args: Response(self.found(pin).tell(*args)))
+    def update_channel(self) -> "Remote":
+        return Remote(lambda pin, *args: Response(self.found(pin).update_channel(*args)))
 
     def broadcast(self, method: str, *request_ids: str) -> "Broadcast":
         assert method == "abort"

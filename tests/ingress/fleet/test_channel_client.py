@@ -55,7 +55,7 @@ class Stage:
 
     def ask(self, name: str, pin: str = "a", prompt: tuple[int, ...] = (7,)) -> ChannelStream:
         request = GenerationRequest(request_id=name, prompt_ids=prompt)
-        return self.channels.ask(MODEL, pin, "v", request)
+        return self.channels.start(MODEL, pin, "v", request)
 
     async def begun(self, *names: str) -> list[ChannelStream]:
         """Sequences that have said something, on one channel."""
@@ -154,7 +154,7 @@ def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> Non
     async def act(stage: Stage) -> None:
         hangs = asyncio.Event()
 
-        async def never(name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+        async def never(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
             try:
                 await asyncio.Event().wait()
             finally:
@@ -162,7 +162,7 @@ def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> Non
             yield b""
 
         [replica] = stage.all
-        replica.channel = never  # type: ignore[method-assign]
+        replica.open_channel = never  # type: ignore[method-assign]
         first, second = stage.ask("first"), stage.ask("second")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -251,12 +251,12 @@ def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
     async def act(stage: Stage) -> None:
         [replica] = stage.all
         [held] = await stage.begun("held")
-        tell, replica.tell = replica.tell, fails  # type: ignore[method-assign]
+        tell, replica.update_channel = replica.update_channel, fails  # type: ignore[method-assign]
         lost = stage.ask("lost")
         with pytest.raises(ActorDiedError):
             await anext(lost)
         lost.leave()
-        replica.tell = tell  # type: ignore[method-assign]
+        replica.update_channel = tell  # type: ignore[method-assign]
         asked = stage.ask("r")
         assert await said(asked) == whole(asked)
         stage.speaker.released.set()
@@ -267,7 +267,7 @@ def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
     played(act)
 
 
-async def fails(name: str, words: bytes) -> bool:
+async def fails(name: str, update: bytes) -> bool:
     raise ActorDiedError
 
 

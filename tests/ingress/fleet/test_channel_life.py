@@ -46,7 +46,7 @@ def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
     async def act(stage: Stage) -> None:
-        async def never(name: str, words: bytes) -> AsyncGenerator[bytes, None]:
+        async def never(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
             opened.append(name)
             opening.set()
             await asyncio.Event().wait()
@@ -54,7 +54,7 @@ def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
 
         opening, opened = asyncio.Event(), list[str]()
         [replica] = stage.all
-        opens, replica.channel = replica.channel, never  # type: ignore[method-assign]
+        opens, replica.open_channel = replica.open_channel, never  # type: ignore[method-assign]
         asked = [stage.ask("first")]
         await opening.wait()
         asked.append(stage.ask("second"))
@@ -62,7 +62,7 @@ def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
             with pytest.raises(ReplicaSilentError):
                 await anext(one)
         assert len(opened) == 1
-        replica.channel = opens  # type: ignore[method-assign]
+        replica.open_channel = opens  # type: ignore[method-assign]
         later = stage.ask("later")
         assert await said(later) == whole(later)
 
@@ -98,7 +98,7 @@ def test_a_channel_without_sequences_says_nothing() -> None:
 @pytest.mark.usefixtures("lively")
 def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
     async def act(stage: Stage) -> None:
-        events = stage.all[0].ends.alone("v", HELD)
+        events = stage.all[0].ends.open_single("v", HELD)
         assert (await anext(events)).token_ids == (token(HELD, 0),)
         assert [await anext(events) for _ in range(3)] == [HEARTBEAT] * 3
         await events.aclose()
@@ -174,24 +174,24 @@ def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
     async def act(stage: Stage) -> None:
         ends = Replica("a", stage.speaker.run, idle_s=0.0).ends
         words: AsyncGenerator[object, None] = (
-            ends.alone("v", HELD) if is_alone else ends.open("c", JOINS)
+            ends.open_single("v", HELD) if is_alone else ends.open("c", JOINS)
         )
         while stage.speaker.running != {"held"}:
             await anext(words)
         clock.now = CLIENT_TIMEOUT_S - 1
         if is_alone:
-            ends.hear_of(["held", "elsewhere"])
+            ends.heartbeat(["held", "elsewhere"])
         else:
-            assert ends.tell("c", NOTHING)
+            assert ends.update("c", NOTHING)
         clock.now += CLIENT_TIMEOUT_S - 1
-        ends.forget()
+        ends.expire()
         for _ in range(3):
             await asyncio.sleep(0)
         assert stage.speaker.running == {"held"}
         clock.now += 1
-        ends.forget()
+        ends.expire()
         await stage.speaker.until_gone("held")
-        assert not ends.tell("c", NOTHING)
+        assert not ends.update("c", NOTHING)
 
     played(act)
 
@@ -229,13 +229,13 @@ def test_a_heartbeat_that_is_lost_is_followed_by_others(
     async def act(stage: Stage) -> None:
         calls = asyncio.Semaphore(0)
 
-        async def fails(name: str, words: bytes) -> bool:
+        async def fails(name: str, update: bytes) -> bool:
             calls.release()
             if hangs:
                 await asyncio.Event().wait()
             raise ActorDiedError
 
-        stage.all[0].tell = fails  # type: ignore[method-assign]
+        stage.all[0].update_channel = fails  # type: ignore[method-assign]
         [held] = await stage.begun("held")
         for _ in range(5):
             await calls.acquire()

@@ -70,11 +70,11 @@ def test_patience_is_for_the_time_without_a_replica() -> None:
     clock = Clock()
     retries = Retries(60.0, AT_ONCE, clock)
     clock.now = 50.0
-    assert retries.left_s == 10.0
-    retries.found()
-    assert retries.left_s == 60.0
+    assert retries.remaining_s == 10.0
+    retries.replica_found()
+    assert retries.remaining_s == 60.0
     clock.now = 200.0
-    assert retries.left_s == 0.0
+    assert retries.remaining_s == 0.0
 
 
 def test_an_engine_that_died_is_waited_for_until_it_is_replaced() -> None:
