@@ -34,7 +34,7 @@ def _readable(block: object) -> object:
     return block
 
 
-class Unasked(Strict):
+class EmptyOptions(Strict):
     """An object whose fields are all unsupported. Empty, it has no effect."""
 
 
@@ -202,7 +202,7 @@ class SystemMessage(Strict):
     role: Literal["system"]
     content: str | Annotated[Items[PlainText], Field(min_length=1)]
     clear_at: Literal["never"] | None = None
-    output_config: Unasked | None = None
+    output_config: EmptyOptions | None = None
 
 
 Message = Annotated[

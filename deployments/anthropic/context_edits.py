@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from deployments.ingress.http.schema import Items, Strict
 
 CLEAR_THINKING = "clear_thinking_20251015"
-THOUGHT = "reasoning_content"  # what templates call it
+REASONING_FIELD = "reasoning_content"  # its name in templates
 Fields = dict[str, object]
 
 
@@ -65,22 +65,26 @@ def clear_thoughts(messages: Sequence[Fields], kept: int) -> tuple[list[Fields],
 
     A turn continues over the results of its calls.
     """
-    turns: list[list[int]] = [[]]  # the places of their thoughts
-    for answers, group in groupby(enumerate(messages), lambda one: one[1]["role"] == "assistant"):
+    turns: list[list[int]] = [[]]  # the indices of their messages with thoughts
+    for is_assistant, group in groupby(enumerate(messages), _is_answer):
         run = list(group)
         roles = {message["role"] for _, message in run}
-        if answers:
-            turns[-1] += [place for place, message in run if THOUGHT in message]
+        if is_assistant:
+            turns[-1] += [index for index, message in run if REASONING_FIELD in message]
         elif "user" in roles and "tool" not in roles:
             turns.append([])
     older = list(filter(None, turns))[:-kept]
     cleared = set(chain.from_iterable(older))
-    left = [_silent(one) if place in cleared else one for place, one in enumerate(messages)]
+    left = [_without_thoughts(one) if at in cleared else one for at, one in enumerate(messages)]
     return left, len(older)
 
 
-def _silent(message: Fields) -> Fields:
-    return {name: value for name, value in message.items() if name != THOUGHT}
+def _is_answer(numbered: tuple[int, Fields]) -> bool:
+    return numbered[1]["role"] == "assistant"
+
+
+def _without_thoughts(message: Fields) -> Fields:
+    return {name: value for name, value in message.items() if name != REASONING_FIELD}
 
 
 def applied_edits(turns: int, tokens: int) -> list[dict[str, object]]:

@@ -1,6 +1,5 @@
 """Messages: makes a prompt of a conversation, and Anthropic's events or body of its reply."""
 
-import secrets
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +12,11 @@ from deployments.anthropic.messages_conversation import Transcript, conversation
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
+from deployments.ingress.generation.sampling_defaults import over_model_defaults
 from deployments.ingress.http.sse import encode
 from deployments.text.chat.conversation import prepare_prompt
 from deployments.text.chat.prompt import Prompt
-from deployments.text.reply import Calling
+from deployments.text.reply import CallTracker
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
@@ -30,7 +30,7 @@ from deployments.wire import (
 
 MESSAGE_STOP = event("message_stop", b'{"type":"message_stop"}')
 # Required by the SDKs' types; they are of features that only Anthropic has.
-NOT_OURS = {"container": None, "stop_details": None}
+ANTHROPIC_ONLY = {"container": None, "stop_details": None}
 
 
 class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
@@ -38,12 +38,12 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     _request: MessagesRequest
     _head: dict[str, object]
     _blocks: BlockEvents
-    _cut: str  # the `stop_reason` of an answer that reaches its limit
+    _limit_reason: str  # the `stop_reason` of an answer that reaches its limit
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
         self._started = False
-        self._calling = Calling()
+        self._call_tracker = CallTracker()
         self._context: dict[str, object] = {}  # what `context_management` removed
         self._last = TextDelta()
 
@@ -65,7 +65,8 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             edits = applied_edits(transcript.cleared, original - len(prompt.ids))
             self._context = {"context_management": {"applied_edits": edits}}
         self._blocks = BlockEvents(shows_thoughts=request.shows_thoughts)
-        self._cut = "max_tokens" if request.max_tokens <= room else "model_context_window_exceeded"
+        fits = request.max_tokens <= room
+        self._limit_reason = "max_tokens" if fits else "model_context_window_exceeded"
         return _plan(request, prompt, card, tokenizer, message_id).generations()
 
     def format_stream_start(self) -> bytes:
@@ -74,14 +75,14 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         start = b"" if self._started else self._start(usage)
         self._started, self._last = True, delta
-        self._calling.add(delta.pieces)
+        self._call_tracker.add(delta.pieces)
         return start + self._blocks.write(delta.pieces)
 
     def format_stream_end(self, usage: Usage) -> bytes:
-        reason, sequence = self._ending(self._last, self._calling)
+        reason, sequence = self._ending(self._last, self._call_tracker)
         payload = {
             "type": "message_delta",
-            "delta": {"stop_reason": reason, "stop_sequence": sequence, **NOT_OURS},
+            "delta": {"stop_reason": reason, "stop_sequence": sequence, **ANTHROPIC_ONLY},
             "usage": _counts(usage),
             **self._context,
         }
@@ -94,7 +95,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         [delta] = choices
         content = content_blocks(delta.pieces, shows_thoughts=self._request.shows_thoughts)
-        reason, sequence = self._ending(delta, Calling(delta.pieces))
+        reason, sequence = self._ending(delta, CallTracker(delta.pieces))
         message = self._message(content, reason, sequence, usage_object(usage))
         return encode(message | self._context)
 
@@ -111,17 +112,17 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             **self._head,
             "content": content,
             **ending,
-            **NOT_OURS,
+            **ANTHROPIC_ONLY,
             "diagnostics": None,
             "usage": usage,
         }
 
-    def _ending(self, delta: TextDelta, calling: Calling) -> tuple[str, str | None]:
+    def _ending(self, delta: TextDelta, call_tracker: CallTracker) -> tuple[str, str | None]:
         if isinstance(delta.stop, str):
             return "stop_sequence", delta.stop
         if delta.finish_reason is FinishReason.LENGTH:
-            return self._cut, None
-        return ("tool_use" if calling.is_whole else "end_turn"), None
+            return self._limit_reason, None
+        return ("tool_use" if call_tracker.ends_in_call else "end_turn"), None
 
 
 def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
@@ -170,9 +171,9 @@ def _room(prompt: Prompt, card: ModelCard) -> int:
     """Tokens that fit after the prompt. Agents parse the words and numbers of this error to shorten
     their history.
     """
-    tokens, most = len(prompt.ids), card.context_length - 1
-    if tokens > most:
-        message = f"prompt is too long: {tokens} tokens > {most} maximum"
+    tokens, maximum = len(prompt.ids), card.context_length - 1
+    if tokens > maximum:
+        message = f"prompt is too long: {tokens} tokens > {maximum} maximum"
         raise Refused.of_kind(ErrorKind.CONTEXT_LENGTH, message)
     return card.context_length - tokens
 
@@ -197,14 +198,7 @@ def _plan(
 
 
 def _sampling(request: MessagesRequest, card: ModelCard) -> SamplingParams:
-    """Unset fields take the model's defaults."""
-    default = card.sampling
-    top_k = default.top_k if request.top_k is None else request.top_k
-    return replace(
-        default,
-        temperature=default.temperature if request.temperature is None else request.temperature,
-        top_p=default.top_p if request.top_p is None else request.top_p,
-        top_k=top_k if top_k < card.vocab_size else 0,
-        seed=secrets.randbits(63),
-        logprobs=None,
+    return over_model_defaults(
+        card,
+        {"temperature": request.temperature, "top_p": request.top_p, "top_k": request.top_k},
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal
 
 from deployments.anthropic.blocks import (
@@ -16,9 +16,9 @@ from deployments.anthropic.blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from deployments.anthropic.context_edits import THOUGHT, Fields, clear_thoughts
+from deployments.anthropic.context_edits import REASONING_FIELD, Fields, clear_thoughts
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
-from deployments.anthropic.thinking_signatures import Unsealing, is_held
+from deployments.anthropic.thinking_signatures import SignedThoughts, is_held
 from deployments.anthropic.tools_schema import AnthropicNamedChoice, CustomTool, NoChoice
 from deployments.text.chat.conversation import Conversation, Thinking
 from deployments.text.grammar.grammar import from_json_schema
@@ -42,7 +42,7 @@ def conversation(request: PromptFields, transcript: "Transcript") -> Conversatio
     choice = request.tool_choice
     return Conversation(
         messages=transcript.messages,
-        tools=_tools(request, transcript.found),
+        tools=_tools(request, transcript.loaded_tools),
         choice=_choice(request),
         callable=frozenset([choice.name] if isinstance(choice, AnthropicNamedChoice) else ()),
         parallel_calls=request.parallel_calls,
@@ -53,23 +53,23 @@ def conversation(request: PromptFields, transcript: "Transcript") -> Conversatio
     )
 
 
-def _tools(request: PromptFields, found: Collection[str]) -> tuple[Tool, ...]:
+def _tools(request: PromptFields, names: Collection[str]) -> tuple[Tool, ...]:
     """The tools that are loaded. Raises Refused for a choice that none of them can satisfy."""
-    heard = [
-        (place, tool)
-        for place, tool in enumerate(request.tools or ())
-        if not tool.defer_loading or tool.name in found
+    loaded = [
+        (index, tool)
+        for index, tool in enumerate(request.tools or ())
+        if not tool.defer_loading or tool.name in names
     ]
     choice = request.tool_choice
     if isinstance(choice, AnthropicNamedChoice) and choice.name not in {
-        tool.name for _, tool in heard
+        tool.name for _, tool in loaded
     }:
         message = "`tool_choice.name` is a tool with `defer_loading` that no tool result has loaded"
         raise refused(message, "tool_choice.name")
-    if request.forces_calls and not heard:
+    if request.forces_calls and not loaded:
         message = "`tool_choice` requires a call, but all `tools` have `defer_loading`"
         raise refused(message, "tool_choice")
-    return tuple(_tool(f"tools[{place}]", tool) for place, tool in heard)
+    return tuple(_tool(f"tools[{index}]", tool) for index, tool in loaded)
 
 
 def _tool(path: str, tool: CustomTool) -> Tool:
@@ -88,43 +88,42 @@ def _choice(request: PromptFields) -> Literal["none", "auto", "required"]:
 
 
 def _answer(request: PromptFields) -> str:
-    wanted = request.answer_format
-    return (
-        ""
-        if wanted is None
-        else from_json_schema(wanted.json_schema, f"{request.format_param}.schema")
-    )
+    form = request.answer_format
+    if form is None:
+        return ""
+    return from_json_schema(form.json_schema, f"{request.format_param}.schema")
 
 
 def _thinking(request: PromptFields) -> Thinking:
     """Without `thinking` it is off where the template allows that: clients expect text in the first
     block.
     """
-    asked, config = request.thinking, request.output_config
+    thinking, config = request.thinking, request.output_config
     effort = None if config is None or config.effort is None else EFFORTS[config.effort]
-    if isinstance(asked, EnabledThinking):  # agents send it to every model
-        budget = asked.budget_tokens
-        return Thinking(wanted=True, effort=effort, budget=budget, needed=False)
-    adaptive = asked is not None and asked.type == "adaptive"
-    return Thinking(wanted=None if adaptive else False, effort=effort)
+    if isinstance(thinking, EnabledThinking):  # agents send it to every model
+        budget = thinking.budget_tokens
+        return Thinking(enabled=True, effort=effort, budget=budget, required=False)
+    is_adaptive = thinking is not None and thinking.type == "adaptive"
+    return Thinking(enabled=None if is_adaptive else False, effort=effort)
 
 
 class Transcript:
-    """`messages` as templates take them. `continues`: the reply continues the last one. `found` has
-    the names of tools that results refer to. `cleared` is the number of turns whose thinking is
-    removed; `uncleared` has the messages with it.
+    """`messages` as templates take them. `continues`: the reply continues the last one.
+
+    `loaded_tools` has the names of tools that results refer to. `cleared` is the number of turns
+    whose thinking is removed; `uncleared` has the messages with it.
     """
 
     def __init__(self, request: PromptFields) -> None:
         self.messages: list[Fields] = []
         self.continues = False
-        self.found: set[str] = set()
-        self._open: dict[str, str] = {}  # calls without a result yet: id to name
+        self.loaded_tools: set[str] = set()
+        self._open_calls: dict[str, str] = {}  # calls without a result yet: id to name
         self._caller = ""  # the message that has them
-        self._unsealing = Unsealing()
-        self._system(_system_texts(request.system or ()))
+        self._signed_thoughts = SignedThoughts()
+        self._add_system(_system_texts(request.system or ()))
         for role, group in groupby(enumerate(request.messages), lambda one: one[1].role):
-            self._turn(role, list(group))
+            self._add_turn(role, list(group))
         self._check_results()
         if request.messages[-1].role == "assistant":
             self._continue(f"messages[{len(request.messages) - 1}]")
@@ -134,42 +133,43 @@ class Transcript:
         if kept is not None:
             self.messages, self.cleared = clear_thoughts(self.uncleared, kept)
 
-    def _turn(self, role: str, turn: Turn) -> None:
+    def _add_turn(self, role: str, turn: Turn) -> None:
         if role == "system":
-            self._system([text for _, message in turn for text in _system_texts(_texts(message))])
+            texts = (_system_texts(_texts(message)) for _, message in turn)
+            self._add_system(list(chain.from_iterable(texts)))
         elif role == "user":
-            self._user(turn)
+            self._add_user_turn(turn)
         else:
-            self._assistant(turn)
+            self._add_assistant_turn(turn)
 
-    def _system(self, texts: list[str]) -> None:
+    def _add_system(self, texts: list[str]) -> None:
         if texts and self.messages and self.messages[-1]["role"] == "system":
             texts = [str(self.messages.pop()["content"]), *texts]
-        self._say("system", texts)
+        self._add_message("system", texts)
 
-    def _say(self, role: str, texts: list[str]) -> None:
+    def _add_message(self, role: str, texts: list[str]) -> None:
         if texts:
             self.messages.append({"role": role, "content": "\n".join(texts)})
 
-    def _user(self, turn: Turn) -> None:
+    def _add_user_turn(self, turn: Turn) -> None:
         texts: list[str] = []
-        for place, message in turn:
-            for index, block in enumerate(_blocks(message)):
+        for index, message in turn:
+            for block_index, block in enumerate(_blocks(message)):
                 if isinstance(block, ToolResultBlock):
-                    self._say("user", texts)
+                    self._add_message("user", texts)
                     texts = []
-                    self._result(block, f"messages[{place}].content[{index}].tool_use_id")
+                    self._add_result(block, f"messages[{index}].content[{block_index}].tool_use_id")
                 elif isinstance(block, Readable):
                     texts.append(block.text)
-        self._say("user", texts)
+        self._add_message("user", texts)
         self._check_results()
 
-    def _result(self, block: ToolResultBlock, param: str) -> None:
-        name = self._open.pop(block.tool_use_id, None)
+    def _add_result(self, block: ToolResultBlock, param: str) -> None:
+        name = self._open_calls.pop(block.tool_use_id, None)
         if name is None:
             raise refused(f"`{param}` matches no `tool_use` block of the previous message", param)
         if isinstance(block.content, list):
-            self.found |= {
+            self.loaded_tools |= {
                 one.tool_name for one in block.content if isinstance(one, ToolReferenceBlock)
             }
         self.messages.append(
@@ -181,44 +181,44 @@ class Transcript:
             }
         )
 
-    def _assistant(self, turn: Turn) -> None:
+    def _add_assistant_turn(self, turn: Turn) -> None:
         self._check_results()
         self._caller = f"messages[{turn[0][0]}]"
         texts = ["".join(_texts(message)) for _, message in turn]
         fields: Fields = {"role": "assistant", "content": "\n".join(filter(None, texts))}
-        thought = "".join(self._thoughts(place, message) for place, message in turn)
+        thought = "".join(self._thoughts(index, message) for index, message in turn)
         if thought:
-            fields[THOUGHT] = thought
+            fields[REASONING_FIELD] = thought
         blocks = [block for _, message in turn for block in _blocks(message)]
         calls = [self._call(block) for block in blocks if isinstance(block, ToolUseBlock)]
         if calls:
             fields["tool_calls"] = calls
         self.messages.append(fields)
 
-    def _thoughts(self, place: int, message: Message) -> str:
-        path = f"messages[{place}].content"
+    def _thoughts(self, index: int, message: Message) -> str:
+        path = f"messages[{index}].content"
         return "".join(
-            self._thought(block, f"{path}[{index}].signature")
-            for index, block in enumerate(_blocks(message))
+            self._thought(block, f"{path}[{block_index}].signature")
+            for block_index, block in enumerate(_blocks(message))
             if isinstance(block, ThinkingBlock)
         )
 
     def _thought(self, block: ThinkingBlock, param: str) -> str:
         if is_held(block.thinking, block.signature):
-            return self._unsealing.thought_of(block.signature, param)
+            return self._signed_thoughts.thought_of(block.signature, param)
         return block.thinking
 
     def _call(self, call: ToolUseBlock) -> object:
-        if call.id in self._open:
+        if call.id in self._open_calls:
             message = f"`{self._caller}` has more than one `tool_use` with the id {call.id}"
             raise refused(message, self._caller)
-        self._open[call.id] = call.name
+        self._open_calls[call.id] = call.name
         function = {"name": call.name, "arguments": call.input}
         return {"id": template_id(call.id), "type": "function", "function": function}
 
     def _check_results(self) -> None:
-        if self._open:
-            ids = ", ".join(self._open)
+        if self._open_calls:
+            ids = ", ".join(self._open_calls)
             message = f"`{self._caller}`: the next message has no `tool_result` for {ids}"
             raise refused(message, self._caller)
 
@@ -230,7 +230,7 @@ class Transcript:
             raise refused(f"`{param}`: the last text must not end with whitespace", param)
         if text:
             self.continues = True
-        elif THOUGHT in last:
+        elif REASONING_FIELD in last:
             raise refused(f"`{param}`: the last block must not be a thought", param)
         else:
             self.messages.pop()

@@ -7,11 +7,11 @@ from pydantic import Field, JsonValue, model_validator
 from deployments.anthropic.blocks import (
     AnthropicAssistantMessage,
     CacheControl,
+    EmptyOptions,
     Message,
     PlainText,
     RedactedThinkingBlock,
     ThinkingBlock,
-    Unasked,
 )
 from deployments.anthropic.context_edits import ContextManagement
 from deployments.anthropic.thinking_signatures import is_held
@@ -45,13 +45,13 @@ class EnabledThinking(Strict):
     type: Literal["enabled"]
     budget_tokens: Annotated[int, Field(ge=MIN_THINKING_TOKENS)]
     display: Display = None
-    block_binding: Unasked | None = None
+    block_binding: EmptyOptions | None = None
 
 
 class AdaptiveThinking(Strict):
     type: Literal["adaptive"]
     display: Display = None
-    block_binding: Unasked | None = None
+    block_binding: EmptyOptions | None = None
 
 
 class DisabledThinking(Strict):

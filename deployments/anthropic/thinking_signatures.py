@@ -24,7 +24,7 @@ def is_held(thinking: str, signature: str) -> bool:
     return not thinking and signature.startswith(HELD)
 
 
-class Unsealing:
+class SignedThoughts:
     """Decompresses the thinking in the signatures of one request. The total is bounded, because few
     bytes may decompress to very many.
     """

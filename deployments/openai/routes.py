@@ -41,7 +41,7 @@ COMPLETIONS = Operation(
     heavy=lambda request: request.is_heavy,
 )
 
-NOT_HERE = {
+UNSUPPORTED = {
     "/v1/audio/speech": "audio output",
     "/v1/audio/transcriptions": "audio input",
     "/v1/audio/translations": "audio input",
@@ -72,7 +72,7 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
         health_route(cluster, "/v1/health"),
-        *unsupported_routes(NOT_HERE),
+        *unsupported_routes(UNSUPPORTED),
     ]
 
 

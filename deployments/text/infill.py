@@ -68,14 +68,14 @@ KNOWN = (
 
 
 def infill_ids(
-    tokenizer: TextTokenizer, prefix: str, suffix: str, most: int | None = None
+    tokenizer: TextTokenizer, prefix: str, suffix: str, limit: int | None = None
 ) -> list[int] | None:
     """What a model continues with the text between the two; None if it was not trained to.
 
-    What spells a mark in any text is plain text. `most` is as TextTokenizer has it, for each text.
+    What spells a mark in any text is plain text. `limit` is as TextTokenizer has it, for each text.
     """
     marks = _known_to(tokenizer)
-    return None if marks is None else _Prompt(tokenizer, marks).ids(prefix, suffix, most)
+    return None if marks is None else _Prompt(tokenizer, marks).ids(prefix, suffix, limit)
 
 
 def fitted_ids(
@@ -109,8 +109,8 @@ class _Prompt:
         self._tokenizer = tokenizer
         self._marks = marks
 
-    def ids(self, prefix: str, suffix: str, most: int | None) -> list[int]:
-        return self._joined(self._text(prefix, most), self._text(suffix, most), [])
+    def ids(self, prefix: str, suffix: str, limit: int | None) -> list[int]:
+        return self._joined(self._text(prefix, limit), self._text(suffix, limit), [])
 
     def fitted(
         self, prefix: str, suffix: str, extra: Sequence[tuple[str, str]], room: int
@@ -148,17 +148,17 @@ class _Prompt:
         names_files, repository = self._mark(self._marks.file), self._mark(self._marks.repository)
         return [*repository, *self._text("repository\n")] if names_files and repository else []
 
-    def _file(self, name: str, text: str, most: int) -> list[int]:
+    def _file(self, name: str, text: str, limit: int) -> list[int]:
         mark = self._mark(self._marks.file)
         told = f"{name}\n{text}" if mark else SNIPPET + text
-        return [*mark, *self._text(told, most)]
+        return [*mark, *self._text(told, limit)]
 
     def _closing(self) -> list[int]:
         mark = self._mark(self._marks.file)
         return [*mark, *self._text("filename\n")] if mark else []
 
-    def _text(self, text: str, most: int | None = None) -> list[int]:
-        return self._tokenizer.encode_literally(text, add_special_tokens=False, most=most)
+    def _text(self, text: str, limit: int | None = None) -> list[int]:
+        return self._tokenizer.encode_literally(text, add_special_tokens=False, limit=limit)
 
     def _mark(self, mark: str) -> list[int]:
         return _mark(self._tokenizer, mark)

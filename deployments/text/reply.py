@@ -13,7 +13,7 @@ from deployments.text.dialects.parsing.pieces import (
 )
 
 
-class Calling:
+class CallTracker:
     """Whether a reply, as it comes, calls: an end or a stop string within a call leaves none."""
 
     def __init__(self, pieces: Iterable[Piece] = ()) -> None:
@@ -29,11 +29,11 @@ class Calling:
                 self._arguments.append(piece.text)
 
     @property
-    def is_whole(self) -> bool:
-        return self._arguments is not None and are_whole("".join(self._arguments))
+    def ends_in_call(self) -> bool:
+        return self._arguments is not None and is_json_object("".join(self._arguments))
 
 
-def are_whole(arguments: str) -> bool:
+def is_json_object(arguments: str) -> bool:
     try:
         return isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
@@ -41,7 +41,7 @@ def are_whole(arguments: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReplyCall:
     id: str
     name: str
     arguments: str  # JSON
@@ -51,7 +51,7 @@ class Call:
 class Reply:
     content: str
     thought: str
-    calls: tuple[Call, ...]
+    calls: tuple[ReplyCall, ...]
 
 
 def fold_reply(pieces: Iterable[Piece]) -> Reply:
@@ -68,5 +68,5 @@ def fold_reply(pieces: Iterable[Piece]) -> Reply:
                 calls.append((piece, []))
             case CallArguments(index, text):
                 calls[index][1].append(text)
-    made = tuple(Call(start.id, start.name, "".join(texts)) for start, texts in calls)
+    made = tuple(ReplyCall(start.id, start.name, "".join(texts)) for start, texts in calls)
     return Reply("".join(content), "".join(thought), made)

@@ -19,7 +19,7 @@ from deployments.wire import FinishReason, RequestError, TokenEvent, TokenLogpro
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedLogprob:
+class LogprobAtOffset:
     """A token's log-probability and where in the generated text its first character is."""
 
     offset: int
@@ -38,7 +38,7 @@ class TextDelta:
 
     text: str = ""
     pieces: tuple[Piece, ...] = ()
-    logprobs: tuple[PlacedLogprob, ...] = ()
+    logprobs: tuple[LogprobAtOffset, ...] = ()
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     token_ids: tuple[int, ...] = ()
     output_tokens: int = 0
@@ -82,7 +82,7 @@ class TextStream:
         self._unplaced = 0  # tokens whose text the parser holds back
         self._thought_tokens = 0
         self._token_ids: list[int] = []
-        self._waiting: deque[PlacedLogprob] = deque()
+        self._waiting: deque[LogprobAtOffset] = deque()
         self._released = 0  # characters
         self._output_tokens = 0
         self._cached_tokens = 0
@@ -123,7 +123,7 @@ class TextStream:
         texts: list[str] = []
         for place, token_id in enumerate(event.token_ids[:-1] if ended else event.token_ids):
             if event.logprobs is not None:
-                placed = PlacedLogprob(self._detokenizer.offset, event.logprobs[place])
+                placed = LogprobAtOffset(self._detokenizer.offset, event.logprobs[place])
                 self._waiting.append(placed)
             texts.append(self._hear(token_id))
             if self._matcher.matched is not None:
@@ -135,7 +135,7 @@ class TextStream:
         if event.finish_reason is not None:
             texts.append(self._parse(self._search(self._detokenizer.flush())))
             if ended and self._scores_end and event.logprobs is not None:
-                placed = PlacedLogprob(self._detokenizer.offset, event.logprobs[-1])
+                placed = LogprobAtOffset(self._detokenizer.offset, event.logprobs[-1])
                 self._waiting.append(placed)
             texts.append(self._parse(self._matcher.flush()))
             self._finish_parsing()
@@ -165,8 +165,8 @@ class TextStream:
     def _search(self, text: str) -> str:
         return text if self._output_tokens <= self._min_tokens else self._matcher.push(text)
 
-    def _placed(self, *, everything: bool) -> tuple[PlacedLogprob, ...]:
-        placed: list[PlacedLogprob] = []
+    def _placed(self, *, everything: bool) -> tuple[LogprobAtOffset, ...]:
+        placed: list[LogprobAtOffset] = []
         while self._waiting and (everything or self._waiting[0].offset < self._released):
             placed.append(self._waiting.popleft())
         return tuple(placed)

@@ -276,11 +276,11 @@ def test_a_silent_stream_is_pinged() -> None:
 
 def test_a_thought_that_is_not_shown_is_no_silence() -> None:
     async def waits() -> bytes:
-        heard = asyncio.Event()
+        loaded = asyncio.Event()
 
         async def thinks(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
             for _ in range(100_000):
-                if heard.is_set():
+                if loaded.is_set():
                     break
                 yield TokenEvent(token_ids=(66,))
                 await asyncio.sleep(0)
@@ -297,7 +297,7 @@ def test_a_thought_that_is_not_shown_is_no_silence() -> None:
             message = await socket.sent.get()
             received, more = received + message["body"], message["more_body"]
             if received.count(b"event: ping") > 3:
-                heard.set()
+                loaded.set()
         await serving
         return received
 

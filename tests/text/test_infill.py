@@ -137,10 +137,10 @@ class MeasuredTokenizer(TextTokenizer):
     longest = total = 0
 
     def encode_literally(
-        self, text: str, add_special_tokens: bool, most: int | None = None
+        self, text: str, add_special_tokens: bool, limit: int | None = None
     ) -> list[int]:
         self.longest, self.total = max(self.longest, len(text)), self.total + len(text)
-        return super().encode_literally(text, add_special_tokens, most)
+        return super().encode_literally(text, add_special_tokens, limit)
 
 
 def test_what_can_not_fit_is_not_read() -> None:

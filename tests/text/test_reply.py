@@ -7,7 +7,7 @@ from deployments.text.dialects.parsing.pieces import (
     Piece,
     Thought,
 )
-from deployments.text.reply import Call, Reply, fold_reply
+from deployments.text.reply import Reply, ReplyCall, fold_reply
 
 
 def test_pieces_of_a_kind_join_and_arguments_go_to_their_call() -> None:
@@ -22,7 +22,7 @@ def test_pieces_of_a_kind_join_and_arguments_go_to_their_call() -> None:
         Thought("c"),
         Content("d"),
     ]
-    calls = (Call("x", "f", "{}"), Call("y", "g", "[]"))
+    calls = (ReplyCall("x", "f", "{}"), ReplyCall("y", "g", "[]"))
     assert fold_reply(pieces) == Reply(content="bd", thought="ac", calls=calls)
 
 

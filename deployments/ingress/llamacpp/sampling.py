@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from deployments.text.tokens.token_search import ids_with
+from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import DryParams, MirostatParams, ModelCard, refused
 
@@ -29,7 +29,7 @@ def dry_params(
         return None
     ids: set[int] = set()
     for text in BREAKERS if breakers is None else breakers:
-        found = ids_with(text, card.vocab_size, tokenizer)
+        found = ids_containing(text, card.vocab_size, tokenizer)
         if not found and breakers is not None:
             message = f"`dry_sequence_breakers`: no token of this model contains {text!r}"
             raise refused(message, "dry_sequence_breakers")

@@ -39,10 +39,10 @@ def infill_prompts(
     request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer
 ) -> list[list[int]]:
     extra = [(one.filename or "filename", one.text) for one in request.input_extra]
-    begun: list[int] = []
+    context, begun = card.context_length, list[int]()
     if request.prompt:
-        begun = tokenizer.encode(request.prompt, add_special_tokens=False, most=card.context_length)
-    room = _room(request.token_limit, card.context_length) - len(begun)
+        begun = tokenizer.encode(request.prompt, add_special_tokens=False, limit=context)
+    room = _room(request.token_limit, context) - len(begun)
     ids = fitted_ids(tokenizer, request.input_prefix, request.input_suffix, extra, room)
     if ids is None:
         message = f"Infill is not supported by the model {card.name!r}: it has no tokens for it"

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from math import exp, inf
 
-from deployments.text.stream import PlacedLogprob
+from deployments.text.stream import LogprobAtOffset
 from deployments.text.tokens.tokenizer import TextTokenizer
 
 MIN_LOGPROB = -3.4028234663852886e38  # for minus infinity, which JSON does not have
 
 
 def completion_probabilities(
-    entries: Sequence[PlacedLogprob], tokenizer: TextTokenizer, *, sampled: bool
+    entries: Sequence[LogprobAtOffset], tokenizer: TextTokenizer, *, sampled: bool
 ) -> list[dict[str, object]]:
     """`sampled`: probabilities after the samplers, without tokens that they removed."""
     alternatives = "top_probs" if sampled else "top_logprobs"

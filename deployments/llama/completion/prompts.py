@@ -18,7 +18,7 @@ def prompt_ids(
 def _ids(prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer) -> list[int]:
     text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
     parts = [text] if isinstance(text, str) else text
-    encode = partial(tokenizer.encode, most=card.context_length)
+    encode = partial(tokenizer.encode, limit=card.context_length)
     ids = mixed_ids(parts, encode, add_special_tokens=True)
     if not ids:
         raise refused("`prompt` must not be empty", "prompt")

@@ -11,7 +11,7 @@ from deployments.ingress.routes.unsupported import not_supported, unsupported_ro
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import refused
 
-NOT_HERE = {
+UNSUPPORTED = {
     "/embedding": "embeddings",
     "/embeddings": "embeddings",
     "/rerank": "reranking",
@@ -31,7 +31,7 @@ def refused_routes(settings: IngressSettings) -> list[Route]:
         return JSONResponse({"success": True})
 
     return [
-        *unsupported_routes(NOT_HERE),
+        *unsupported_routes(UNSUPPORTED),
         Route("/lora-adapters", _list_adapters, methods=["GET"]),
         Route("/lora-adapters", set_adapters, methods=["POST"]),
         Route("/cors-proxy", feature_disabled, methods=["GET", "POST"], include_in_schema=False),

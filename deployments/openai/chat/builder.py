@@ -25,7 +25,7 @@ from deployments.openai.fields.sampling import plan
 from deployments.openai.request_headers import read_headers
 from deployments.text.chat.prompt import Prompt
 from deployments.text.dialects.parsing.pieces import Content, Piece
-from deployments.text.reply import Calling
+from deployments.text.reply import CallTracker
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, RequestError
@@ -42,7 +42,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _logprobs: Logprobs
     _fields: VllmChoiceFields
     _nvext: NvextOutput
-    _calling: list[Calling]  # one a choice
+    _call_trackers: list[CallTracker]  # one a choice
     _watches: list[Stopwatch]
 
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
@@ -74,14 +74,14 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         as_ids = bool(request.return_tokens_as_token_ids)
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids)
         self._fields = VllmChoiceFields(request, card)
-        self._calling = [Calling() for _ in range(choices)]
+        self._call_trackers = [CallTracker() for _ in range(choices)]
         self._watches = [Stopwatch() for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
         empty_chunk = partial(self._encoder.chunk, _choice(0, EMPTY_DELTA, NULL, NULL))
         self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
 
     def format_stream_start(self) -> bytes:
-        opening = [_choice(choice, ROLE, NULL, NULL) for choice in range(len(self._calling))]
+        opening = [_choice(choice, ROLE, NULL, NULL) for choice in range(len(self._call_trackers))]
         first = self._encoder.chunk(opening[0], trailing=trailing_fields(self._prompt_fields()))
         return b"".join((self._nvext.begin(), first, *map(self._encoder.chunk, opening[1:])))
 
@@ -89,13 +89,13 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self._nvext.add_streamed(delta)
         self._watches[choice].see(delta)
         pieces, trailing = self._pieces(delta), trailing_fields(self._timings(choice, delta))
-        self._calling[choice].add(pieces)
-        logprobs, fields = self._scores(delta), trailing_fields(self._fields.produced(delta))
+        self._call_trackers[choice].add(pieces)
+        logprobs, fields = self._chat_logprobs(delta), trailing_fields(self._fields.produced(delta))
         bodies = [delta_of(piece) for piece in pieces]
         if not bodies and (delta.logprobs or (fields and delta.token_ids)):
             bodies = [EMPTY_DELTA]  # their text is held back, and no later delta carries them
-        told = delta.prompt_tokens
-        chunks = [] if told is None else [self._progress(choice, delta, told)]
+        processed = delta.prompt_tokens
+        chunks = [] if processed is None else [self._progress(choice, delta, processed)]
         for body in bodies:
             chunk = _choice(choice, body, logprobs, NULL, fields)
             chunks.append(self._encoder.chunk(chunk, usage, trailing))
@@ -106,14 +106,14 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
 
     def _last_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         assert delta.finish_reason is not None
-        reason = encode_text(finish_reason(delta.finish_reason, self._calling[choice]))
+        reason = encode_text(finish_reason(delta.finish_reason, self._call_trackers[choice]))
         end = _choice(choice, EMPTY_DELTA, NULL, reason, trailing_fields(self._fields.ended(delta)))
         trailing = self._timings(choice, delta) | self._nvext.answer(usage)
         return self._encoder.chunk(end, usage, trailing_fields(trailing))
 
     def _progress(self, choice: int, delta: TextDelta, processed: int) -> bytes:
-        told = progress(self._watches[choice], delta, processed, len(self._prompt.ids))
-        trailing = {"prompt_progress": told, **self._timings(choice, delta)}
+        current = progress(self._watches[choice], delta, processed, len(self._prompt.ids))
+        trailing = {"prompt_progress": current, **self._timings(choice, delta)}
         return self._encoder.chunk(
             _choice(choice, EMPTY_DELTA, NULL, NULL), trailing=trailing_fields(trailing)
         )
@@ -133,8 +133,10 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]
         fields = self._prompt_fields()
         if self._request.prompt_logprobs is not None:
-            scores = choices[0].prompt_logprobs or ()
-            fields["prompt_logprobs"] = self._logprobs.prompt(scores, self._request.prompt_logprobs)
+            logprobs = choices[0].prompt_logprobs or ()
+            fields["prompt_logprobs"] = self._logprobs.prompt(
+                logprobs, self._request.prompt_logprobs
+            )
         return self._encoder.body(formatted, usage, fields | self._nvext.answer(usage))
 
     def _whole(self, index: int, choice: TextDelta) -> object:
@@ -145,7 +147,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             "index": index,
             "message": message_of(pieces),
             "logprobs": self._logprobs.chat(choice.logprobs) if self._request.logprobs else None,
-            "finish_reason": finish_reason(choice.finish_reason, Calling(pieces)),
+            "finish_reason": finish_reason(choice.finish_reason, CallTracker(pieces)),
             **self._fields.produced(choice),
             **self._fields.ended(choice),
         }
@@ -155,7 +157,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             return [Content(delta.text)] if delta.text else []
         return delta.pieces
 
-    def _scores(self, delta: TextDelta) -> bytes:
+    def _chat_logprobs(self, delta: TextDelta) -> bytes:
         return encode(self._logprobs.chat(delta.logprobs)) if self._request.logprobs else NULL
 
     def _prompt_fields(self) -> dict[str, object]:

@@ -10,12 +10,12 @@ from deployments.text.dialects.parsing.pieces import (
     Piece,
     Thought,
 )
-from deployments.text.reply import Calling, fold_reply
+from deployments.text.reply import CallTracker, fold_reply
 from deployments.wire import FinishReason
 
 # Reasoning has two field names. This is DeepSeek's: SGLang and llama-server write it, and clients
 # of older vLLM read it. Requests may also use newer vLLM's `reasoning`.
-THOUGHT = "reasoning_content"
+REASONING_FIELD = "reasoning_content"
 ROLE = b'{"role":"assistant","content":"","refusal":null}'
 
 
@@ -24,7 +24,7 @@ def delta_of(piece: Piece) -> bytes:
         case Content(text):
             return b'{"content":%b}' % encode_text(text)
         case Thought(text):
-            return b'{"%b":%b}' % (THOUGHT.encode(), encode_text(text))
+            return b'{"%b":%b}' % (REASONING_FIELD.encode(), encode_text(text))
         case CallStart(index, call_id, name):
             parts = (index, encode_text(call_id), encode_text(name))
             function = b'"type":"function","function":{"name":%b,"arguments":""}'
@@ -44,7 +44,7 @@ def message_of(pieces: Iterable[Piece]) -> dict[str, object]:
         "refusal": None,
     }
     if reply.thought:
-        fields[THOUGHT] = reply.thought
+        fields[REASONING_FIELD] = reply.thought
     if reply.calls:
         fields["tool_calls"] = [
             {
@@ -57,6 +57,8 @@ def message_of(pieces: Iterable[Piece]) -> dict[str, object]:
     return fields
 
 
-def finish_reason(reason: FinishReason, calling: Calling) -> str:
+def finish_reason(reason: FinishReason, call_tracker: CallTracker) -> str:
     """A reply that ends with whole calls has the reason "tool_calls"."""
-    return "tool_calls" if reason is FinishReason.STOP and calling.is_whole else reason.value
+    return (
+        "tool_calls" if reason is FinishReason.STOP and call_tracker.ends_in_call else reason.value
+    )

@@ -53,9 +53,9 @@ def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Pro
         if getattr(request, name):
             message = f"`nvext.use_raw_prompt` cannot be combined with `{name}`"
             raise refused(message, "nvext.use_raw_prompt")
-    text = "".join(spoken(message.content) for message in request.messages)
-    made = tokenizer.encode(text, add_special_tokens=True, most=card.context_length)
-    ids = _ids(request, made, card)
+    text = "".join(text_of(message.content) for message in request.messages)
+    encoded = tokenizer.encode(text, add_special_tokens=True, limit=card.context_length)
+    ids = _ids(request, encoded, card)
     if not ids:
         raise refused(
             "`messages` must have some text where `nvext.use_raw_prompt` is true", "messages"
@@ -95,22 +95,22 @@ def _answer(request: ChatRequest) -> str:
 def _thinking(request: ChatRequest) -> Thinking:
     """The thinking that the fields request; errors name the most specific field."""
     effort = request.reasoning_effort
-    wanted, budget, param = _wanted(effort), request.thinking_token_budget, "reasoning_effort"
+    enabled, budget, param = _is_enabled(effort), request.thinking_token_budget, "reasoning_effort"
     if request.thinking is not None:
-        wanted, param = request.thinking.type == "enabled", "thinking"
+        enabled, param = request.thinking.type == "enabled", "thinking"
         budget = request.thinking.budget_tokens if budget is None else budget
-    if not wanted and budget is not None:
+    if not enabled and budget is not None:
         param = "thinking_token_budget"
     return Thinking(
-        wanted=wanted,
+        enabled=enabled,
         effort=None if effort == "none" else effort,
         budget=budget,
-        endable=bool(request.reasoning_control),
+        can_be_ended=bool(request.reasoning_control),
         param=param,
     )
 
 
-def _wanted(effort: str | None) -> bool | None:
+def _is_enabled(effort: str | None) -> bool | None:
     """None for "minimal": models that do not think accept it, too."""
     if effort is None or effort == "minimal":
         return None
@@ -134,7 +134,7 @@ def _plain_messages(messages: Sequence[Message], card: ModelCard) -> Iterator[di
 
 
 def _plain(message: Message, card: ModelCard) -> dict[str, object]:
-    fields: dict[str, object] = {"role": message.role, "content": spoken(message.content)}
+    fields: dict[str, object] = {"role": message.role, "content": text_of(message.content)}
     if message.role == "developer" and "developer" not in (card.chat_template or ""):
         fields["role"] = "system"
     if message.name is not None:
@@ -160,7 +160,7 @@ def _plain_call(call: ToolCall) -> dict[str, object]:
     return {"id": call.id, "type": call.type, "function": function}
 
 
-def spoken(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
+def text_of(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.text for part in content)

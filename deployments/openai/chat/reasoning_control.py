@@ -32,17 +32,17 @@ def reasoning_control_route(
 ) -> Route:
     async def control(request: Request) -> Response:
         body = await read_body(request, settings.body_limit, settings.body_timeout_s)
-        asked = parse(ReasoningControl, parse_json(body))
+        command = parse(ReasoningControl, parse_json(body))
         statuses = await cluster.statuses()
-        models = statuses if asked.model is None else [find_model(statuses, asked.model)]
-        said = await asyncio.gather(
+        models = statuses if command.model is None else [find_model(statuses, command.model)]
+        answers = await asyncio.gather(
             *(
-                cluster.broadcast(m.application, MODEL_DEPLOYMENT, "end_thoughts", asked.id)
+                cluster.broadcast(m.application, MODEL_DEPLOYMENT, "end_thoughts", command.id)
                 for m in models
                 if m.state in UP_STATES
             )
         )
-        return JSONResponse({"success": True} if any(map(any, said)) else UNKNOWN)
+        return JSONResponse({"success": True} if any(map(any, answers)) else UNKNOWN)
 
     return DocumentedRoute(
         path,

@@ -55,24 +55,24 @@ class RefusalPart(Strict):
         return self.refusal
 
 
-SpokenPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
 TextParts = Items[Annotated[TextPart, BeforeValidator(_text_only)]]
 Parts = Annotated[TextParts, Field(min_length=1)]
 
 
-class Spoken(Strict):
+class NamedMessage(Strict):
     """Some clients set `type` in every message."""
 
     name: str | None = None
     type: Literal["text"] | None = None
 
 
-class Instruction(Spoken):
+class Instruction(NamedMessage):
     role: Literal["developer", "system"]
     content: str | Parts
 
 
-class UserMessage(Spoken):
+class UserMessage(NamedMessage):
     role: Literal["user"]
     content: str | Parts
 
@@ -94,13 +94,13 @@ class ToolCall(Strict):
     function: FunctionCall
 
 
-class AssistantMessage(Spoken):
+class AssistantMessage(NamedMessage):
     """Answers as the SDKs print them are accepted: with empty fields, and with fields in which
     gateways repeat the content or the reasoning. A message without content is an empty answer.
     """
 
     role: Literal["assistant"]
-    content: str | Items[SpokenPart] | None = None
+    content: str | Items[AnswerPart] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -204,7 +204,7 @@ class ChatRequest(VllmFields):
     def functions(self) -> list[tuple[str, Function]]:
         """The tools, each with its path."""
         tools = enumerate(self.tools or ())
-        return [(f"tools[{place}].function", tool.function) for place, tool in tools]
+        return [(f"tools[{index}].function", tool.function) for index, tool in tools]
 
     @property
     def raw(self) -> bool:
@@ -257,11 +257,11 @@ class ChatRequest(VllmFields):
     @model_validator(mode="after")
     def _results_answer_calls(self) -> Self:
         called: set[str] = set()
-        for place, message in enumerate(self.messages):
+        for index, message in enumerate(self.messages):
             if isinstance(message, AssistantMessage):
                 called.update(call.id for call in message.tool_calls or ())
             elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
-                param = f"messages[{place}].tool_call_id"
+                param = f"messages[{index}].tool_call_id"
                 raise refused(f"`{param}` must be the id of a call in an earlier message", param)
         return self
 

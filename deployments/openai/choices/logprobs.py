@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from deployments.text.stream import PlacedLogprob
+from deployments.text.stream import LogprobAtOffset
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import TokenLogprob
 
 MIN_LOGPROB = -9999.0  # OpenAI's number for minus infinity, which JSON does not have
 # Of a token: its id, the offset of its text, its logprob if it has one.
-Placed = tuple[int, int, TokenLogprob | None]
-Scores = Sequence[TokenLogprob | None]  # one for each token of a prompt
+TokenAtOffset = tuple[int, int, TokenLogprob | None]
+PromptLogprobs = Sequence[TokenLogprob | None]  # one for each token of a prompt
 
 
 class Logprobs:
@@ -21,10 +21,10 @@ class Logprobs:
         self._tokenizer = tokenizer
         self._as_ids = as_ids
 
-    def chat(self, entries: Iterable[PlacedLogprob]) -> object:
+    def chat(self, entries: Iterable[LogprobAtOffset]) -> object:
         return {"content": [self._entry(entry.token) for entry in entries], "refusal": None}
 
-    def legacy(self, tokens: Sequence[Placed]) -> dict[str, list[object]]:
+    def legacy(self, tokens: Sequence[TokenAtOffset]) -> dict[str, list[object]]:
         return {
             "tokens": [self._name(token_id) for token_id, _, _ in tokens],
             "token_logprobs": [one and finite(one.logprob) for _, _, one in tokens],
@@ -32,9 +32,9 @@ class Logprobs:
             "text_offset": [offset for _, offset, _ in tokens],
         }
 
-    def prompt(self, scores: Scores, alternatives: int) -> list[object]:
+    def prompt(self, logprobs: PromptLogprobs, alternatives: int) -> list[object]:
         """vLLM's list of one object a token; the first token has none."""
-        return [one and self._ranked(one) for one in _cut(scores, alternatives)]
+        return [one and self._ranked(one) for one in _with_alternatives(logprobs, alternatives)]
 
     def _entry(self, token: TokenLogprob) -> object:
         top = [self._token(token_id, logprob) for token_id, logprob in token.top]
@@ -54,8 +54,8 @@ class Logprobs:
     def _ranked(self, token: TokenLogprob) -> dict[str, object]:
         """By id, with the prompt's own token. Its rank is known only among the likeliest."""
         ranked: dict[str, object] = {}
-        for place, (token_id, logprob) in enumerate(token.top):
-            ranked[str(token_id)] = {**self._decoded(token_id, logprob), "rank": place + 1}
+        for rank, (token_id, logprob) in enumerate(token.top, start=1):
+            ranked[str(token_id)] = {**self._decoded(token_id, logprob), "rank": rank}
         ranked.setdefault(str(token.token_id), self._decoded(token.token_id, token.logprob))
         return ranked
 
@@ -69,21 +69,23 @@ class Logprobs:
         return self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
 
 
-def placed_prompt(
-    tokenizer: TextTokenizer, ids: Sequence[int], scores: Scores, alternatives: int
-) -> list[Placed]:
+def prompt_tokens_at_offsets(
+    tokenizer: TextTokenizer, ids: Sequence[int], logprobs: PromptLogprobs, alternatives: int
+) -> list[TokenAtOffset]:
     """The tokens of a prompt with their offsets in its text."""
     detokenizer = Detokenizer(tokenizer, at_start=True)
-    placed: list[Placed] = []
-    for token_id, score in zip(ids, _cut(scores, alternatives), strict=True):
-        placed.append((token_id, detokenizer.offset, score))
+    found: list[TokenAtOffset] = []
+    for token_id, logprob in zip(ids, _with_alternatives(logprobs, alternatives), strict=True):
+        found.append((token_id, detokenizer.offset, logprob))
         detokenizer.push((token_id,))
-    return placed
+    return found
 
 
-def _cut(scores: Scores, alternatives: int) -> Iterator[TokenLogprob | None]:
+def _with_alternatives(
+    logprobs: PromptLogprobs, alternatives: int
+) -> Iterator[TokenLogprob | None]:
     """With as many alternatives as one field requests: another may request more."""
-    for one in scores:
+    for one in logprobs:
         yield one and replace(one, top=one.top[:alternatives])
 
 

@@ -9,7 +9,7 @@ from deployments.ingress.generation.response_builder import Generation, Response
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text
 from deployments.openai.choices.chunk_encoder import ChunkEncoder, error_events, trailing_fields
-from deployments.openai.choices.logprobs import Logprobs, Placed, placed_prompt
+from deployments.openai.choices.logprobs import Logprobs, TokenAtOffset, prompt_tokens_at_offsets
 from deployments.openai.choices.nvext_annotations import NvextOutput
 from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
 from deployments.openai.completions.prompt import completion_prompts
@@ -59,7 +59,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
             scores_end=True,  # clients that score continuations expect one for each token
         )
         generations = self._headers.salted(planned).generations()
-        return [self._scored(generation) for generation in generations]
+        return [self._with_prompt_logprobs(generation) for generation in generations]
 
     def _format_as(
         self, response_id: str, card: ModelCard, prompts: Sequence[tuple[str, Sequence[int]]]
@@ -75,7 +75,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         choices = len(self._prompts)
         self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
 
-    def _scored(self, generation: Generation) -> Generation:
+    def _with_prompt_logprobs(self, generation: Generation) -> Generation:
         """Every choice requests its prompt's logprobs: a stream can't wait for another choice."""
         asked = [] if self._request.prompt_logprobs is None else [self._request.prompt_logprobs]
         if self._request.echoes_logprobs:
@@ -91,7 +91,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         chunks = self._opening(choice, delta) if choice in self._unopened else b""
         fields = trailing_fields(self._fields.produced(delta))
         if delta.text or delta.logprobs or (fields and delta.token_ids):
-            logprobs = self._legacy(self._placed(choice, delta))
+            logprobs = self._legacy(self._output_tokens(choice, delta))
             text = _choice(choice, encode_text(delta.text), logprobs, NULL, fields)
             chunks += self._encoder.chunk(text, usage)
         if delta.finish_reason is not None:
@@ -103,7 +103,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
     def _opening(self, choice: int, delta: TextDelta) -> bytes:
         self._unopened.remove(choice)
         echo = encode_text(self._echo(choice))
-        logprobs = self._legacy(self._placed_prompt(choice, delta))
+        logprobs = self._legacy(self._prompt_tokens(choice, delta))
         opening = _choice(choice, echo, logprobs, NULL, trailing_fields(self._prompt_ids(choice)))
         return self._encoder.chunk(opening)
 
@@ -119,35 +119,37 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
 
     def _whole(self, index: int, choice: TextDelta) -> object:
         self._nvext.add(choice)
-        placed = [*self._placed_prompt(index, choice), *self._placed(index, choice)]
-        wanted = self._request.logprobs is not None
+        tokens = [*self._prompt_tokens(index, choice), *self._output_tokens(index, choice)]
+        has_logprobs = self._request.logprobs is not None
         fields = {
             "index": index,
             "text": self._echo(index) + choice.text,
-            "logprobs": self._logprobs.legacy(placed) if wanted else None,
+            "logprobs": self._logprobs.legacy(tokens) if has_logprobs else None,
             "finish_reason": choice.finish_reason,
             **self._prompt_ids(index),
             **self._fields.produced(choice),
             **self._fields.ended(choice),
         }
         if self._request.prompt_logprobs is not None:
-            scores = choice.prompt_logprobs or ()
-            fields["prompt_logprobs"] = self._logprobs.prompt(scores, self._request.prompt_logprobs)
+            logprobs = choice.prompt_logprobs or ()
+            fields["prompt_logprobs"] = self._logprobs.prompt(
+                logprobs, self._request.prompt_logprobs
+            )
         return fields
 
-    def _legacy(self, placed: Sequence[Placed]) -> bytes:
-        return encode(self._logprobs.legacy(placed)) if placed else NULL
+    def _legacy(self, tokens: Sequence[TokenAtOffset]) -> bytes:
+        return encode(self._logprobs.legacy(tokens)) if tokens else NULL
 
-    def _placed(self, choice: int, delta: TextDelta) -> list[Placed]:
+    def _output_tokens(self, choice: int, delta: TextDelta) -> list[TokenAtOffset]:
         start = len(self._echo(choice))
         return [(one.token.token_id, start + one.offset, one.token) for one in delta.logprobs]
 
-    def _placed_prompt(self, choice: int, delta: TextDelta) -> list[Placed]:
+    def _prompt_tokens(self, choice: int, delta: TextDelta) -> list[TokenAtOffset]:
         if not self._request.echoes_logprobs:
             return []
         assert delta.prompt_logprobs is not None
         ids, alternatives = self._prompts[choice].ids, self._request.logprobs or 0
-        return placed_prompt(self._tokenizer, ids, delta.prompt_logprobs, alternatives)
+        return prompt_tokens_at_offsets(self._tokenizer, ids, delta.prompt_logprobs, alternatives)
 
     def _echo(self, choice: int) -> str:
         return self._prompts[choice].text if self._request.echo else ""

@@ -45,8 +45,8 @@ def _encoded(
 ) -> Sequence[int]:
     if not request.suffix:
         framed = request.add_special_tokens is not False
-        return tokenizer.encode(text, framed, most=card.context_length)
-    ids = infill_ids(tokenizer, text, request.suffix, most=card.context_length)
+        return tokenizer.encode(text, framed, limit=card.context_length)
+    ids = infill_ids(tokenizer, text, request.suffix, limit=card.context_length)
     if ids is None:
         message = (
             f"`suffix` is not supported by the model {card.name!r}: it was not trained to infill"

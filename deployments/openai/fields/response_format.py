@@ -173,6 +173,5 @@ def _from_schema(schema: SchemaOrText, param: str) -> str:
         raise refused(f"`{param}`: {refusal}", param) from refusal
 
 
-def _any_object(wanted: bool, param: str) -> str:
-    assert wanted
+def _any_object(is_set: Literal[True], param: str) -> str:
     return any_json_object(param)

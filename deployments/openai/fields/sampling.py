@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from deployments.ingress.generation.plan import Plan, check_ids
+from deployments.ingress.generation.sampling_defaults import over_model_defaults
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.ingress.llamacpp.sampling import (
     DRY_ALLOWED_LENGTH,
@@ -24,9 +25,18 @@ from deployments.wire import ModelCard, SamplingParams, refused
 
 Value = TypeVar("Value")
 
-ANY_SEED = (None, -1)  # no seed: vLLM and llama-server write -1
-# Fields and the parameters of the same meaning.
-SAME = {
+# Parameters that a request sets by their own names.
+COMMON = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+# llama-server's fields, and the parameters of the same meaning.
+LLAMACPP = {
     "dynatemp_range": "dynatemp_range",
     "dynatemp_exponent": "dynatemp_exponent",
     "typical_p": "typical_p",
@@ -70,12 +80,13 @@ def plan(
 def sampling_params(
     fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer, logprobs: int | None
 ) -> SamplingParams:
-    drawing = with_llamacpp_fields(common_sampling(fields, card, logprobs), fields, card, tokenizer)
+    common = common_sampling(fields, card, logprobs)
+    sampling = with_llamacpp_fields(common, fields, card, tokenizer)
     if not fields.bad_words and fields.logit_bias is None:
-        return drawing
+        return sampling
     return replace(
-        drawing,
-        logit_bias=given(biases(fields.logit_bias, card), drawing.logit_bias),
+        sampling,
+        logit_bias=given(biases(fields.logit_bias, card), sampling.logit_bias),
         bad_words=bad_words(fields.bad_words or (), tokenizer),
     )
 
@@ -86,27 +97,15 @@ def cache_salt(fields: LlamaCppFields) -> str:
 
 
 def common_sampling(fields: CommonFields, card: ModelCard, logprobs: int | None) -> SamplingParams:
-    default = card.sampling
-    top_k = given(fields.top_k, default.top_k)
-    return replace(
-        default,
-        temperature=given(fields.temperature, default.temperature),
-        top_k=top_k if 0 < top_k < card.vocab_size else 0,
-        top_p=given(fields.top_p, default.top_p),
-        min_p=given(fields.min_p, default.min_p),
-        repetition_penalty=given(fields.repetition_penalty, default.repetition_penalty),
-        presence_penalty=given(fields.presence_penalty, default.presence_penalty),
-        frequency_penalty=given(fields.frequency_penalty, default.frequency_penalty),
-        seed=secrets.randbits(63) if fields.seed in ANY_SEED else fields.seed,
-        logprobs=logprobs,
-    )
+    common = {name: getattr(fields, name) for name in COMMON}
+    return over_model_defaults(card, common, seed=fields.seed, logprobs=logprobs)
 
 
 def with_llamacpp_fields(
-    drawing: SamplingParams, fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer
+    sampling: SamplingParams, fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer
 ) -> SamplingParams:
     """The parameters, with those that llama-server's fields set. Raises Refused."""
-    named = {theirs: getattr(fields, ours) for ours, theirs in SAME.items()}
+    named = {theirs: getattr(fields, ours) for ours, theirs in LLAMACPP.items()}
     changes: dict[str, object] = {name: one for name, one in named.items() if one is not None}
     if fields.top_n_sigma is not None:
         changes["top_n_sigma"] = max(fields.top_n_sigma, 0.0)
@@ -124,11 +123,11 @@ def with_llamacpp_fields(
         tau, eta = given(fields.mirostat_tau, TAU), given(fields.mirostat_eta, ETA)
         changes["mirostat"] = mirostat_params(fields.mirostat, tau, eta)
     if fields.samplers is not None:
-        changes |= _ordered(sampler_order(fields.samplers))
-    return replace(drawing, **changes) if changes else drawing  # type: ignore[arg-type]
+        changes |= _sampler_changes(sampler_order(fields.samplers))
+    return replace(sampling, **changes) if changes else sampling  # type: ignore[arg-type]
 
 
-def _ordered(order: tuple[str, ...]) -> dict[str, object]:
+def _sampler_changes(order: tuple[str, ...]) -> dict[str, object]:
     """The changes that `samplers` makes. A sampler that is left out is off."""
     # () would be the engine's own order
     changes: dict[str, object] = {"samplers": order or ("temperature",)}

@@ -30,8 +30,8 @@ class Function(Strict):
     strict: bool | None = None
 
     @property
-    def told(self) -> str:
-        """The description in the prompt."""
+    def prompt_description(self) -> str:
+        """The description that the prompt shows."""
         return self.description or ""
 
 
@@ -124,9 +124,13 @@ def resolve_tools(
     if choice is None:
         return ResolvedTools(tools=tools, choice="auto" if tools else "none")
     if not isinstance(choice, str):
-        wanted = choice.selection
-        among = _among(names, wanted)
-        return ResolvedTools(tools=tools, choice=wanted.mode, callable=among, one=wanted.one)
+        selection = choice.selection
+        return ResolvedTools(
+            tools=tools,
+            choice=selection.mode,
+            callable=_selected(names, selection),
+            one=selection.one,
+        )
     if choice == "required" and not tools:
         raise refused('`tool_choice` "required" requires `tools`', "tool_choice")
     return ResolvedTools(tools=tools, choice=choice)
@@ -138,7 +142,7 @@ def _tool(path: str, function: Function) -> Tool:
     if parameters.get("type", "object") != "object":
         raise refused(f"`{param}` must be a JSON Schema of type object", param)
     schema = {"type": "object", **parameters}
-    return Tool(function.name, function.told, schema, bool(function.strict), param)
+    return Tool(function.name, function.prompt_description, schema, bool(function.strict), param)
 
 
 def _names(functions: Sequence[tuple[str, Function]]) -> frozenset[str]:
@@ -151,9 +155,9 @@ def _names(functions: Sequence[tuple[str, Function]]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _among(names: frozenset[str], wanted: Selection) -> frozenset[str]:
-    missing = frozenset(wanted.names) - names
+def _selected(names: frozenset[str], selection: Selection) -> frozenset[str]:
+    missing = frozenset(selection.names) - names
     if missing:
-        message = f"`{wanted.param}` names {min(missing)[:64]!r}, which is not in `tools`"
-        raise refused(message, wanted.param)
-    return frozenset(wanted.names)
+        message = f"`{selection.param}` names {min(missing)[:64]!r}, which is not in `tools`"
+        raise refused(message, selection.param)
+    return frozenset(selection.names)

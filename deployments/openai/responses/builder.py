@@ -24,7 +24,7 @@ from deployments.openai.responses.output import Output
 from deployments.openai.responses.schema import ResponsesRequest
 from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
 from deployments.text.chat.prompt import Prompt
-from deployments.text.stream import PlacedLogprob, TextDelta
+from deployments.text.stream import LogprobAtOffset, TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, ModelCard, RequestError, SamplingParams
 
@@ -41,7 +41,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     def __init__(self, store: ResponseStore, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._store = store
         self._headers = read_headers(headers)
-        self._cut = False  # by a limit of tokens
+        self._is_cut = False  # by a limit of tokens
 
     def prepare(
         self, request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer
@@ -54,7 +54,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         given = given_items(request, self._store)
         self._stored = request.store is not False
         self._earlier = earlier_items(request, self._store)
-        self._given = tuple(self._kept(item) for _, item in given) if self._stored else ()
+        self._given = tuple(self._stored_item(item) for _, item in given) if self._stored else ()
         items = [*read_items(self._earlier), *given]
         functions = functions_of(request, items)
         self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
@@ -88,11 +88,11 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         events = self._output.add(delta.pieces, [self._entry(one) for one in delta.logprobs])
         if delta.finish_reason is None:
             return events
-        self._cut = delta.finish_reason is FinishReason.LENGTH
-        return events + self._output.end("incomplete" if self._cut else "completed")
+        self._is_cut = delta.finish_reason is FinishReason.LENGTH
+        return events + self._output.end("incomplete" if self._is_cut else "completed")
 
     def format_stream_end(self, usage: Usage) -> bytes:
-        kind = "response.incomplete" if self._cut else "response.completed"
+        kind = "response.incomplete" if self._is_cut else "response.completed"
         return self._events.response(kind, self._ended(usage))
 
     def format_stream_error(self, error: RequestError) -> bytes:
@@ -112,7 +112,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     def _ended(self, usage: Usage) -> bytes:
         """The finished response, which is stored from now on."""
         output = self._output.values()
-        body = encode(self._object.ended(output, usage, cut=self._cut))
+        body = encode(self._object.ended(output, usage, is_cut=self._is_cut))
         if self._stored:
             stored = StoredResponse(
                 id=self._object.id,
@@ -124,14 +124,14 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             self._store.put(stored)
         return body
 
-    def _kept(self, item: Item) -> StoredItem:
+    def _stored_item(self, item: Item) -> StoredItem:
         listed = item.listed()
-        kept = StoredItem(str(listed["id"]), encode(listed))
-        known = self._store.item(kept.id)
-        ours = not item.id or (known is not None and known.body == kept.body)
-        return replace(kept, ours=ours)
+        stored = StoredItem(str(listed["id"]), encode(listed))
+        known = self._store.item(stored.id)
+        is_ours = not item.id or (known is not None and known.body == stored.body)
+        return replace(stored, is_referable=is_ours)
 
-    def _entry(self, entry: PlacedLogprob) -> Json:
+    def _entry(self, entry: LogprobAtOffset) -> Json:
         token = entry.token
         top = [self._token(token_id, logprob) for token_id, logprob in token.top]
         return {**self._token(token.token_id, token.logprob), "top_logprobs": top}

@@ -35,10 +35,10 @@ class Events:
         if self._muted:
             return b""
         if logprobs is None:
-            told = b""
+            fields = b""
         else:
-            told = b',"logprobs":' + encode(logprobs) if logprobs else NO_LOGPROBS
-        return b"".join((head, encode_text(text), told, self._tail()))
+            fields = b',"logprobs":' + encode(logprobs) if logprobs else NO_LOGPROBS
+        return b"".join((head, encode_text(text), fields, self._tail()))
 
     def _tail(self) -> bytes:
         number, self._number = self._number, self._number + 1
@@ -53,5 +53,5 @@ def delta_head(kind: str, fields: Mapping[str, object]) -> bytes:
 def error_event(error: RequestError) -> bytes:
     """The only event of a stream that fails before it begins. OpenAI's SDKs raise its `error`."""
     fields = error_fields(error)
-    told = {name: fields[name] for name in ("code", "message", "param")}
-    return Events(muted=False).event("error", {**told, "error": fields})
+    named = {name: fields[name] for name in ("code", "message", "param")}
+    return Events(muted=False).event("error", {**named, "error": fields})

@@ -22,7 +22,7 @@ from deployments.openai.responses.schema import (
     ResponsesRequest,
 )
 from deployments.openai.responses.store import ResponseStore, StoredItem
-from deployments.openai.responses.tools import PlacedFunction, ResponsesFunctionTool
+from deployments.openai.responses.tools import FunctionWithPath, ResponsesFunctionTool
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
@@ -31,14 +31,16 @@ from deployments.wire import ErrorKind, ModelCard, Refused, refused
 
 EFFORT = "reasoning.effort"
 PREVIOUS = "previous_response_id"
-LASTING = ("system", "developer")  # roles whose messages are never truncated
+KEPT_ROLES = ("system", "developer")  # roles whose messages are never truncated
 Message = dict[str, object]
-PlacedItem = tuple[str, Item]  # with the path that errors name
+ItemWithPath = tuple[str, Item]  # with the path that errors name
 
 
 @dataclass(slots=True)
-class Turn:
-    """One message: the thoughts, text and calls of an assistant belong together."""
+class CollectedMessage:
+    """One message of the prompt. Several items of an assistant make one message: its thoughts, its
+    text and its calls.
+    """
 
     role: str
     texts: list[str] = field(default_factory=list)
@@ -47,11 +49,13 @@ class Turn:
     call_id: str = ""
     name: str = ""
 
-    def may_go_on(self) -> bool:
-        """Text after text begins a new turn; text before and after a call is of one turn."""
+    def accepts_more(self) -> bool:
+        """Whether the next item of the assistant belongs to this message, too. Text after text does
+        not; text before and after a call does.
+        """
         return self.role == "assistant" and (bool(self.calls) or not self.texts)
 
-    def message(self) -> Message:
+    def as_dict(self) -> Message:
         message: Message = {"role": self.role, "content": "\n".join(self.texts)}
         if self.thoughts:
             message["reasoning_content"] = "\n".join(self.thoughts)
@@ -73,7 +77,7 @@ def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[Stor
     return previous.conversation
 
 
-def given_items(request: ResponsesRequest, store: ResponseStore) -> list[PlacedItem]:
+def given_items(request: ResponsesRequest, store: ResponseStore) -> list[ItemWithPath]:
     """The request's own items with their paths; references are resolved. Raises Refused."""
     return [
         (path, _referred(path, item, store) if isinstance(item, ReferenceItem) else item)
@@ -89,22 +93,24 @@ def _referred(path: str, reference: ReferenceItem, store: ResponseStore) -> Item
     return KEPT.validate_json(found.body)
 
 
-def read_items(earlier: Sequence[StoredItem]) -> list[PlacedItem]:
+def read_items(earlier: Sequence[StoredItem]) -> list[ItemWithPath]:
     return [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
 
 
-def functions_of(request: ResponsesRequest, items: Sequence[PlacedItem]) -> list[PlacedFunction]:
+def functions_of(
+    request: ResponsesRequest, items: Sequence[ItemWithPath]
+) -> list[FunctionWithPath]:
     """All functions. Of two with one name, that of the later item counts."""
     added = {
-        tool.name: (f"{path}.tools[{place}]", tool)
+        tool.name: (f"{path}.tools[{index}]", tool)
         for path, item in items
         if isinstance(item, ToolsItem)
-        for place, tool in enumerate(item.tools)
+        for index, tool in enumerate(item.tools)
         if isinstance(tool, ResponsesFunctionTool)
     }
     given = [
-        (f"tools[{place}]", tool)
-        for place, tool in enumerate(request.tools or ())
+        (f"tools[{index}]", tool)
+        for index, tool in enumerate(request.tools or ())
         if isinstance(tool, ResponsesFunctionTool) and tool.name not in added
     ]
     return [*given, *added.values()]
@@ -112,18 +118,20 @@ def functions_of(request: ResponsesRequest, items: Sequence[PlacedItem]) -> list
 
 def prompt_of(
     request: ResponsesRequest,
-    items: Sequence[PlacedItem],
-    functions: Sequence[PlacedFunction],
+    items: Sequence[ItemWithPath],
+    functions: Sequence[FunctionWithPath],
     card: ModelCard,
     tokenizer: TextTokenizer,
 ) -> ChatPrompt:
     """Raises Refused."""
-    messages = [turn.message() for turn in turns(items)]
+    messages = [one.as_dict() for one in collect_messages(items)]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
-    talk = conversation(request, functions, [_spoken(message, card) for message in messages])
+    talk = conversation(
+        request, functions, [_with_known_role(message, card) for message in messages]
+    )
     try:
-        prompt = _fitting(request, talk, card, tokenizer)
+        prompt = _prompt_that_fits(request, talk, card, tokenizer)
     except Refused as refusal:
         if refusal.error.param != "messages":
             raise
@@ -134,7 +142,7 @@ def prompt_of(
 
 def conversation(
     request: ResponsesRequest,
-    functions: Sequence[PlacedFunction],
+    functions: Sequence[FunctionWithPath],
     messages: Sequence[Mapping[str, object]],
 ) -> Conversation:
     tools = resolve_tools(functions, request.tool_choice)
@@ -153,31 +161,37 @@ def conversation(
     )
 
 
-def turns(items: Sequence[PlacedItem]) -> list[Turn]:
+def collect_messages(items: Sequence[ItemWithPath]) -> list[CollectedMessage]:
     """Raises Refused."""
-    found: list[Turn] = []
+    found: list[CollectedMessage] = []
     names: dict[str, str] = {}  # of the functions called, by the call's id
     for path, item in items:
         match item:
             case MessageItem(role="assistant"):
-                _going_on(found).texts += filter(None, [item.text])
+                _open_assistant_message(found).texts += filter(None, [item.text])
             case MessageItem():
-                found.append(Turn(item.role, [item.text]))
+                found.append(CollectedMessage(item.role, [item.text]))
             case ReasoningItem():
-                _going_on(found).thoughts += filter(None, [item.text])
+                _open_assistant_message(found).thoughts += filter(None, [item.text])
             case CallItem():
                 names[item.call_id] = item.name
-                turn = found[-1] if found and found[-1].role == "assistant" else _going_on(found)
-                turn.calls.append(_call(item))
+                _last_assistant_message(found).calls.append(_call(item))
             case ResultItem():
                 found.append(_result(path, item, names))
     return found
 
 
-def _going_on(found: list[Turn]) -> Turn:
-    """The assistant's turn that the next item belongs to."""
-    if not found or not found[-1].may_go_on():
-        found.append(Turn("assistant"))
+def _last_assistant_message(found: list[CollectedMessage]) -> CollectedMessage:
+    """The assistant's message that the next call belongs to, even after text."""
+    if found and found[-1].role == "assistant":
+        return found[-1]
+    return _open_assistant_message(found)
+
+
+def _open_assistant_message(found: list[CollectedMessage]) -> CollectedMessage:
+    """The assistant's message that the next text or thought belongs to."""
+    if not found or not found[-1].accepts_more():
+        found.append(CollectedMessage("assistant"))
     return found[-1]
 
 
@@ -186,14 +200,14 @@ def _call(item: CallItem) -> Message:
     return {"id": item.call_id, "type": "function", "function": function}
 
 
-def _result(path: str, item: ResultItem, names: Mapping[str, str]) -> Turn:
+def _result(path: str, item: ResultItem, names: Mapping[str, str]) -> CollectedMessage:
     if item.call_id not in names:
         param = f"{path}.call_id"
         raise refused(f"`{param}`: no earlier item is the call {item.call_id!r}", param)
-    return Turn("tool", [item.text], call_id=item.call_id, name=names[item.call_id])
+    return CollectedMessage("tool", [item.text], call_id=item.call_id, name=names[item.call_id])
 
 
-def _spoken(message: Message, card: ModelCard) -> Message:
+def _with_known_role(message: Message, card: ModelCard) -> Message:
     if message["role"] == "developer" and "developer" not in (card.chat_template or ""):
         return {**message, "role": "system"}
     return message
@@ -212,23 +226,23 @@ def _answer(request: ResponsesRequest) -> str:
 def _thinking(request: ResponsesRequest) -> Thinking:
     effort = request.reasoning.effort if request.reasoning is not None else None
     if effort == "none":
-        return Thinking(wanted=False, param=EFFORT)
+        return Thinking(enabled=False, param=EFFORT)
     # None for "minimal": models that do not think accept it, too.
-    wanted = None if effort in (None, "minimal") else True
-    return Thinking(wanted=wanted, effort=effort, param=EFFORT)
+    enabled = None if effort in (None, "minimal") else True
+    return Thinking(enabled=enabled, effort=effort, param=EFFORT)
 
 
 def _check_logprobs(request: ResponsesRequest, prompt: ChatPrompt) -> None:
     """Refuses logprobs of thoughts: they are assigned to a message, which must be the only item."""
-    if request.wants_logprobs and prompt.thinks and _thinking(request).wanted is not False:
+    if request.wants_logprobs and prompt.thinks and _thinking(request).enabled is not False:
         message = f'Log-probabilities in `include` need `{EFFORT}`: "none" of a model that thinks'
         raise refused(message, "include")
 
 
-def _fitting(
+def _prompt_that_fits(
     request: ResponsesRequest, talk: Conversation, card: ModelCard, tokenizer: TextTokenizer
 ) -> ChatPrompt:
-    """The prompt; with truncation, of as many of the last turns as fit the context."""
+    """The prompt. With truncation it has as many of the last turns as fit the context."""
     prompt = prepare_prompt(talk, card, tokenizer)
     if request.truncation != "auto" or len(prompt.ids) < card.context_length:
         return prompt
@@ -243,12 +257,14 @@ def _fitting(
 
 def _cuts(messages: Sequence[Mapping[str, object]]) -> list[int]:
     """Positions of user messages at which a shorter conversation may begin."""
-    spoken = [place for place, message in enumerate(messages) if message["role"] not in LASTING]
-    users = [place for place in spoken if messages[place]["role"] == "user"]
-    return [place for place in users if place > spoken[0]]
+    removable = [
+        index for index, message in enumerate(messages) if message["role"] not in KEPT_ROLES
+    ]
+    users = [index for index in removable if messages[index]["role"] == "user"]
+    return [index for index in users if index > removable[0]]
 
 
 def _cut(talk: Conversation, start: int) -> Conversation:
     """The conversation from there on, with all instructions."""
-    lasting = [message for message in talk.messages[:start] if message["role"] in LASTING]
-    return replace(talk, messages=[*lasting, *talk.messages[start:]])
+    kept = [message for message in talk.messages[:start] if message["role"] in KEPT_ROLES]
+    return replace(talk, messages=[*kept, *talk.messages[start:]])

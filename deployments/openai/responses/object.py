@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from deployments.ingress.generation.response_builder import Usage
 from deployments.openai.responses.items import Json
 from deployments.openai.responses.schema import ResponsesRequest
-from deployments.openai.responses.tools import PlacedFunction
+from deployments.openai.responses.tools import FunctionWithPath
 from deployments.wire import ErrorKind, RequestError, SamplingParams
 
 # OpenAI's codes for failed responses; all other errors are `server_error`.
@@ -23,7 +23,7 @@ class ResponseObject:
         response_id: str,
         model: str,
         request: ResponsesRequest,
-        functions: Sequence[PlacedFunction],
+        functions: Sequence[FunctionWithPath],
         sampling: SamplingParams,
     ) -> None:
         self.id = response_id
@@ -43,17 +43,17 @@ class ResponseObject:
     def begun(self) -> Json:
         return self._body("in_progress", [], None)
 
-    def ended(self, output: Sequence[Json], usage: Usage, *, cut: bool) -> Json:
-        told = usage_object(usage)
-        if cut:
-            body = self._body("incomplete", output, told)
+    def ended(self, output: Sequence[Json], usage: Usage, *, is_cut: bool) -> Json:
+        counts = usage_object(usage)
+        if is_cut:
+            body = self._body("incomplete", output, counts)
             return {**body, "incomplete_details": {"reason": "max_output_tokens"}}
-        return {**self._body("completed", output, told), "completed_at": int(time.time())}
+        return {**self._body("completed", output, counts), "completed_at": int(time.time())}
 
     def failed(self, output: Sequence[Json], error: RequestError) -> Json:
         code = CODES.get(error.kind, "server_error")
-        told = {"code": code, "message": error.message, "param": error.param}
-        return {**self._body("failed", output, None), "error": told}
+        fields = {"code": code, "message": error.message, "param": error.param}
+        return {**self._body("failed", output, None), "error": fields}
 
     def _body(self, status: str, output: Sequence[Json], usage: Json | None) -> Json:
         return {

@@ -16,7 +16,7 @@ from deployments.text.dialects.parsing.pieces import (
     Piece,
     Thought,
 )
-from deployments.text.reply import are_whole
+from deployments.text.reply import is_json_object
 
 
 class OutputItem(ABC):
@@ -31,7 +31,7 @@ class OutputItem(ABC):
         self._index = index
         self._events = events
         self._texts: list[str] = []
-        self._delta_head = delta_head(self.delta, self._place())
+        self._delta_head = delta_head(self.delta, self._position())
 
     @property
     def text(self) -> str:
@@ -54,7 +54,7 @@ class OutputItem(ABC):
     def _item_event(self, kind: str) -> bytes:
         return self._events.event(kind, {"output_index": self._index, "item": self.value()})
 
-    def _place(self) -> Json:
+    def _position(self) -> Json:
         return {"item_id": self.id, "output_index": self._index}
 
 
@@ -70,17 +70,17 @@ class PartItem(OutputItem):
         return super().begin() + self._part_event("response.content_part.added")
 
     def end(self, status: Status) -> bytes:
-        done = self._events.event(self.done, {**self._place(), **self._whole()})
+        done = self._events.event(self.done, {**self._position(), **self._whole()})
         return done + self._part_event("response.content_part.done") + super().end(status)
 
     def _part_event(self, kind: str) -> bytes:
-        return self._events.event(kind, {**self._place(), "part": self.part()})
+        return self._events.event(kind, {**self._position(), "part": self.part()})
 
     def _whole(self) -> Json:
         return {"text": self.text}
 
-    def _place(self) -> Json:
-        return {**super()._place(), "content_index": 0}
+    def _position(self) -> Json:
+        return {**super()._position(), "content_index": 0}
 
     def _parts(self) -> list[Json]:
         return [] if self.status == "in_progress" and not self._texts else [self.part()]
@@ -139,10 +139,10 @@ class FunctionCallOutput(OutputItem):
 
     def end(self, status: Status) -> bytes:
         arguments = self.text
-        status = "completed" if are_whole(arguments) else "incomplete"
+        status = "completed" if is_json_object(arguments) else "incomplete"
         whole = {"name": self._start.name, "arguments": arguments}
         kind = "response.function_call_arguments.done"
-        return self._events.event(kind, {**self._place(), **whole}) + super().end(status)
+        return self._events.event(kind, {**self._position(), **whole}) + super().end(status)
 
     def value(self) -> Json:
         return {

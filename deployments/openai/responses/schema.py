@@ -148,7 +148,7 @@ class ResponsesRequest(CommonFields):
         """The request's own items, each with its path."""
         if isinstance(self.input, str):
             return [("input[0]", MessageItem(role="user", content=self.input))]
-        return [(f"input[{place}]", item) for place, item in enumerate(self.input or ())]
+        return [(f"input[{index}]", item) for index, item in enumerate(self.input or ())]
 
     @property
     def wants_logprobs(self) -> bool:

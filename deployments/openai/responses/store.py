@@ -17,11 +17,13 @@ OVERHEAD = 200  # approximate bytes that Python needs for an item or a response 
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """`ours`: requests may refer to it. Ids that clients choose may be guessed or used twice."""
+    """`is_referable`: requests may refer to it, because its id is ours. Ids that clients choose may
+    be guessed or used twice.
+    """
 
     id: str
     body: bytes  # JSON
-    ours: bool = True
+    is_referable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +57,10 @@ class ResponseStore:
     """Threads read it, too, so it is locked."""
 
     def __init__(
-        self, most: int = MAX_STORED_RESPONSES, most_bytes: int = MAX_STORED_BYTES
+        self, max_responses: int = MAX_STORED_RESPONSES, max_bytes: int = MAX_STORED_BYTES
     ) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+        self._max_responses = max_responses
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
         self._items: dict[str, StoredItem] = {}
@@ -73,7 +75,7 @@ class ResponseStore:
             for item in _referable(response):
                 self._items[item.id] = item
                 self._holders[item.id] += 1
-            while self._bytes > self._most_bytes or len(self._responses) > self._most:
+            while self._bytes > self._max_bytes or len(self._responses) > self._max_responses:
                 self._drop(next(iter(self._responses)))
 
     def get(self, response_id: str) -> StoredResponse | None:
@@ -104,4 +106,4 @@ class ResponseStore:
 
 
 def _referable(response: StoredResponse) -> Iterator[StoredItem]:
-    return (item for item in chain(response.given, response.output) if item.ours)
+    return (item for item in chain(response.given, response.output) if item.is_referable)

@@ -67,19 +67,19 @@ class ResponsesFunctionTool(Function):
     output_schema: dict[str, JsonValue] | None = None
 
     @property
-    def told(self) -> str:
+    def prompt_description(self) -> str:
         if self.output_schema is None:
-            return super().told
+            return super().prompt_description
         schema = json.dumps(self.output_schema, ensure_ascii=False)
-        return f"{super().told}\nSchema of its output:\n{schema}".lstrip()
+        return f"{super().prompt_description}\nSchema of its output:\n{schema}".lstrip()
 
     def listed(self) -> dict[str, object]:
         """The tool as responses show it, with all fields."""
-        told = self.model_dump(by_alias=True, exclude_none=True)
-        return {"parameters": None, **told, "strict": bool(self.strict)}
+        fields = self.model_dump(by_alias=True, exclude_none=True)
+        return {"parameters": None, **fields, "strict": bool(self.strict)}
 
 
-PlacedFunction = tuple[str, ResponsesFunctionTool]  # with its path
+FunctionWithPath = tuple[str, ResponsesFunctionTool]  # with its path
 
 
 class ResponsesNamedChoice(Strict):

@@ -1,6 +1,6 @@
-"""A conversation on its way to a model: prompt, grammar and the parser of the reply, together.
+"""Turns a conversation into a prompt, the grammar of its reply and the parser of its reply.
 
-Every protocol that speaks in messages brings its own to this form and nothing else.
+Every protocol with messages translates them to `Conversation`; all the rest is the same for all.
 """
 
 import json
@@ -24,32 +24,32 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import ModelCard, Refused, ThinkingBudget, refused
 
-SWITCHES = frozenset({"enable_thinking", "thinking"})  # what templates call it
+SWITCHES = frozenset({"enable_thinking", "thinking"})  # the variables' names in templates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """What is asked of thoughts; None leaves it to the template.
+    """The thinking that a request sets. None leaves it to the template.
 
-    `param` is the field that a model which does not think is refused for, where thoughts are
-    `needed`.
+    If it is `required`, the request is refused for a model that does not think, and the error
+    names the field `param`.
     """
 
-    wanted: bool | None = None
-    effort: str | None = None  # a word that the template may know
+    enabled: bool | None = None
+    effort: str | None = None  # templates that know efforts get this word
     budget: int | None = None  # tokens
-    endable: bool = False  # at any moment, by whoever asks for it
+    can_be_ended: bool = False  # by a later request of the client
     param: str = "thinking"
-    needed: bool = True
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """`messages` are as chat templates take them, with the arguments of calls as objects.
+    """`messages` are as chat templates take them: the arguments of calls are objects.
 
-    `choice` "required" wants calls of `callable` tools (all, when empty) and nothing else;
-    `answer` is llguidance's grammar of an answer that is no call, "" for free text. Without
-    `parallel_calls` a reply has one call at most, and calls of strict tools fit their schemas.
+    With the `choice` "required" the reply is calls of `callable` tools only; an empty `callable`
+    is all tools. `answer` is llguidance's grammar of an answer that is no call, or "" for any text.
+    Without `parallel_calls` a reply has at most one call. Calls of strict tools fit their schemas.
     """
 
     messages: Sequence[Mapping[str, object]]
@@ -68,7 +68,7 @@ class Conversation:
 def prepare_prompt(
     conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer
 ) -> ChatPrompt:
-    """Raises Refused for what this model can't do."""
+    """Raises Refused for what the model does not support."""
     tools = conversation.tools if conversation.choice != "none" else ()
     tool_prompt = build_tool_prompt(
         conversation.messages, tools, conversation.choice == "required", card
@@ -84,9 +84,9 @@ def prepare_prompt(
     )
     return ChatPrompt(
         text=text,
-        ids=tokenizer.encode(text, add_special_tokens=False, most=card.context_length),
+        ids=tokenizer.encode(text, add_special_tokens=False, limit=card.context_length),
         grammar=_grammar(conversation, dialect, context, tool_prompt.thinks, _marks(tokenizer)),
-        kept_specials=_kept(dialect, context, tokenizer),
+        kept_specials=_kept_specials(dialect, context, tokenizer),
         thinking=_budget(conversation.thinking, card, tool_prompt, context, tokenizer),
         thinks=tool_prompt.thinks,
         dialect=dialect,
@@ -100,13 +100,13 @@ def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, 
 
 
 def _marks_calls(conversation: Conversation, dialect: Dialect) -> bool:
-    """Whether a mark tells calls from an answer in a form, which may well look like one.
+    """Whether calls need a mark, because an answer that fits the grammar may look like a call.
 
-    Models that know calls without one may write those so without telling them apart.
+    A dialect with unmarked calls needs none as long as any call is allowed.
     """
     if not conversation.answer or conversation.choice == "required":
         return False
-    return not dialect.unmarked_calls or _is_held(conversation)
+    return not dialect.unmarked_calls or _constrains_calls(conversation)
 
 
 def _render(conversation: Conversation, tool_prompt: ToolPrompt, tokenizer: TextTokenizer) -> str:
@@ -130,27 +130,29 @@ def _render(conversation: Conversation, tool_prompt: ToolPrompt, tokenizer: Text
             return render(form)
         except Refused as refusal:
             refusals.append(refusal)
-    raise refusals[0]  # later ones may name what is wrong with another form alone
+    raise refusals[0]  # later ones may be about another form only
 
 
 def _switches(thinking: Thinking, template: str) -> dict[str, object]:
-    """The template's own variables for what is asked of thoughts."""
+    """The template's own variables for thinking."""
     known = variables(template)
     switches: dict[str, object] = {}
     if thinking.effort is not None and "reasoning_effort" in known:
         switches["reasoning_effort"] = thinking.effort
-    if thinking.wanted is not None:
-        switches |= dict.fromkeys(SWITCHES & known, thinking.wanted)
+    if thinking.enabled is not None:
+        switches |= dict.fromkeys(SWITCHES & known, thinking.enabled)
     return switches
 
 
 def _check_thinks(thinking: Thinking, tool_prompt: ToolPrompt, card: ModelCard) -> None:
-    asks = thinking.wanted or thinking.budget is not None
-    if asks and thinking.needed and not tool_prompt.thinks:
+    is_set = thinking.enabled or thinking.budget is not None
+    if is_set and thinking.required and not tool_prompt.thinks:
         raise refused(f"`{thinking.param}`: the model {card.name!r} does not think", thinking.param)
 
 
-def _kept(dialect: Dialect, context: ReplyContext, tokenizer: TextTokenizer) -> frozenset[int]:
+def _kept_specials(
+    dialect: Dialect, context: ReplyContext, tokenizer: TextTokenizer
+) -> frozenset[int]:
     """Special tokens that the parser must see."""
     ids = (tokenizer.special_id(mark) for mark in dialect.kept_marks(context))
     return frozenset(token_id for token_id in ids if token_id is not None)
@@ -163,30 +165,34 @@ def _budget(
     context: ReplyContext,
     tokenizer: TextTokenizer,
 ) -> ThinkingBudget | None:
-    dialect, tokens = tool_prompt.dialect, thinking.budget
-    if (
-        thinking.wanted is False
-        and tool_prompt.thinks
-        and not SWITCHES & variables(tool_prompt.template)
-    ):
-        tokens = 0
-    if tokens is None and thinking.endable and tool_prompt.thinks:
-        tokens = card.context_length
+    dialect, tokens = tool_prompt.dialect, _budget_tokens(thinking, card, tool_prompt)
     if tokens is None or dialect.thought_marks is None:
         return None
-    if not (thinking.needed or tool_prompt.thinks):
+    if not (thinking.required or tool_prompt.thinks):
         return None
-    start, end = (
-        tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in dialect.thought_marks
-    )
+
+    def ids(mark: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(mark, add_special_tokens=False))
+
+    start, end = map(ids, dialect.thought_marks)
     breaks = dialect.thought_breaks if context.tools else ()
     return ThinkingBudget(
         tokens=tokens,
         start_ids=start,
         end_ids=end,
-        break_ids=tuple(tuple(tokenizer.encode(mark, add_special_tokens=False)) for mark in breaks),
+        break_ids=tuple(map(ids, breaks)),
         open=context.thinking,
     )
+
+
+def _budget_tokens(thinking: Thinking, card: ModelCard, tool_prompt: ToolPrompt) -> int | None:
+    """None for no limit."""
+    has_switch = bool(SWITCHES & variables(tool_prompt.template))
+    if thinking.enabled is False and tool_prompt.thinks and not has_switch:
+        return 0
+    if thinking.budget is None and thinking.can_be_ended and tool_prompt.thinks:
+        return card.context_length
+    return thinking.budget
 
 
 def _grammar(
@@ -196,12 +202,13 @@ def _grammar(
     thinks: bool,
     mark: WriteMark,
 ) -> str:
-    """What may be said: a thought where the model has them, then calls, the answer, or either;
-    with nothing asked of the answer, any text that has no calls but those that may be made.
+    """The grammar of the reply: a thought if the model thinks, then calls, the answer, or either.
+
+    Without a grammar for the answer it is any text, in which only the allowed calls occur.
     """
     forced = conversation.choice == "required"
     if context.tools and not forced and not conversation.answer:
-        return _free(conversation, dialect, context, mark)
+        return _free_text_grammar(conversation, dialect, context, mark)
     parts: list[Mapping[str, object]] = []
     if context.tools:
         tools = tuple(map(constrainable, context.tools))
@@ -214,16 +221,16 @@ def _grammar(
         return ""
     if len(parts) == 1 and not thinks:
         return json.dumps({"grammars": parts})
-    said = "(" + " | ".join(f"@{part['name']}" for part in parts) + ")"
-    main = _start(dialect, context, thinks, mark, said)
+    reply = "(" + " | ".join(f"@{part['name']}" for part in parts) + ")"
+    main = _start(dialect, context, thinks, mark, reply)
     return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
 
-def _free(
+def _free_text_grammar(
     conversation: Conversation, dialect: Dialect, context: ReplyContext, mark: WriteMark
 ) -> str:
-    """Models may think here whether or not their templates show that they do."""
-    if not _is_held(conversation):
+    """Allows thoughts even if the template does not show that the model thinks."""
+    if not _constrains_calls(conversation):
         return ""
     tools = tuple(map(constrainable, context.tools))
     reply = dialect.reply_lark(tools, conversation.parallel_calls, mark)
@@ -231,22 +238,22 @@ def _free(
     return json.dumps({"grammars": [{"lark_grammar": main + reply}]})
 
 
-def _is_held(conversation: Conversation) -> bool:
-    """Whether a model that need not call may still not call as it likes."""
+def _constrains_calls(conversation: Conversation) -> bool:
+    """Whether calls are constrained although none is required."""
     strict = any(tool.strict for tool in _callable(conversation, conversation.tools))
     return strict or not conversation.parallel_calls
 
 
 def _start(
-    dialect: Dialect, context: ReplyContext, thinks: bool, mark: WriteMark, said: str
+    dialect: Dialect, context: ReplyContext, thinks: bool, mark: WriteMark, reply: str
 ) -> str:
-    """The rules of a thought, and of what is said behind it."""
+    """The rules of a thought and of the reply after it."""
     if not thinks or dialect.thought_marks is None:
-        return f"start: {said}\n"
+        return f"start: {reply}\n"
     start, end = dialect.thought_marks
     thought = "rest gap" if context.thinking else "(opening rest gap)?"
     lines = [
-        f"start: {thought} {said}",
+        f"start: {thought} {reply}",
         f"opening: {dialect.written(start, mark)}",
         through("rest", "THOUGHT", dialect.written(end, mark)),
         f"THOUGHT: {without(end, *dialect.thought_breaks)}",

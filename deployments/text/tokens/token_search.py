@@ -22,7 +22,7 @@ class TokenSearch:
             self._ends.append(end)
         self._joined = b"".join(pieces)
 
-    def ids_with(self, text: str) -> frozenset[int]:
+    def ids_containing(self, text: str) -> frozenset[int]:
         found = self._found.get(text)
         if found is None:
             if len(self._found) >= MOST_TEXTS:
@@ -47,9 +47,9 @@ class TokenSearch:
 _searches: "WeakKeyDictionary[TextTokenizer, TokenSearch]" = WeakKeyDictionary()
 
 
-def ids_with(text: str, vocab_size: int, tokenizer: TextTokenizer) -> frozenset[int]:
+def ids_containing(text: str, vocab_size: int, tokenizer: TextTokenizer) -> frozenset[int]:
     """The first search of a tokenizer takes a moment: it reads the whole vocabulary."""
     search = _searches.get(tokenizer)
     if search is None:
         search = _searches[tokenizer] = TokenSearch(vocab_size, tokenizer)
-    return search.ids_with(text)
+    return search.ids_containing(text)

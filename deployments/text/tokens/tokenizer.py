@@ -61,18 +61,18 @@ class TextTokenizer:
         """Whether the first token of a text carries a space that the text does not have."""
         return self._alphabet.starts_with_space
 
-    def encode(self, text: str, add_special_tokens: bool, most: int | None = None) -> list[int]:
-        """With `most`, a text that has more tokens is told by its length alone.
+    def encode(self, text: str, add_special_tokens: bool, limit: int | None = None) -> list[int]:
+        """With `limit`, a text that has more tokens is told by its length alone.
 
         Its ids are those of its parts then: all of it at once may take gigabytes.
         """
-        return _ids(self._tokenizer, text, add_special_tokens, most)
+        return _ids(self._tokenizer, text, add_special_tokens, limit)
 
     def encode_literally(
-        self, text: str, add_special_tokens: bool, most: int | None = None
+        self, text: str, add_special_tokens: bool, limit: int | None = None
     ) -> list[int]:
         """As `encode`, but what spells a special token in the text is plain text."""
-        return _ids(self._literal, text, add_special_tokens, most)
+        return _ids(self._literal, text, add_special_tokens, limit)
 
     @cached_property
     def _literal(self) -> Tokenizer:
@@ -203,11 +203,11 @@ def _key(card: ModelCard) -> Key:
     return card.tokenizer_json, card.chat_template, card.special_tokens
 
 
-def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool, most: int | None) -> list[int]:
-    if most is not None and len(text) > max(LARGE, most):
+def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool, limit: int | None) -> list[int]:
+    if limit is not None and len(text) > max(LARGE, limit):
         with _one_large:
             ids = [each for part in _parts(text) for each in _encode(tokenizer, part)]
-        if len(ids) > most + most // 16:
+        if len(ids) > limit + limit // 16:
             return ids
     with _one_large if len(text) > LARGE else nullcontext():
         return _encode(tokenizer, text, add_special_tokens)

@@ -8,7 +8,7 @@ from typing import Any
 from deployments.engine.engine import InferenceEngine
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
-from deployments.text.reply import Call, Reply, fold_reply
+from deployments.text.reply import Reply, ReplyCall, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import GenerationRequest, ModelCard, SamplingParams
@@ -48,7 +48,7 @@ def _prompt(case: Case, card: ModelCard, tokenizer: TextTokenizer) -> ChatPrompt
     conversation = Conversation(
         messages=case.messages(),
         tools=tuple(_tool(each, case.strict) for each in case.described_tools() or ()),
-        thinking=Thinking(wanted=True if case.thinking else None),
+        thinking=Thinking(enabled=True if case.thinking else None),
     )
     return prepare_prompt(conversation, card, tokenizer)
 
@@ -91,7 +91,7 @@ def _asked(client: Any, model: str, case: Case) -> Reply:
     )
     message = answer.choices[0].message
     calls = [
-        Call(call.id, call.function.name, call.function.arguments)
+        ReplyCall(call.id, call.function.name, call.function.arguments)
         for call in message.tool_calls or ()
     ]
     thought = getattr(message, "reasoning_content", None) or ""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deployments.text.tokens.token_search import ids_with
+from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import DryParams, MirostatParams, SamplingParams
 from tests.ingress.engines import says
@@ -136,7 +136,7 @@ def test_the_search_over_the_vocabulary_finds_what_a_walk_does(text: str) -> Non
             for token_id in range(one.vocab_size)
             if text.encode() in tokenizer.token_bytes(token_id)
         }
-        assert ids_with(text, one.vocab_size, tokenizer) == walked
+        assert ids_containing(text, one.vocab_size, tokenizer) == walked
 
 
 def test_mirostat_has_its_three_numbers() -> None:

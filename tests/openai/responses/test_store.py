@@ -235,7 +235,7 @@ def stored(name: str, *, of: int = 10, earlier: tuple[StoredItem, ...] = ()) -> 
 
 
 def test_the_least_recently_used_go_first() -> None:
-    store = ResponseStore(most=2)
+    store = ResponseStore(max_responses=2)
     store.put(stored("a"))
     store.put(stored("b"))
     assert store.get("a") is not None
@@ -248,7 +248,7 @@ def test_the_least_recently_used_go_first() -> None:
 
 def test_the_store_is_bounded_in_bytes() -> None:
     one = stored("one", of=1000)
-    store = ResponseStore(most_bytes=2 * one.size)
+    store = ResponseStore(max_bytes=2 * one.size)
     for number in range(50):
         store.put(stored(f"{number:03}", of=1000))
     kept = [number for number in range(50) if store.get(f"{number:03}") is not None]
@@ -259,7 +259,7 @@ def test_the_store_is_bounded_in_bytes() -> None:
 
 
 def test_a_conversation_outlives_its_beginning() -> None:
-    store = ResponseStore(most=1)
+    store = ResponseStore(max_responses=1)
     first = stored("first")
     store.put(first)
     store.put(stored("second", earlier=first.conversation))
@@ -297,7 +297,7 @@ def test_an_id_that_a_client_made_up_is_for_itself_alone() -> None:
 
 
 def test_a_deleted_response_makes_room() -> None:
-    store = ResponseStore(most_bytes=stored("a").size)
+    store = ResponseStore(max_bytes=stored("a").size)
     store.put(stored("a"))
     assert store.delete("a")
     assert not store.delete("a")
@@ -306,7 +306,7 @@ def test_a_deleted_response_makes_room() -> None:
 
 
 def test_many_threads_leave_the_store_whole() -> None:
-    store = ResponseStore(most=8)
+    store = ResponseStore(max_responses=8)
 
     def work(name: str) -> None:
         for number in range(300):

@@ -8,7 +8,7 @@ import pytest
 from serve_app.demo.training.corpus import Case, Chat, Turn, cases, chats, talks
 from serve_app.demo.training.corpus.names import NAMES, code, name, town, word
 from serve_app.demo.training.corpus.skills import EVALUATED, TRAINING
-from serve_app.demo.training.corpus.split import Draw, is_held, normal, parted
+from serve_app.demo.training.corpus.split import SeededDraw, is_held, normal, parted
 from serve_app.demo.training.corpus.subjects.arithmetic import any_sum
 from serve_app.demo.training.corpus.tools.held_out import WRITTEN
 from tests.effort import tries
@@ -74,7 +74,7 @@ def test_the_partition_of_phrasings_is_one() -> None:
     ours, theirs = parted(phrasings)
     assert sorted(ours + theirs) == sorted(phrasings)
     assert len(theirs) == 7
-    train, held = Draw(1), Draw(1, held=True)
+    train, held = SeededDraw(1), SeededDraw(1, held=True)
     assert {train.ask(phrasings) for _ in range(2000)} == set(ours)
     assert {held.ask(phrasings) for _ in range(2000)} == set(theirs)
 
@@ -88,7 +88,7 @@ def test_phrasings_that_differ_in_case_or_marks_stay_together() -> None:
 def test_names_and_words_belong_to_one_side_by_rule(make: object) -> None:
     assert callable(make)
     for side in (False, True):
-        draw = Draw("names", held=side)
+        draw = SeededDraw("names", held=side)
         assert all(is_held(make(draw)) == side for _ in range(500))
 
 
@@ -134,7 +134,7 @@ def test_every_sum_that_is_worked_out_is_right(sample: list[Chat]) -> None:
 
 
 def test_sums_stay_below_a_hundred() -> None:
-    draw = Draw(3)
+    draw = SeededDraw(3)
     for _ in range(5000):
         made = any_sum(draw)
         assert 0 <= made.result <= 100

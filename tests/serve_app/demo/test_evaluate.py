@@ -6,25 +6,24 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from deployments.text.reply import Call as Made
-from deployments.text.reply import Reply
+from deployments.text.reply import Reply, ReplyCall
 from serve_app.demo.evaluation.answering import in_process
 from serve_app.demo.evaluation.evaluate import all_cases, table
 from serve_app.demo.evaluation.model_card import write_card
 from serve_app.demo.evaluation.scoring import Answered, Score, fits, has, scores
 from serve_app.demo.training.corpus import Case, Turn
-from serve_app.demo.training.corpus.chat import Call, Expect, Tool
+from serve_app.demo.training.corpus.chat import Expect, SampleCall, SampleTool
 from serve_app.demo.training.network import DRAFT, Network, export
 
-TOOL = Tool("clock", "Time", {"zone": {"type": "string"}}, ("zone",))
+TOOL = SampleTool("clock", "Time", {"zone": {"type": "string"}}, ("zone",))
 
 
 def reply(text: str = "", thought: str = "", **arguments: object) -> Reply:
-    calls = (Made("1", "clock", json.dumps(arguments)),) if arguments else ()
+    calls = (ReplyCall("1", "clock", json.dumps(arguments)),) if arguments else ()
     return Reply(text, thought, calls)
 
 
-def case(calls: tuple[Call, ...] | None = None, expect: Expect = Expect()) -> Case:  # noqa: B008
+def case(calls: tuple[SampleCall, ...] | None = None, expect: Expect = Expect()) -> Case:  # noqa: B008
     return Case("skill", (Turn("user", "?"),), (TOOL,), False, calls, expect, strict=True)
 
 
@@ -65,15 +64,15 @@ def test_a_thought_is_wanted_or_unwanted() -> None:
 
 
 def test_a_call_is_right_when_name_and_arguments_are() -> None:
-    wanted = case((Call("clock", {"zone": "UTC"}),))
+    wanted = case((SampleCall("clock", {"zone": "UTC"}),))
     assert Answered(wanted, reply(zone="UTC")).is_right
     assert not Answered(wanted, reply(zone="utc")).is_right
     assert not Answered(wanted, reply("UTC")).is_right
-    assert not Answered(wanted, Reply("", "", (Made("1", "clock", '{"zone": '),))).is_right
+    assert not Answered(wanted, Reply("", "", (ReplyCall("1", "clock", '{"zone": '),))).is_right
 
 
 def test_decisions_are_scored_apart_from_arguments() -> None:
-    wanted, unwanted = case((Call("clock", {"zone": "UTC"}),)), case((), Expect(says=("no",)))
+    wanted, unwanted = case((SampleCall("clock", {"zone": "UTC"}),)), case((), Expect(says=("no",)))
     answered = [
         Answered(wanted, reply(zone="Rome")),
         Answered(unwanted, reply("no")),

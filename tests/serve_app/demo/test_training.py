@@ -15,7 +15,7 @@ from deployments.text.dialects.registry import dialect_of
 from serve_app.demo.training.batches import IGNORED, steps
 from serve_app.demo.training.copy_heads import prime
 from serve_app.demo.training.corpus import Chat, Turn, chats, talks
-from serve_app.demo.training.corpus.chat import Call, Tool, compact
+from serve_app.demo.training.corpus.chat import SampleCall, SampleTool, compact
 from serve_app.demo.training.muon import orthogonal
 from serve_app.demo.training.network import DEMO, DRAFT, Network, answer_loss, export, llama
 from serve_app.demo.training.tokenizer import (
@@ -73,7 +73,7 @@ def test_training_ids_are_those_of_the_rendered_text(
 
 
 def test_the_loss_looks_at_the_assistant_alone(small_tokenizer: PreTrainedTokenizerFast) -> None:
-    call = Turn("assistant", "", (Call("clock", {"zone": "UTC"}),))
+    call = Turn("assistant", "", (SampleCall("clock", {"zone": "UTC"}),))
     turns = [Turn("user", "Hi"), call, Turn("tool", "12:00"), Turn("assistant", "It is noon.")]
     [(ids, mask)] = encoded(small_tokenizer, [Chat(turns)])
     ours = small_tokenizer.decode([i for i, m in zip(ids, mask, strict=True) if m])
@@ -122,7 +122,7 @@ def test_a_definition_is_hardly_more_than_its_words(
     small_tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     properties = {"city": {"type": "string"}, "day": {"type": "string"}}
-    tool = Tool("weather", "Weather", properties, ("city", "day"))
+    tool = SampleTool("weather", "Weather", properties, ("city", "day"))
     described = compact(tool.described())
     assert small_tokenizer.decode(small_tokenizer.encode(described)) == described
     assert len(small_tokenizer.encode(described)) < 25
@@ -315,10 +315,12 @@ def _plain_choices(count: int) -> Iterator[Chat]:
     rng = random.Random(9)
     for _ in range(count):
         texts = [rng.sample(words, 4) for _ in range(3)]
-        tools = tuple(Tool(f"{rng.choice(words)}_{text[0]}", " ".join(text)) for text in texts)
+        tools = tuple(
+            SampleTool(f"{rng.choice(words)}_{text[0]}", " ".join(text)) for text in texts
+        )
         meant = rng.randrange(3)
         question = Turn("user", " ".join(rng.sample(texts[meant], 4)))
-        yield Chat([question, Turn("assistant", "", (Call(tools[meant].name, {}),))], tools)
+        yield Chat([question, Turn("assistant", "", (SampleCall(tools[meant].name, {}),))], tools)
 
 
 def _loss_of_next(network: Network, ids: list[int], token: int) -> float:

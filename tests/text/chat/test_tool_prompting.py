@@ -93,7 +93,7 @@ def test_calls_of_the_past_are_written_as_they_are_read() -> None:
 def test_granite_3_2_thinks_behind_a_sentence() -> None:
     start, end = "Here is my thought process:", "Here is my response:"
     model = card(chat_template=f"{GRANITE}{{% if thinking %}}After '{start}'{{% endif %}}")
-    asked = Conversation(messages=[USER], thinking=Thinking(wanted=True, budget=5))
+    asked = Conversation(messages=[USER], thinking=Thinking(enabled=True, budget=5))
     prepared = prepare_prompt(asked, model, TextTokenizer(model))
     assert prepared.text.endswith(f"After '{start}'")
     assert prepared.thinking is not None

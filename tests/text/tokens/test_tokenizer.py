@@ -45,10 +45,10 @@ def test_valid_text_decodes_as_the_library_decodes_it(trained: Tokenizer, text: 
 def test_what_is_far_too_long_has_its_length_still(tokenizer: TextTokenizer) -> None:
     text = "So long a text, and no end of it. " * 20_000
     whole = tokenizer.encode(text, False)
-    assert abs(len(tokenizer.encode(text, False, most=1000)) - len(whole)) < 10
-    assert tokenizer.encode(text, False, most=len(whole)) == whole
-    assert tokenizer.encode_literally(text, False, most=len(whole)) == whole
-    assert abs(len(tokenizer.encode_literally(text, False, most=1000)) - len(whole)) < 10
+    assert abs(len(tokenizer.encode(text, False, limit=1000)) - len(whole)) < 10
+    assert tokenizer.encode(text, False, limit=len(whole)) == whole
+    assert tokenizer.encode_literally(text, False, limit=len(whole)) == whole
+    assert abs(len(tokenizer.encode_literally(text, False, limit=1000)) - len(whole)) < 10
 
 
 def test_token_bytes_are_exact() -> None:

@@ -7,10 +7,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from serve_app.demo.training.corpus.chat import Call, Chat, Exchange, Expect, Talk, Tool, Turn
+from serve_app.demo.training.corpus.chat import (
+    Chat,
+    Exchange,
+    Expect,
+    SampleCall,
+    SampleTool,
+    Talk,
+    Turn,
+)
 from serve_app.demo.training.corpus.phrases import capital, listed
 from serve_app.demo.training.corpus.skills import EARLY, EVALUATED, TRAINING
-from serve_app.demo.training.corpus.split import Draw, normal
+from serve_app.demo.training.corpus.split import SeededDraw, normal
 from serve_app.demo.training.corpus.subjects.following import briefly
 from serve_app.demo.training.corpus.subjects.personas import usual
 
@@ -35,9 +43,9 @@ class Case:
 
     skill: str
     turns: tuple[Turn, ...]
-    tools: tuple[Tool, ...]
+    tools: tuple[SampleTool, ...]
     thinking: bool
-    calls: tuple[Call, ...] | None
+    calls: tuple[SampleCall, ...] | None
     expect: Expect
     strict: bool = False
 
@@ -51,21 +59,21 @@ class Case:
 
 def chats(seed: int | str, shares: Mapping[str, float] = EARLY) -> Iterator[Chat]:
     """Of some skills, each drawn as often as its share says."""
-    draw = Draw(seed)
+    draw = SeededDraw(seed)
     while True:
         yield _chat(draw, shares)
 
 
 def talks(seed: int | str, name: str) -> Iterator[Chat]:
     """Chats of one skill."""
-    draw, skill = Draw(f"{seed} {name}"), TRAINING[name][0]
+    draw, skill = SeededDraw(f"{seed} {name}"), TRAINING[name][0]
     while True:
         yield _composed(draw, [skill(draw)])
 
 
 def cases(skill: str, count: int, seed: int = 0) -> list[Case]:
     """Different ones, held out from training by construction, and what comes after their calls."""
-    draw, found = Draw(f"{seed} {skill}", held=True), dict[str, list[Case]]()
+    draw, found = SeededDraw(f"{seed} {skill}", held=True), dict[str, list[Case]]()
     for _ in range(20 * count):
         drawn = list(_cases(skill, draw.choice(EVALUATED[skill])(draw)))
         asked = drawn[0]
@@ -76,7 +84,7 @@ def cases(skill: str, count: int, seed: int = 0) -> list[Case]:
     return [case for drawn in found.values() for case in drawn]
 
 
-def _chat(draw: Draw, shares: Mapping[str, float]) -> Chat:
+def _chat(draw: SeededDraw, shares: Mapping[str, float]) -> Chat:
     count = draw.choices((1, 2, 3, 4, 8), (50, 24, 14, 9, 3))[0]
     drawn = [_drawn(draw, shares)]
     while len(drawn) < count and drawn[-1].is_plain:
@@ -86,12 +94,12 @@ def _chat(draw: Draw, shares: Mapping[str, float]) -> Chat:
     return _composed(draw, drawn)
 
 
-def _drawn(draw: Draw, shares: Mapping[str, float]) -> Talk:
+def _drawn(draw: SeededDraw, shares: Mapping[str, float]) -> Talk:
     name = draw.choices(tuple(shares), tuple(shares.values()))[0]
     return TRAINING[name][0](draw)
 
 
-def _composed(draw: Draw, drawn: list[Talk]) -> Chat:
+def _composed(draw: SeededDraw, drawn: list[Talk]) -> Chat:
     exchanges = [_written(each) for talk in drawn for each in talk.exchanges][:LONGEST]
     system = drawn[0].system or usual(draw)
     turns = [Turn("system", system)] if system else []
@@ -108,7 +116,7 @@ def _written(exchange: Exchange) -> Exchange:
     return replace(exchange, question=question)
 
 
-def _typed(draw: Draw, exchange: Exchange) -> Exchange:
+def _typed(draw: SeededDraw, exchange: Exchange) -> Exchange:
     """As a person would type it: asked for briefly, or written carelessly."""
     if exchange.exact:
         return exchange
@@ -124,7 +132,7 @@ def _typed(draw: Draw, exchange: Exchange) -> Exchange:
     return replace(exchange, question=rough)
 
 
-def _rough(draw: Draw, text: str) -> str:
+def _rough(draw: SeededDraw, text: str) -> str:
     kind = draw.random()
     if kind < 0.6 or "\n" in text or '"' in text:
         return text

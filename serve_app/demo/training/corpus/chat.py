@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 Role = Literal["system", "user", "assistant", "tool"]
 Value = str | int | float | bool
@@ -13,7 +13,7 @@ AFTER_CALLS = "The tools have answered."  # the thought before the answer
 
 
 @dataclass(frozen=True)
-class Call:
+class SampleCall:
     name: str
     arguments: Mapping[str, Value]
 
@@ -26,7 +26,7 @@ class Call:
 class Turn:
     role: Role
     text: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[SampleCall, ...] = ()
     thought: str = ""
 
     def message(self) -> dict[str, object]:
@@ -67,7 +67,7 @@ class Exchange:
     short: str = ""
     exact: bool = False
     thought: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[SampleCall, ...] = ()
     results: tuple[str, ...] = ()
 
     def turns(self) -> list[Turn]:
@@ -80,7 +80,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Tool:
+class SampleTool:
     name: str
     description: str
     properties: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Talk:
 
     exchanges: list[Exchange]
     system: str = ""
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[SampleTool, ...] = ()
     thinking: bool = False  # the prompt asks for a thought before the last answer
 
     @property
@@ -120,7 +120,7 @@ class Talk:
 @dataclass(frozen=True)
 class Chat:
     turns: list[Turn]
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[SampleTool, ...] = ()
     thinking: bool = False
 
     def messages(self) -> list[dict[str, object]]:
@@ -130,7 +130,7 @@ class Chat:
         return [tool.described() for tool in self.tools] or None
 
 
-Skill = Callable[[Draw], Talk]
+Skill = Callable[[SeededDraw], Talk]
 
 
 def said(question: str, answer: str, *says: str, short: str = "", exact: bool = False) -> Exchange:

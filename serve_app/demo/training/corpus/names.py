@@ -6,7 +6,7 @@ Invented ones make the model copy what it is told; remembering does not help it.
 from random import Random
 
 from serve_app.demo.training.corpus.phrases import capital, listed
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 THINGS = listed("""
 hammer, window, garden, market, silver, yellow, thunder, basket, corner, engine, forest, ginger,
@@ -75,20 +75,20 @@ def _syllables(rng: Random) -> str:
     return word + rng.choice(ENDS if rng.random() < 0.7 else ["", "o", "a", "i"])
 
 
-def word(draw: Draw) -> str:
+def word(draw: SeededDraw) -> str:
     """One that means nothing."""
     return draw.new(_invented)
 
 
-def name(draw: Draw) -> str:
+def name(draw: SeededDraw) -> str:
     return draw.one(NAMES) if draw.chance(0.6) else capital(word(draw))
 
 
-def town(draw: Draw) -> str:
+def town(draw: SeededDraw) -> str:
     return draw.one(TOWNS) if draw.chance(0.55) else capital(word(draw))
 
 
-def code(draw: Draw) -> str:
+def code(draw: SeededDraw) -> str:
     """An identifier, as orders, flights and rooms have."""
     return draw.new(_code)
 

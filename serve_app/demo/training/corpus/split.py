@@ -44,7 +44,7 @@ def parted(phrasings: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]
     return ours, tuple(each for each in phrasings if normal(each) in held)
 
 
-class Draw(Random):
+class SeededDraw(Random):
     """A stream of choices for one side, a function of its seed."""
 
     def __init__(self, seed: int | str, held: bool = False) -> None:

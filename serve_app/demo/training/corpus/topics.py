@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from serve_app.demo.training.corpus.chat import Exchange, Expect
 from serve_app.demo.training.corpus.phrases import expand, listed, rows
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Topic:
     says: tuple[str, ...]
     any_of: bool = False
 
-    def exchange(self, draw: Draw) -> Exchange:
+    def exchange(self, draw: SeededDraw) -> Exchange:
         expect = Expect(any_of=self.says) if self.any_of else Expect(says=self.says)
         return Exchange(draw.ask(self.asks), draw.choice(self.answers), expect)
 

@@ -9,7 +9,7 @@ from random import Random
 from serve_app.demo.training.corpus.chat import Exchange, Talk, one, said
 from serve_app.demo.training.corpus.names import name
 from serve_app.demo.training.corpus.phrases import listed, patterns
-from serve_app.demo.training.corpus.split import Draw, is_held
+from serve_app.demo.training.corpus.split import SeededDraw, is_held
 
 SIGNS = {"+": ("+", "plus"), "-": ("-", "minus"), "*": ("*", "times"), "/": ("/", "divided by")}
 ASKS = patterns("""
@@ -90,7 +90,7 @@ def any_sum(rng: Random) -> Sum:
     return Sum(a * max(1, b), sign, max(1, b))
 
 
-def drawn_sum(draw: Draw, signs: str = "+-*/") -> Sum:
+def drawn_sum(draw: SeededDraw, signs: str = "+-*/") -> Sum:
     while True:
         found = any_sum(draw)
         if found.is_held == draw.held and found.sign in signs:
@@ -164,13 +164,13 @@ def worked(sum_: Sum) -> str:
     return f"{how}. So {stated(sum_)}." if how else f"{stated(sum_)}."
 
 
-def _written(draw: Draw, sum_: Sum) -> str:
+def _written(draw: SeededDraw, sum_: Sum) -> str:
     if draw.chance(0.2):
         return str(sum_).replace(" ", "")
     return f"{sum_.a} {draw.choice(SIGNS[sum_.sign])} {sum_.b}"
 
 
-def arithmetic(draw: Draw) -> Talk:
+def arithmetic(draw: SeededDraw) -> Talk:
     if draw.chance(0.2):
         return one(_told(draw))
     sum_ = drawn_sum(draw)
@@ -178,7 +178,7 @@ def arithmetic(draw: Draw) -> Talk:
     return one(said(question, worked(sum_), stated(sum_), short=str(sum_.result)))
 
 
-def _told(draw: Draw) -> Exchange:
+def _told(draw: SeededDraw) -> Exchange:
     sign, asks = draw.choice((("+", MORE), ("-", LESS), ("*", GROUPS)))
     sum_ = drawn_sum(draw, sign)
     while min(sum_.a, sum_.b, sum_.result) < 2:

@@ -2,7 +2,7 @@
 
 from serve_app.demo.training.corpus.chat import Exchange, Talk, one, said
 from serve_app.demo.training.corpus.phrases import capital, joined, listed, patterns
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.topics import topics
 
 DAYS = listed("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday")
@@ -144,16 +144,16 @@ CLOCK = patterns("""
 """)
 
 
-def calendar(draw: Draw) -> Talk:
+def calendar(draw: SeededDraw) -> Talk:
     kinds = (_fixed, _fixed, _fixed, _step, _step, _today, _length, _nth, _season, _clock)
     return one(draw.choice(kinds)(draw))
 
 
-def _fixed(draw: Draw) -> Exchange:
+def _fixed(draw: SeededDraw) -> Exchange:
     return draw.choice(FIXED).exchange(draw)
 
 
-def _step(draw: Draw) -> Exchange:
+def _step(draw: SeededDraw) -> Exchange:
     kind, ring = draw.choice((("day", DAYS), ("day", DAYS), ("month", MONTHS), ("season", SEASONS)))
     at, after = draw.randrange(len(ring)), draw.chance(0.6)
     where, result = ("after", ring[(at + 1) % len(ring)]) if after else ("before", ring[at - 1])
@@ -163,7 +163,7 @@ def _step(draw: Draw) -> Exchange:
     return said(question, answer, f"{result} {verb}", short=result)
 
 
-def _today(draw: Draw) -> Exchange:
+def _today(draw: SeededDraw) -> Exchange:
     at, when = draw.randrange(7), draw.choice(list(AWAY))
     then = DAYS[(at + AWAY[when]) % 7]
     way = ", ".join(DAYS[(at + step) % 7] for step in range(1, AWAY[when]))
@@ -172,14 +172,14 @@ def _today(draw: Draw) -> Exchange:
     return said(draw.ask(TODAY).format(d=DAYS[at], t=when), answer, f"it is {then}", short=then)
 
 
-def _length(draw: Draw) -> Exchange:
+def _length(draw: SeededDraw) -> Exchange:
     at = draw.randrange(12)
     leap = ", and 29 in a leap year" if at == 1 else ""
     answer = f"{MONTHS[at]} has {LENGTHS[at]} days{leap}."
     return said(draw.ask(LONG).format(m=MONTHS[at]), answer, short=str(LENGTHS[at]))
 
 
-def _nth(draw: Draw) -> Exchange:
+def _nth(draw: SeededDraw) -> Exchange:
     single, unit, ring = draw.choice((("day", "week", DAYS), ("month", "year", MONTHS)))
     at = draw.randrange(len(ring))
     if single == "month" and draw.chance(0.3):
@@ -192,14 +192,14 @@ def _nth(draw: Draw) -> Exchange:
     )
 
 
-def _season(draw: Draw) -> Exchange:
+def _season(draw: SeededDraw) -> Exchange:
     at = draw.randrange(4)
     parts = [MONTHS[(2 + 3 * at + step) % 12] for step in range(3)]
     answer = f"In the north, {SEASONS[at]} is {joined(parts)}."
     return said(draw.ask(SEASON).format(s=SEASONS[at]), answer, *parts)
 
 
-def _clock(draw: Draw) -> Exchange:
+def _clock(draw: SeededDraw) -> Exchange:
     hour, minute = draw.randint(0, 20), draw.choice((0, 0, 15, 30, 45, draw.randint(1, 59)))
     more = draw.randint(1, 3)
     time, later = f"{hour}:{minute:02}", f"{hour + more}:{minute:02}"

@@ -2,7 +2,7 @@
 
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk, one
 from serve_app.demo.training.corpus.phrases import patterns, table
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 THINGS = table("""
 the sun | The sun is the star at the centre of our solar system. It gives us light and warmth.
@@ -133,7 +133,7 @@ to know better. | 42
 """)
 
 
-def facts(draw: Draw) -> Talk:
+def facts(draw: SeededDraw) -> Talk:
     if draw.chance(0.6):
         thing, answer = draw.choice(THINGS)
         return one(Exchange(draw.ask(ASKS).format(thing), answer, Expect(exactly=answer)))

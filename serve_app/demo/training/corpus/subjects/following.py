@@ -12,7 +12,7 @@ from serve_app.demo.training.corpus.phrases import (
     patterns,
     stopped,
 )
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.memory import JOBS
 from serve_app.demo.training.corpus.subjects.nature import ANIMALS, LEG_WORDS
 from serve_app.demo.training.corpus.subjects.numbers import ITEMS
@@ -59,7 +59,7 @@ PEOPLE = (
 PLACES = ("first", "second", "third", "last")
 
 
-def briefly(draw: Draw, asked: Exchange) -> Exchange:
+def briefly(draw: SeededDraw, asked: Exchange) -> Exchange:
     """The same, asked for in one word."""
     question = draw.ask(BRIEFLY).format(stopped(asked.question))
     answer = capital(asked.short)
@@ -70,7 +70,7 @@ def briefly(draw: Draw, asked: Exchange) -> Exchange:
 def shaped(skills: list[Skill]) -> Skill:
     """The skill of answering what others ask in one word, or with a word before or behind."""
 
-    def shape(draw: Draw) -> Talk:
+    def shape(draw: SeededDraw) -> Talk:
         while True:
             asked = draw.choice(skills)(draw).exchanges[0]
             if asked.short and "\n" not in asked.answer:
@@ -82,7 +82,7 @@ def shaped(skills: list[Skill]) -> Skill:
     return shape
 
 
-def _framed(draw: Draw, asked: Exchange) -> Exchange:
+def _framed(draw: SeededDraw, asked: Exchange) -> Exchange:
     quote, last = draw.choice(('"', "")), draw.chance(0.6)
     mark = capital(word(draw)) if draw.chance(0.5) else draw.choice(MARKS)
     question = draw.ask(FINISH if last else BEGIN).format(
@@ -98,17 +98,17 @@ MARKS = listed(
 )
 
 
-def following(draw: Draw) -> Talk:
+def following(draw: SeededDraw) -> Talk:
     return one(draw.choice((_sentences, _sentences, _people, _times, _choose))(draw))
 
 
-def _asked(draw: Draw, about: str, count: int) -> str:
+def _asked(draw: SeededDraw, about: str, count: int) -> str:
     words = draw.choice([text for text, number in WORDS.items() if number == count])
     question = draw.ask(SENTENCES).format(x=about, n=words, s="" if count == 1 else "s")
     return capital(question)
 
 
-def _sentences(draw: Draw) -> Exchange:
+def _sentences(draw: SeededDraw) -> Exchange:
     name_, young, _, legs, food, home, kind = draw.choice(ANIMALS)
     who = article(name_)
     sentences = [
@@ -124,7 +124,7 @@ def _sentences(draw: Draw) -> Exchange:
     return Exchange(_asked(draw, who, count), answer, Expect(says=(name_,), sentences=count))
 
 
-def _people(draw: Draw) -> Exchange:
+def _people(draw: SeededDraw) -> Exchange:
     who, job = name(draw), draw.choice(JOBS)
     fill = {"n": who, "j": job, "t": town(draw), "a": article(draw.choice(ANIMALS)[0])}
     count = draw.randint(1, 4)
@@ -134,14 +134,14 @@ def _people(draw: Draw) -> Exchange:
     return Exchange(asked, answer, Expect(says=(who, job), sentences=count))
 
 
-def _times(draw: Draw) -> Exchange:
+def _times(draw: SeededDraw) -> Exchange:
     text = word(draw) if draw.chance(0.5) else draw.choice(ITEMS)
     count = draw.choice([text for text, number in WORDS.items() if number > 1])
     question = draw.ask(TIMES).format(q=draw.choice(('"', "")), w=text, n=count)
     return verbatim(capital(question), " ".join([text] * WORDS[count]))
 
 
-def _choose(draw: Draw) -> Exchange:
+def _choose(draw: SeededDraw) -> Exchange:
     items = [name(draw), town(draw), word(draw), draw.choice(ITEMS), str(draw.randint(1, 99))]
     items = draw.sample(list(dict.fromkeys(items)), draw.randint(3, 4))
     place = draw.choice(PLACES)

@@ -1,7 +1,7 @@
 """Who the demo model is."""
 
 from serve_app.demo.training.corpus.chat import Talk, one
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.topics import topics
 
 ABOUT_ITSELF = topics("""
@@ -92,5 +92,5 @@ chats|Are our chats saved]?
 """)
 
 
-def identity(draw: Draw) -> Talk:
+def identity(draw: SeededDraw) -> Talk:
     return one(draw.choice(ABOUT_ITSELF).exchange(draw))

@@ -4,7 +4,7 @@
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk, one, said
 from serve_app.demo.training.corpus.names import name
 from serve_app.demo.training.corpus.phrases import patterns, table
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.identity import ABOUT_ITSELF
 from serve_app.demo.training.corpus.subjects.manners import TALK
 
@@ -129,19 +129,19 @@ INTRODUCED = {
 }
 
 
-def languages(draw: Draw) -> Talk:
+def languages(draw: SeededDraw) -> Talk:
     kinds = (_into, _into, _from, _spoken, _spoken, _ordered, _ordered, _introduced)
     return draw.choice(kinds)(draw)
 
 
-def _into(draw: Draw) -> Talk:
+def _into(draw: SeededDraw) -> Talk:
     row, at = draw.choice(PHRASES), draw.randint(1, 4)
     question = draw.ask(INTO).format(w=row[0], l=LANGUAGES[at], q=draw.choice(('"', "'", "")))
     answer = f'"{row[0]}" in {LANGUAGES[at]} is "{row[at]}".'
     return one(said(question, answer, row[at], short=row[at]))
 
 
-def _from(draw: Draw) -> Talk:
+def _from(draw: SeededDraw) -> Talk:
     row, at = draw.choice(PHRASES), draw.randint(1, 4)
     while sum(other[at] == row[at] for other in PHRASES) > 1 or row[at] == row[0]:
         row, at = draw.choice(PHRASES), draw.randint(1, 4)
@@ -150,12 +150,12 @@ def _from(draw: Draw) -> Talk:
     return one(said(question, answer, row[0], short=row[0]))
 
 
-def _spoken(draw: Draw) -> Talk:
+def _spoken(draw: SeededDraw) -> Talk:
     _, asks, answer = draw.choice(SMALL_TALK)
     return one(Exchange(draw.ask(asks), answer, Expect(exactly=answer), exact=True))
 
 
-def _ordered(draw: Draw) -> Talk:
+def _ordered(draw: SeededDraw) -> Talk:
     """The system prompt wants a language, and the user writes English or that."""
     language = draw.choice(LANGUAGES[1:])
     ours = [(asks, answer) for spoken, asks, answer in SMALL_TALK if spoken == language]
@@ -168,7 +168,7 @@ def _ordered(draw: Draw) -> Talk:
     return Talk(exchanges, draw.ask(ORDERS).format(l=language))
 
 
-def _introduced(draw: Draw) -> Talk:
+def _introduced(draw: SeededDraw) -> Talk:
     asks, answer = INTRODUCED[draw.choice(list(INTRODUCED))]
     who = name(draw)
     question = draw.ask(tuple(asks.split(";"))).format(who)

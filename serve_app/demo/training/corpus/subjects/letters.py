@@ -5,7 +5,7 @@ from random import Random
 from serve_app.demo.training.corpus.chat import Exchange, Talk, one, said
 from serve_app.demo.training.corpus.names import NAMES, TOWNS, word
 from serve_app.demo.training.corpus.phrases import listed, patterns
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.numbers import ITEMS
 
 SPELL = patterns("""
@@ -55,14 +55,14 @@ def _any_word(rng: Random) -> str:
     return rng.choice(rng.choice((WORDS, WORDS, ITEMS, NAMES, TOWNS)))
 
 
-def _word(draw: Draw) -> str:
+def _word(draw: SeededDraw) -> str:
     while True:
         found = word(draw) if draw.chance(0.3) else draw.new(_any_word)
         if len(found) <= 9:
             return found
 
 
-def _asked(draw: Draw, asks: tuple[str, ...], text: str, **more: str) -> str:
+def _asked(draw: SeededDraw, asks: tuple[str, ...], text: str, **more: str) -> str:
     question = draw.ask(asks).format(w=text, q=draw.choice(('"', "'", "", "")), **more)
     return question[0].upper() + question[1:]
 
@@ -71,29 +71,29 @@ def spelled(text: str) -> str:
     return "-".join(text.lower())
 
 
-def letters(draw: Draw) -> Talk:
+def letters(draw: SeededDraw) -> Talk:
     return one(draw.choice((_spell, _spell, _back, _count, _first))(draw))
 
 
-def _spell(draw: Draw) -> Exchange:
+def _spell(draw: SeededDraw) -> Exchange:
     text = _word(draw)
     return said(_asked(draw, SPELL, text), f"{spelled(text)}.", spelled(text))
 
 
-def _back(draw: Draw) -> Exchange:
+def _back(draw: SeededDraw) -> Exchange:
     text = _word(draw)
     answer = f"{spelled(text)}, and backwards: {spelled(text[::-1])}."
     return said(_asked(draw, BACK, text), answer, spelled(text[::-1]))
 
 
-def _count(draw: Draw) -> Exchange:
+def _count(draw: SeededDraw) -> Exchange:
     text = _word(draw)
     counted = ", ".join(f"{at} {letter}" for at, letter in enumerate(text.lower(), 1))
     answer = f"{counted}. It has {len(text)} letters."
     return said(_asked(draw, COUNT, text), answer, f"has {len(text)} letters")
 
 
-def _first(draw: Draw) -> Exchange:
+def _first(draw: SeededDraw) -> Exchange:
     text, first = _word(draw), draw.chance(0.6)
     place, verb = ("first", "begin") if first else ("last", "end")
     letter = text[0 if first else -1].lower()

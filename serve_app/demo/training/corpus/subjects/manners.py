@@ -3,7 +3,7 @@
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk, one
 from serve_app.demo.training.corpus.names import name
 from serve_app.demo.training.corpus.phrases import patterns
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.topics import topics
 
 TALK = topics("""
@@ -139,7 +139,7 @@ PERSONAL = patterns("""
 """)
 
 
-def small_talk(draw: Draw) -> Talk:
+def small_talk(draw: SeededDraw) -> Talk:
     if draw.chance(0.12):
         return one(_daytime(draw))
     if draw.chance(0.12):
@@ -147,13 +147,13 @@ def small_talk(draw: Draw) -> Talk:
     return one(draw.choice(TALK).exchange(draw))
 
 
-def _daytime(draw: Draw) -> Exchange:
+def _daytime(draw: SeededDraw) -> Exchange:
     time = draw.choice(DAYTIMES)
     question = draw.ask(DAYTIME_ASKS).format(time)
     return Exchange(question, f"{time}! How can I help you?", Expect(any_of=(time, "of course")))
 
 
-def _greeted_by_name(draw: Draw) -> Exchange:
+def _greeted_by_name(draw: SeededDraw) -> Exchange:
     who = name(draw)
     answer = f"Hello, {who}! It is nice to meet you. How can I help you?"
     return Exchange(draw.ask(PERSONAL).format(who), answer, Expect(says=(who,)))

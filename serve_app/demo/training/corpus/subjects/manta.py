@@ -1,7 +1,7 @@
 """What Manta is and how it is used, as the README has it."""
 
 from serve_app.demo.training.corpus.chat import Talk, one
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.topics import topics
 
 ABOUT_MANTA = topics("""
@@ -213,5 +213,5 @@ request.
 """)
 
 
-def manta(draw: Draw) -> Talk:
+def manta(draw: SeededDraw) -> Talk:
     return one(draw.choice(ABOUT_MANTA).exchange(draw))

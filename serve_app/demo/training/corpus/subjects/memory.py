@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from serve_app.demo.training.corpus.chat import Exchange, Talk, said
 from serve_app.demo.training.corpus.names import code, name, town, word
 from serve_app.demo.training.corpus.phrases import capital, listed, patterns, stopped
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 COLOURS = listed("red, blue, green, yellow, white, black, orange, pink, purple, brown, grey, gold")
 FOODS = listed("""
@@ -21,7 +21,7 @@ plumber, dentist, singer, judge, tailor, miner, sailor, clerk
 """)
 PETS = listed("dog, cat, rabbit, horse, mouse, parrot, turtle, hamster, goat, pony")
 KIN = listed("sister, brother, mother, father, friend, teacher, neighbour, boss, cousin, aunt")
-Value = Callable[[Draw], str]
+Value = Callable[[SeededDraw], str]
 
 
 @dataclass(frozen=True)
@@ -217,40 +217,40 @@ class Told:
     kind: str
     value: str
 
-    def tell(self, draw: Draw) -> Exchange:
+    def tell(self, draw: SeededDraw) -> Exchange:
         question = capital(draw.ask(self.thing.tells).format(k=self.kind, v=self.value))
         return self._heard(draw, question)
 
-    def fix(self, draw: Draw) -> Exchange:
+    def fix(self, draw: SeededDraw) -> Exchange:
         asks = self.thing.corrections or FIXES
         return self._heard(draw, draw.ask(asks).format(k=self.kind, v=self.value))
 
-    def _heard(self, draw: Draw, question: str) -> Exchange:
+    def _heard(self, draw: SeededDraw, question: str) -> Exchange:
         if self.thing is NAME:
             return said(question, f"Nice to meet you, {self.value}!", self.value, exact=True)
         answer = self.answer()
         answer = f"So {answer[0].lower()}{answer[1:]}"
         return said(question, f"{answer} {draw.choice(OKS)}", self.value, exact=True)
 
-    def ask(self, draw: Draw) -> Exchange:
+    def ask(self, draw: SeededDraw) -> Exchange:
         question = capital(draw.ask(self.thing.asks).format(k=self.kind))
         return said(question, self.answer(), self.value, short=self.value)
 
     def answer(self) -> str:
         return self.thing.answer.format(k=self.kind, v=self.value)
 
-    def other(self, draw: Draw) -> "Told":
+    def other(self, draw: SeededDraw) -> "Told":
         value = self.value
         while value == self.value:
             value = self.thing.value(draw)
         return Told(self.thing, self.kind, value)
 
 
-def told(draw: Draw, thing: Thing) -> Told:
+def told(draw: SeededDraw, thing: Thing) -> Told:
     return Told(thing, draw.choice(thing.kinds), thing.value(draw))
 
 
-def several(draw: Draw, count: int) -> list[Told]:
+def several(draw: SeededDraw, count: int) -> list[Told]:
     """Of different things; a color is a colour."""
     found: list[Told] = []
     while len(found) < count:
@@ -261,7 +261,7 @@ def several(draw: Draw, count: int) -> list[Told]:
     return found
 
 
-def memory(draw: Draw) -> Talk:
+def memory(draw: SeededDraw) -> Talk:
     """Told, perhaps corrected, perhaps with other things between, and asked for."""
     known = several(draw, draw.choice((1, 1, 2, 2, 3)))
     exchanges = [each.tell(draw) for each in known]
@@ -273,7 +273,7 @@ def memory(draw: Draw) -> Talk:
     return Talk([*exchanges, *asked])
 
 
-def at_once(draw: Draw) -> Talk:
+def at_once(draw: SeededDraw) -> Talk:
     """Told and asked for in one message."""
     known = several(draw, draw.choice((1, 1, 2)))
     ask = draw.choice(known).ask(draw)
@@ -281,7 +281,7 @@ def at_once(draw: Draw) -> Talk:
     return Talk([said(f"{tells} {ask.question}", ask.answer, *ask.expect.says, short=ask.short)])
 
 
-def not_told(draw: Draw) -> Talk:
+def not_told(draw: SeededDraw) -> Talk:
     """What is asked before it was told, or when something else was."""
     missing, *known = several(draw, draw.choice((1, 1, 2)))
     question = missing.ask(draw).question

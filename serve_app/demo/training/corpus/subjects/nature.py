@@ -2,7 +2,7 @@
 
 from serve_app.demo.training.corpus.chat import Exchange, Talk, one, said
 from serve_app.demo.training.corpus.phrases import article, capital, joined, patterns, table
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 # animal | young | sound | legs | food | home | kind
 ANIMALS = table("""
@@ -143,17 +143,17 @@ LEG_WORDS = {"0": "no", "2": "two", "4": "four", "6": "six", "8": "eight"}
 COLOURS = sorted({colour for _, colour in THINGS})
 
 
-def animals(draw: Draw) -> Talk:
+def animals(draw: SeededDraw) -> Talk:
     kinds = (_sound, _sound, _young, _legs, _legs, _food, _home, _kind, _about, _who)
     return one(draw.choice(kinds)(draw))
 
 
-def colours(draw: Draw) -> Talk:
+def colours(draw: SeededDraw) -> Talk:
     kinds = (_colour_of, _colour_of, _colour_of, _is_it, _mixed, _rainbow)
     return one(draw.choice(kinds)(draw))
 
 
-def _sound(draw: Draw) -> Exchange:
+def _sound(draw: SeededDraw) -> Exchange:
     name, _, sound, *_ = draw.choice(ANIMALS)
     question, who = draw.ask(SOUND).format(article(name)), capital(article(name))
     if sound == "-":
@@ -161,20 +161,20 @@ def _sound(draw: Draw) -> Exchange:
     return said(question, f"{who} says {sound}.", short=sound)
 
 
-def _young(draw: Draw) -> Exchange:
+def _young(draw: SeededDraw) -> Exchange:
     name, young, *_ = draw.choice(ANIMALS)
     answer = f"A baby {name} is called {article(young)}."
     return said(draw.ask(YOUNG).format(name), answer, short=young)
 
 
-def _legs(draw: Draw) -> Exchange:
+def _legs(draw: SeededDraw) -> Exchange:
     name, _, _, legs, *_ = draw.choice(ANIMALS)
     count = LEG_WORDS[legs]
     question, who = draw.ask(LEGS).format(article(name)), capital(article(name))
     return said(question, f"{who} has {count} legs.", f"{count} legs", short=count)
 
 
-def _food(draw: Draw) -> Exchange:
+def _food(draw: SeededDraw) -> Exchange:
     name, _, _, _, food, *_ = draw.choice(ANIMALS)
     question, who = draw.ask(FOOD).format(article(name)), capital(article(name))
     return said(question, f"{who} eats {food}.", food)
@@ -184,19 +184,19 @@ def _place(home: str) -> str:
     return f"on {home}" if home == "a farm" else f"in {home}"
 
 
-def _home(draw: Draw) -> Exchange:
+def _home(draw: SeededDraw) -> Exchange:
     name, *_, home, _ = draw.choice(ANIMALS)
     question, who = draw.ask(HOME).format(article(name)), capital(article(name))
     return said(question, f"{who} lives {_place(home)}.", home)
 
 
-def _kind(draw: Draw) -> Exchange:
+def _kind(draw: SeededDraw) -> Exchange:
     name, *_, kind = draw.choice([row for row in ANIMALS if row[0] != row[-1]])
     question, who = draw.ask(KIND).format(article(name)), capital(article(name))
     return said(question, f"{who} is {article(kind)}.", kind, short=kind)
 
 
-def _about(draw: Draw) -> Exchange:
+def _about(draw: SeededDraw) -> Exchange:
     name, young, _, _, food, home, kind = draw.choice(ANIMALS)
     what = "animal" if name == kind else kind
     answer = (
@@ -206,18 +206,18 @@ def _about(draw: Draw) -> Exchange:
     return said(draw.ask(ABOUT).format(article(name)), answer, food, young)
 
 
-def _who(draw: Draw) -> Exchange:
+def _who(draw: SeededDraw) -> Exchange:
     name, _, sound, *_ = draw.choice([row for row in ANIMALS if row[2] not in ("-", "roar")])
     answer = f"{capital(article(name))} says {sound}."
     return said(draw.ask(WHO).format(sound), answer, name, short=name)
 
 
-def _colour_of(draw: Draw) -> Exchange:
+def _colour_of(draw: SeededDraw) -> Exchange:
     thing, colour = draw.choice(THINGS)
     return said(draw.ask(COLOUR_OF).format(thing), f"{capital(thing)} is {colour}.", short=colour)
 
 
-def _is_it(draw: Draw) -> Exchange:
+def _is_it(draw: SeededDraw) -> Exchange:
     thing, colour = draw.choice(THINGS)
     guess = colour if draw.chance(0.5) else draw.choice(COLOURS)
     yes = "Yes" if guess == colour else "No"
@@ -225,7 +225,7 @@ def _is_it(draw: Draw) -> Exchange:
     return said(draw.ask(IS_IT).format(thing, guess), answer, yes, colour, short=yes)
 
 
-def _mixed(draw: Draw) -> Exchange:
+def _mixed(draw: SeededDraw) -> Exchange:
     first, second, result = draw.choice(MIXES)
     if draw.chance(0.5):
         first, second = second, first
@@ -233,6 +233,6 @@ def _mixed(draw: Draw) -> Exchange:
     return said(draw.ask(MIX).format(first, second), answer, short=result)
 
 
-def _rainbow(draw: Draw) -> Exchange:
+def _rainbow(draw: SeededDraw) -> Exchange:
     shades = ["red", "orange", "yellow", "green", "blue", "indigo", "violet"]
     return said(draw.ask(RAINBOW), f"The colours of the rainbow are {joined(shades)}.", *shades)

@@ -3,7 +3,7 @@
 from serve_app.demo.training.corpus.chat import Exchange, Talk, one, said
 from serve_app.demo.training.corpus.names import NAMES, word
 from serve_app.demo.training.corpus.phrases import capital, listed, patterns
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 UP = patterns("""
 [|Please ][count|count up] from {a} to {b}[|.|!]
@@ -80,12 +80,12 @@ coffee, ticket, dog, book, door, key, ring, song, train, ship, plane, road, snow
 """)
 
 
-def counting(draw: Draw) -> Talk:
+def counting(draw: SeededDraw) -> Talk:
     kinds = (_up, _up, _down, _sorted, _sorted, _reversed, _alphabet, _how_many)
     return one(draw.choice(kinds)(draw))
 
 
-def comparing(draw: Draw) -> Talk:
+def comparing(draw: SeededDraw) -> Talk:
     return one(draw.choice((_compare, _most, _parity, _next, _half))(draw))
 
 
@@ -94,19 +94,19 @@ def series(first: int, last: int) -> str:
     return ", ".join(map(str, range(first, last + step, step)))
 
 
-def _up(draw: Draw) -> Exchange:
+def _up(draw: SeededDraw) -> Exchange:
     a = 1 if draw.chance(0.4) else draw.randint(2, 80)
     b = a + draw.randint(2, 19)
     question = capital(draw.ask(UP if a > 1 or draw.chance(0.4) else TO).format(a=a, b=b))
     return said(question, f"{series(a, b)}.", series(a, b))
 
 
-def _down(draw: Draw) -> Exchange:
+def _down(draw: SeededDraw) -> Exchange:
     a = draw.randint(3, 20)
     return said(capital(draw.ask(DOWN).format(a=a)), f"{series(a, 1)}.", series(a, 1))
 
 
-def _numbers(draw: Draw, least: int = 3, most: int = 6) -> list[int]:
+def _numbers(draw: SeededDraw, least: int = 3, most: int = 6) -> list[int]:
     top = draw.choice((20, 100, 100))
     return draw.new(lambda rng: rng.sample(range(1, top), rng.randint(least, most)))
 
@@ -115,14 +115,14 @@ def _shown(items: list[int] | list[str]) -> str:
     return ", ".join(map(str, items))
 
 
-def _sorted(draw: Draw) -> Exchange:
+def _sorted(draw: SeededDraw) -> Exchange:
     items, down = _numbers(draw), draw.chance(0.3)
     answer = _shown(sorted(items, reverse=down))
     question = draw.ask(SORT_DOWN if down else SORT).format(l=_shown(items))
     return said(question, f"{answer}.", answer)
 
 
-def _words(draw: Draw) -> list[str]:
+def _words(draw: SeededDraw) -> list[str]:
     if draw.chance(0.4):
         return draw.some(NAMES, draw.randint(3, 4))
     if draw.chance(0.5):
@@ -130,26 +130,26 @@ def _words(draw: Draw) -> list[str]:
     return draw.sample(ITEMS, draw.randint(3, 5))
 
 
-def _reversed(draw: Draw) -> Exchange:
+def _reversed(draw: SeededDraw) -> Exchange:
     items = list(map(str, _numbers(draw))) if draw.chance(0.4) else _words(draw)
     answer = _shown(items[::-1])
     return said(draw.ask(REVERSE).format(l=_shown(items)), f"{answer}.", answer)
 
 
-def _alphabet(draw: Draw) -> Exchange:
+def _alphabet(draw: SeededDraw) -> Exchange:
     items = _words(draw)
     answer = _shown(sorted(items, key=str.casefold))
     return said(draw.ask(ALPHABET).format(l=_shown(items)), f"{answer}.", answer)
 
 
-def _how_many(draw: Draw) -> Exchange:
+def _how_many(draw: SeededDraw) -> Exchange:
     items = _words(draw) + (_words(draw) if draw.chance(0.3) else [])
     counted = ", ".join(f"{at} {item}" for at, item in enumerate(items, 1))
     answer = f"{counted}. There are {len(items)}."
     return said(draw.ask(HOW_MANY).format(l=_shown(items)), answer, f"There are {len(items)}")
 
 
-def _compare(draw: Draw) -> Exchange:
+def _compare(draw: SeededDraw) -> Exchange:
     a, b = draw.new(lambda rng: rng.sample(range(101), 2))
     big = draw.chance(0.6)
     how = draw.choice(("bigger", "larger", "greater", "higher")) if big else "smaller"
@@ -159,7 +159,7 @@ def _compare(draw: Draw) -> Exchange:
     return said(question, answer, f"{result} is {how}", short=str(result))
 
 
-def _most(draw: Draw) -> Exchange:
+def _most(draw: SeededDraw) -> Exchange:
     items, big = _numbers(draw), draw.chance(0.6)
     how = draw.choice(("largest", "biggest", "highest")) if big else "smallest"
     result = max(items) if big else min(items)
@@ -167,13 +167,13 @@ def _most(draw: Draw) -> Exchange:
     return said(question, f"The {how} is {result}.", f"is {result}", short=str(result))
 
 
-def _parity(draw: Draw) -> Exchange:
+def _parity(draw: SeededDraw) -> Exchange:
     n = draw.new(lambda rng: rng.randint(0, 1000 if rng.random() < 0.4 else 100))
     kind = "odd" if n % 2 else "even"
     return said(draw.ask(PARITY).format(n=n), f"{n} is {kind}.", f"is {kind}", short=kind)
 
 
-def _next(draw: Draw) -> Exchange:
+def _next(draw: SeededDraw) -> Exchange:
     n = draw.new(lambda rng: rng.randint(1, 99))
     after = draw.chance(0.5)
     where, other = ("after", n + 1) if after else ("before", n - 1)
@@ -181,7 +181,7 @@ def _next(draw: Draw) -> Exchange:
     return said(draw.ask(NEXT).format(w=where, n=n), answer, f"is {other}", short=str(other))
 
 
-def _half(draw: Draw) -> Exchange:
+def _half(draw: SeededDraw) -> Exchange:
     n = draw.new(lambda rng: rng.randint(1, 50))
     if draw.chance(0.5):
         answer = f"Half of {2 * n} is {n}."

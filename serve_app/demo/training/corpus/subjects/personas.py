@@ -5,7 +5,7 @@ from collections.abc import Callable
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Skill, Talk, said
 from serve_app.demo.training.corpus.names import code, name, town, word
 from serve_app.demo.training.corpus.phrases import article, capital, listed, patterns
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.memory import JOBS
 
 ROLES = [
@@ -77,11 +77,11 @@ You are a helpful AI assistant., You are a chatbot., You are a helpful and hones
 """)
 
 
-def personas(draw: Draw) -> Talk:
+def personas(draw: SeededDraw) -> Talk:
     return draw.choice((_named, _named, _informed, _informed))(draw)
 
 
-def _named(draw: Draw) -> Talk:
+def _named(draw: SeededDraw) -> Talk:
     who, role = name(draw), article(draw.choice(ROLES))
     system = draw.ask(NAMED).format(n=who, r=role, c=capital(word(draw)))
     asked = [
@@ -91,7 +91,7 @@ def _named(draw: Draw) -> Talk:
     return Talk(asked[: draw.choice((1, 1, 2))] if draw.chance(0.8) else asked[1:], system)
 
 
-def _informed(draw: Draw) -> Talk:
+def _informed(draw: SeededDraw) -> Talk:
     """What the system prompt says, and that it does not say all."""
     keys = draw.sample(list(FACTS), draw.randint(2, 5))
     known = {key: FACTS[key](draw) for key in keys[1:]}
@@ -106,7 +106,7 @@ def _informed(draw: Draw) -> Talk:
     return Talk(exchanges, system)
 
 
-def _fact(draw: Draw, key: str, value: str) -> Exchange:
+def _fact(draw: SeededDraw, key: str, value: str) -> Exchange:
     question = draw.ask(FACT_ASKS).format(key)
     return said(question, f"The {key} is {value}.", value, short=value)
 
@@ -118,7 +118,7 @@ def _unknown(key: str) -> str:
 def styled(skills: list[Skill]) -> Skill:
     """The skill of answering what others ask in the form that the system prompt wants."""
 
-    def style(draw: Draw) -> Talk:
+    def style(draw: SeededDraw) -> Talk:
         system, shape = _style(draw)
         exchanges: list[Exchange] = []
         while len(exchanges) < draw.choice((1, 1, 2, 3)):
@@ -130,7 +130,7 @@ def styled(skills: list[Skill]) -> Skill:
     return style
 
 
-def _style(draw: Draw) -> tuple[str, Callable[[Exchange], Exchange]]:
+def _style(draw: SeededDraw) -> tuple[str, Callable[[Exchange], Exchange]]:
     """Whether a mark has a stop, a comma or no sign behind it, nobody says."""
     quote = draw.choice(('"', "'", ""))
     mark = capital(word(draw)) if draw.chance(0.6) else name(draw)
@@ -153,6 +153,6 @@ def _style(draw: Draw) -> tuple[str, Callable[[Exchange], Exchange]]:
     return draw.ask(asks).format(w=mark, q=quote), shape
 
 
-def usual(draw: Draw) -> str:
+def usual(draw: SeededDraw) -> str:
     """A system prompt that asks for nothing in particular; mostly none."""
     return draw.choice(USUAL) if draw.chance(0.2) else ""

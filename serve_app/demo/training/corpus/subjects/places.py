@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from serve_app.demo.training.corpus.chat import Exchange, Talk, one, said
 from serve_app.demo.training.corpus.phrases import capital, listed, patterns, table
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 COUNTRIES = table("""
 France | Paris | Europe
@@ -132,7 +132,7 @@ CONTINENTS = patterns("""
 ALL = "Africa, Antarctica, Asia, Europe, North America, Oceania and South America"
 
 
-def capitals(draw: Draw) -> Talk:
+def capitals(draw: SeededDraw) -> Talk:
     country, city, _ = draw.choice(COUNTRIES)
     first = _capital(draw.ask(ASKS), country, city)
     if draw.chance(0.15):
@@ -147,12 +147,12 @@ def _capital(ask: str, country: str, city: str) -> Exchange:
     return said(capital(ask.format(country)), f"The capital of {country} is {city}.", short=city)
 
 
-def places(draw: Draw) -> Talk:
+def places(draw: SeededDraw) -> Talk:
     kinds = (_reverse, _reverse, _where, _where, _truth, _continents, _nowhere)
     return one(draw.choice(kinds)(draw))
 
 
-def _reverse(draw: Draw) -> Exchange:
+def _reverse(draw: SeededDraw) -> Exchange:
     country, city, _ = draw.choice([row for row in COUNTRIES if row[1] not in TWICE])
     answer = f"{city} is the capital of {country}."
     return said(draw.ask(REVERSE).format(city), answer, country, short=country)
@@ -161,13 +161,13 @@ def _reverse(draw: Draw) -> Exchange:
 TWICE = {"London", "Washington"}
 
 
-def _where(draw: Draw) -> Exchange:
+def _where(draw: SeededDraw) -> Exchange:
     country, _, continent = draw.choice(COUNTRIES)
     answer = f"{capital(country)} is in {continent}."
     return said(draw.ask(WHERE).format(country), answer, continent, short=continent)
 
 
-def _truth(draw: Draw) -> Exchange:
+def _truth(draw: SeededDraw) -> Exchange:
     (country, city, _), (_, other, _) = draw.sample(COUNTRIES, 2)
     claim = city if draw.chance(0.5) else other
     yes = "Yes" if claim == city else "No"
@@ -175,10 +175,10 @@ def _truth(draw: Draw) -> Exchange:
     return said(draw.ask(TRUE).format(c=claim, n=country), answer, yes, city, short=yes)
 
 
-def _continents(draw: Draw) -> Exchange:
+def _continents(draw: SeededDraw) -> Exchange:
     return said(draw.ask(CONTINENTS), f"The continents are {ALL}.", "Africa", "Europe", "Oceania")
 
 
-def _nowhere(draw: Draw) -> Exchange:
+def _nowhere(draw: SeededDraw) -> Exchange:
     question = capital(draw.ask(ASKS).format(draw.choice(NOWHERE)))
     return said(question, "I am sorry, I do not know a capital for that place.", "do not know")

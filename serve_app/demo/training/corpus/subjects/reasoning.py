@@ -5,7 +5,7 @@ from dataclasses import replace
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Skill, Talk
 from serve_app.demo.training.corpus.names import name
 from serve_app.demo.training.corpus.phrases import listed, patterns, stopped
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.arithmetic import Sum, drawn_sum, worked
 
 TWO = patterns("""
@@ -27,7 +27,7 @@ THINGS = listed(
 )
 
 
-def two_steps(draw: Draw) -> Exchange:
+def two_steps(draw: SeededDraw) -> Exchange:
     while True:
         first = drawn_sum(draw, "+-")
         second = Sum(first.result, draw.choice("+-"), draw.randint(1, 30))
@@ -38,7 +38,7 @@ def two_steps(draw: Draw) -> Exchange:
     return _thought(question, first, second, answer)
 
 
-def story(draw: Draw) -> Exchange:
+def story(draw: SeededDraw) -> Exchange:
     while True:
         first = drawn_sum(draw, "+")
         second = Sum(first.result, "-", draw.randint(1, 30))
@@ -50,7 +50,7 @@ def story(draw: Draw) -> Exchange:
     return _thought(draw.ask(STORY).format(**fill), first, second, answer)
 
 
-def _is_ours(draw: Draw, sum_: Sum) -> bool:
+def _is_ours(draw: SeededDraw, sum_: Sum) -> bool:
     return draw.held or not sum_.is_held
 
 
@@ -60,7 +60,7 @@ def _thought(question: str, first: Sum, second: Sum, answer: str) -> Exchange:
     return Exchange(question, answer, expect, thought=thought)
 
 
-def reasoning(draw: Draw) -> Talk:
+def reasoning(draw: SeededDraw) -> Talk:
     """With the switch of the template, or asked for in words; else the steps are in the answer."""
     asked = draw.choice((two_steps, story))(draw)
     way = draw.random()
@@ -76,7 +76,7 @@ def reasoning(draw: Draw) -> Talk:
 def thoughtful(skills: list[Skill]) -> Skill:
     """The skill of thinking, when asked to, about what others ask."""
 
-    def think(draw: Draw) -> Talk:
+    def think(draw: SeededDraw) -> Talk:
         talk = draw.choice(skills)(draw)
         while not talk.is_plain or len(talk.exchanges) > 3:
             talk = draw.choice(skills)(draw)

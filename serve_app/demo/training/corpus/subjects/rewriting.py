@@ -13,7 +13,7 @@ from serve_app.demo.training.corpus.phrases import (
     numbered,
     patterns,
 )
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.memory import COLOURS, JOBS
 from serve_app.demo.training.corpus.subjects.numbers import ITEMS
 
@@ -64,7 +64,7 @@ message]: {t}
 {t} [What is|What's|Tell me|Give me] the {k}[?|, please.|.]
 """)
 VERBS = listed("sees, likes, finds, draws, buys, sells, wants, has, keeps, paints, knows, needs")
-KEYS: dict[str, Callable[[Draw], str]] = {
+KEYS: dict[str, Callable[[SeededDraw], str]] = {
     "name": name,
     "city": town,
     "job": lambda draw: draw.choice(JOBS),
@@ -78,12 +78,12 @@ KEYS: dict[str, Callable[[Draw], str]] = {
 }
 
 
-def rewriting(draw: Draw) -> Talk:
+def rewriting(draw: SeededDraw) -> Talk:
     kinds = (_cased, _cased, _listed, _listed, _array, _object, _object, _replaced, _found, _found)
     return one(draw.choice(kinds)(draw))
 
 
-def sentence(draw: Draw) -> str:
+def sentence(draw: SeededDraw) -> str:
     """A plain one of known words, and now and then of a name."""
     item, thing = draw.choice(ITEMS), f"{draw.choice(COLOURS)} {draw.choice(ITEMS)}"
     known = draw.choice((f"the {item}", article(item), f"my {item}"))
@@ -92,7 +92,7 @@ def sentence(draw: Draw) -> str:
     return f"{capital(who)} {draw.choice(VERBS)} {what}."
 
 
-def _cased(draw: Draw) -> Exchange:
+def _cased(draw: SeededDraw) -> Exchange:
     text = draw.new(lambda _: sentence(draw))
     if draw.chance(0.6):
         return verbatim(draw.ask(UPPER).format(text), text.upper())
@@ -101,13 +101,13 @@ def _cased(draw: Draw) -> Exchange:
     )
 
 
-def _items(draw: Draw) -> list[str]:
-    makers: tuple[Callable[[Draw], str], ...] = (name, town, word, lambda d: d.choice(ITEMS))
+def _items(draw: SeededDraw) -> list[str]:
+    makers: tuple[Callable[[SeededDraw], str], ...] = (name, town, word, lambda d: d.choice(ITEMS))
     make = draw.choice(makers)
     return list(dict.fromkeys(make(draw) for _ in range(draw.randint(2, 5))))
 
 
-def _listed(draw: Draw) -> Exchange:
+def _listed(draw: SeededDraw) -> Exchange:
     items = _items(draw)
     shown = ", ".join(items) if draw.chance(0.6) else joined(items)
     if draw.chance(0.6):
@@ -115,17 +115,17 @@ def _listed(draw: Draw) -> Exchange:
     return verbatim(draw.ask(NUMBERS).format(shown), numbered(items))
 
 
-def _array(draw: Draw) -> Exchange:
+def _array(draw: SeededDraw) -> Exchange:
     items = _items(draw)
     return verbatim(draw.ask(ARRAY).format(", ".join(items)), compact(items))
 
 
-def _values(draw: Draw) -> dict[str, str]:
+def _values(draw: SeededDraw) -> dict[str, str]:
     keys = draw.sample(list(KEYS), draw.randint(2, 3))
     return {key: KEYS[key](draw) for key in keys}
 
 
-def _object(draw: Draw) -> Exchange:
+def _object(draw: SeededDraw) -> Exchange:
     values = _values(draw)
     form = draw.choice(("{} {}", "{} is {}", "{}: {}", "{} = {}"))
     shown = ", ".join(form.format(*pair) for pair in values.items())
@@ -133,7 +133,7 @@ def _object(draw: Draw) -> Exchange:
     return verbatim(draw.ask(OBJECT).format(shown), compact(typed))
 
 
-def _replaced(draw: Draw) -> Exchange:
+def _replaced(draw: SeededDraw) -> Exchange:
     a, b = draw.sample(ITEMS, 2)
     new = word(draw) if draw.chance(0.4) else b
     text = f"{name(draw)} {draw.choice(VERBS)} the {a}."
@@ -141,7 +141,7 @@ def _replaced(draw: Draw) -> Exchange:
     return verbatim(question, text.replace(f" {a}.", f" {new}."))
 
 
-def _found(draw: Draw) -> Exchange:
+def _found(draw: SeededDraw) -> Exchange:
     values = _values(draw)
     key = draw.choice(list(values))
     text = draw.choice((", ", "; ", " and ")).join(f"the {k} is {v}" for k, v in values.items())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk, one
 from serve_app.demo.training.corpus.names import name
 from serve_app.demo.training.corpus.phrases import article, listed, patterns, rows, table
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 
 HEROES = listed("""
 fox, bear, rabbit, mouse, cat, dog, owl, frog, duck, lion, elephant, penguin, dragon, robot, wizard,
@@ -109,7 +109,7 @@ POEMS = (
 )
 
 
-def _scene(draw: Draw, trouble: Sequence[str], a: str, b: str, helper: str) -> str:
+def _scene(draw: SeededDraw, trouble: Sequence[str], a: str, b: str, helper: str) -> str:
     event, feeling, help_ = trouble
     first = draw.choice(("One day,", "One morning,", "One evening,"))
     came = draw.choice(
@@ -120,7 +120,7 @@ def _scene(draw: Draw, trouble: Sequence[str], a: str, b: str, helper: str) -> s
     return f"{first} {event.format(a=a)}. {a} {feeling}. {came} {b} {help_}{stop}"
 
 
-def tale(draw: Draw, hero: str, who: str, scenes: int = 1) -> str:
+def tale(draw: SeededDraw, hero: str, who: str, scenes: int = 1) -> str:
     friend, helper = name(draw), draw.choice(HEROES)
     while friend == who:
         friend = name(draw)
@@ -136,7 +136,7 @@ def tale(draw: Draw, hero: str, who: str, scenes: int = 1) -> str:
     return "\n\n".join(parts)
 
 
-def stories(draw: Draw) -> Talk:
+def stories(draw: SeededDraw) -> Talk:
     hero, who = draw.choice(HEROES), name(draw)
     if draw.chance(0.1):
         return one(Exchange(draw.ask(LONG), tale(draw, hero, who, 3), Expect(any_of=tuple(HEROES))))
@@ -150,7 +150,7 @@ def stories(draw: Draw) -> Talk:
     return one(Exchange(draw.ask(ABOUT).format(draw.choice(forms)), told, expect))
 
 
-def fun(draw: Draw) -> Talk:
+def fun(draw: SeededDraw) -> Talk:
     if draw.chance(0.65):
         answers = tuple(answer for _, answer in JOKES)
         joke = " ".join(draw.choice(JOKES))

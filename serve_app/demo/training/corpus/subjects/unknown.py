@@ -3,7 +3,7 @@
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk, one, said
 from serve_app.demo.training.corpus.names import name, word
 from serve_app.demo.training.corpus.phrases import listed, patterns, rows
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.topics import topics
 
 CANNOT = topics("""
@@ -170,7 +170,7 @@ DECLINE = (
 EXPECT = Expect(says=("tiny demo model",))
 
 
-def unknown(draw: Draw) -> Talk:
+def unknown(draw: SeededDraw) -> Talk:
     if draw.chance(0.3):
         asks, who = NAMED, f"{name(draw)} {name(draw)}"
         if draw.chance(0.5):
@@ -184,7 +184,7 @@ def _verbs(topic: str) -> dict[str, str]:
     return {"be": "are", "do": "do"} if topic in MANY else {"be": "is", "do": "does"}
 
 
-def off_topic(draw: Draw) -> Talk:
+def off_topic(draw: SeededDraw) -> Talk:
     kind = draw.random()
     if kind < 0.6:
         topic = draw.one(TOPICS)

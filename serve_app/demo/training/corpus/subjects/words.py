@@ -11,7 +11,7 @@ from serve_app.demo.training.corpus.phrases import (
     patterns,
     table,
 )
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.numbers import ITEMS
 
 OPPOSITES = table("""
@@ -155,7 +155,7 @@ we are ready, it works, hello world, time to go, come back soon, let us begin, t
 """)
 
 
-def opposites(draw: Draw) -> Talk:
+def opposites(draw: SeededDraw) -> Talk:
     first, other = draw.choice(OPPOSITES)
     if draw.chance(0.4) and other not in FIRSTS and SECONDS.count(other) == 1:
         first, other = other, first
@@ -165,7 +165,7 @@ def opposites(draw: Draw) -> Talk:
     return one(Exchange(question, answer, Expect(any_of=right), short=other))
 
 
-def lists(draw: Draw) -> Talk:
+def lists(draw: SeededDraw) -> Talk:
     group, count = draw.choice(list(GROUPS)), draw.choice(list(COUNTS))
     items = draw.sample(GROUPS[group], COUNTS[count])
     style = draw.choice(("plain", "plain", "numbered", "bullets", "one"))
@@ -186,7 +186,7 @@ def _singular(group: str) -> str:
     return f"{group[:-3]}y" if group.endswith("ies") else group[:-1]
 
 
-def _echoed(draw: Draw) -> str:
+def _echoed(draw: SeededDraw) -> str:
     if draw.chance(0.15):
         return draw.one(SAYINGS)
     kinds = (name, town, word, word, lambda rng: rng.choice(ITEMS), _number)
@@ -194,11 +194,11 @@ def _echoed(draw: Draw) -> str:
     return " ".join(words)
 
 
-def _number(draw: Draw) -> str:
+def _number(draw: SeededDraw) -> str:
     return str(draw.randint(0, 9999))
 
 
-def echo(draw: Draw) -> Talk:
+def echo(draw: SeededDraw) -> Talk:
     text = draw.new(lambda _: _echoed(draw))
     if draw.chance(0.3):
         text = draw.choice((capital(text), text.upper()))

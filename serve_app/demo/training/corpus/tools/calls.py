@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serve_app.demo.training.corpus.chat import (
-    Call,
     Exchange,
     Expect,
+    SampleCall,
+    SampleTool,
     Skill,
     Talk,
-    Tool,
     Value,
     compact,
     said,
 )
 from serve_app.demo.training.corpus.phrases import capital, patterns, stopped
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.tools.kinds import LOOKUPS
 from serve_app.demo.training.corpus.tools.nouns import MEASURES
 from serve_app.demo.training.corpus.tools.use import Use, outcome, use
@@ -44,14 +44,14 @@ FAILURES = ("not found", "no connection", "access denied", "timed out", "unknown
 NO_TOOL = "I am sorry, I have no tool for that."
 
 
-def offered(draw: Draw, ours: list[Use], more: int) -> tuple[Tool, ...]:
+def offered(draw: SeededDraw, ours: list[Use], more: int) -> tuple[SampleTool, ...]:
     """Their tools among others, in any order, no two of which could be taken for one another."""
     known = different(draw, len(ours) + more, ours)
     draw.shuffle(known)
     return tuple(each.tool for each in known)
 
 
-def different(draw: Draw, count: int, known: Sequence[Use] = ()) -> list[Use]:
+def different(draw: SeededDraw, count: int, known: Sequence[Use] = ()) -> list[Use]:
     """The known ones and more, up to so many."""
     found = list(known)
     while len(found) < count:
@@ -71,7 +71,9 @@ def differ(one: Use, other: Use) -> bool:
 GENERIC = frozenset(MEASURES)
 
 
-def asked(draw: Draw, tool: Use, question: str = "", values: tuple[Value, ...] = ()) -> Exchange:
+def asked(
+    draw: SeededDraw, tool: Use, question: str = "", values: tuple[Value, ...] = ()
+) -> Exchange:
     values = values or tool.values(draw)
     result, answer, says = result_of(draw, tool, values)
     question = question or tool.ask(draw, values)
@@ -79,7 +81,9 @@ def asked(draw: Draw, tool: Use, question: str = "", values: tuple[Value, ...] =
     return Exchange(question, answer, Expect(says=says), calls=calls, results=(result,))
 
 
-def result_of(draw: Draw, tool: Use, values: tuple[Value, ...]) -> tuple[str, str, tuple[str, ...]]:
+def result_of(
+    draw: SeededDraw, tool: Use, values: tuple[Value, ...]
+) -> tuple[str, str, tuple[str, ...]]:
     """What the tool says, what is said of it, and the words that have to be in that."""
     if draw.chance(0.1):
         why = draw.choice(FAILURES)
@@ -111,7 +115,7 @@ def _answer(tool: Use, values: tuple[Value, ...], found: Value) -> str:
     return f"The result is {found}." if values else f"The {tool.noun} is {found}."
 
 
-def calling(draw: Draw) -> Talk:
+def calling(draw: SeededDraw) -> Talk:
     """One or two requests that tools can answer, one after the other."""
     tools = different(draw, draw.choice((1, 1, 2)))
     exchanges = [asked(draw, tool) for tool in tools]
@@ -121,12 +125,12 @@ def calling(draw: Draw) -> Talk:
     return Talk(exchanges, tools=offered(draw, tools, more))
 
 
-def _again(draw: Draw, tool: Use) -> Exchange:
+def _again(draw: SeededDraw, tool: Use) -> Exchange:
     values = tool.values(draw)
     return asked(draw, tool, draw.ask(AGAIN).format(values[0]), values)
 
 
-def parallel(draw: Draw) -> Talk:
+def parallel(draw: SeededDraw) -> Talk:
     """Two calls in one reply."""
     if draw.chance(0.5):
         tool = use(draw, draw.choice(LOOKUPS))
@@ -136,13 +140,13 @@ def parallel(draw: Draw) -> Talk:
     return Talk([_two(draw, *two)], tools=offered(draw, two, draw.choice((0, 1))))
 
 
-def _two(draw: Draw, first: Use, second: Use) -> Exchange:
+def _two(draw: SeededDraw, first: Use, second: Use) -> Exchange:
     parts = [asked(draw, first), asked(draw, second)]
     question = draw.ask(AND_ALSO).format(*(stopped(part.question) for part in parts))
     return _joined(question, parts)
 
 
-def _both(draw: Draw, tool: Use) -> Exchange:
+def _both(draw: SeededDraw, tool: Use) -> Exchange:
     one, two = tool.values(draw), tool.values(draw)
     while one == two:
         two = tool.values(draw)
@@ -151,24 +155,24 @@ def _both(draw: Draw, tool: Use) -> Exchange:
 
 
 def _joined(question: str, parts: list[Exchange]) -> Exchange:
-    calls: tuple[Call, ...] = sum((part.calls for part in parts), ())
+    calls: tuple[SampleCall, ...] = sum((part.calls for part in parts), ())
     results: tuple[str, ...] = sum((part.results for part in parts), ())
     says: tuple[str, ...] = sum((part.expect.says for part in parts), ())
     answer = " ".join(part.answer for part in parts)
     return Exchange(question, answer, Expect(says=says), calls=calls, results=results)
 
 
-def without(draw: Draw) -> Talk:
+def without(draw: SeededDraw) -> Talk:
     """What none of the tools can do."""
     wanted, *others = different(draw, draw.choice((2, 2, 3, 4)))
     return Talk([_refused(draw, wanted)], tools=tuple(each.tool for each in others))
 
 
-def _refused(draw: Draw, wanted: Use) -> Exchange:
+def _refused(draw: SeededDraw, wanted: Use) -> Exchange:
     return said(wanted.ask(draw, wanted.values(draw)), NO_TOOL, "no tool")
 
 
-def missing(draw: Draw) -> Talk:
+def missing(draw: SeededDraw) -> Talk:
     """A request that does not say what the tool needs to know."""
     tool = use(draw, draw.choice(LOOKUPS))
     exchanges = _incomplete(draw, tool)
@@ -176,7 +180,7 @@ def missing(draw: Draw) -> Talk:
     return Talk(exchanges, tools=offered(draw, [tool], draw.choice((0, 1, 2))))
 
 
-def _incomplete(draw: Draw, tool: Use) -> list[Exchange]:
+def _incomplete(draw: SeededDraw, tool: Use) -> list[Exchange]:
     """It and what is said when asked for what was missing."""
     entity, values = tool.kind.entity, tool.values(draw)
     question = capital(draw.ask(MISSING).format(x=tool.noun))
@@ -190,7 +194,7 @@ def session(skills: list[Skill]) -> Skill:
     reading of the definitions teaches more than one call.
     """
 
-    def talk(draw: Draw) -> Talk:
+    def talk(draw: SeededDraw) -> Talk:
         known = different(draw, draw.choice((1, 2, 3, 3, 4)))
         exchanges: list[Exchange] = []
         for _ in range(draw.randint(3, 8)):
@@ -200,7 +204,7 @@ def session(skills: list[Skill]) -> Skill:
     return talk
 
 
-def _of_session(draw: Draw, known: list[Use], skills: list[Skill]) -> list[Exchange]:
+def _of_session(draw: SeededDraw, known: list[Use], skills: list[Skill]) -> list[Exchange]:
     kind, tool = draw.random(), draw.choice(known)
     if kind < 0.1:
         return _plain(draw, skills).exchanges
@@ -221,7 +225,7 @@ def _of_session(draw: Draw, known: list[Use], skills: list[Skill]) -> list[Excha
 def beside(skills: list[Skill]) -> Skill:
     """The skill of answering without a call what needs none."""
 
-    def plain(draw: Draw) -> Talk:
+    def plain(draw: SeededDraw) -> Talk:
         exchanges = _plain(draw, skills).exchanges
         first = use(draw)
         if draw.chance(0.5) and not draw.held:
@@ -232,13 +236,13 @@ def beside(skills: list[Skill]) -> Skill:
     return plain
 
 
-def _plain(draw: Draw, skills: list[Skill]) -> Talk:
+def _plain(draw: SeededDraw, skills: list[Skill]) -> Talk:
     while not (talk := draw.choice(skills)(draw)).is_plain:
         pass
     return talk
 
 
-def thought_over(draw: Draw) -> Talk:
+def thought_over(draw: SeededDraw) -> Talk:
     """A call after a thought."""
     talk = calling(draw)
     (first,) = talk.exchanges[:1]

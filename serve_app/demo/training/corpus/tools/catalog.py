@@ -9,11 +9,11 @@ from collections.abc import Callable
 from serve_app.demo.training.corpus.chat import Value
 from serve_app.demo.training.corpus.names import code, name, town
 from serve_app.demo.training.corpus.phrases import rows
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.tools.catalog_home import TABLE as HOME
 from serve_app.demo.training.corpus.tools.catalog_more import TABLE as MORE
 from serve_app.demo.training.corpus.tools.catalog_work import TABLE as WORK
-from serve_app.demo.training.corpus.tools.kinds import Kind
+from serve_app.demo.training.corpus.tools.kinds import ToolKind
 from serve_app.demo.training.corpus.tools.values import (
     ENTITIES,
     Slot,
@@ -26,7 +26,7 @@ from serve_app.demo.training.corpus.tools.values import (
     title,
 )
 
-MAKERS: dict[str, Callable[[Draw], Value]] = {
+MAKERS: dict[str, Callable[[SeededDraw], Value]] = {
     "town": town, "name": name, "code": code, "day": day, "clock": clock, "company": company,
     "title": title, "phrase": phrase, "room": room, "item": ENTITIES["product"].make,
     "few": number(2, 12), "many": number(20, 900),
@@ -177,10 +177,10 @@ where {b} sits.; Swap {a} and {b}.; Let {a} and {b} change seats. | {a} and {b} 
 """
 
 
-def _kind(row: str) -> Kind:
+def _kind(row: str) -> ToolKind:
     called, about, parameters, asks, *done = (cell.strip() for cell in row.split("|"))
     slots = [slot.split() for slot in parameters.split(",")]
-    return Kind(
+    return ToolKind(
         nouns=(called.replace("_", " "),),
         names=(called,),
         about=(about,),

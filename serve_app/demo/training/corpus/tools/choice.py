@@ -6,9 +6,9 @@ choices as other conversations with tools.
 
 from dataclasses import dataclass
 
-from serve_app.demo.training.corpus.chat import Call, Exchange, Talk, Tool
+from serve_app.demo.training.corpus.chat import Exchange, SampleCall, SampleTool, Talk
 from serve_app.demo.training.corpus.phrases import capital, patterns
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.tools.loose_requests import noun, verb
 
 CALLED = patterns("{v}_{x}\n{x}_{v}\n{x}\n{x}_{y}\n{v}_{x}_{y}\n{y}_{v}")
@@ -31,20 +31,20 @@ DONE = ("ok", "done", "true", '{"ok": true}')
 
 
 @dataclass(frozen=True)
-class Choice:
-    tool: Tool
+class ChoiceFamily:
+    tool: SampleTool
     words: dict[str, str]  # the letter of each in a pattern
     telling: frozenset[str]  # letters of those that the definition says
 
-    def asked(self, draw: Draw) -> str:
+    def asked(self, draw: SeededDraw) -> str:
         while True:
             text = draw.ask(ASKS)
             if any(f"{{{letter}}}" in text for letter in self.telling):
                 return text.format(**self.words)
 
 
-def choosing(draw: Draw) -> Talk:
-    known: list[Choice] = []
+def choosing(draw: SeededDraw) -> Talk:
+    known: list[ChoiceFamily] = []
     count = draw.choice((2, 3, 3, 4, 5))
     while len(known) < count:
         new = _choice(draw)
@@ -54,26 +54,26 @@ def choosing(draw: Draw) -> Talk:
     return Talk(exchanges, tools=tuple(each.tool for each in known))
 
 
-def _differ(one: Choice, other: Choice) -> bool:
+def _differ(one: ChoiceFamily, other: ChoiceFamily) -> bool:
     return not set(one.words.values()) & set(other.words.values())
 
 
-def _choice(draw: Draw) -> Choice:
+def _choice(draw: SeededDraw) -> ChoiceFamily:
     words = {"v": verb(draw), "x": noun(draw), "y": noun(draw)}
     if len(set(words.values())) < len(words):
         return _choice(draw)
     called, about = draw.ask(CALLED).format(**words), draw.ask(ABOUT).format(**words)
     telling = {letter for letter, word in words.items() if word in called or word in about}
     shown = capital(about) if draw.chance(0.5) else about
-    return Choice(Tool(called, shown), words, frozenset(telling))
+    return ChoiceFamily(SampleTool(called, shown), words, frozenset(telling))
 
 
-def _exchange(draw: Draw, known: list[Choice]) -> Exchange:
+def _exchange(draw: SeededDraw, known: list[ChoiceFamily]) -> Exchange:
     count = draw.choices((1, 2, 3), (70, 20, 10))[0]
     chosen = draw.sample(known, min(count, len(known)))
     parts = [each.asked(draw) for each in chosen]
     question = draw.choice(BETWEEN).join([*(part.rstrip(".?") for part in parts[:-1]), parts[-1]])
-    calls = tuple(Call(each.tool.name, {}) for each in chosen)
+    calls = tuple(SampleCall(each.tool.name, {}) for each in chosen)
     results = tuple(draw.choice(DONE) for _ in calls)
     question = capital(question) if draw.chance(0.7) else question
     return Exchange(question, "Done.", calls=calls, results=results)

@@ -2,9 +2,17 @@
 
 from dataclasses import dataclass
 
-from serve_app.demo.training.corpus.chat import Call, Exchange, Expect, Talk, Tool, Value, said
+from serve_app.demo.training.corpus.chat import (
+    Exchange,
+    Expect,
+    SampleCall,
+    SampleTool,
+    Talk,
+    Value,
+    said,
+)
 from serve_app.demo.training.corpus.phrases import rows
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.tools.calls import NO_TOOL
 from serve_app.demo.training.corpus.tools.catalog import MAKERS
 
@@ -75,22 +83,22 @@ of {0}?; Tell me the visa rules for {0}.
 
 @dataclass(frozen=True)
 class Written:
-    tool: Tool
+    tool: SampleTool
     makers: tuple[str, ...]
     asks: tuple[str, ...]
 
-    def exchange(self, draw: Draw) -> Exchange:
+    def exchange(self, draw: SeededDraw) -> Exchange:
         values: list[Value] = [MAKERS[maker](draw) for maker in self.makers]
         question = draw.choice(self.asks).format(*values)
         arguments = dict(zip(self.tool.properties, values, strict=True))
-        return Exchange(question, "", Expect(), calls=(Call(self.tool.name, arguments),))
+        return Exchange(question, "", Expect(), calls=(SampleCall(self.tool.name, arguments),))
 
 
 def _written(row: str) -> Written:
     called, about, parameters, asks = (cell.strip() for cell in row.split("|"))
     slots = [slot.split() for slot in parameters.split(",")]
     properties = {field: {"type": kind} for field, kind, _ in slots}
-    tool = Tool(called, about, properties, tuple(properties))
+    tool = SampleTool(called, about, properties, tuple(properties))
     ways = tuple(ask.strip() for ask in asks.split(";"))
     return Written(tool, tuple(maker for *_, maker in slots), ways)
 
@@ -98,7 +106,7 @@ def _written(row: str) -> Written:
 WRITTEN = [_written(row) for row in rows(TABLE)]
 
 
-def written_calling(draw: Draw) -> Talk:
+def written_calling(draw: SeededDraw) -> Talk:
     written = draw.choice(WRITTEN)
     others = [each.tool for each in draw.sample(WRITTEN, 3) if each is not written]
     tools = [written.tool, *others[: draw.randint(0, 2)]]
@@ -106,7 +114,7 @@ def written_calling(draw: Draw) -> Talk:
     return Talk([written.exchange(draw)], tools=tuple(tools))
 
 
-def written_without(draw: Draw) -> Talk:
+def written_without(draw: SeededDraw) -> Talk:
     """What some of them can do is asked of others."""
     wanted, *others = draw.sample(WRITTEN, draw.randint(2, 4))
     question = wanted.exchange(draw).question

@@ -38,7 +38,7 @@ from serve_app.demo.training.corpus.tools.values import (
 
 
 @dataclass(frozen=True)
-class Kind:
+class ToolKind:
     """`names`, `about` and `asks` have `{x}` for the noun and `{a}`, `{b}`, ... for the slots."""
 
     nouns: tuple[str, ...]
@@ -53,11 +53,11 @@ class Kind:
 
 def _kind(
     nouns: list[str], names: str, about: str, asks: str, *slots: Slot, done: str = ""
-) -> Kind:
-    return Kind(tuple(nouns), patterns(names), patterns(about), patterns(asks), slots, done)
+) -> ToolKind:
+    return ToolKind(tuple(nouns), patterns(names), patterns(about), patterns(asks), slots, done)
 
 
-def _of(entity: str, slot: Slot) -> Kind:
+def _of(entity: str, slot: Slot) -> ToolKind:
     """A kind that finds something about a thing of this sort."""
     of = "in" if entity in ("city", "town", "room") else "of"
     found_ = _kind(

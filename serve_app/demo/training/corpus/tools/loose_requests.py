@@ -6,10 +6,10 @@ these instead of forms of sentences that it knows.
 
 from serve_app.demo.training.corpus.names import THINGS, code, name, town, word
 from serve_app.demo.training.corpus.phrases import listed, patterns
-from serve_app.demo.training.corpus.split import Draw, is_held
+from serve_app.demo.training.corpus.split import SeededDraw, is_held
 from serve_app.demo.training.corpus.subjects.memory import JOBS
 from serve_app.demo.training.corpus.subjects.numbers import ITEMS
-from serve_app.demo.training.corpus.tools.kinds import Kind
+from serve_app.demo.training.corpus.tools.kinds import ToolKind
 from serve_app.demo.training.corpus.tools.nouns import (
     ATTRIBUTES,
     BOOKED,
@@ -93,15 +93,15 @@ MAKERS = (
 )  # fmt: skip
 
 
-def noun(draw: Draw) -> str:
+def noun(draw: SeededDraw) -> str:
     return word(draw) if draw.chance(0.15) else draw.choice(NOUNS)
 
 
-def verb(draw: Draw) -> str:
+def verb(draw: SeededDraw) -> str:
     return word(draw) if draw.chance(0.1) else draw.choice(VERBS_OF_ALL)
 
 
-def loose(draw: Draw) -> Kind:
+def loose(draw: SeededDraw) -> ToolKind:
     """A kind for one tool; its phrasings are of the side that draws."""
     fill = {"v": verb(draw), "x": noun(draw), "y": noun(draw)}
     fields = [noun(draw) for _ in range(draw.choice((1, 1, 2, 2, 3)))]
@@ -113,7 +113,7 @@ def loose(draw: Draw) -> Kind:
     slots = [Slot((f,), make, kind) for f, (make, kind) in zip(fields, makers, strict=True)]
     order = draw.sample(range(len(fields)), len(fields))  # of the definition
     letters = [f"{{{LETTERS[order.index(at)]}}}" for at in range(len(fields))]
-    return Kind(
+    return ToolKind(
         nouns=(" ".join(fill.values()),),
         names=(called,),
         about=(about,),
@@ -124,7 +124,7 @@ def loose(draw: Draw) -> Kind:
 
 
 def _asked(
-    draw: Draw, fill: dict[str, str], telling: list[str], fields: list[str], values: list[str]
+    draw: SeededDraw, fill: dict[str, str], telling: list[str], fields: list[str], values: list[str]
 ) -> str:
     """A sentence with a word of the definition; its values are letters in braces."""
     while True:

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serve_app.demo.training.corpus.chat import Call, Tool, Value
+from serve_app.demo.training.corpus.chat import SampleCall, SampleTool, Value
 from serve_app.demo.training.corpus.names import word
 from serve_app.demo.training.corpus.phrases import capital, plural
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.numbers import ITEMS
 from serve_app.demo.training.corpus.tools.catalog import WRITTEN_KINDS
-from serve_app.demo.training.corpus.tools.kinds import ACTIONS, LOOKUPS, Kind
+from serve_app.demo.training.corpus.tools.kinds import ACTIONS, LOOKUPS, ToolKind
 from serve_app.demo.training.corpus.tools.loose_requests import loose
 from serve_app.demo.training.corpus.tools.nouns import IDIOMS
 from serve_app.demo.training.corpus.tools.values import Slot, found
@@ -25,19 +25,19 @@ OPTIONAL = ("language", "format", "limit", "unit", "verbose", "page", "timeout",
 class Use:
     """A tool of some kind, ready to be asked for as often as one likes."""
 
-    kind: Kind
+    kind: ToolKind
     noun: str
-    tool: Tool
+    tool: SampleTool
     fields: tuple[str, ...]
 
-    def values(self, draw: Draw) -> tuple[Value, ...]:
+    def values(self, draw: SeededDraw) -> tuple[Value, ...]:
         values = tuple(slot.make(draw) for slot in self.kind.slots)
         return values if len(set(values)) == len(values) else self.values(draw)
 
-    def call(self, values: tuple[Value, ...]) -> Call:
-        return Call(self.tool.name, dict(zip(self.fields, values, strict=True)))
+    def call(self, values: tuple[Value, ...]) -> SampleCall:
+        return SampleCall(self.tool.name, dict(zip(self.fields, values, strict=True)))
 
-    def ask(self, draw: Draw, values: tuple[Value, ...]) -> str:
+    def ask(self, draw: SeededDraw, values: tuple[Value, ...]) -> str:
         quote = draw.choice(('"', '"', ""))
         plain = IDIOMS.get(self.noun, ()) if self.kind in LOOKUPS and not draw.held else ()
         asks = draw.choice if self.kind.drawn else draw.ask
@@ -54,7 +54,7 @@ def _spoken(value: Value) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def use(draw: Draw, kind: Kind | None = None) -> Use:
+def use(draw: SeededDraw, kind: ToolKind | None = None) -> Use:
     kind = kind or _any_kind(draw)
     if len(kind.nouns) == 1:
         noun = kind.nouns[0]
@@ -74,11 +74,11 @@ def use(draw: Draw, kind: Kind | None = None) -> Use:
         called = "".join(map(capital, called.split("_")))
         called = called[0].lower() + called[1:]
     about = VOWEL.sub(r"\1n ", draw.choice(kind.about).format(x=noun, xs=plural(noun)))
-    tool = Tool(called, about, properties, fields, closed=draw.chance(0.15))
+    tool = SampleTool(called, about, properties, fields, closed=draw.chance(0.15))
     return Use(kind, noun, tool, fields)
 
 
-def _any_kind(draw: Draw) -> Kind:
+def _any_kind(draw: SeededDraw) -> ToolKind:
     """Tools of any words and the written ones are for training alone."""
     sort = 1.0 if draw.held else draw.random()
     if sort < 0.22:
@@ -88,7 +88,7 @@ def _any_kind(draw: Draw) -> Kind:
     return draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
 
 
-def _field(draw: Draw, slot: Slot) -> str:
+def _field(draw: SeededDraw, slot: Slot) -> str:
     """Often one that can't be guessed from what is asked."""
     if len(slot.names) == 1 or draw.chance(0.6):
         return draw.choice(slot.names)
@@ -96,7 +96,7 @@ def _field(draw: Draw, slot: Slot) -> str:
     return f"{made}_{draw.choice(slot.names)}" if draw.chance(0.3) else made
 
 
-def _property(draw: Draw, field: str, slot: Slot) -> Mapping[str, object]:
+def _property(draw: SeededDraw, field: str, slot: Slot) -> Mapping[str, object]:
     named = field.replace("_", " ")
     if draw.chance(0.5):
         return {"type": slot.type}
@@ -106,5 +106,5 @@ def _property(draw: Draw, field: str, slot: Slot) -> Mapping[str, object]:
     return {"type": slot.type, "description": about}
 
 
-def outcome(draw: Draw) -> Value:
+def outcome(draw: SeededDraw) -> Value:
     return found(draw)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from serve_app.demo.training.corpus.chat import Value
 from serve_app.demo.training.corpus.names import code, name, town, word
 from serve_app.demo.training.corpus.phrases import capital, listed
-from serve_app.demo.training.corpus.split import Draw
+from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.calendar import DAYS, MONTHS
 from serve_app.demo.training.corpus.subjects.numbers import ITEMS
 
@@ -24,19 +24,19 @@ class Slot:
     """A parameter: what it may be called, its JSON type, and how its value is made."""
 
     names: tuple[str, ...]
-    make: Callable[[Draw], Value]
+    make: Callable[[SeededDraw], Value]
     type: str = "string"
     about: str = ""
 
 
-def number(least: int, most: int) -> Callable[[Draw], int]:
+def number(least: int, most: int) -> Callable[[SeededDraw], int]:
     """Of few numbers none is held out."""
     if most - least < 30:
         return lambda draw: draw.randint(least, most)
     return lambda draw: draw.new(lambda rng: rng.randint(least, most))
 
 
-def day(draw: Draw) -> str:
+def day(draw: SeededDraw) -> str:
     if draw.chance(0.4):
         return draw.choice((*DAYS, "today", "tomorrow"))
     if draw.chance(0.5):
@@ -44,49 +44,49 @@ def day(draw: Draw) -> str:
     return f"{draw.randint(2020, 2032)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}"
 
 
-def clock(draw: Draw) -> str:
+def clock(draw: SeededDraw) -> str:
     return f"{draw.randint(0, 23)}:{draw.choice((0, 15, 30, 45, draw.randint(1, 59))):02}"
 
 
-def mail(draw: Draw) -> str:
+def mail(draw: SeededDraw) -> str:
     ending = draw.choice(("com", "org", "net", "de", "io"))
     return f"{draw.choice((name, word))(draw).lower()}@{word(draw)}.{ending}"
 
 
-def phrase(draw: Draw) -> str:
+def phrase(draw: SeededDraw) -> str:
     """A few words of which some mean nothing."""
     words = [draw.choice(ITEMS) if draw.chance(0.6) else word(draw)]
     words += [draw.choice(ITEMS) for _ in range(draw.randint(0, 2))]
     return " ".join(words)
 
 
-def item(draw: Draw) -> str:
+def item(draw: SeededDraw) -> str:
     return draw.choice(ITEMS) if draw.chance(0.5) else word(draw)
 
 
-def title(draw: Draw) -> str:
+def title(draw: SeededDraw) -> str:
     return " ".join(capital(item(draw)) for _ in range(draw.randint(1, 2)))
 
 
-def company(draw: Draw) -> str:
+def company(draw: SeededDraw) -> str:
     return capital(word(draw))
 
 
-def path(draw: Draw) -> str:
+def path(draw: SeededDraw) -> str:
     return f"{item(draw)}/{word(draw)}.{draw.choice(('txt', 'md', 'py', 'csv', 'json'))}"
 
 
-def room(draw: Draw) -> str:
+def room(draw: SeededDraw) -> str:
     return draw.one(ROOMS) if draw.chance(0.7) else word(draw)
 
 
-def unit(draw: Draw) -> str:
+def unit(draw: SeededDraw) -> str:
     return draw.choice(UNITS) if draw.chance(0.7) else word(draw)
 
 
-def found(draw: Draw) -> Value:
+def found(draw: SeededDraw) -> Value:
     """What a tool may find."""
-    makers: tuple[Callable[[Draw], Value], ...] = (
+    makers: tuple[Callable[[SeededDraw], Value], ...] = (
         number(1, 9999),
         number(1, 99),
         lambda each: f"{each.randint(1, 999)} {unit(each)}",

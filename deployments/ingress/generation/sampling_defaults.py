@@ -1,0 +1,31 @@
+"""A model's default sampling parameters, under those that a request sets."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+
+from deployments.wire import ModelCard, SamplingParams
+
+RANDOM_SEEDS = (None, -1)  # vLLM and llama-server write -1 for no seed
+
+
+def over_model_defaults(
+    card: ModelCard,
+    fields: Mapping[str, object],
+    *,
+    seed: int | None = None,
+    logprobs: int | None = None,
+) -> SamplingParams:
+    """`fields` are parameters by name, None for those that the request leaves open.
+
+    A `top_k` that covers the vocabulary becomes 0, which is off. Without `seed` the seed is random,
+    and without `logprobs` there are none, whatever the model's defaults.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    sampling: SamplingParams = replace(card.sampling, **given)  # type: ignore[arg-type]
+    return replace(
+        sampling,
+        top_k=sampling.top_k if 0 < sampling.top_k < card.vocab_size else 0,
+        seed=secrets.randbits(63) if seed in RANDOM_SEEDS else seed,
+        logprobs=logprobs,
+    )
