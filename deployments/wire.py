@@ -333,7 +333,7 @@ class ModelStatus:
     replicas: those that answer.
     version: of the card that most of them have; "" while none has said it.
     unloads: by operators, so far.
-    is_tried_again: after it failed, without being asked for.
+    will_retry: after it failed, without being asked for.
     """
 
     name: str
@@ -349,7 +349,7 @@ class ModelStatus:
     replicas: int = 0
     version: str = ""
     unloads: int = 0
-    is_tried_again: bool = False
+    will_retry: bool = False
     progress: LoadProgress | None = None
 
 

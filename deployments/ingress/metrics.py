@@ -156,7 +156,7 @@ class InflightGuard:
         self._open = True
         self._leave: Callable[[], None] | None = None
 
-    def occupies(self, leave: Callable[[], None]) -> None:
+    def on_close(self, leave: Callable[[], None]) -> None:
         """A place among those in flight, which it leaves when it is closed."""
         self._leave = leave
 

@@ -51,9 +51,9 @@ class Router:
     ) -> None:
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         join_serve_log(access_log=False)  # polls and choices: noise beside the ingress's
-        self._fleet = Lifecycle(self._replica_id, sources, capacity, routing)
-        await self._fleet.start()
-        self._work = asyncio.create_task(self._fleet.watch())
+        self._lifecycle = Lifecycle(self._replica_id, sources, capacity, routing)
+        await self._lifecycle.start()
+        self._work = asyncio.create_task(self._lifecycle.watch())
         self._mirror = asyncio.create_task(export_to_ray(self.samples))
 
     async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
@@ -61,99 +61,100 @@ class Router:
         now = time.monotonic()
         return [self._choose(question, now) for question in questions]
 
-    async def want(
-        self, model: str | None, who: str, wait_s: float, unloads: int | None = None
+    async def ensure_loaded(
+        self, model: str | None, lessee: str, wait_s: float, unloads: int | None = None
     ) -> ModelStatus | RequestError:
-        """Has a model loaded, and waits so long for it to be up or to have failed.
+        """Has a model loaded, and waits for `wait_s` until it is up or has failed.
 
-        Until a few seconds after the call `who` keeps the model's place in the queue, and then its
-        replicas. Cancelled, it gives both up at once. A request that began when operators had
-        unloaded the model `unloads` times has it not loaded again after the next time.
+        Until a few seconds after the call `lessee` holds a lease on the model: it keeps its place
+        in the queue, and is not evicted. A cancelled call ends the lease. A request that began when
+        operators had unloaded the model `unloads` times does not load it again after the next
+        unload.
         """
-        entry = self._fleet.registry.find(model)
+        entry = self._lifecycle.registry.find(model)
         if entry is None:
             return unknown_model(model)
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
-        self._fleet.retry(entry)
+        self._lifecycle.retry(entry)
         try:
-            return await self._wait(entry, who, until, unloads)
+            return await self._wait(entry, lessee, until, unloads)
         except asyncio.CancelledError:
-            self._fleet.capacity.release(entry.name, who)
+            self._lifecycle.capacity.release(entry.name, lessee)
             raise
 
     async def models(self) -> list[ModelStatus]:
         """All models, the default one first."""
-        return [entry.status for entry in self._fleet.registry]
+        return [entry.status for entry in self._lifecycle.registry]
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         """All models when they differ from those of this version, or when the time is over."""
-        await self._fleet.changes.wait(version, min(wait_s, MAX_WAIT_S))
-        return self._fleet.changes.version, await self.models()
+        await self._lifecycle.changes.wait(version, min(wait_s, MAX_WAIT_S))
+        return self._lifecycle.changes.version, await self.models()
 
     async def load(self, model: str) -> RequestError | None:
         """Returns when it is begun, or a refusal."""
-        entry = self._fleet.registry.find(model)
-        return unknown_model(model) if entry is None else self._fleet.load(entry)
+        entry = self._lifecycle.registry.find(model)
+        return unknown_model(model) if entry is None else self._lifecycle.load(entry)
 
     async def unload(self, model: str) -> RequestError | None:
         """Returns when it is begun, or a refusal; running streams end."""
-        entry = self._fleet.registry.find(model)
-        return unknown_model(model) if entry is None else self._fleet.unload(entry)
+        entry = self._lifecycle.registry.find(model)
+        return unknown_model(model) if entry is None else self._lifecycle.unload(entry)
 
     async def reload(self) -> RequestError | None:
         """Reads the sources again; what can't be read changes nothing and is refused."""
-        return await self._fleet.reload()
+        return await self._lifecycle.reload()
 
     async def report(self, report: ReplicaReport) -> bool:
         """Whether the replica has to send a snapshot next."""
-        entry = self._fleet.registry.deployed_as(report.application)
+        entry = self._lifecycle.registry.deployed_as(report.application)
         if entry is None:
             return False
         resync = entry.report(report)
-        self._fleet.changed(entry)
+        self._lifecycle.changed(entry)
         return resync
 
     async def progress(self, application: str, progress: LoadProgress) -> None:
-        entry = self._fleet.registry.deployed_as(application)
+        entry = self._lifecycle.registry.deployed_as(application)
         if entry is not None:
             entry.progress(progress)
-            self._fleet.changed(entry)
+            self._lifecycle.changed(entry)
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the label that tells them from its predecessor's."""
-        families = router_families(self._fleet.registry, len(self._fleet.capacity.waiting))
+        families = router_families(self._lifecycle.registry, len(self._lifecycle.capacity.waiting))
         return {"replica": self._replica_id}, families
 
     def check_health(self) -> None:
         """Raises what ended the background work, if it ended."""
-        self._fleet.check()
+        self._lifecycle.check()
         if self._work.done() and (error := self._work.exception()):
             raise error
 
     def _choose(self, question: RoutingQuery, now: float) -> RoutingDecision:
-        entry = self._fleet.registry.get(question.model)
+        entry = self._lifecycle.registry.get(question.model)
         if entry is None:
             return RoutingDecision(None, False)
         return entry.choose(*question[1:], now)
 
     async def _wait(
-        self, entry: ModelEntry, who: str, until: float, unloads: int | None
+        self, entry: ModelEntry, lessee: str, until: float, unloads: int | None
     ) -> ModelStatus | RequestError:
         unloads = entry.unloads if unloads is None else unloads
         while True:
-            if entry.removed or entry.unloads > unloads:
+            if entry.is_removed or entry.unloads > unloads:
                 message = f"The model {entry.name!r} was unloaded while a request needed it"
                 return RequestError(ErrorKind.UNAVAILABLE, message)
-            version = self._fleet.changes.version
-            if refused := self._fleet.want(entry, who, until + LEASE_S):
+            version = self._lifecycle.changes.version
+            if refused := self._lifecycle.ensure_loaded(entry, lessee, until + LEASE_S):
                 return refused
             left = until - time.monotonic()
             if left <= 0 or entry.state in FINAL_STATES:
-                self._keep(entry, who)
+                self._keep(entry, lessee)
                 return entry.status
-            await self._fleet.changes.wait(version, left)
+            await self._lifecycle.changes.wait(version, left)
 
-    def _keep(self, entry: ModelEntry, who: str) -> None:
+    def _keep(self, entry: ModelEntry, lessee: str) -> None:
         """For whoever is about to ask again, or to use the model."""
         lasts = {
             ModelState.READY: USE_LEASE_S,
@@ -161,7 +162,7 @@ class Router:
             ModelState.FAILED: 0.0,
         }
         until = time.monotonic() + lasts.get(entry.state, LEASE_S)
-        self._fleet.capacity.lease(entry.name, who, until)
+        self._lifecycle.capacity.lease(entry.name, lessee, until)
 
 
 def unknown_model(model: str | None) -> RequestError:

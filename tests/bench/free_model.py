@@ -108,7 +108,7 @@ class FreeRouter:
     async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
         return [RoutingDecision(self._replicas.choose(*one[1:]), True) for one in questions]
 
-    async def want(
+    async def ensure_loaded(
         self, model: str | None, who: str, wait_s: float, unloads: int | None
     ) -> ModelStatus:
         return STATUS

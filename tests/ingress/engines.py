@@ -34,7 +34,7 @@ class ScriptedEngine:
         self.changed = asyncio.Condition()
         self.reloads = 0
         self.replicas = 1
-        self.is_tried_again = False
+        self.will_retry = False
         self.cards_asked = 0
         self.starts: asyncio.Queue[str] = asyncio.Queue()
 
@@ -54,7 +54,7 @@ class ScriptedEngine:
                 state=self.states.get(one.name, ModelState.READY),
                 created=one.created,
                 replicas=self.replicas,
-                is_tried_again=self.is_tried_again,
+                will_retry=self.will_retry,
             )
             for one in self.cards.values()
         ]

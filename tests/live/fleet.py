@@ -89,9 +89,9 @@ class Fleet:
         """As an ingress does: again and again, until the model is up or can't be."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            answer: ModelStatus | RequestError = self.router.want.remote(name, who, 10.0).result(
-                timeout_s=CALL_S
-            )
+            answer: ModelStatus | RequestError = self.router.ensure_loaded.remote(
+                name, who, 10.0
+            ).result(timeout_s=CALL_S)
             if isinstance(answer, RequestError) or answer.state in ENDED:
                 return answer
             assert time.monotonic() < deadline, answer

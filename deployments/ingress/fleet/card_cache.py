@@ -49,7 +49,7 @@ class CardCache:
         self._waits = waits
         self._patience_s = patience_s
         self._clock = clock
-        self._who = uuid.uuid4().hex  # asks what a name means
+        self._lessee = uuid.uuid4().hex  # asks what a name means
         self._cards: dict[str, ModelCard] = {}
         self._fetching: dict[str, asyncio.Task[ModelCard]] = {}
         # A name, alias or None -> the model that it stood for, and until when.
@@ -57,13 +57,13 @@ class CardCache:
 
     async def get(self, model: str | None) -> ModelCard:
         """Waits for a model that is not up. None is the default one. Raises Refused."""
-        name = await self._known(model)
+        name = await self._cached_name(model)
         if name is None:
-            name = await self._find(model)
+            name = await self._resolve(model)
         card = self._cards.get(name)
         return await self._fetch(name) if card is None else card
 
-    def compare(self, statuses: Iterable[ModelStatus]) -> None:
+    def update(self, statuses: Iterable[ModelStatus]) -> None:
         """What the router has just said of its models."""
         for status in statuses:
             card = self._cards.get(status.name)
@@ -77,34 +77,36 @@ class CardCache:
         self._cards.pop(model, None)
         self._names.clear()
 
-    async def _known(self, model: str | None) -> str | None:
+    async def _cached_name(self, model: str | None) -> str | None:
         """The name of the model if it has a card here, and surely is the one that is meant."""
         name, until = self._names.get(model, (model, float("-inf")))
         if name is None or name not in self._cards:
             return None
-        if self._clock() < until or not self._router.may_ask():
+        if self._clock() < until or not self._router.should_ask():
             return name
-        return await self._again(model, name)
+        return await self._revalidate(model, name)
 
-    async def _again(self, model: str | None, name: str) -> str | None:
+    async def _revalidate(self, model: str | None, name: str) -> str | None:
         """What the name means now, if that is up; without a router what it meant."""
         self._remember(model, name)  # whoever comes meanwhile need not ask too
         try:
-            answer = await self._router.want(model, self._who, wait_s=0.0, grace_s=CHOICE_TIMEOUT_S)
+            answer = await self._router.ensure_loaded(
+                model, self._lessee, wait_s=0.0, grace_s=CHOICE_TIMEOUT_S
+            )
         except RouterSilentError:
             return name
         self._names.pop(model, None)
         if not isinstance(answer, ModelStatus):
             return None
-        self.compare([answer])
+        self.update([answer])
         if answer.state not in UP_STATES:
             return None
         self._remember(model, answer.name)
         return answer.name
 
-    async def _find(self, model: str | None) -> str:
-        status = await self._waits.until_up(model, self._patience_s)
-        self.compare([status])
+    async def _resolve(self, model: str | None) -> str:
+        status = await self._waits.wait_until_up(model, self._patience_s)
+        self.update([status])
         self._remember(model, status.name)
         return status.name
 
@@ -132,18 +134,18 @@ class CardCache:
         while True:
             try:
                 async with asyncio.timeout(FETCH_TIMEOUT_S):
-                    packed = await self._packed(name)
+                    packed = await self._download(name)
                 break
             except UNREACHABLE as error:
                 log.warning("no card of %s: %r", name, error)
-                await retries.after_loss(progressed=False)
-                await self._waits.until_up(name, retries.remaining_s)
+                await retries.wait_after_loss(progressed=False)
+                await self._waits.wait_until_up(name, retries.remaining_s)
         card = self._cards[name] = await asyncio.to_thread(_unpack, packed)
         if len(self._cards) > MAX_CARDS:
             del self._cards[next(iter(self._cards))]
         return card
 
-    async def _packed(self, name: str) -> bytes:
+    async def _download(self, name: str) -> bytes:
         model = await self._handles.model(name)
         with cancelled_elsewhere():
             chunks = model.options(stream=True, method_name="card").remote()

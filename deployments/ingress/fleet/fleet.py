@@ -58,7 +58,7 @@ class Fleet:
 
     async def statuses(self, timeout_s: float = CONTROL_TIMEOUT_S) -> list[ModelStatus]:
         statuses = await self._router.statuses(timeout_s)
-        self._cards.compare(statuses)
+        self._cards.update(statuses)
         return statuses
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
@@ -75,7 +75,9 @@ class Fleet:
 
     async def is_serving(self) -> bool:
         """Whether some model answers, asked directly: a router may be missing for a while."""
-        up = [status.application for status in self._router.heard if status.state in UP_STATES]
+        up = [
+            status.application for status in self._router.last_statuses if status.state in UP_STATES
+        ]
         asked = (self.broadcast(application, MODEL_DEPLOYMENT, "busy") for application in up)
         return any(await asyncio.gather(*asked))
 
@@ -88,32 +90,34 @@ class Fleet:
         self, card: ModelCard, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence from however many replicas it takes. Raises Refused."""
-        said, retries = PartialOutput(request), Retries(self._patience_s)
+        output, retries = PartialOutput(request), Retries(self._patience_s)
         hashes = await self._hashes.of(request, card.page_size)
         lost: set[str | None] = set()
         unloads: int | None = None  # before it began
         while True:
-            part = said.rest()
+            part = output.remaining_request()
             choice = await self._router.choose(card, hashes, part.request_id, part.session)
             unloads = choice.unloads if unloads is None else unloads
             if not choice.is_up:
-                await self._until_up(card, retries, unloads)
+                await self._wait_until_up(card, retries, unloads)
             pin = None if choice.replica_id in lost else choice.replica_id
             try:
                 async with aclosing(self._attempts.events(card, pin, part, retries)) as events:
                     async for event in events:
-                        yield said.add(event)
+                        yield output.add(event)
                         if event.finish_reason is not None:
                             return
             except (ReplicaLostError, Refused) as failure:
-                if isinstance(failure, Refused) and not self._goes_on(failure, card, choice, lost):
+                if isinstance(failure, Refused) and not self._should_retry(
+                    failure, card, choice, lost
+                ):
                     raise
                 lost.add(pin)
-                await self._lost(card, said, retries, failure)
+                await self._wait_for_retry(card, output, retries, failure)
                 if isinstance(failure, ModelGoneError):
-                    await self._until_up(card, retries, unloads)
+                    await self._wait_until_up(card, retries, unloads)
 
-    def _goes_on(
+    def _should_retry(
         self, refusal: Refused, card: ModelCard, choice: RoutingDecision, lost: set[str | None]
     ) -> bool:
         """Who lost the place that it had waits for another one, and is not turned away. Ids that a
@@ -128,25 +132,25 @@ class Fleet:
         self._cards.forget(card.name)
         return False
 
-    async def _until_up(self, card: ModelCard, retries: Retries, unloads: int | None) -> None:
+    async def _wait_until_up(self, card: ModelCard, retries: Retries, unloads: int | None) -> None:
         """A model that comes back as another one refuses ids of the old one itself. Raises Refused,
         also when the name is now an alias of another model, or an operator has unloaded it.
         """
         self._cards.forget(card.name)
-        status = await self._waits.until_up(card.name, retries.remaining_s, unloads)
+        status = await self._waits.wait_until_up(card.name, retries.remaining_s, unloads)
         if status.name != card.name:
             message = f"The model {card.name!r} was replaced by {status.name!r}; try again"
             raise Refused.of_kind(ErrorKind.MODEL_REPLACED, message)
         retries.replica_found()
 
-    async def _lost(
+    async def _wait_for_retry(
         self,
         card: ModelCard,
-        said: PartialOutput,
+        output: PartialOutput,
         retries: Retries,
         failure: ReplicaLostError | Refused,
     ) -> None:
         """Returns when it is time for another attempt. Raises Refused."""
-        log.warning("request %s goes on elsewhere: %r", said.request_id, failure)
-        await retries.after_loss(progressed=said.progressed)
-        self._metrics.failed_over(card.name, mid_stream=said.began)
+        log.warning("request %s goes on elsewhere: %r", output.request_id, failure)
+        await retries.wait_after_loss(progressed=output.has_progressed)
+        self._metrics.failed_over(card.name, mid_stream=output.has_begun)

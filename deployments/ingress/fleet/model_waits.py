@@ -18,19 +18,19 @@ from deployments.wire import ModelState, ModelStatus, Refused, RequestError
 POLL_TIMEOUT_S = 2.0  # how long the router keeps one question
 POLL_INTERVAL_S = 0.2  # between two questions that were answered at once
 ROUTER_PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a second or two
-Wish = tuple[str | None, int | None]  # a model, and how often it may have been unloaded
+WaitKey = tuple[str | None, int | None]  # a model, and how often it may have been unloaded
 
 
 @dataclass(slots=True, eq=False)
 class _Wait:
     """What all that wait for one model share.
 
-    The router knows it as `who`, which no later wait is: that may begin before this one's end
+    The router knows it as `lessee`, which no later wait is: that may begin before this one's end
     has reached the router.
     """
 
-    who: str = field(default_factory=lambda: uuid.uuid4().hex)
-    wanting: asyncio.Task[ModelStatus] | None = None
+    lessee: str = field(default_factory=lambda: uuid.uuid4().hex)
+    polling: asyncio.Task[ModelStatus] | None = None
     waiters: int = 0
     status: ModelStatus | None = None  # as last told
 
@@ -43,57 +43,61 @@ class ModelWaits:
     metrics: Metrics
     pause_s: float = POLL_INTERVAL_S
     patience_s: float = ROUTER_PATIENCE_S
-    _waits: dict[Wish, _Wait] = field(default_factory=dict)
+    _waits: dict[WaitKey, _Wait] = field(default_factory=dict)
 
-    async def until_up(
+    async def wait_until_up(
         self, model: str | None, timeout_s: float, unloads: int | None = None
     ) -> ModelStatus:
         """READY or SLEEPING. None is the default model. Raises Refused, also when operators have
         unloaded it more often than `unloads` times.
         """
-        wish = model, unloads
-        wait = self._join(wish)
+        key = model, unloads
+        wait = self._join(key)
         began = time.monotonic()
         try:
-            assert wait.wanting is not None
+            assert wait.polling is not None
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(wait.wanting)
+                return await asyncio.shield(wait.polling)
         except TimeoutError as error:
-            raise unavailable(_still(model, wait.status)) from error
+            raise unavailable(_describe_wait(model, wait.status)) from error
         finally:
-            self._leave(wish, wait)
+            self._leave(key, wait)
             self._count(wait, time.monotonic() - began)
 
-    def _join(self, wish: Wish) -> _Wait:
-        wait = self._waits.get(wish)
+    def _join(self, key: WaitKey) -> _Wait:
+        wait = self._waits.get(key)
         if wait is None:
-            wait = self._waits[wish] = _Wait()
-            wait.wanting = create_detached_task(self._want(*wish, wait))
+            wait = self._waits[key] = _Wait()
+            wait.polling = create_detached_task(self._poll_until_up(*key, wait))
         wait.waiters += 1
         return wait
 
-    def _leave(self, wish: Wish, wait: _Wait) -> None:
-        assert wait.wanting is not None
+    def _leave(self, key: WaitKey, wait: _Wait) -> None:
+        assert wait.polling is not None
         wait.waiters -= 1
-        if wait.waiters and not wait.wanting.done():
+        if wait.waiters and not wait.polling.done():
             return
-        wait.wanting.cancel()
-        if self._waits.get(wish) is wait:
-            del self._waits[wish]
+        wait.polling.cancel()
+        if self._waits.get(key) is wait:
+            del self._waits[key]
 
-    async def _want(self, model: str | None, unloads: int | None, wait: _Wait) -> ModelStatus:
-        heard = time.monotonic()
+    async def _poll_until_up(
+        self, model: str | None, unloads: int | None, wait: _Wait
+    ) -> ModelStatus:
+        answered_at = time.monotonic()
         while True:
             try:
-                answer = await self.router.want(model, wait.who, POLL_TIMEOUT_S, unloads)
+                answer = await self.router.ensure_loaded(
+                    model, wait.lessee, POLL_TIMEOUT_S, unloads
+                )
             except RouterSilentError as error:
-                if failure := await self.router.failure():
+                if failure := await self.router.deploy_failure():
                     raise failure from error
-                if time.monotonic() - heard > self.patience_s:
-                    raise await self.router.silence() from error
+                if time.monotonic() - answered_at > self.patience_s:
+                    raise await self.router.no_answer_refusal() from error
             else:
-                heard = time.monotonic()
-                if (status := _up(answer)) is not None:
+                answered_at = time.monotonic()
+                if (status := _if_up(answer)) is not None:
                     return status
                 assert isinstance(answer, ModelStatus)
                 wait.status = answer
@@ -107,7 +111,7 @@ class ModelWaits:
             self.metrics.waited(wait.status.name, seconds)
 
 
-def _up(answer: ModelStatus | RequestError) -> ModelStatus | None:
+def _if_up(answer: ModelStatus | RequestError) -> ModelStatus | None:
     """Raises Refused when there is nothing to wait for."""
     if isinstance(answer, RequestError):
         raise Refused(answer)
@@ -117,7 +121,7 @@ def _up(answer: ModelStatus | RequestError) -> ModelStatus | None:
     return answer if answer.state in UP_STATES else None
 
 
-def _still(model: str | None, status: ModelStatus | None) -> str:
+def _describe_wait(model: str | None, status: ModelStatus | None) -> str:
     """What it is that takes so long."""
     if status is None:
         of = f" about the model {model!r}" if model else ""

@@ -6,7 +6,7 @@ from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 
 
 class PartialOutput:
-    """`progressed` says whether the attempt that `rest` began has produced a token."""
+    """`has_progressed`: the attempt that `remaining_request` began has produced a token."""
 
     def __init__(self, request: GenerationRequest) -> None:
         self._request = request
@@ -16,18 +16,18 @@ class PartialOutput:
         self._cached_tokens: int | None = None  # of the prompt, as it was first reported
         self._prompt_tokens = 0  # that the client knows to be computed
         self._attempts = 0
-        self._before = 0  # tokens, when the attempt began
+        self._tokens_before = 0  # tokens, when the attempt began
 
     @property
     def request_id(self) -> str:
         return self._request.request_id
 
     @property
-    def progressed(self) -> bool:
-        return len(self._ids) > self._before
+    def has_progressed(self) -> bool:
+        return len(self._ids) > self._tokens_before
 
     @property
-    def began(self) -> bool:
+    def has_begun(self) -> bool:
         return len(self._ids) > len(self._request.produced_ids)
 
     def add(self, event: TokenEvent) -> TokenEvent:
@@ -48,10 +48,10 @@ class PartialOutput:
             return event
         return replace(event, cached_tokens=self._cached_tokens)
 
-    def rest(self) -> GenerationRequest:
+    def remaining_request(self) -> GenerationRequest:
         """What the next attempt is asked, with a name of its own: the lost one may still run."""
         attempt, self._attempts = self._attempts, self._attempts + 1
-        self._before = len(self._ids)
+        self._tokens_before = len(self._ids)
         return replace(
             self._request,
             request_id=f"{self._request.request_id}-{attempt}",

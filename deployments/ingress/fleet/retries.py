@@ -26,7 +26,7 @@ class Retries:
         self._patience_s = patience_s
         self._delays_s = delays_s
         self._clock = clock
-        self._fruitless = 0
+        self._failed_attempts = 0
         self.replica_found()
 
     @property
@@ -37,13 +37,13 @@ class Retries:
         """A replica is there: whatever it takes from now on is no waiting for one."""
         self._end = self._clock() + self._patience_s
 
-    async def after_loss(self, *, progressed: bool) -> None:
+    async def wait_after_loss(self, *, progressed: bool) -> None:
         """Raises Refused when it is enough."""
         if progressed:
-            self._fruitless = 0
+            self._failed_attempts = 0
             self.replica_found()
-        if self._fruitless == len(self._delays_s):
-            raise unavailable(f"{self._fruitless + 1} attempts at this request were lost")
-        delay = self._delays_s[self._fruitless]
-        self._fruitless += 1
+        if self._failed_attempts == len(self._delays_s):
+            raise unavailable(f"{self._failed_attempts + 1} attempts at this request were lost")
+        delay = self._delays_s[self._failed_attempts]
+        self._failed_attempts += 1
         await asyncio.sleep(delay * random.uniform(0.5, 1.5) + random.uniform(0, JITTER_S))

@@ -44,12 +44,12 @@ class RouterClient:
     def __init__(self, handles: ServeHandles, clock: Callable[[], float] = time.monotonic) -> None:
         self._handles = handles
         self._clock = clock
-        self._silent = False
-        self._ask_again = 0.0
-        self.heard: list[ModelStatus] = []  # as last told
-        self._heard_at = float("-inf")
-        self._asking: asyncio.Task[list[ModelStatus]] | None = None
-        self._questions: list[
+        self._is_silent = False
+        self._retry_at = 0.0
+        self.last_statuses: list[ModelStatus] = []  # as last told
+        self._statuses_at = float("-inf")
+        self._status_task: asyncio.Task[list[ModelStatus]] | None = None
+        self._queries: list[
             tuple[RoutingQuery, asyncio.Future[RoutingDecision]]
         ] = []  # asked by none yet
         self._choosing: asyncio.Task[None] | None = None
@@ -58,132 +58,132 @@ class RouterClient:
         self, card: ModelCard, hashes: tuple[bytes, ...], request_id: str, session: str
     ) -> RoutingDecision:
         """Any replica will do when there is no advice: a request never waits for long."""
-        if not self.may_ask():
+        if not self.should_ask():
             return ANY_REPLICA
-        question = RoutingQuery(card.name, hashes, request_id, session, card.version)
+        query = RoutingQuery(card.name, hashes, request_id, session, card.version)
         if is_traced():  # a call of its own, that shows up among its spans
-            [advice] = await self._advice([question])
+            [advice] = await self._choose_now([query])
             return advice
         try:
             async with asyncio.timeout(CHOICE_TIMEOUT_S):
-                return await self._put(question)
+                return await self._enqueue(query)
         except TimeoutError:
             return ANY_REPLICA
 
-    async def want(
+    async def ensure_loaded(
         self,
         model: str | None,
-        who: str,
+        lessee: str,
         wait_s: float,
         unloads: int | None = None,
         grace_s: float = CONTROL_TIMEOUT_S,
     ) -> ModelStatus | RequestError:
         """Raises RouterSilentError."""
-        answer: ModelStatus | RequestError = await self._ask(
-            wait_s + grace_s, "want", model, who, wait_s, unloads
+        answer: ModelStatus | RequestError = await self._call(
+            wait_s + grace_s, "ensure_loaded", model, lessee, wait_s, unloads
         )
         return answer
 
     async def statuses(self, timeout_s: float = CONTROL_TIMEOUT_S) -> list[ModelStatus]:
         """All models, the default one first. Raises Refused."""
-        self.heard = await self._told(timeout_s, "models")
-        self._heard_at = self._clock()
-        return self.heard
+        self.last_statuses = await self._call_or_refuse(timeout_s, "models")
+        self._statuses_at = self._clock()
+        return self.last_statuses
 
     async def status(self, model: str, max_age_s: float) -> ModelStatus | None:
         """As last told, if that is not older; asked once for all that want it. Raises Refused."""
-        if self._clock() - self._heard_at >= max_age_s:
-            if self._asking is None or self._asking.done():
-                self._asking = create_detached_task(self.statuses())
-            await asyncio.shield(self._asking)
-        return next((status for status in self.heard if status.name == model), None)
+        if self._clock() - self._statuses_at >= max_age_s:
+            if self._status_task is None or self._status_task.done():
+                self._status_task = create_detached_task(self.statuses())
+            await asyncio.shield(self._status_task)
+        return next((status for status in self.last_statuses if status.name == model), None)
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         """Raises Refused."""
-        changed: tuple[int, list[ModelStatus]] = await self._told(
+        changed: tuple[int, list[ModelStatus]] = await self._call_or_refuse(
             wait_s + CONTROL_TIMEOUT_S, "changes", version, wait_s
         )
         return changed
 
     async def command(self, verb: str, *args: str) -> None:
         """Raises Refused, also for what the router would not do."""
-        refusal: RequestError | None = await self._told(COMMAND_TIMEOUT_S, verb, *args)
+        refusal: RequestError | None = await self._call_or_refuse(COMMAND_TIMEOUT_S, verb, *args)
         if refusal is not None:
             raise Refused(refusal)
 
-    async def failure(self) -> Refused | None:
+    async def deploy_failure(self) -> Refused | None:
         """What to say when Serve could not start the router, and waiting for it is no use."""
-        failure = await self._handles.failure(ROUTER_APPLICATION)
+        failure = await self._handles.deploy_failure(ROUTER_APPLICATION)
         return unavailable(f"The router could not be started: {failure}") if failure else None
 
-    async def silence(self) -> Refused:
+    async def no_answer_refusal(self) -> Refused:
         """What to say when the router does not answer."""
         no_answer = unavailable("The router does not answer; try again soon")
-        return await self.failure() or no_answer
+        return await self.deploy_failure() or no_answer
 
-    def may_ask(self) -> bool:
+    def should_ask(self) -> bool:
         """Whether advice is to be had: of those that come while it is silent one asks a second."""
-        if not self._silent:
+        if not self._is_silent:
             return True
-        if self._clock() < self._ask_again:
+        if self._clock() < self._retry_at:
             return False
-        self._ask_again = self._clock() + ROUTER_RETRY_S
+        self._retry_at = self._clock() + ROUTER_RETRY_S
         return True
 
-    def _put(self, question: RoutingQuery) -> asyncio.Future[RoutingDecision]:
+    def _enqueue(self, query: RoutingQuery) -> asyncio.Future[RoutingDecision]:
         """Asked at once, or with all others that came during the last call."""
         advice = asyncio.get_running_loop().create_future()
-        self._questions.append((question, advice))
+        self._queries.append((query, advice))
         if self._choosing is None:
             self._choosing = create_detached_task(self._choose_all())
         return advice
 
     async def _choose_all(self) -> None:
         try:
-            while self._questions:
-                n = count_fitting(1 + len(question.hashes) for question, _ in self._questions)
-                asked, self._questions = self._questions[:n], self._questions[n:]
-                choices = await self._advice([question for question, _ in asked])
-                if self._silent:  # nor will those who came meanwhile be answered
-                    asked, self._questions = asked + self._questions, []
+            while self._queries:
+                n = count_fitting(1 + len(query.hashes) for query, _ in self._queries)
+                asked, self._queries = self._queries[:n], self._queries[n:]
+                choices = await self._choose_now([query for query, _ in asked])
+                if self._is_silent:  # nor will those who came meanwhile be answered
+                    asked, self._queries = asked + self._queries, []
                     choices = [ANY_REPLICA] * len(asked)
-                _answer(asked, choices)
+                _resolve(asked, choices)
         finally:
             self._choosing = None
 
-    async def _advice(self, questions: list[RoutingQuery]) -> list[RoutingDecision]:
+    async def _choose_now(self, queries: list[RoutingQuery]) -> list[RoutingDecision]:
         try:
-            choices: list[RoutingDecision] = await self._ask(CHOICE_TIMEOUT_S, "choose", questions)
+            choices: list[RoutingDecision] = await self._call(CHOICE_TIMEOUT_S, "choose", queries)
         except RouterSilentError:
-            return [ANY_REPLICA] * len(questions)
+            return [ANY_REPLICA] * len(queries)
         except Exception:  # whatever ails the router, the requests can do without it
             log.exception("the router failed to choose")
-            return [ANY_REPLICA] * len(questions)
+            return [ANY_REPLICA] * len(queries)
         return choices
 
-    async def _told(self, timeout_s: float, method: str, *args: object) -> Any:
+    async def _call_or_refuse(self, timeout_s: float, method: str, *args: object) -> Any:
         try:
-            return await self._ask(timeout_s, method, *args)
+            return await self._call(timeout_s, method, *args)
         except RouterSilentError as error:
-            raise await self.silence() from error
+            raise await self.no_answer_refusal() from error
 
-    async def _ask(self, timeout_s: float, method: str, *args: object) -> Any:
+    async def _call(self, timeout_s: float, method: str, *args: object) -> Any:
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._call(method, *args)
+                answer = await self._call_router(method, *args)
         except UNREACHABLE as error:
             log.warning("the router does not answer to %s: %r", method, error)
-            self._silent, self._ask_again = True, self._clock() + ROUTER_RETRY_S
+            self._is_silent, self._retry_at = True, self._clock() + ROUTER_RETRY_S
             raise RouterSilentError from error
-        self._silent = False
+        self._is_silent = False
         return answer
 
-    async def _call(self, method: str, *args: object) -> Any:
+    async def _call_router(self, method: str, *args: object) -> Any:
         router = await self._handles.get(ROUTER_APPLICATION, "Router")
         return await call_result(getattr(router, method).remote(*args))
 
 
-def _answer(
+def _resolve(
     asked: Iterable[tuple[RoutingQuery, asyncio.Future[RoutingDecision]]],
     choices: list[RoutingDecision],
 ) -> None:

@@ -42,10 +42,12 @@ class ServeHandles:
     ) -> None:
         self._find = find
         self._status = status
-        self._reading: asyncio.Task[ServeStatus] | None = None
+        self._status_task: asyncio.Task[ServeStatus] | None = None
         self._found: dict[tuple[str, str], DeploymentHandle] = {}
-        self._unheard: set[str] = set()  # applications that did not answer to the last broadcast
-        self._aborting: dict[str, list[str]] = {}  # request ids by model, told to none yet
+        self._unreachable: set[str] = (
+            set()
+        )  # applications that did not answer to the last broadcast
+        self._to_abort: dict[str, list[str]] = {}  # request ids by model, told to none yet
         self._background: set[asyncio.Task[None]] = set()
 
     async def get(self, application: str, deployment: str) -> DeploymentHandle:
@@ -68,20 +70,20 @@ class ServeHandles:
                 handle = await self.get(application, deployment)
                 answers = await _answers(handle, method, *args)
         except UNREACHABLE as error:
-            if application not in self._unheard:  # it may not even be meant to be there
-                self._unheard.add(application)
+            if application not in self._unreachable:  # it may not even be meant to be there
+                self._unreachable.add(application)
                 log.warning("no %s from %s: %r", method, application, error)
             return []
-        self._unheard.discard(application)
+        self._unreachable.discard(application)
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    async def failure(self, application: str) -> str | None:
+    async def deploy_failure(self, application: str) -> str | None:
         """Why Serve could not deploy it; None where it could, or does not say in time."""
-        if self._reading is None or self._reading.done():  # once for all that want it
-            self._reading = create_detached_task(asyncio.to_thread(self._status))
+        if self._status_task is None or self._status_task.done():  # once for all that want it
+            self._status_task = create_detached_task(asyncio.to_thread(self._status))
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
-                status = await asyncio.shield(self._reading)
+                status = await asyncio.shield(self._status_task)
         except UNREACHABLE as error:
             log.warning("Serve does not say what became of %s: %r", application, error)
             return None
@@ -93,14 +95,14 @@ class ServeHandles:
 
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""
-        if model not in self._aborting:
+        if model not in self._to_abort:
             task = create_detached_task(self._abort(model))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
-        self._aborting.setdefault(model, []).append(request_id)
+        self._to_abort.setdefault(model, []).append(request_id)
 
     async def _abort(self, model: str) -> None:
-        request_ids = self._aborting.pop(model)
+        request_ids = self._to_abort.pop(model)
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_S):
                 await _answers(await self.model(model), "abort", *request_ids)

@@ -35,7 +35,7 @@ class Answer:
     HAProxy with request splicing, which Serve sets, does not see a client leave before the
     response begins. Behind it `probe_s` is set: an answer that takes longer begins with its status,
     and a unary one goes on with a space, which is no part of JSON, every so often. A failure after
-    that can only break its connection. `begun` says that all this was so before it was made.
+    that can only break its connection. `is_begun` says that all this was so before it was made.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class Answer:
         self._stream = stream
         self._keep_alive_s = keep_alive_s
         self._probe_s = probe_s
-        self.begun = False
-        self._is_told = False  # the client, of how the stream's answer begins
+        self.is_begun = False
+        self._has_started = False  # the client, of how the stream's answer begins
         self._deadline = deadline
         self._request_id = request_id
 
@@ -86,16 +86,16 @@ class Answer:
             if self._stream:
                 await self._send_stream(send)
                 return
-            probe = Probe(self._probe_s, send, began=self.begun)
+            probe = Probe(self._probe_s, send, began=self.is_begun)
             body = await self._body(probe)
-        if not probe.began:
+        if not probe.has_begun:
             headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body))]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _body(self, probe: "Probe") -> bytes:
         choices: dict[int, list[TextDelta]] = {}
-        while not self._deltas.done:
+        while not self._deltas.is_done:
             for choice, delta in await self._deadline.batch(self._deltas, self._probe_s):
                 self._count(choice, delta)
                 choices.setdefault(choice, []).append(delta)
@@ -107,7 +107,7 @@ class Answer:
 
     async def _send_stream(self, send: Send) -> None:
         first: list[ChoiceDelta] = []
-        if not self.begun:
+        if not self.is_begun:
             silence_s = earliest(self._keep_alive_s, self._probe_s)
             first = await self._deadline.batch(self._deltas, silence_s)
             await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
@@ -119,7 +119,7 @@ class Answer:
         frames = self._chunks(batch)
         sent = time.monotonic()
         try:
-            while not self._deltas.done:
+            while not self._deltas.is_done:
                 silence_s = self._keep_alive_s
                 if frames:
                     yield frames
@@ -133,7 +133,7 @@ class Answer:
             self._guard.mark_ok()
         except Refused as refusal:
             self._guard.mark_error(refusal)
-            frames = self._failed(public(refusal.error, self._request_id))
+            frames = self._format_error(public(refusal.error, self._request_id))
         yield frames
 
     def _chunks(self, batch: list[ChoiceDelta]) -> bytes:
@@ -141,16 +141,16 @@ class Answer:
         if not batch:
             return self._builder.keep_alive
         frames: list[bytes] = []
-        if not self._is_told:
-            self._is_told = True
+        if not self._has_started:
+            self._has_started = True
             frames.append(self._builder.format_stream_start())
         for choice, delta in batch:
             self._count(choice, delta)
             frames.append(self._builder.format_chunk(choice, delta, self._deltas.usage))
         return b"".join(frames)
 
-    def _failed(self, error: RequestError) -> bytes:
-        if self._is_told:
+    def _format_error(self, error: RequestError) -> bytes:
+        if self._has_started:
             return self._builder.format_stream_error(error)
         return self._builder.format_refusal(error)
 
@@ -166,14 +166,14 @@ class Probe:
         self._interval_s = interval_s
         self._send = send
         self._last = time.monotonic()
-        self.began = began
+        self.has_begun = began
 
     async def send_if_due(self) -> None:
         if self._interval_s is None or time.monotonic() < self._last + self._interval_s:
             return
         self._last = time.monotonic()
-        if not self.began:
-            self.began = True
+        if not self.has_begun:
+            self.has_begun = True
             start = {"type": "http.response.start", "status": 200, "headers": JSON_HEADERS}
             await self._send(start)
         await self._send({"type": "http.response.body", "body": SPACE, "more_body": True})

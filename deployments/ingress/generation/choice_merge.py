@@ -32,17 +32,17 @@ class ChoiceMerge:
         self._start = start
         self._queue: asyncio.Queue[ChoiceDelta | RequestError] = asyncio.Queue(2 * len(generations))
         self._pumps: list[asyncio.Task[None]] = []
-        self._places = asyncio.Semaphore(MAX_ACTIVE_CHOICES)
-        self._handed_over = asyncio.Semaphore(0)  # places, to those that were put off
+        self._slots = asyncio.Semaphore(MAX_ACTIVE_CHOICES)
+        self._freed_slots = asyncio.Semaphore(0)  # places, to those that were put off
         self._active = 0  # that have a place
-        self._put_off = 0
-        self._begun: set[int] = set()
+        self._deferred = 0
+        self._started: set[int] = set()
         self._is_failing = False
         self._running = len(generations)
         self._failure: RequestError | None = None
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self._running == 0
 
     def start(self) -> None:
@@ -78,18 +78,18 @@ class ChoiceMerge:
         return batch
 
     async def _pump(self, choice: int, generation: Generation) -> None:
-        await self._places.acquire()
+        await self._slots.acquire()
         self._active += 1
         while not await self._run(choice, generation):
-            await self._handed_over.acquire()
+            await self._freed_slots.acquire()
         if self._is_failing:  # nothing begins any more
             return
-        if self._put_off:
-            self._put_off -= 1
-            self._handed_over.release()
+        if self._deferred:
+            self._deferred -= 1
+            self._freed_slots.release()
         else:
             self._active -= 1
-            self._places.release()
+            self._slots.release()
 
     async def _run(self, choice: int, generation: Generation) -> bool:
         """Whether it came to an end, and was not put off."""
@@ -97,7 +97,7 @@ class ChoiceMerge:
         try:
             await self._forward(choice, generation, events)
         except Refused as refusal:
-            if self._puts_off(choice, refusal.error):
+            if self._defer(choice, refusal.error):
                 return False
             await self._fail(refusal.error)
         except Exception as failure:
@@ -111,14 +111,14 @@ class ChoiceMerge:
         self._is_failing = True
         await self._queue.put(error)
 
-    def _puts_off(self, choice: int, error: RequestError) -> bool:
+    def _defer(self, choice: int, error: RequestError) -> bool:
         """What is refused as overload, while others of its answer run, loses its place and gets
         that of the next one that ends: an answer that is half done fails for no lack of room.
         """
-        if error.kind is not ErrorKind.OVERLOADED or choice in self._begun or self._active == 1:
+        if error.kind is not ErrorKind.OVERLOADED or choice in self._started or self._active == 1:
             return False
         self._active -= 1
-        self._put_off += 1
+        self._deferred += 1
         return True
 
     async def _forward(
@@ -129,7 +129,7 @@ class ChoiceMerge:
                 _check(event)  # before the text ends with it, as it may begin again
             delta = generation.text.push(event)
             _check(delta)
-            self._begun.add(choice)
+            self._started.add(choice)
             await self._queue.put((choice, delta))
             if delta.finish_reason is not None:
                 return

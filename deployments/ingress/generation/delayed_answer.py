@@ -20,14 +20,14 @@ from deployments.wire import Refused
 
 
 class DelayedAnswer:
-    """Sends what means nothing every `silence_s`, until `making` has made the answer.
+    """Sends what means nothing every `silence_s`, until `preparing` has made the answer.
 
     Without one a stream ends with the error, and the connection of a unary answer breaks.
     """
 
     def __init__(
         self,
-        making: asyncio.Task[Answer],
+        preparing: asyncio.Task[Answer],
         builder: ResponseBuilder[Any],
         guard: InflightGuard,
         *,
@@ -35,7 +35,7 @@ class DelayedAnswer:
         silence_s: float,
         request_id: str,
     ) -> None:
-        self._making = making
+        self._preparing = preparing
         self._builder = builder
         self._guard = guard
         self._silence_s = silence_s
@@ -44,14 +44,14 @@ class DelayedAnswer:
 
     def refuse(self, refusal: Refused) -> NoReturn:
         """Ends it before it has begun."""
-        self._making.cancel()
+        self._preparing.cancel()
         with self._guard:
             raise refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with self._guard.until_answered():
-                answer = await while_connected(self._made(send), receive)
+                answer = await while_connected(self._prepared(send), receive)
         except ClientDisconnect:
             return
         except Refused as refusal:
@@ -60,23 +60,23 @@ class DelayedAnswer:
             frames = self._builder.format_refusal(public(refusal.error, self._request_id))
             await send({"type": "http.response.body", "body": frames, "more_body": False})
             return
-        answer.begun = True
+        answer.is_begun = True
         await answer(scope, receive, send)
 
-    async def _made(self, send: Send) -> Answer:
+    async def _prepared(self, send: Send) -> Answer:
         try:
             await self._wait(send)
-            return self._making.result()
+            return self._preparing.result()
         finally:
-            self._making.cancel()
+            self._preparing.cancel()
 
     async def _wait(self, send: Send) -> None:
         headers = EVENT_HEADERS if self.is_stream else JSON_HEADERS
         silence = self._builder.keep_alive if self.is_stream else SPACE
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            while not self._making.done():
+            while not self._preparing.done():
                 await send({"type": "http.response.body", "body": silence, "more_body": True})
-                await asyncio.wait({self._making}, timeout=self._silence_s)
+                await asyncio.wait({self._preparing}, timeout=self._silence_s)
         except OSError as error:  # the server's word for a client that has left
             raise ClientDisconnect from error

@@ -29,8 +29,8 @@ class Deltas:
         self._take(prepared)
 
     @property
-    def done(self) -> bool:
-        return self._merge.done
+    def is_done(self) -> bool:
+        return self._merge.is_done
 
     async def __aenter__(self) -> "Deltas":
         self._merge.start()

@@ -54,25 +54,25 @@ class ProtocolHandler(Generic[RequestT]):
         self._settings = settings
         self._off_loop = off_loop
         self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
-        self._found = False  # the model
+        self._has_card = False  # the model
 
     async def begin(self, receive: Receive) -> Answer | DelayedAnswer:
         """What is to be sent, `silence_s` after a model is waited for. Raises Refused, and
         ClientDisconnect.
         """
-        making = asyncio.create_task(self.handle())
+        preparing = asyncio.create_task(self.handle())
         try:
             await asyncio.sleep(0)  # what has nothing to wait for needs no watch
-            if not making.done():
+            if not preparing.done():
                 silence_s = self._silence_s()
-                await while_connected(_wait(making, silence_s), receive)
-                if silence_s is not None and self._is_late(making):
-                    return self._late(making, silence_s)
-                await while_connected(_wait(making, None), receive)
+                await while_connected(_wait(preparing, silence_s), receive)
+                if silence_s is not None and self._is_delayed(preparing):
+                    return self._delayed(preparing, silence_s)
+                await while_connected(_wait(preparing, None), receive)
         except BaseException:
-            making.cancel()
+            preparing.cancel()
             raise
-        return making.result()
+        return preparing.result()
 
     def _silence_s(self) -> float | None:
         """How long nothing may be heard of an answer. A unary one that has begun can't be refused
@@ -86,11 +86,11 @@ class ProtocolHandler(Generic[RequestT]):
         stream = bool(self._request.stream)
         began = time.monotonic()
         card = await self._engine.card(self._request.model)
-        self._found = True
+        self._has_card = True
         waited_s = time.monotonic() - began
         self._guard.serving(card.name, stream=stream)
         return Answer(
-            Deltas(await self._prepared(card), self._prepared_again),
+            Deltas(await self._prepared(card), self._prepare_again),
             self._builder,
             self._guard,
             stream=stream,
@@ -100,13 +100,13 @@ class ProtocolHandler(Generic[RequestT]):
             request_id=self._request_id,
         )
 
-    def _is_late(self, making: asyncio.Task[Answer]) -> bool:
+    def _is_delayed(self, preparing: asyncio.Task[Answer]) -> bool:
         """What the caller did wrong is told with its own status, however long preparing takes."""
-        return not (self._found or making.done())
+        return not (self._has_card or preparing.done())
 
-    def _late(self, making: asyncio.Task[Answer], silence_s: float) -> DelayedAnswer:
+    def _delayed(self, preparing: asyncio.Task[Answer], silence_s: float) -> DelayedAnswer:
         return DelayedAnswer(
-            making,
+            preparing,
             self._builder,
             self._guard,
             stream=bool(self._request.stream),
@@ -119,7 +119,7 @@ class ProtocolHandler(Generic[RequestT]):
             generations = await self._prepare(card)
         return Prepared(generations, partial(self._engine.generate, card))
 
-    async def _prepared_again(self) -> Prepared:
+    async def _prepare_again(self) -> Prepared:
         """For what the model's name means now. Raises Refused."""
         return await self._prepared(await self._engine.card(self._request.model))
 
@@ -131,9 +131,9 @@ class ProtocolHandler(Generic[RequestT]):
     def _prepare_now(self, card: ModelCard) -> Sequence[Generation]:
         tokenizer = self._tokenizers.get(card)
         prepared = self._builder.prepare(self._request, card, tokenizer)
-        return [self._asked_by_caller(generation) for generation in prepared]
+        return [self._with_caller(generation) for generation in prepared]
 
-    def _asked_by_caller(self, generation: Generation) -> Generation:
+    def _with_caller(self, generation: Generation) -> Generation:
         client, session = self._caller.client, self._caller.session
         request = replace(generation.request, client=client, session=session)
         return Generation(
@@ -141,5 +141,5 @@ class ProtocolHandler(Generic[RequestT]):
         )
 
 
-async def _wait(making: asyncio.Task[Answer], timeout_s: float | None) -> None:
-    await asyncio.wait({making}, timeout=timeout_s)
+async def _wait(preparing: asyncio.Task[Answer], timeout_s: float | None) -> None:
+    await asyncio.wait({preparing}, timeout=timeout_s)

@@ -12,22 +12,22 @@ class InflightLimit:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held: Counter[str] = Counter()
-        self.taken = 0
+        self.inflight = 0
 
-    def take(self, client: str) -> Callable[[], None]:
+    def acquire(self, client: str) -> Callable[[], None]:
         """What gives the place back, to be called once. Raises Refused."""
-        free = self._limit - self.taken
+        free = self._limit - self.inflight
         if free <= 0:
             raise _overloaded(f"This server is answering {self._limit} requests already")
         if self._held[client] >= CLIENT_SHARE * free:
             message = f"This client has {self._held[client]} requests in flight, and others wait"
             raise _overloaded(message)
-        self.taken += 1
+        self.inflight += 1
         self._held[client] += 1
-        return lambda: self._give_back(client)
+        return lambda: self._release(client)
 
-    def _give_back(self, client: str) -> None:
-        self.taken -= 1
+    def _release(self, client: str) -> None:
+        self.inflight -= 1
         self._held[client] -= 1
         if not self._held[client]:
             del self._held[client]

@@ -35,7 +35,7 @@ def health_route(cluster: Cluster, path: str) -> Route:
 
 def _waits_to_be_wanted(status: ModelStatus) -> bool:
     """One that failed is tried again by the next request, which has to be let through for that."""
-    failed = status.state is ModelState.FAILED and not status.is_tried_again
+    failed = status.state is ModelState.FAILED and not status.will_retry
     return failed or status.state in IDLE
 
 

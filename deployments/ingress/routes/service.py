@@ -84,10 +84,10 @@ class Service:
     settings: IngressSettings = DEFAULTS
     tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
     streams: ResumableStreams | None = None  # those that outlive their connections, if any may
-    places: InflightLimit = field(init=False)
+    inflight_limit: InflightLimit = field(init=False)
 
     def __post_init__(self) -> None:
-        self.places = InflightLimit(self.settings.max_inflight)
+        self.inflight_limit = InflightLimit(self.settings.max_inflight)
 
     def route(self, operation: Operation[RequestT]) -> Route:
         async def endpoint(request: Request) -> ASGIApp:
@@ -154,7 +154,7 @@ class Service:
     def _enter(self, http: Request, guard: InflightGuard) -> str:
         """Who is at the door, and holds a place until the guard is closed. Raises Refused."""
         connection = connection_of(http, sees_peers=self.settings.sees_peers)
-        guard.occupies(self.places.take(connection))
+        guard.on_close(self.inflight_limit.acquire(connection))
         return connection
 
     async def _read(self, http: Request) -> bytes:

@@ -23,7 +23,7 @@ class ReplayBuffer:
         self.completed_at = 0  # while it goes on
 
     @property
-    def begun(self) -> bool:
+    def is_begun(self) -> bool:
         return self.total > 0
 
     @property
@@ -44,9 +44,9 @@ class ReplayBuffer:
 
     async def until_begun(self) -> None:
         """Until there is a byte or an end. Raises the failure of a stream that never began."""
-        while not self.begun and not self.is_done:
+        while not self.is_begun and not self.is_done:
             await self._changed.wait()
-        if not self.begun and self._failure is not None:
+        if not self.is_begun and self._failure is not None:
             raise self._failure
 
     def check(self, offset: int) -> None:

@@ -115,7 +115,7 @@ class ResumableStreams:
             kept.replay.finish(failure)
             _cancel_timer(kept)
             # One that never began has nothing to come back to.
-            self._end_after(self.limits.kept_s if kept.replay.begun else 0, kept)
+            self._end_after(self.limits.kept_s if kept.replay.is_begun else 0, kept)
 
     def _end_after(self, seconds: float, kept: KeptStream) -> None:
         if self._kept.get(kept.key) is kept:

@@ -53,20 +53,20 @@ def read_applications() -> dict[str, Deployed]:
     return models_in(_read_details())
 
 
-def read_as(replica_id: str) -> tuple[dict[str, Deployed], bool]:
+def read_applications_as(replica_id: str) -> tuple[dict[str, Deployed], bool]:
     """All models' applications, and whether the replica that asks is to stay, at one moment.
 
     Raises one of UNREACHABLE.
     """
     details = _read_details()
-    return models_in(details), stays(replica_id, details)
+    return models_in(details), is_current(replica_id, details)
 
 
 def models_in(applications: Applications) -> dict[str, Deployed]:
     return {name: _read(it) for name, it in applications.items() if _is_ours(name, it)}
 
 
-def stays(replica_id: str, applications: Applications) -> bool:
+def is_current(replica_id: str, applications: Applications) -> bool:
     """Serve lists no replicas of an application that it deletes."""
     deployments = [d for it in applications.values() for d in it["deployments"].values()]
     replicas = [replica for deployment in deployments for replica in deployment["replicas"]]
@@ -83,13 +83,13 @@ def deploy(settings: ModelSettings) -> None:
 
 def redeploy(settings: ModelSettings) -> None:
     """Leaves alone what runs and needs no change. Raises LoadError."""
-    _deploy(settings, lambda: _there(settings))
+    _deploy(settings, lambda: _read_deployed(settings))
 
 
 def _deploy(settings: ModelSettings, find: Callable[[], DeploymentInfo | None]) -> None:
     try:
         there = find()
-        rank_cpus = None if there is None else cpus_kept(settings, there)
+        rank_cpus = None if there is None else current_rank_cpus(settings, there)
         model = model_application(settings, rank_cpus, is_new=there is None)
         target = RunTarget(model, settings.application, route_prefix=None)
         run_many(
@@ -114,7 +114,7 @@ def model_handle(settings: ModelSettings) -> DeploymentHandle:
         raise RayServeException(f"{settings.application} is not deployed") from error
 
 
-def cpus_kept(settings: ModelSettings, there: DeploymentInfo) -> float | None:
+def current_rank_cpus(settings: ModelSettings, there: DeploymentInfo) -> float | None:
     """Of a rank, where these settings are those of what is there: other cores would replace it,
     because a node has come or gone since.
     """
@@ -132,7 +132,7 @@ def _read_details() -> Applications:
     return applications
 
 
-def _there(settings: ModelSettings) -> DeploymentInfo | None:
+def _read_deployed(settings: ModelSettings) -> DeploymentInfo | None:
     """What is deployed of the model now."""
     try:
         client = _get_global_client()

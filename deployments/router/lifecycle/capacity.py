@@ -96,18 +96,18 @@ class Capacity:
     def waiting(self) -> list[str]:
         return list(self._queue)
 
-    def enqueue(self, name: str, needs: Resources, who: str, until: float) -> None:
+    def enqueue(self, name: str, needs: Resources, lessee: str, until: float) -> None:
         """A model that waits keeps its place, and what it needs may have changed."""
         self._queue[name] = needs
-        self.lease(name, who, until)
+        self.lease(name, lessee, until)
 
-    def lease(self, name: str, who: str, until: float) -> None:
+    def lease(self, name: str, lessee: str, until: float) -> None:
         """Somebody wants this model until then: it is not evicted, and keeps its place."""
-        self._leases.setdefault(name, {})[who] = until
+        self._leases.setdefault(name, {})[lessee] = until
 
-    def release(self, name: str, who: str) -> None:
+    def release(self, name: str, lessee: str) -> None:
         leases = self._leases.get(name, {})
-        leases.pop(who, None)
+        leases.pop(lessee, None)
         if not leases:
             self.forget(name)
 
@@ -116,7 +116,7 @@ class Capacity:
         self._queue.pop(name, None)
         self._leases.pop(name, None)
 
-    def amend(self, name: str, needs: Resources) -> None:
+    def update_needs(self, name: str, needs: Resources) -> None:
         if name in self._queue:
             self._queue[name] = needs
 
@@ -136,7 +136,7 @@ class Capacity:
                 continue
             ahead = ahead.plus(needs)
             limits = self.limits.limiting(needs)
-            if short := self._short(ahead, kept.values(), limits):
+            if short := self._shortage_beside(ahead, kept.values(), limits):
                 made.waits[name] = "waits for a loaded model to become idle"
                 lacking |= short
                 continue
@@ -160,7 +160,7 @@ class Capacity:
         self._expire(now)
         ahead = sum_resources(n for other, n in self._queue.items() if other != name)
         kept = [h for h in holders if not h.leaving and h.name != name]
-        return not self._short(ahead.plus(needs), kept, self.limits.limiting(needs))
+        return not self._shortage_beside(ahead.plus(needs), kept, self.limits.limiting(needs))
 
     def has_room(self, needs: Resources, holders: Iterable[Holder]) -> bool:
         """Beside those that wait, and without an eviction."""
@@ -170,11 +170,11 @@ class Capacity:
 
     def _refuse(self, holders: Collection[Holder], made: CapacityPlan) -> None:
         for name, needs in list(self._queue.items()):
-            if lack := self.lack(needs, holders):
-                made.refused[name] = lack
+            if shortage := self.shortage(needs, holders):
+                made.refused[name] = shortage
                 self.forget(name)
 
-    def lack(self, needs: Resources, holders: Iterable[Holder]) -> str:
+    def shortage(self, needs: Resources, holders: Iterable[Holder]) -> str:
         """What there is too little of, with only pinned models beside it; "" for nothing."""
         stay = (h for h in holders if h.pinned and not h.leaving)
         pinned = sum_resources(h.needs.minus(h.extra) for h in stay)
@@ -185,7 +185,9 @@ class Capacity:
             if name in lacking
         )
 
-    def _short(self, claimed: Resources, kept: Iterable[Holder], limits: Resources) -> set[str]:
+    def _shortage_beside(
+        self, claimed: Resources, kept: Iterable[Holder], limits: Resources
+    ) -> set[str]:
         """What there is too little of for what is claimed, with all gone that may be evicted."""
         stay = sum_resources(h.needs for h in kept if not self._evictable(h))
         return stay.plus(claimed).excess(limits)
@@ -208,7 +210,7 @@ class Capacity:
 
     def _expire(self, now: float) -> None:
         for name, leases in list(self._leases.items()):
-            self._leases[name] = {who: until for who, until in leases.items() if until > now}
+            self._leases[name] = {lessee: until for lessee, until in leases.items() if until > now}
             if not self._leases[name]:
                 self.forget(name)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ray.serve.schema import ApplicationStatus
 
 from deployments.model.application import node_cpus
-from deployments.router.lifecycle.applications import UNREACHABLE, Deployed, read_as
+from deployments.router.lifecycle.applications import UNREACHABLE, Deployed, read_applications_as
 from deployments.router.lifecycle.capacity import Capacity, CapacityPlan, Holder, Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.commands import Commands
@@ -51,18 +51,18 @@ class Lifecycle:
         self._sources = sources
         self._settings = settings
         self._commands = Commands(self._changed)
-        self._strays: set[str] = set()  # applications that no model of now owns
-        self._stamp = stamp(sources)
+        self._orphans: set[str] = set()  # applications that no model of now owns
+        self._presets_stamp = presets_stamp(sources)
         self._reading = asyncio.Lock()
         self._wake = asyncio.Event()
         self._states: dict[str, ModelState] = {}
         self._reachable = True
-        self._stays = True  # else a successor has taken over, and what it does must stand
+        self._is_current = True  # else a successor has taken over, and what it does must stand
 
     async def start(self) -> None:
         """Adopts what runs. Raises PresetError, or one of UNREACHABLE."""
         self.registry.take(await asyncio.to_thread(read_offers, self._sources))
-        await self._look()
+        await self._read_serve()
         for entry in self.registry:
             if entry.phase in (Phase.STARTING, Phase.UP):
                 log.info("model %s runs already (%s)", entry.name, entry.state)
@@ -73,28 +73,28 @@ class Lifecycle:
     async def watch(self) -> None:
         """For ever, as the router's background work."""
         while True:
-            await self._read_again()
-            await self._look_if_reachable()
-            self._try_again()
+            await self._reload_if_changed()
+            await self._read_serve_if_reachable()
+            self._retry_failed()
             self.plan()
             await self._pause()
 
     def check(self) -> None:
         self._commands.check()
 
-    def want(self, entry: ModelEntry, who: str, until: float) -> RequestError | None:
+    def ensure_loaded(self, entry: ModelEntry, lessee: str, until: float) -> RequestError | None:
         """Keeps what is loaded from being evicted, and queues what is not."""
         waits = entry.name in self.capacity.waiting
         if entry.phase in (Phase.STARTING, Phase.UP) or waits:
-            self.capacity.lease(entry.name, who, until)
+            self.capacity.lease(entry.name, lessee, until)
         elif entry.failure:
             return None  # said by its status
-        elif not self._stays:
+        elif not self._is_current:
             return None  # its successor's work, whom the next call meets
         elif not self._settings.autoload:
             return RequestError(ErrorKind.UNAVAILABLE, f"The model {entry.name!r} is not loaded")
         else:
-            self._enqueue(entry, who, until)
+            self._enqueue(entry, lessee, until)
         return None
 
     def retry(self, entry: ModelEntry) -> None:
@@ -102,36 +102,36 @@ class Lifecycle:
         down = entry.phase in (Phase.GONE, Phase.STOPPING)
         due = time.monotonic() - entry.failed_at > RETRY_S
         if self._settings.autoload and down and entry.failure and due:
-            entry.forgive()
+            entry.clear_failure()
 
     def load(self, entry: ModelEntry) -> RequestError | None:
         """At once, with an eviction if it must be; refused when nothing can go."""
         now = time.monotonic()
-        if not self._stays:
+        if not self._is_current:
             return BEING_REPLACED
         if entry.phase is Phase.UP:
             return refusal(entry, "is loaded already")
         if entry.phase is Phase.STARTING:
             return None
-        if lack := self.capacity.lack(entry.needs, self._holders(now)):
-            return refusal(entry, f"does not fit: {lack}")
+        if shortage := self.capacity.shortage(entry.needs, self._holders(now)):
+            return refusal(entry, f"does not fit: {shortage}")
         if not self.capacity.admits(entry.name, entry.needs, self._holders(now), now):
             message = f"There is no room for {entry.name!r}: all that is loaded is in use"
             return RequestError(ErrorKind.OVERLOADED, message)
-        entry.forgive()
+        entry.clear_failure()
         self._enqueue(entry, OPERATOR, now + OPERATOR_LEASE_S)
         return None
 
     def unload(self, entry: ModelEntry) -> RequestError | None:
         """Also what is loading, waits to be loaded or would be tried again; running streams end."""
-        if not self._stays:
+        if not self._is_current:
             return BEING_REPLACED
-        waited = entry.name in self.capacity.waiting or entry.is_tried_again
+        waited = entry.name in self.capacity.waiting or entry.will_retry
         self.capacity.forget(entry.name)
         if entry.phase is Phase.GONE and not waited:
             return refusal(entry, "is not loaded")
         entry.unloads += 1
-        entry.forgive()
+        entry.clear_failure()
         if entry.phase in (Phase.STARTING, Phase.UP):
             log.info("unloading model %s", entry.name)
             self._commands.unload(entry)
@@ -141,31 +141,31 @@ class Lifecycle:
     async def reload(self) -> RequestError | None:
         """Reads the sources again; what can't be read changes nothing."""
         async with self._reading:
-            self._stamp = await asyncio.to_thread(stamp, self._sources)
+            self._presets_stamp = await asyncio.to_thread(presets_stamp, self._sources)
             try:
                 offers = await asyncio.to_thread(read_offers, self._sources)
             except PresetError as error:
                 return RequestError(ErrorKind.INVALID_REQUEST, str(error))
-            if not self._stays:
+            if not self._is_current:
                 return BEING_REPLACED
             self._take(offers)
         return None
 
     def plan(self) -> None:
         """Begins what there is room for."""
-        if not self._stays:
+        if not self._is_current:
             return
         now = time.monotonic()
         plan = self.capacity.plan(self._holders(now), now)
         for name, why in plan.refused.items():
             self.registry[name].fail(why, now)
-            self._note(self.registry[name])
+            self._publish(self.registry[name])
         for name in plan.load:
             self.capacity.release(name, OPERATOR)
             self._commands.load(self.registry[name])
         for name in plan.evict:
             self._commands.evict(self.registry[name])
-        self._say_waits(plan)
+        self._publish_waits(plan)
 
     def changed(self, entry: ModelEntry) -> None:
         """By a report or a call; a model that fell idle may make room for another."""
@@ -173,16 +173,16 @@ class Lifecycle:
         if self.capacity.waiting:
             self.plan()
 
-    def _enqueue(self, entry: ModelEntry, who: str, until: float) -> None:
-        self.capacity.enqueue(entry.name, entry.needs, who, until)
+    def _enqueue(self, entry: ModelEntry, lessee: str, until: float) -> None:
+        self.capacity.enqueue(entry.name, entry.needs, lessee, until)
         self.plan()
 
     def _holders(self, now: float) -> list[Holder]:
         held = [entry.holder(now) for entry in self.registry if entry.phase is not Phase.GONE]
-        strays = [Holder(name=name, needs=Resources(), leaving=True) for name in self._strays]
-        return held + strays
+        orphans = [Holder(name=name, needs=Resources(), leaving=True) for name in self._orphans]
+        return held + orphans
 
-    def _say_waits(self, plan: CapacityPlan) -> None:
+    def _publish_waits(self, plan: CapacityPlan) -> None:
         for entry in self.registry:
             entry.wait(plan.waits.get(entry.name, ""))
             self.changes.tell(entry.status)
@@ -191,21 +191,21 @@ class Lifecycle:
         for entry in self.registry:
             if not entry.preset.load_on_startup or entry.phase in (Phase.STARTING, Phase.UP):
                 continue
-            if not self._enqueue_beside_others(entry):
+            if not self._enqueue_without_eviction(entry):
                 log.warning("there is no room to load model %s at the start", entry.name)
 
-    def _try_again(self) -> None:
+    def _retry_failed(self) -> None:
         """What failed at the start: a node may have come since, or the hub may be back."""
-        if not self._stays:
+        if not self._is_current:
             return
         for entry in self.registry:
-            if entry.is_due_again(time.monotonic()) and self._enqueue_beside_others(entry):
-                entry.forgive()
+            if entry.is_retry_due(time.monotonic()) and self._enqueue_without_eviction(entry):
+                entry.clear_failure()
 
-    def _enqueue_beside_others(self, entry: ModelEntry) -> bool:
+    def _enqueue_without_eviction(self, entry: ModelEntry) -> bool:
         """Whether that takes no eviction; what does not fit at all the plan will say."""
         holders = self._holders(time.monotonic())
-        lacks = self.capacity.lack(entry.needs, holders)
+        lacks = self.capacity.shortage(entry.needs, holders)
         if not lacks and not self.capacity.has_room(entry.needs, holders):
             return False
         self.capacity.enqueue(entry.name, entry.needs, OPERATOR, float("inf"))
@@ -213,14 +213,14 @@ class Lifecycle:
 
     def _take(self, offers: list[tuple[Preset, Resources]]) -> None:
         for entry in self.registry.take(offers):
-            self.capacity.amend(entry.name, entry.needs)
+            self.capacity.update_needs(entry.name, entry.needs)
             if entry.phase in (Phase.STARTING, Phase.UP):
                 log.info("model %s has new settings", entry.name)
                 self._commands.change(entry)
             else:
-                entry.forgive()  # the old ones failed
+                entry.clear_failure()  # the old ones failed
         for entry in self.registry:
-            if entry.removed:
+            if entry.is_removed:
                 self._remove(entry)
         self.plan()
 
@@ -231,27 +231,27 @@ class Lifecycle:
             self._states.pop(entry.name, None)
             self.changes.forget(entry.name)
 
-    async def _read_again(self) -> None:
+    async def _reload_if_changed(self) -> None:
         """When the presets' file has changed, and only then."""
-        if await asyncio.to_thread(stamp, self._sources) == self._stamp:
+        if await asyncio.to_thread(presets_stamp, self._sources) == self._presets_stamp:
             return
         if (error := await self.reload()) is not None:
             log.error("the models stay as they were: %s", error.message)
 
-    async def _look_if_reachable(self) -> None:
+    async def _read_serve_if_reachable(self) -> None:
         try:
-            await self._look()
+            await self._read_serve()
             self._reachable = True
         except UNREACHABLE as error:
             if self._reachable:
                 log.warning("Serve does not say how the models are: %r", error)
             self._reachable = False
 
-    async def _look(self) -> None:
+    async def _read_serve(self) -> None:
         """Takes in what Serve says, except of models that a command was changing meanwhile."""
         asked = {e.name: e.commands for e in self.registry if not self._commands.is_running(e)}
-        found, self._stays = await asyncio.to_thread(read_as, self._replica_id)
-        if not self._stays:
+        found, self._is_current = await asyncio.to_thread(read_applications_as, self._replica_id)
+        if not self._is_current:
             return
         self.capacity.limits = await asyncio.to_thread(cluster_limits, self._settings)
         nodes = await asyncio.to_thread(node_cpus)
@@ -259,20 +259,20 @@ class Lifecycle:
             deployed = found.pop(entry.application, None)
             if asked.get(entry.name) == entry.commands:
                 self._observe(entry, deployed)
-        self._share(nodes)
-        self._strays = set(found)
+        self._update_cpu_needs(nodes)
+        self._orphans = set(found)
         for name, deployed in found.items():
             if deployed.status is not ApplicationStatus.DELETING:
                 log.info("deleting %s, which no model owns now", name)
                 self._commands.delete_application(name)
 
-    def _share(self, nodes: Sequence[float]) -> None:
+    def _update_cpu_needs(self, nodes: Sequence[float]) -> None:
         """What is not loaded is to have the cores that it would be deployed with now."""
         for entry in self.registry:
             if entry.phase is Phase.GONE:
                 cpus = cpu_needs(entry.preset.settings, lambda: nodes)
                 entry.needs = entry.needs._replace(cpus=cpus)
-                self.capacity.amend(entry.name, entry.needs)
+                self.capacity.update_needs(entry.name, entry.needs)
 
     def _observe(self, entry: ModelEntry, deployed: Deployed | None) -> None:
         now, timeout_s = time.monotonic(), self._settings.load_timeout_s
@@ -280,7 +280,7 @@ class Lifecycle:
         if entry.is_overdue(now, timeout_s):
             said = f": {entry.status.message}" if entry.status.message else ""
             entry.fail(f"it was not ready after {timeout_s:g} s{said}", now)
-        self._note(entry)
+        self._publish(entry)
         if entry.phase is not Phase.STOPPING:
             return
         if deployed is not None and deployed.status is not ApplicationStatus.DELETING:
@@ -288,22 +288,22 @@ class Lifecycle:
 
     def _changed(self, entry: ModelEntry) -> None:
         """By a command: Serve is to be asked soon what came of it."""
-        self._note(entry)
+        self._publish(entry)
         self._wake.set()
 
-    def _note(self, entry: ModelEntry) -> None:
+    def _publish(self, entry: ModelEntry) -> None:
         state = entry.state
         if self._states.get(entry.name, ModelState.UNLOADED) is not state:
             self._states[entry.name] = state
             level = logging.ERROR if state is ModelState.FAILED else logging.INFO
-            log.log(level, "model %s is %s%s", entry.name, state, said_of(entry))
+            log.log(level, "model %s is %s%s", entry.name, state, failure_suffix(entry))
         self.changes.tell(entry.status)
-        if entry.removed and entry.phase is Phase.GONE:
+        if entry.is_removed and entry.phase is Phase.GONE:
             self._remove(entry)
 
     async def _pause(self) -> None:
         settled = all(entry.is_settled for entry in self.registry)
-        quiet = settled and not self.capacity.waiting and not self._strays
+        quiet = settled and not self.capacity.waiting and not self._orphans
         try:
             async with asyncio.timeout(QUIET_POLL_S if quiet else POLL_S):
                 await self._wake.wait()
@@ -318,7 +318,7 @@ def read_offers(sources: Sources) -> list[tuple[Preset, Resources]]:
     return [(preset, model_needs(preset.settings)) for preset in sources.read()]
 
 
-def stamp(sources: Sources) -> tuple[int, int] | None:
+def presets_stamp(sources: Sources) -> tuple[int, int] | None:
     """Another one when the presets' file was written. Blocks."""
     try:
         found = os.stat(sources.presets or "")
@@ -331,5 +331,5 @@ def refusal(entry: ModelEntry, why: str) -> RequestError:
     return RequestError(ErrorKind.INVALID_REQUEST, f"The model {entry.name!r} {why}", "model")
 
 
-def said_of(entry: ModelEntry) -> str:
+def failure_suffix(entry: ModelEntry) -> str:
     return f": {entry.failure}" if entry.failure else ""

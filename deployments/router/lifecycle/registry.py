@@ -48,7 +48,7 @@ class ModelEntry:
         self.failure = ""
         self.failed_at = 0.0
         self.commands = 0
-        self.removed = False
+        self.is_removed = False
         self.unloads = 0
         self.loads = 0
         self.evictions = 0
@@ -56,8 +56,8 @@ class ModelEntry:
         self._failures_since_up = 0
         self._created = int(time.time())
         self._since = 0.0  # of the phase
-        self._used = 0.0
-        self._spared_until = 0.0
+        self._last_used = 0.0
+        self._not_idle_until = 0.0
         self._message = ""
         self._progress: LoadProgress | None = None
         self._deployed: Deployed | None = None
@@ -90,7 +90,7 @@ class ModelEntry:
             application=self.application,
             state=self.state,
             created=self._created,
-            message=self._said(),
+            message=self._status_message(),
             aliases=self.preset.aliases,
             tags=self.preset.tags,
             source=self.preset.source,
@@ -99,7 +99,7 @@ class ModelEntry:
             replicas=len(self._running),
             version=self.replicas.version,
             unloads=self.unloads,
-            is_tried_again=self.is_tried_again,
+            will_retry=self.will_retry,
             progress=self._progress if self.phase is Phase.STARTING else None,
         )
 
@@ -118,20 +118,20 @@ class ModelEntry:
 
     def last_used(self, now: float) -> float:
         known = bool(self.replicas.replicas)
-        return max(self._used, now - self.replicas.idle_s()) if known else self._used
+        return max(self._last_used, now - self.replicas.idle_s()) if known else self._last_used
 
     def is_overdue(self, now: float, timeout_s: float) -> bool:
         return self.phase is Phase.STARTING and now - self._since > timeout_s
 
     @property
-    def is_tried_again(self) -> bool:
+    def will_retry(self) -> bool:
         """By itself: it was to be loaded at the start, and failed."""
         return self.preset.load_on_startup and self.state is ModelState.FAILED
 
-    def is_due_again(self, now: float) -> bool:
+    def is_retry_due(self, now: float) -> bool:
         wait_s = RETRY_DELAY_S * 2 ** min(self._failures_since_up - 1, MAX_RETRY_DOUBLINGS)
         gone = self.phase is Phase.GONE
-        return self.is_tried_again and gone and now - self.failed_at >= wait_s
+        return self.will_retry and gone and now - self.failed_at >= wait_s
 
     def wait(self, message: str) -> None:
         """It waits to be loaded, or no longer does."""
@@ -143,14 +143,14 @@ class ModelEntry:
         self._enter(Phase.STARTING, now)
         self.failure = ""
         self.loads += 1
-        self._used = now
+        self._last_used = now
 
     def resume(self, now: float) -> None:
         """It was needed after all, before anything was done to unload it."""
         assert self.phase is Phase.STOPPING
         self._enter(Phase.UP, now)
-        self._used = now
-        self._spared_until = now + BUSY_GRACE_S
+        self._last_used = now
+        self._not_idle_until = now + BUSY_GRACE_S
 
     def stop(self, now: float) -> None:
         self._enter(Phase.STOPPING, now)
@@ -164,16 +164,16 @@ class ModelEntry:
         self.failures += 1
         self._failures_since_up += 1
 
-    def forgive(self) -> None:
+    def clear_failure(self) -> None:
         """It may be tried again."""
         self.failure = ""
 
     def observe(self, deployed: Deployed | None, now: float) -> None:
         """What Serve knows of its application; None when it knows none."""
         if deployed is None:
-            self._vanish(now)
+            self._set_gone(now)
         elif deployed.status is ApplicationStatus.DELETING:
-            self._leave(now)
+            self._set_stopping(now)
         elif self.phase is not Phase.STOPPING:
             self._follow(deployed, now)
 
@@ -182,9 +182,9 @@ class ModelEntry:
     ) -> RoutingDecision:
         if self.phase is not Phase.UP:
             return RoutingDecision(None, False, unloads=self.unloads)
-        self._used = now
+        self._last_used = now
         if not self._running:
-            self._spared_until = now + SCALE_UP_GRACE_S
+            self._not_idle_until = now + SCALE_UP_GRACE_S
         chosen = self.replicas.choose(hashes, request_id, session, version)
         return RoutingDecision(chosen, True, self.replicas.version_of(chosen), self.unloads)
 
@@ -211,7 +211,7 @@ class ModelEntry:
         return self.needs.times(replicas / scaling.fewest)
 
     def _is_idle(self, now: float) -> bool:
-        if self.phase is not Phase.UP or self.replicas.busy or now < self._spared_until:
+        if self.phase is not Phase.UP or self.replicas.busy or now < self._not_idle_until:
             return False
         return now - self._since >= FIRST_REPORT_GRACE_S or self._running <= set(
             self.replicas.replicas
@@ -223,7 +223,7 @@ class ModelEntry:
         scaled_to_zero = self._deployed is not None and self._deployed.target == 0
         return ModelState.SLEEPING if scaled_to_zero else ModelState.LOADING
 
-    def _said(self) -> str:
+    def _status_message(self) -> str:
         if self.failure:
             return self.failure
         if self.phase is Phase.UP and self.state is ModelState.LOADING:
@@ -237,16 +237,16 @@ class ModelEntry:
             self._deployed = None
             self.replicas.keep_only(set())
 
-    def _vanish(self, now: float) -> None:
+    def _set_gone(self, now: float) -> None:
         if self.phase is not Phase.GONE:
             self._enter(Phase.GONE, now)
 
-    def _rise(self, now: float) -> None:
+    def _come_up(self, now: float) -> None:
         self._enter(Phase.UP, now)
-        self._used = now
+        self._last_used = now
         self._failures_since_up = 0
 
-    def _leave(self, now: float) -> None:
+    def _set_stopping(self, now: float) -> None:
         if self.phase is not Phase.STOPPING:
             self._enter(Phase.STOPPING, now)
 
@@ -260,9 +260,9 @@ class ModelEntry:
         if failed and not deployed.running:
             self.fail(last_error(deployed.message), now)
         elif self.phase is Phase.STARTING and (deployed.status in UP_STATUSES or deployed.running):
-            self._rise(now)  # those that answer take requests, while others load or are changed
+            self._come_up(now)  # those that answer take requests, while others load or are changed
         if is_found:
-            self._used = 0.0  # its replicas know when it was
+            self._last_used = 0.0  # its replicas know when it was
         if self.phase is Phase.STARTING:
             self._message = last_error(deployed.message) if deployed.message else ""
         elif self.phase is Phase.UP:
@@ -311,11 +311,11 @@ class Registry:
             entry = before.pop(preset.settings.name, None) or self._entry(preset, needs)
             if entry.preset.settings != preset.settings:
                 changed.append(entry)
-            entry.preset, entry.needs, entry.removed = preset, needs, False
+            entry.preset, entry.needs, entry.is_removed = preset, needs, False
             self._entries[entry.name] = entry
         self._name()
         for entry in before.values():
-            entry.removed = True
+            entry.is_removed = True
         self._entries.update(before)
         return changed
 

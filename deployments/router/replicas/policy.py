@@ -22,8 +22,8 @@ class Candidate(NamedTuple):
     pending: float = 0.0
     running: int = 0
     waiting: int = 0
-    asleep: bool = False
-    was_last: bool = False
+    is_asleep: bool = False
+    had_session: bool = False
     excess: float = 0.0
 
     @property
@@ -32,12 +32,12 @@ class Candidate(NamedTuple):
 
 
 def cost(candidate: Candidate, prompt_pages: int, settings: RoutingSettings) -> float:
-    _, overlap, pending, running, waiting, asleep, was_last, excess = candidate
+    _, overlap, pending, running, waiting, is_asleep, had_session, excess = candidate
     price = prompt_pages - overlap + settings.pending * pending + settings.balance * excess
     price += settings.decode * running + settings.queued * waiting
-    if asleep:
+    if is_asleep:
         price += settings.wake
-    return price - settings.session if was_last else price
+    return price - settings.session if had_session else price
 
 
 def choose(

@@ -45,8 +45,8 @@ class PrefixIndex:
         self._predicted: list[PredictionGroup] = []  # oldest first
         self._live: Slots = 0
         self._holding: Slots = 0  # of those, the ones that have stored pages
-        self._left: Slots = 0  # of replicas that are gone, and not swept out yet
-        self._swept: Slots = 0  # those of them that are being swept out
+        self._gone: Slots = 0  # of replicas that are gone, and not swept out yet
+        self._sweeping: Slots = 0  # those of them that are being swept out
         self._sweep_at = N_SHARDS
 
     def __len__(self) -> int:
@@ -58,14 +58,16 @@ class PrefixIndex:
         if self._n_sampled < N_SHARDS:
             lengths = [n for n in lengths if hashes[n - 1][0] < self._n_sampled]
         pages = {
-            slot: length for length, slots in self._ends(hashes, lengths) for slot in _each(slots)
+            slot: length
+            for length, slots in self._longest_prefixes(hashes, lengths)
+            for slot in _single_slots(slots)
         }
         return {name: pages[slot] for name, slot in self._slots.items() if slot in pages}
 
     def store(self, replica_id: str, hashes: bytes) -> None:
         slot = self._slot(replica_id)
         shards, n_sampled, n_new = self._shards, self._n_sampled, 0
-        for page_hash in _split(hashes):
+        for page_hash in _split_hashes(hashes):
             if page_hash[0] < n_sampled:
                 shard = shards[page_hash[0]]
                 slots = shard.get(page_hash)
@@ -77,7 +79,7 @@ class PrefixIndex:
 
     def evict(self, replica_id: str, hashes: bytes) -> None:
         others = ~self._slot(replica_id)
-        for page_hash in _split(hashes):
+        for page_hash in _split_hashes(hashes):
             shard = self._shards[page_hash[0]]
             if slots := shard.pop(page_hash, 0) & others:
                 shard[page_hash] = slots
@@ -89,10 +91,10 @@ class PrefixIndex:
         if n_sampled < N_SHARDS:
             hashes = [page_hash for page_hash in hashes if page_hash[0] < n_sampled]
         pages = dict.fromkeys(hashes, self._slot(replica_id))
-        lately = self._generation(now)
-        for page_hash in lately.keys() & pages.keys():
-            pages[page_hash] |= lately[page_hash]
-        lately.update(pages)
+        current = self._prediction_group(now)
+        for page_hash in current.keys() & pages.keys():
+            pages[page_hash] |= current[page_hash]
+        current.update(pages)
 
     def expire(self, now: float) -> None:
         """Forgets predictions that are due, and the oldest of them when there are many."""
@@ -102,7 +104,7 @@ class PrefixIndex:
         if len(made) > 1 and sum(len(one.pages) for one in made) > MAX_PREDICTED_PAGES:
             del made[0]
 
-    def _generation(self, now: float) -> Shard:
+    def _prediction_group(self, now: float) -> Shard:
         """Where predictions of now belong."""
         last = self._predicted[-1] if self._predicted else None
         if (
@@ -124,7 +126,7 @@ class PrefixIndex:
         slot = self._slots.pop(replica_id, 0)
         self._live &= ~slot
         self._holding &= ~slot
-        self._left |= slot
+        self._gone |= slot
         if not self._slots:
             self._clear()
 
@@ -132,27 +134,27 @@ class PrefixIndex:
         """Takes those that are gone out of one shard, if there are any left in one."""
         if self._sweep_at == N_SHARDS:
             self._begin_sweep()
-        if self._swept:
+        if self._sweeping:
             shard = self._shards[self._sweep_at]
-            self._shards[self._sweep_at] = kept = _without(self._swept, shard)
+            self._shards[self._sweep_at] = kept = _without(self._sweeping, shard)
             self._n_pages -= len(shard) - len(kept)
             self._sweep_at += 1
 
     def _begin_sweep(self) -> None:
         """The slots of the last sweep are free now; those left since then are next."""
-        if self._swept:
+        if self._sweeping:
             self._predicted = [
-                PredictionGroup(one.began, _without(self._swept, one.pages))
+                PredictionGroup(one.began, _without(self._sweeping, one.pages))
                 for one in self._predicted
             ]
-        self._left &= ~self._swept
-        self._swept = self._left
-        self._sweep_at = 0 if self._left else N_SHARDS
+        self._gone &= ~self._sweeping
+        self._sweeping = self._gone
+        self._sweep_at = 0 if self._gone else N_SHARDS
 
     def _slot(self, replica_id: str) -> Slots:
         slot = self._slots.get(replica_id)
         if slot is None:
-            taken = self._live | self._left
+            taken = self._live | self._gone
             slot = self._slots[replica_id] = ~taken & (taken + 1)
             self._live |= slot
         return slot
@@ -164,7 +166,9 @@ class PrefixIndex:
                 slots |= pages[page_hash]
         return slots
 
-    def _ends(self, hashes: Sequence[bytes], lengths: Sequence[int]) -> Iterator[tuple[int, Slots]]:
+    def _longest_prefixes(
+        self, hashes: Sequence[bytes], lengths: Sequence[int]
+    ) -> Iterator[tuple[int, Slots]]:
         """Of these leading lengths, those that are the longest for some replicas; and which."""
         # From one place in `lengths` to another, and who holds what is up to each.
         spans = [(-1, self._live, len(lengths), 0)]
@@ -187,11 +191,11 @@ class PrefixIndex:
             self._shards[self._n_sampled] = {}
 
 
-def _split(hashes: bytes) -> Iterator[bytes]:
+def _split_hashes(hashes: bytes) -> Iterator[bytes]:
     return (hashes[at : at + DIGEST_BYTES] for at in range(0, len(hashes), DIGEST_BYTES))
 
 
-def _each(slots: Slots) -> Iterator[Slots]:
+def _single_slots(slots: Slots) -> Iterator[Slots]:
     while slots:
         lowest = slots & -slots
         yield lowest

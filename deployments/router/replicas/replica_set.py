@@ -35,15 +35,15 @@ class InflightRequest:
 
 @dataclass(slots=True)
 class Replica:
-    """`is_known`: its last report followed from those before it, back to a snapshot."""
+    """`is_in_sync`: its last report followed from those before it, back to a snapshot."""
 
-    told: ReplicaReport
-    heard_at: float
-    is_known: bool = False
+    last_report: ReplicaReport
+    reported_at: float
+    is_in_sync: bool = False
     pending: float = 0.0  # pages to compute, of prompts that have come
-    coming: int = 0  # requests on their way
-    coming_pages: int = 0
-    lately: float = 0.0  # work that was sent here, in pages, fading
+    inflight: int = 0  # requests on their way
+    inflight_pages: int = 0
+    recent_work: float = 0.0  # work that was sent here, in pages, fading
 
 
 class ReplicaSet:
@@ -62,7 +62,7 @@ class ReplicaSet:
         self._rng = random.Random(seed)
         self._index = PrefixIndex(settings.max_index_pages)
         self._replicas: dict[str, Replica] = {}
-        self._flights: OrderedDict[str, InflightRequest] = OrderedDict()  # oldest first
+        self._inflight: OrderedDict[str, InflightRequest] = OrderedDict()  # oldest first
         self._sessions: OrderedDict[str, str] = OrderedDict()  # least recently used first
         self._last_use = float("-inf")
         self._n_choices = 0
@@ -77,13 +77,13 @@ class ReplicaSet:
     @property
     def running(self) -> int:
         """Sequences that run, as last reported, on all replicas."""
-        return sum(replica.told.running for replica in self._replicas.values())
+        return sum(replica.last_report.running for replica in self._replicas.values())
 
     @property
     def waiting(self) -> int:
         """Sequences that wait there, and requests on their way that no report has named yet."""
         self._expire(self._clock())
-        return sum(one.told.waiting + one.coming for one in self._replicas.values())
+        return sum(one.last_report.waiting + one.inflight for one in self._replicas.values())
 
     @property
     def busy(self) -> bool:
@@ -92,24 +92,26 @@ class ReplicaSet:
     @property
     def asleep(self) -> bool:
         """Whether there are replicas and all of them sleep."""
-        return bool(self._replicas) and all(one.told.sleeping for one in self._replicas.values())
+        return bool(self._replicas) and all(
+            one.last_report.sleeping for one in self._replicas.values()
+        )
 
     @property
     def version(self) -> str:
         """Of the card that most replicas have, the older one of two; "" without replicas."""
-        versions = Counter(one.told.version for one in self._replicas.values())
+        versions = Counter(one.last_report.version for one in self._replicas.values())
         return max(versions, key=versions.__getitem__, default="")
 
     def version_of(self, replica_id: str | None) -> str:
         """Of a replica's card; "" of none."""
-        return "" if replica_id is None else self._replicas[replica_id].told.version
+        return "" if replica_id is None else self._replicas[replica_id].last_report.version
 
     def idle_s(self) -> float:
         """Seconds since the last use: a choice, or the end of a request; 0 while busy."""
         if self.busy:
             return 0.0
         now = self._clock()
-        ends = [one.heard_at - one.told.idle_s for one in self._replicas.values()]
+        ends = [one.reported_at - one.last_report.idle_s for one in self._replicas.values()]
         return now - max([self._last_use, *ends])
 
     def report(self, report: ReplicaReport) -> bool:
@@ -118,16 +120,16 @@ class ReplicaSet:
         replica = self._replicas.get(report.replica_id)
         if replica is None:
             replica = self._replicas[report.replica_id] = Replica(report, now)
-        elif is_late(report, replica.told):
-            return not replica.is_known
+        elif is_stale(report, replica.last_report):
+            return not replica.is_in_sync
         else:
-            replica.is_known &= follows(report, replica.told)
-        replica.told, replica.heard_at = report, now
+            replica.is_in_sync &= is_next(report, replica.last_report)
+        replica.last_report, replica.reported_at = report, now
         replica.pending = report.pending_tokens / max(1, report.page_size)
-        self._take_pages(report, replica)
+        self._update_index(report, replica)
         for request_id in report.received:
-            self._land(request_id)
-        return not replica.is_known
+            self._end_inflight(request_id)
+        return not replica.is_in_sync
 
     def keep_only(self, replica_ids: Set[str]) -> None:
         """Forgets replicas that are gone."""
@@ -136,8 +138,8 @@ class ReplicaSet:
             del self._replicas[replica_id]
             self._index.forget(replica_id)
         if gone:  # what flies there must not land at one of that id that reports again
-            flights = ((k, one) for k, one in self._flights.items() if one.replica_id not in gone)
-            self._flights = OrderedDict(flights)
+            flights = ((k, one) for k, one in self._inflight.items() if one.replica_id not in gone)
+            self._inflight = OrderedDict(flights)
 
     def choose(
         self, hashes: Sequence[bytes], request_id: str, session: str = "", version: str = ""
@@ -149,13 +151,13 @@ class ReplicaSet:
         """
         self._last_use = self._clock()
         self._expire(self._last_use)
-        self._land(request_id)
+        self._end_inflight(request_id)
         overlap, last = self._index.overlap(hashes), self._sessions.get(session)
         candidates = self._candidates(overlap, last, version)
         chosen = choose(candidates, len(hashes), self._settings, self._rng)
         if chosen is None:
             return None
-        self._send(chosen, request_id, hashes)
+        self._add_inflight(chosen, request_id, hashes)
         self._remember(session, chosen.replica_id)
         self._count(chosen, len(hashes))
         return chosen.replica_id
@@ -164,7 +166,9 @@ class ReplicaSet:
         """Metrics, with the model's name as a label."""
         self._expire(self._clock())
         model = {"model": self._model}
-        coming = [(model | {"replica": name}, one.coming) for name, one in self._replicas.items()]
+        inflight = [
+            (model | {"replica": name}, one.inflight) for name, one in self._replicas.items()
+        ]
         return [
             family(
                 "index_pages",
@@ -172,7 +176,7 @@ class ReplicaSet:
                 [(model, len(self._index))],
             ),
             family(
-                "coming_requests", "Requests sent to a replica, not reported by it yet.", coming
+                "coming_requests", "Requests sent to a replica, not reported by it yet.", inflight
             ),
             family(
                 "choices", "Replicas chosen for requests.", [(model, self._n_choices)], "counter"
@@ -191,11 +195,11 @@ class ReplicaSet:
             ),
         ]
 
-    def _take_pages(self, report: ReplicaReport, replica: Replica) -> None:
+    def _update_index(self, report: ReplicaReport, replica: Replica) -> None:
         if report.snapshot:
             self._index.restart(report.replica_id)
-            replica.is_known = True
-        if replica.is_known:  # else a snapshot is to come, and what was known is a better guess
+            replica.is_in_sync = True
+        if replica.is_in_sync:  # else a snapshot is to come, and what was known is a better guess
             self._index.store(report.replica_id, report.stored)
             self._index.evict(report.replica_id, report.evicted)
         self._index.sweep()
@@ -203,63 +207,65 @@ class ReplicaSet:
     def _candidates(
         self, overlap: Mapping[str, int], last: str | None, version: str
     ) -> list[Candidate]:
-        heard = self._heard(self._clock(), version)
-        awake = [one.lately for one in heard.values() if not one.told.sleeping]
+        heard = self._fresh_replicas(self._clock(), version)
+        awake = [one.recent_work for one in heard.values() if not one.last_report.sleeping]
         mean = sum(awake) / max(1, len(awake))
         scale = mean + MIN_WORK_PAGES
         return [
             Candidate(
                 name,
                 overlap.get(name, 0),
-                one.pending + one.coming_pages,
-                told.running,
-                told.waiting + one.coming,
-                told.sleeping,
+                one.pending + one.inflight_pages,
+                last_report.running,
+                last_report.waiting + one.inflight,
+                last_report.sleeping,
                 name == last,
-                0.0 if told.sleeping or one.lately < mean else (one.lately - mean) / scale,
+                0.0
+                if last_report.sleeping or one.recent_work < mean
+                else (one.recent_work - mean) / scale,
             )
             for name, one in heard.items()
-            for told in (one.told,)
+            for last_report in (one.last_report,)
         ]
 
-    def _heard(self, now: float, version: str) -> Mapping[str, Replica]:
+    def _fresh_replicas(self, now: float, version: str) -> Mapping[str, Replica]:
         """Replicas of this version, or of any when there are none; of those the ones that were
         heard of lately, or all when there are none.
         """
         since = now - REPORT_TIMEOUT_S
-        fit = {k: one for k, one in self._replicas.items() if one.told.version == version}
+        fit = {k: one for k, one in self._replicas.items() if one.last_report.version == version}
         fit = fit or self._replicas
-        return {k: one for k, one in fit.items() if one.heard_at > since} or fit
+        return {k: one for k, one in fit.items() if one.reported_at > since} or fit
 
-    def _send(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
+    def _add_inflight(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
         """Counts the request where it was sent, until a report does."""
         left = len(hashes) - chosen.overlap
         now = self._clock()
         self._index.predict(chosen.replica_id, hashes[chosen.overlap :], now)
-        self._flights[request_id] = InflightRequest(
+        self._inflight[request_id] = InflightRequest(
             chosen.replica_id, left, now + INFLIGHT_TIMEOUT_S
         )
         for replica in self._replicas.values():
-            replica.lately *= 1 - 1 / (WORK_WINDOW * len(self._replicas))
+            replica.recent_work *= 1 - 1 / (WORK_WINDOW * len(self._replicas))
         replica = self._replicas[chosen.replica_id]
-        replica.coming += 1
-        replica.coming_pages += left
-        replica.lately += left + REQUEST_COST_PAGES
+        replica.inflight += 1
+        replica.inflight_pages += left
+        replica.recent_work += left + REQUEST_COST_PAGES
 
-    def _land(self, request_id: str) -> None:
-        flight = self._flights.pop(request_id, None)
+    def _end_inflight(self, request_id: str) -> None:
+        flight = self._inflight.pop(request_id, None)
         replica = self._replicas.get(flight.replica_id) if flight else None
         if flight and replica:
-            replica.coming -= 1
-            replica.coming_pages -= flight.pages
+            replica.inflight -= 1
+            replica.inflight_pages -= flight.pages
 
     def _expire(self, now: float) -> None:
         self._index.expire(now)
-        while self._flights:
-            request_id, flight = next(iter(self._flights.items()))
-            if flight.until > now and len(self._flights) < MAX_INFLIGHT:
+        while self._inflight:
+            request_id, flight = next(iter(self._inflight.items()))
+            if flight.until > now and len(self._inflight) < MAX_INFLIGHT:
                 return
-            self._land(request_id)
+            self._end_inflight(request_id)
 
     def _remember(self, session: str, replica_id: str) -> None:
         if not session:
@@ -270,18 +276,18 @@ class ReplicaSet:
             self._sessions.popitem(last=False)
 
     def _count(self, chosen: Candidate, prompt_pages: int) -> None:
-        page_size = self._replicas[chosen.replica_id].told.page_size
+        page_size = self._replicas[chosen.replica_id].last_report.page_size
         self._n_choices += 1
         self._prompt_tokens += prompt_pages * page_size
         self._overlap_tokens += chosen.overlap * page_size
 
 
-def is_late(report: ReplicaReport, last: ReplicaReport) -> bool:
+def is_stale(report: ReplicaReport, last: ReplicaReport) -> bool:
     """Whether it was overtaken on its way here."""
     return report.epoch == last.epoch and report.sequence <= last.sequence
 
 
-def follows(report: ReplicaReport, last: ReplicaReport) -> bool:
+def is_next(report: ReplicaReport, last: ReplicaReport) -> bool:
     return report.epoch == last.epoch and report.sequence == last.sequence + 1
 
 

@@ -67,7 +67,7 @@ class RouterActor:
     left: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: RequestError | None = None
 
-    async def want(
+    async def ensure_loaded(
         self, model: str | None, who: str, wait_s: float, unloads: int | None
     ) -> ModelStatus | RequestError | BaseException:
         self.wanted.append((model, who))

@@ -51,7 +51,7 @@ def cards_of(actors: Actors, clock: Clock) -> CardCache:
 
 async def lose(retries: Retries, *progressed: bool) -> None:
     for one in progressed:
-        await retries.after_loss(progressed=one)
+        await retries.wait_after_loss(progressed=one)
 
 
 def test_attempts_that_come_to_nothing_are_few() -> None:

@@ -20,8 +20,8 @@ def asked(sampling: SamplingParams = MIROSTAT) -> GenerationRequest:
 
 def test_nothing_was_said_and_all_is_asked_again_by_another_name() -> None:
     said = PartialOutput(asked())
-    assert said.rest().request_id == "r-0"
-    rest = said.rest()
+    assert said.remaining_request().request_id == "r-0"
+    rest = said.remaining_request()
     assert rest.request_id == "r-1"
     assert (rest.produced_ids, rest.prompt_logprobs, rest.sampling) == ((), 0, MIROSTAT)
 
@@ -30,7 +30,7 @@ def test_what_was_said_counts_and_is_not_told_twice() -> None:
     said = PartialOutput(asked())
     said.add(TokenEvent(token_ids=(7,), prompt_logprobs=(None, None), mirostat_mu=9.5))
     said.add(TokenEvent(token_ids=(8, 9), mirostat_mu=8.25))
-    rest = said.rest()
+    rest = said.remaining_request()
     assert rest.produced_ids == (7, 8, 9)
     assert rest.prompt_logprobs is None
     assert rest.sampling.mirostat == MirostatParams(version=2, mu=8.25)
@@ -40,33 +40,33 @@ def test_what_was_said_counts_and_is_not_told_twice() -> None:
 def test_without_mirostat_there_is_no_state() -> None:
     said = PartialOutput(asked(SamplingParams()))
     said.add(TokenEvent(token_ids=(7,)))
-    assert said.rest().sampling == SamplingParams()
+    assert said.remaining_request().sampling == SamplingParams()
 
 
 def test_what_came_to_nothing_is_told_from_what_got_on() -> None:
     said = PartialOutput(asked())
-    said.rest()
-    assert (said.progressed, said.began) == (False, False)
+    said.remaining_request()
+    assert (said.has_progressed, said.has_begun) == (False, False)
     said.add(TokenEvent(token_ids=(7,)))
-    assert (said.progressed, said.began) == (True, True)
-    said.rest()
-    assert (said.progressed, said.began) == (False, True)
+    assert (said.has_progressed, said.has_begun) == (True, True)
+    said.remaining_request()
+    assert (said.has_progressed, said.has_begun) == (False, True)
 
 
 def test_the_prompt_was_cached_as_far_as_was_said_first() -> None:
     said = PartialOutput(asked())
-    said.rest()
+    said.remaining_request()
     assert said.add(TokenEvent(token_ids=(7,), cached_tokens=16)).cached_tokens == 16
-    said.rest()
+    said.remaining_request()
     assert said.add(TokenEvent(token_ids=(8,), cached_tokens=2)).cached_tokens == 16
     assert said.add(TokenEvent(finish_reason=FinishReason.STOP)).cached_tokens == 16
 
 
 def test_an_attempt_without_a_token_says_nothing_of_the_cache() -> None:
     said = PartialOutput(asked())
-    said.rest()
+    said.remaining_request()
     said.add(TokenEvent(cached_tokens=32))
-    said.rest()
+    said.remaining_request()
     assert said.add(TokenEvent(token_ids=(7,), cached_tokens=16)).cached_tokens == 16
 
 

@@ -55,7 +55,7 @@ def test_without_a_router_an_unknown_model_is_not_waited_for_forever(
         router = RouterClient(actors.handles())
         patience_s = 60.0 if "could not be started" in said else 0.0
         waiting = ModelWaits(router, actors.metrics, pause_s=0.0, patience_s=patience_s)
-        await waiting.until_up("m", timeout_s=60.0)
+        await waiting.wait_until_up("m", timeout_s=60.0)
 
     with pytest.raises(Refused, match=f"^The router {said}"):
         asyncio.run(ask())

@@ -114,37 +114,37 @@ def test_every_choice_and_every_prompt_is_of_the_same_client() -> None:
 
 
 def test_no_more_places_are_taken_than_there_are() -> None:
-    places = InflightLimit(3)
-    leaves = [places.take(client) for client in "abc"]
+    inflight_limit = InflightLimit(3)
+    leaves = [inflight_limit.acquire(client) for client in "abc"]
     with pytest.raises(Refused) as caught:
-        places.take("d")
+        inflight_limit.acquire("d")
     assert caught.value.error.kind is ErrorKind.OVERLOADED
     leaves[0]()
-    places.take("d")
-    assert places.taken == 3
+    inflight_limit.acquire("d")
+    assert inflight_limit.inflight == 3
 
 
 def test_one_client_leaves_room_for_others() -> None:
-    places = InflightLimit(90)
+    inflight_limit = InflightLimit(90)
     while True:
         try:
-            places.take("greedy")
+            inflight_limit.acquire("greedy")
         except Refused:
             break
-    assert places.taken == 80  # 8 times the 10 that are free
+    assert inflight_limit.inflight == 80  # 8 times the 10 that are free
     for number in range(9):
-        places.take(f"other {number}")
-    assert places.taken == 89
+        inflight_limit.acquire(f"other {number}")
+    assert inflight_limit.inflight == 89
 
 
 def test_whoever_gives_back_may_take_again() -> None:
-    places = InflightLimit(2)
+    inflight_limit = InflightLimit(2)
     for _ in range(5):
-        leave = places.take("a")
-        also = places.take("a")
+        leave = inflight_limit.acquire("a")
+        also = inflight_limit.acquire("a")
         leave()
         also()
-    assert places.taken == 0
+    assert inflight_limit.inflight == 0
 
 
 @pytest.mark.parametrize(

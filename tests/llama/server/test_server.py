@@ -302,7 +302,7 @@ def test_a_model_that_failed_is_let_requests_through_that_try_it_again() -> None
     cluster.states = {"tiny": ModelState.FAILED}
     waiting = asked(cluster, "/health")
     assert (waiting.status_code, waiting.json()) == (200, {"status": "ok", "model_loaded": False})
-    cluster.is_tried_again = True
+    cluster.will_retry = True
     broken = asked(cluster, "/health")
     assert (broken.status_code, broken.json()["status"]) == (503, "error")
 

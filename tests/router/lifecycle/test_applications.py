@@ -10,7 +10,12 @@ from ray.serve._private.deployment_info import DeploymentInfo
 from deployments.model.application import cpus_per_replica, replicas_of
 from deployments.model.settings import Autoscaling, ModelSettings
 from deployments.router.lifecycle import applications
-from deployments.router.lifecycle.applications import cpus_kept, deploy, redeploy, stays
+from deployments.router.lifecycle.applications import (
+    current_rank_cpus,
+    deploy,
+    is_current,
+    redeploy,
+)
 
 MODEL = ModelSettings(name="m", path="/m")
 
@@ -29,8 +34,8 @@ def info_of(deployed: serve.Deployment) -> DeploymentInfo:
 def test_the_cores_of_what_runs_stay_though_the_nodes_have_changed() -> None:
     scaled = replace(MODEL, autoscaling=Autoscaling(max_replicas=4))
     for settings in (MODEL, scaled):
-        assert cpus_kept(settings, there(settings)) == 3.0
-    assert cpus_kept(replace(MODEL, stop_timeout_s=1), there(MODEL)) == 3.0
+        assert current_rank_cpus(settings, there(settings)) == 3.0
+    assert current_rank_cpus(replace(MODEL, stop_timeout_s=1), there(MODEL)) == 3.0
     resources = replicas_of(MODEL, 3.0).ray_actor_options
     assert resources is not None
     assert resources["num_cpus"] == 3.0
@@ -46,7 +51,7 @@ def test_the_cores_of_what_runs_stay_though_the_nodes_have_changed() -> None:
     ],
 )
 def test_the_cores_of_what_runs_stay_only_while_its_settings_do(changed: ModelSettings) -> None:
-    assert cpus_kept(changed, there(MODEL)) is None
+    assert current_rank_cpus(changed, there(MODEL)) is None
 
 
 @pytest.mark.parametrize(
@@ -108,4 +113,4 @@ def test_a_router_stays_while_serve_lists_it_and_does_not_stop_it() -> None:
         "openai": {"deployments": {}},
         "router": router,
     }
-    assert [stays(one, applications) for one in ("old", "new", "gone")] == [False, True, False]
+    assert [is_current(one, applications) for one in ("old", "new", "gone")] == [False, True, False]

@@ -255,19 +255,19 @@ class Machine(RuleBasedStateMachine):
     def holders(self) -> list[Holder]:
         return [m.holder(name) for name, m in self.models.items() if m.state != "gone"]
 
-    @rule(name=names, who=st.sampled_from("xy"), lease=st.integers(1, 8))
-    def want(self, name: str, who: str, lease: int) -> None:
+    @rule(name=names, lessee=st.sampled_from("xy"), lease=st.integers(1, 8))
+    def ensure_loaded(self, name: str, lessee: str, lease: int) -> None:
         model = self.models[name]
         if model.state in ("gone", "leaving"):
             if name not in self.capacity.waiting:
                 self.came.append(name)
-            self.capacity.enqueue(name, model.needs, who, self.now + lease)
+            self.capacity.enqueue(name, model.needs, lessee, self.now + lease)
         else:
-            self.capacity.lease(name, who, self.now + lease)
+            self.capacity.lease(name, lessee, self.now + lease)
 
-    @rule(name=names, who=st.sampled_from("xy"))
-    def leave(self, name: str, who: str) -> None:
-        self.capacity.release(name, who)
+    @rule(name=names, lessee=st.sampled_from("xy"))
+    def leave(self, name: str, lessee: str) -> None:
+        self.capacity.release(name, lessee)
         self.came = [n for n in self.came if n in self.capacity.waiting]
 
     @rule(name=names, to=st.sampled_from(["idle", "busy"]))

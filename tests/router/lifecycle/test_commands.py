@@ -25,7 +25,7 @@ class Serve:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.applications: dict[str, Deployed] = {}
-        self.stays = True
+        self.is_current = True
         self.limits = UNLIMITED
         self.nodes = [8.0]  # their cores
         self.busy = 0
@@ -36,7 +36,9 @@ class Serve:
         monkeypatch.setattr(commands, "deploy", self.deployed.append)
         monkeypatch.setattr(commands, "redeploy", self.deployed.append)
         monkeypatch.setattr(commands, "model_handle", lambda _: self)
-        monkeypatch.setattr(lifecycle, "read_as", lambda _: (dict(self.applications), self.stays))
+        monkeypatch.setattr(
+            lifecycle, "read_applications_as", lambda _: (dict(self.applications), self.is_current)
+        )
         monkeypatch.setattr(lifecycle, "cluster_limits", lambda _: self.limits)
         monkeypatch.setattr(lifecycle, "node_cpus", lambda: self.nodes)
         monkeypatch.setattr(estimate, "node_cpus", lambda: self.nodes)
@@ -78,15 +80,15 @@ async def asked(fleet: Lifecycle, entry: ModelEntry) -> None:
 def test_a_router_that_has_a_successor_leaves_its_models_alone(
     serve: Serve, tmp_path: Path
 ) -> None:
-    async def play(stays: bool) -> list[str]:
+    async def play(is_current: bool) -> list[str]:
         serve.applications = {"model-new": RUNNING}
-        serve.stays = stays
+        serve.is_current = is_current
         fleet = await started(tmp_path / "models.ini")
         entry = fleet.registry["m"]
         refused = fleet.load(entry)
         await asked(fleet, entry)
-        assert (refused is not None and refused.kind is ErrorKind.UNAVAILABLE) is not stays
-        assert (entry.state is ModelState.LOADING) is stays
+        assert (refused is not None and refused.kind is ErrorKind.UNAVAILABLE) is not is_current
+        assert (entry.state is ModelState.LOADING) is is_current
         return serve.deleted
 
     write(tmp_path / "models.ini")
@@ -166,7 +168,7 @@ def test_a_request_clears_the_failure_only_of_what_it_may_load(
         entry = fleet.registry["m"]
         entry.fail("no such adapter", float("-inf"))
         fleet.retry(entry)
-        assert fleet.want(entry, "me", float("inf")) is None
+        assert fleet.ensure_loaded(entry, "me", float("inf")) is None
         await asked(fleet, entry)
         assert entry.state is (ModelState.LOADING if autoload else ModelState.FAILED)
 
@@ -182,7 +184,7 @@ def test_what_is_not_loaded_is_planned_with_the_cores_of_the_nodes_of_now(
         cpus = []
         for applications, nodes in (({}, [64.0]), ({"model-m": RUNNING}, [8.0]), ({}, [8.0])):
             serve.applications, serve.nodes = applications, nodes
-            await fleet._look()
+            await fleet._read_serve()
             cpus.append(fleet.registry["m"].needs.cpus)
         return cpus
 
@@ -219,10 +221,10 @@ def test_a_failed_model_of_the_start_is_left_alone_when_an_operator_unloads_it(
     async def play() -> None:
         fleet = await started(tmp_path / "models.ini")
         entry = fleet.registry["m"]
-        assert entry.is_due_again(float("inf"))
+        assert entry.is_retry_due(float("inf"))
         assert fleet.unload(entry) is None
         assert entry.state is ModelState.UNLOADED
-        assert not entry.is_due_again(float("inf"))
+        assert not entry.is_retry_due(float("inf"))
         assert fleet.unload(entry) is not None
 
     write(tmp_path / "models.ini", "num-gpus = 1\nload-on-startup = true")

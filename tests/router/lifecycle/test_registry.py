@@ -86,7 +86,7 @@ def test_a_failed_load_says_why_and_holds_what_it_has_until_it_is_gone() -> None
     model.observe(None, 2)
     assert model.phase is Phase.GONE
     said = [(model.state, model.status.message)]
-    model.forgive()
+    model.clear_failure()
     said.append((model.state, model.status.message))
     assert said == [
         (ModelState.FAILED, "no such model Check its name."),
@@ -239,20 +239,20 @@ def test_a_model_of_the_start_is_tried_again_after_a_wait_that_grows_to_an_end()
     waits = []
     for _ in range(7):
         model.fail("no GPU", 0)
-        waits.append(next(s for s in range(0, 1000, 30) if model.is_due_again(s)))
+        waits.append(next(s for s in range(0, 1000, 30) if model.is_retry_due(s)))
     assert waits == [30, 60, 120, 240, 480, 480, 480]
     model.start(0)
     model.observe(RUNNING, 1)
     model.fail("no GPU", 0)
-    assert not model.is_due_again(1000)  # it still has what it is to be loaded with
+    assert not model.is_retry_due(1000)  # it still has what it is to be loaded with
     model.observe(None, 1)
-    assert (model.is_due_again(29), model.is_due_again(30)) == (False, True)
+    assert (model.is_retry_due(29), model.is_retry_due(30)) == (False, True)
 
 
 def test_a_model_that_waits_for_requests_is_not_tried_again_by_itself() -> None:
     model = entry()
     model.fail("no GPU", 0)
-    assert not model.is_due_again(1000)
+    assert not model.is_retry_due(1000)
 
 
 def test_progress_shows_while_a_model_loads() -> None:
@@ -279,7 +279,7 @@ def test_taking_the_sources_again_tells_what_changed() -> None:
     offers = [preset("d"), preset("b", "alias"), preset("a", num_replicas=2)]
     changed = registry.take([(offer, Resources()) for offer in offers])
     assert [one.name for one in changed] == ["a"]
-    assert [(one.name, one.removed) for one in registry] == [
+    assert [(one.name, one.is_removed) for one in registry] == [
         ("d", False),
         ("b", False),
         ("a", False),

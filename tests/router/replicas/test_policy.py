@@ -41,8 +41,8 @@ def test_without_replicas_there_is_no_choice() -> None:
         (Candidate("a", pending=1), Candidate("a", pending=2)),
         (Candidate("a", running=1), Candidate("a", running=2)),
         (Candidate("a", waiting=1), Candidate("a", waiting=2)),
-        (Candidate("a"), Candidate("a", asleep=True)),
-        (Candidate("a", was_last=True), Candidate("a")),
+        (Candidate("a"), Candidate("a", is_asleep=True)),
+        (Candidate("a", had_session=True), Candidate("a")),
         (Candidate("a", excess=0.1), Candidate("a", excess=0.2)),
     ],
 )
@@ -52,13 +52,13 @@ def test_everything_that_counts_has_a_price(better: Candidate, worse: Candidate)
 
 def test_a_sleeper_is_woken_for_a_prefix_that_is_worth_more() -> None:
     pages = int(SETTINGS.wake)
-    sleeper = Candidate("b", overlap=pages + 1, asleep=True)
+    sleeper = Candidate("b", overlap=pages + 1, is_asleep=True)
     assert chosen(Candidate("a"), sleeper, pages=pages + 1) == "b"
     assert chosen(Candidate("a", overlap=2), sleeper, pages=pages + 1) == "a"
 
 
 def test_a_session_stays_while_nothing_else_speaks_against_it() -> None:
-    last = Candidate("b", running=1, was_last=True)
+    last = Candidate("b", running=1, had_session=True)
     assert chosen(Candidate("a"), last) == "b"
     assert chosen(Candidate("a"), last._replace(running=40)) == "a"
 
