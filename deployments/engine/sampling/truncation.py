@@ -47,10 +47,10 @@ def _nucleus(logits: Tensor, top_p: Tensor, min_keep: Tensor, reach: int) -> Ten
     How a row is cut follows from the row alone. `top_p` and `min_keep` are [rows, 1].
     """
     if logits.is_cuda:
-        from deployments.engine.kernels.gpu.top_p_ops import nucleus
+        from deployments.engine.kernels.gpu.top_p_ops import top_p_
 
         part = logits.contiguous()
-        nucleus(part, top_p, min_keep)
+        top_p_(part, top_p, min_keep)
         return part
     if 4 * reach > logits.shape[1]:  # sorting is cheap there
         return _sorted_nucleus(logits, top_p, min_keep)

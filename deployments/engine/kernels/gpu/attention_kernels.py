@@ -1,247 +1,342 @@
-# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Triton kernels of attention over KV pages: every row's result is a function of that row alone.
+"""Triton kernels of attention over KV pages: each row's result depends on that row alone.
 
-Keys are visited in blocks that begin at multiples of the block size from position 0, and a
-decode's context is cut by its own length: neither knows of the other rows of the batch. Arguments
-are not specialized for what changes with the batch: that would compile in the middle of service.
+Keys are read in blocks that begin at multiples of the block size from position 0, and a decode's
+context is split by its own length, so neither depends on the other rows of the batch. What
+changes with the batch is not specialized for: a new value would compile a kernel in the middle of
+service.
 """
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
+from deployments.engine.kernels.gpu.layer_kernels import divided_to_fp8_range
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+PARTS_AT_ONCE = tl.constexpr(8)  # of a decode, which are added up together
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a layer's heads and pages, known to the compiler; what is padded is a power of two."""
+
+    heads: int
+    kv_heads: int
+    group: int  # heads that share one KV head
+    group_padded: int
+    dim: int
+    dim_padded: int
+    page_size: int
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How scores are made, known to the compiler."""
+
+    window: int  # keys that a query sees, its own included; 0 for all
+    has_softcap: bool
+    has_sinks: bool
+    dot_dtype: tl.dtype  # of the factors of matrix products
+
+
+@dataclass(frozen=True)
+class Splits:
+    """How a decode's context is split, known to the compiler."""
+
+    keys: int  # of a block
+    min_keys: int  # of a split
+    max_splits: int
+
+
+class Queries(NamedTuple):
+    q: tl.tensor  # [queries, dim_padded]
+    position: tl.tensor  # [queries]
+
+
+class Context(NamedTuple):
+    """A row's keys and values of one KV head."""
+
+    k_pages: tl.tensor  # pointers to the head's first number in the first page
+    v_pages: tl.tensor
+    table: tl.tensor  # pointer to the row's pages
+    first: tl.tensor  # position of the first key that is read
+    last: tl.tensor  # behind the position of the last one
+
 
 @triton.jit(do_not_specialize_on_alignment=["slots"])
-def store(
-    k, v, k_pages, v_pages, slots, k_scale, v_scale, k_token, k_head, v_token, v_head,
-    KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, FP8: tl.constexpr,
-    LIMIT: tl.constexpr,
+def store_kernel(
+    k, v, k_pages, v_pages, slots, k_scale, v_scale, k_token_stride, k_head_stride, v_token_stride,
+    v_head_stride, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
+    FP8: tl.constexpr, FP8_MAX: tl.constexpr,
 ):  # fmt: skip
-    """One program a token; a slot below 0 is of no token."""
+    """One program for each token; a slot below 0 belongs to no token."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token).to(tl.int64)
     if slot >= 0:
-        place = tl.arange(0, SIZE)
-        inside = place < KV_HEADS * DIM
-        head, dim = place // DIM, place % DIM
-        key = tl.load(k + token * k_token + head * k_head + dim, mask=inside, other=0.0)
-        value = tl.load(v + token * v_token + head * v_head + dim, mask=inside, other=0.0)
+        index = tl.arange(0, SIZE)
+        mask = index < KV_HEADS * DIM
+        head, dim = index // DIM, index % DIM
+        key = tl.load(k + token * k_token_stride + head * k_head_stride + dim, mask=mask, other=0.0)
+        value = tl.load(
+            v + token * v_token_stride + head * v_head_stride + dim, mask=mask, other=0.0
+        )
         if FP8:
-            key = tl.minimum(tl.maximum(key.to(tl.float32) / k_scale, -LIMIT), LIMIT)
-            value = tl.minimum(tl.maximum(value.to(tl.float32) / v_scale, -LIMIT), LIMIT)
-        target = slot * (KV_HEADS * DIM) + place
-        tl.store(k_pages + target, key.to(k_pages.dtype.element_ty), mask=inside)
-        tl.store(v_pages + target, value.to(v_pages.dtype.element_ty), mask=inside)
+            key = divided_to_fp8_range(key.to(tl.float32), k_scale, FP8_MAX)
+            value = divided_to_fp8_range(value.to(tl.float32), v_scale, FP8_MAX)
+        target = slot * (KV_HEADS * DIM) + index
+        tl.store(k_pages + target, key.to(k_pages.dtype.element_ty), mask=mask)
+        tl.store(v_pages + target, value.to(v_pages.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _begin(sinks, head, known, is_first, QUERIES: tl.constexpr, SINKS: tl.constexpr):
-    """Greatest score so far and the sum of weights: a sink is a key without a value."""
-    if SINKS:
-        sink = tl.load(sinks + head, mask=known, other=0.0).to(tl.float32) * 1.4426950408889634
-        peak = tl.where(is_first, sink, float("-inf"))
-        weight = tl.where(is_first, 1.0, 0.0) + tl.zeros([QUERIES], tl.float32)
+def _row(row, starts, total_len):
+    """Its first new token's place in the batch, how many are new, how many it has in all."""
+    start = tl.load(starts + row).to(tl.int64)
+    new = tl.load(starts + row + 1) - start
+    return start, new, tl.load(total_len + row).to(tl.int32)
+
+
+@triton.jit
+def _context(
+    k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE: tl.constexpr
+):  # fmt: skip
+    offset = kv_head * SHAPE.dim
+    return Context(k_pages + offset, v_pages + offset, table + row * table_stride, first, last)
+
+
+@triton.jit
+def _begin_softmax(sinks, head, mask, is_first, QUERIES: tl.constexpr, HAS_SINKS: tl.constexpr):
+    """Maximum and sum of each query before its first key: a sink is a key without a value."""
+    if HAS_SINKS:
+        sink = tl.load(sinks + head, mask=mask, other=0.0).to(tl.float32) * LOG2_E
+        row_max = tl.where(is_first, sink, float("-inf"))
+        row_sum = tl.where(is_first, 1.0, 0.0) + tl.zeros([QUERIES], tl.float32)
     else:
-        peak = tl.full([QUERIES], float("-inf"), tl.float32)
-        weight = tl.zeros([QUERIES], tl.float32)
-    return peak, weight
+        row_max = tl.full([QUERIES], float("-inf"), tl.float32)
+        row_sum = tl.zeros([QUERIES], tl.float32)
+    return row_max, row_sum
 
 
 @triton.jit
-def _visit(
-    total, peak, weight, q, k_pages, v_pages, table, position, begin, end, first, last, scale,
-    softcap, dim, PAGE: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
-    KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, FACTOR: tl.constexpr,
+def _load_block(pages, offset, mask, dim, DIM: tl.constexpr):
+    """Keys or values, whose `offset`, `mask` and `dim` are laid out for the block's two axes."""
+    return tl.load(pages + offset + dim, mask=mask & (dim < DIM), other=0.0)
+
+
+@triton.jit
+def _scores(
+    q, k, key, position, mask, scale, softcap, WINDOW: tl.constexpr, SCORING: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds the keys of [begin, end), block by block; what is outside [first, last) is not read."""
+    """In base 2 [queries, keys]; -inf where a query does not see a key."""
+    dot_dtype: tl.constexpr = SCORING.dot_dtype
+    scores = tl.dot(q.to(dot_dtype), k.to(dot_dtype), input_precision="ieee") * scale
+    if SCORING.has_softcap:
+        scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
+    scores *= LOG2_E
+    if MASKED:
+        seen = mask[None, :] & (key[None, :] <= position[:, None])
+        if WINDOW > 0:
+            seen &= key[None, :] > position[:, None] - WINDOW
+        scores = tl.where(seen, scores, float("-inf"))
+    return scores
+
+
+@triton.jit
+def _attend(
+    acc, row_max, row_sum, queries, context, begin, end, scale, softcap, dim,
+    KEYS: tl.constexpr, WINDOW: tl.constexpr, MASKED: tl.constexpr, SHAPE: tl.constexpr,
+    SCORING: tl.constexpr,
+):  # fmt: skip
+    """Adds the keys of [begin, end), block by block; those outside the context are not read."""
+    PAGE: tl.constexpr = SHAPE.page_size
+    q = queries.q
+    dot_dtype: tl.constexpr = SCORING.dot_dtype
     for start in range(begin, end, KEYS):
         key = start + tl.arange(0, KEYS)
-        inside = (key >= first) & (key < last) if MASKED else key >= 0
-        page = tl.load(table + key // PAGE, mask=inside, other=0).to(tl.int64)
-        place = (page * PAGE + key % PAGE) * (KV_HEADS * DIM)
-        k = tl.load(
-            k_pages + place[None, :] + dim[:, None],
-            mask=inside[None, :] & (dim < DIM)[:, None],
-            other=0.0,
+        mask = (key >= context.first) & (key < context.last) if MASKED else key >= 0
+        page = tl.load(context.table + key // PAGE, mask=mask, other=0).to(tl.int64)
+        offset = (page * PAGE + key % PAGE) * (SHAPE.kv_heads * SHAPE.dim)
+        k = _load_block(
+            context.k_pages, offset[None, :], mask[None, :], dim[:, None], SHAPE.dim
         ).to(q.dtype)
-        scores = tl.dot(q.to(FACTOR), k.to(FACTOR), input_precision="ieee") * scale
-        if SOFTCAP:
-            scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
-        scores *= 1.4426950408889634
-        if MASKED:
-            seen = inside[None, :] & (key[None, :] <= position[:, None])
-            if WINDOW > 0:
-                seen &= key[None, :] > position[:, None] - WINDOW
-            scores = tl.where(seen, scores, float("-inf"))
-        higher = tl.maximum(peak, tl.max(scores, 1))
+        scores = _scores(q, k, key, queries.position, mask, scale, softcap, WINDOW, SCORING, MASKED)
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
         # Nothing was seen so far: exp2 of -inf less -inf is no number.
-        safe = tl.where(higher == float("-inf"), 0.0, higher)
-        fade = tl.exp2(peak - safe)
-        share = tl.exp2(scores - safe[:, None])
-        v = tl.load(
-            v_pages + place[:, None] + dim[None, :],
-            mask=inside[:, None] & (dim < DIM)[None, :],
-            other=0.0,
+        safe_max = tl.where(new_max == float("-inf"), 0.0, new_max)
+        rescale = tl.exp2(row_max - safe_max)
+        p = tl.exp2(scores - safe_max[:, None])
+        v = _load_block(
+            context.v_pages, offset[:, None], mask[:, None], dim[None, :], SHAPE.dim
         ).to(q.dtype)
-        weight = weight * fade + tl.sum(share, 1)
-        added = tl.dot(share.to(q.dtype).to(FACTOR), v.to(FACTOR), input_precision="ieee")
-        total = total * fade[:, None] + added
-        peak = higher
-    return total, peak, weight
+        row_sum = row_sum * rescale + tl.sum(p, 1)
+        added = tl.dot(p.to(q.dtype).to(dot_dtype), v.to(dot_dtype), input_precision="ieee")
+        acc = acc * rescale[:, None] + added
+        row_max = new_max
+    return acc, row_max, row_sum
+
+
+@triton.jit
+def _attend_chunk(
+    queries, context, row_max, row_sum, lowest, scale, softcap, dim, QUERIES: tl.constexpr,
+    KEYS: tl.constexpr, SHAPE: tl.constexpr, SCORING: tl.constexpr,
+):  # fmt: skip
+    """Sums of a tile of queries, of which `lowest` is the first one's position."""
+    WINDOW: tl.constexpr = SCORING.window
+    DIM_PADDED: tl.constexpr = SHAPE.dim_padded
+    acc = tl.zeros([QUERIES, DIM_PADDED], tl.float32)
+    begin = context.first // KEYS * KEYS
+    if WINDOW == 0:  # blocks that every query sees whole need no masks
+        whole = (lowest + 1) // KEYS * KEYS
+        acc, row_max, row_sum = _attend(
+            acc, row_max, row_sum, queries, context, begin, whole, scale, softcap, dim,
+            KEYS, WINDOW, False, SHAPE, SCORING,
+        )  # fmt: skip
+        begin = whole
+    acc, row_max, row_sum = _attend(
+        acc, row_max, row_sum, queries, context, begin, context.last, scale, softcap, dim,
+        KEYS, WINDOW, True, SHAPE, SCORING,
+    )  # fmt: skip
+    return acc, row_sum
 
 
 @triton.jit(
-    do_not_specialize=["table_row"],
+    do_not_specialize=["table_stride"],
     do_not_specialize_on_alignment=["table", "total_len", "starts", "tiles"],
 )
-def chunks(
+def chunk_kernel(
     out, q, k_pages, v_pages, table, total_len, starts, tiles, sinks, scale, softcap, v_scale,
-    q_token, q_head, table_row, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SHARE: tl.constexpr,
-    SHARE_PAD: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
-    SINKS: tl.constexpr, FACTOR: tl.constexpr,
+    q_token_stride, q_head_stride, table_stride, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    SHAPE: tl.constexpr, SCORING: tl.constexpr,
 ):  # fmt: skip
-    """One program for some new tokens of a row and the heads that share one head's keys."""
+    """One program for a tile of a row's new tokens and the heads that share one KV head."""
+    GROUP_PADDED: tl.constexpr = SHAPE.group_padded
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
     row = tl.load(tiles + 2 * tile).to(tl.int64)
-    offset = tl.load(tiles + 2 * tile + 1)
-    start = tl.load(starts + row).to(tl.int64)
-    new = (tl.load(starts + row + 1) - start).to(tl.int32)
-    total_tokens = tl.load(total_len + row).to(tl.int32)
+    offset = tl.load(tiles + 2 * tile + 1).to(tl.int32)
+    start, new, total_tokens = _row(row, starts, total_len)
+    new = new.to(tl.int32)
+    before = total_tokens - new
     lane = tl.arange(0, QUERIES)
-    token = offset.to(tl.int32) + lane // SHARE_PAD
-    head = kv_head * SHARE + lane % SHARE_PAD
-    known = (token < new) & (lane % SHARE_PAD < SHARE)
-    position = total_tokens - new + token
-    dim = tl.arange(0, DIM_PAD)
-    wanted = known[:, None] & (dim < DIM)[None, :]
-    queries = tl.load(
-        q + (start + token)[:, None] * q_token + head[:, None] * q_head + dim[None, :],
-        mask=wanted,
-        other=0.0,
-    )
-    lowest = total_tokens - new + offset.to(tl.int32)
-    last = tl.minimum(total_tokens, lowest + QUERIES // SHARE_PAD)
+    token = offset + lane // GROUP_PADDED
+    head = kv_head * SHAPE.group + lane % GROUP_PADDED
+    mask = (token < new) & (lane % GROUP_PADDED < SHAPE.group)
+    dim = tl.arange(0, SHAPE.dim_padded)
+    numbers = mask[:, None] & (dim < SHAPE.dim)[None, :]
+    source = (start + token)[:, None] * q_token_stride + head[:, None] * q_head_stride
+    queries = Queries(tl.load(q + source + dim[None, :], mask=numbers, other=0.0), before + token)
+    lowest = before + offset
+    last = tl.minimum(total_tokens, lowest + QUERIES // GROUP_PADDED)
     first = 0
-    if WINDOW > 0:
-        first = tl.maximum(0, lowest - WINDOW + 1)
-    begin = first // KEYS * KEYS
-    peak, weight = _begin(sinks, head, known, True, QUERIES, SINKS)
-    total = tl.zeros([QUERIES, DIM_PAD], tl.float32)
-    k_head, v_head = k_pages + kv_head * DIM, v_pages + kv_head * DIM
-    row_table = table + row * table_row
-    if WINDOW == 0:  # blocks that every query sees whole need no masks
-        whole = (lowest + 1) // KEYS * KEYS
-        total, peak, weight = _visit(
-            total, peak, weight, queries, k_head, v_head, row_table, position,
-            begin, whole, first, last, scale, softcap, dim,
-            PAGE, KV_HEADS, DIM, KEYS, WINDOW, SOFTCAP, FACTOR, False,
-        )  # fmt: skip
-        begin = whole
-    total, peak, weight = _visit(
-        total, peak, weight, queries, k_head, v_head, row_table, position,
-        begin, last, first, last, scale, softcap, dim,
-        PAGE, KV_HEADS, DIM, KEYS, WINDOW, SOFTCAP, FACTOR, True,
+    if SCORING.window > 0:
+        first = tl.maximum(0, lowest - SCORING.window + 1)
+    row_max, row_sum = _begin_softmax(sinks, head, mask, True, QUERIES, SCORING.has_sinks)
+    context = _context(k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE)
+    acc, row_sum = _attend_chunk(
+        queries, context, row_max, row_sum, lowest, scale, softcap, dim,
+        QUERIES, KEYS, SHAPE, SCORING,
     )  # fmt: skip
-    result = total / weight[:, None] * v_scale
-    place = ((start + token)[:, None] * HEADS + head[:, None]) * DIM + dim[None, :]
-    tl.store(out + place, result.to(out.dtype.element_ty), mask=wanted)
+    result = acc / row_sum[:, None] * v_scale
+    target = ((start + token)[:, None] * SHAPE.heads + head[:, None]) * SHAPE.dim + dim[None, :]
+    tl.store(out + target, result.to(out.dtype.element_ty), mask=numbers)
 
 
 @triton.jit
-def _context(total_tokens, WINDOW: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr,
-             SPLITS: tl.constexpr):  # fmt: skip
-    """Of a decode: its first key, where the first block begins, keys of a split."""
+def _split_context(total_tokens, WINDOW: tl.constexpr, SPLITS: tl.constexpr):
+    """Of a decode: its first key, where the first block begins, how many keys a split has."""
+    KEYS: tl.constexpr = SPLITS.keys
     first = 0
     if WINDOW > 0:
         first = tl.maximum(0, total_tokens - WINDOW)
     begin = first // KEYS * KEYS
     blocks = tl.cdiv(total_tokens - begin, KEYS)
-    each = tl.maximum(SPLIT, tl.cdiv(blocks, SPLITS) * KEYS)
-    return first, begin, each
+    split_keys = tl.maximum(SPLITS.min_keys, tl.cdiv(blocks, SPLITS.max_splits) * KEYS)
+    return first, begin, split_keys
 
 
 @triton.jit(
-    do_not_specialize=["table_row", "n_splits"],
-    do_not_specialize_on_alignment=["weights", "table", "total_len", "starts"],
+    do_not_specialize=["table_stride", "n_splits"],
+    do_not_specialize_on_alignment=["part_sum", "table", "total_len", "starts"],
 )
-def decodes(
-    parts, peaks, weights, q, k_pages, v_pages, table, total_len, starts, sinks, scale, softcap,
-    q_token, q_head, table_row, n_splits, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
-    SHARE: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr, SPLITS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, FACTOR: tl.constexpr,
+def decode_kernel(
+    parts, part_max, part_sum, q, k_pages, v_pages, table, total_len, starts, sinks, scale, softcap,
+    q_token_stride, q_head_stride, table_stride, n_splits, QUERIES: tl.constexpr,
+    SHAPE: tl.constexpr, SCORING: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """One program for a part of a row's context, when the row has one new token."""
+    """One program for a split of a row's context, when the row has one new token."""
+    DIM_PADDED: tl.constexpr = SHAPE.dim_padded
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
-    start = tl.load(starts + row).to(tl.int64)
-    new = tl.load(starts + row + 1) - start
-    total_tokens = tl.load(total_len + row).to(tl.int32)
-    first, context, each = _context(total_tokens, WINDOW, KEYS, SPLIT, SPLITS)
-    begin = context + split * each
+    start, new, total_tokens = _row(row, starts, total_len)
+    first, context_begin, split_keys = _split_context(total_tokens, SCORING.window, SPLITS)
+    begin = context_begin + split * split_keys
     if (new == 1) & (begin < total_tokens):
-        last = tl.minimum(begin + each, total_tokens)
+        last = tl.minimum(begin + split_keys, total_tokens)
         lane = tl.arange(0, QUERIES)
-        head = kv_head * SHARE + lane
-        known = lane < SHARE
-        dim = tl.arange(0, DIM_PAD)
-        wanted = known[:, None] & (dim < DIM)[None, :]
-        queries = tl.load(
-            q + start * q_token + head[:, None] * q_head + dim[None, :], mask=wanted, other=0.0
+        head = kv_head * SHAPE.group + lane
+        mask = lane < SHAPE.group
+        dim = tl.arange(0, DIM_PADDED)
+        queries = Queries(
+            tl.load(
+                q + start * q_token_stride + head[:, None] * q_head_stride + dim[None, :],
+                mask=mask[:, None] & (dim < SHAPE.dim)[None, :],
+                other=0.0,
+            ),
+            tl.zeros([QUERIES], tl.int32) + total_tokens,
         )
-        peak, weight = _begin(sinks, head, known, split == 0, QUERIES, SINKS)
-        total = tl.zeros([QUERIES, DIM_PAD], tl.float32)
+        row_max, row_sum = _begin_softmax(sinks, head, mask, split == 0, QUERIES, SCORING.has_sinks)
+        acc = tl.zeros([QUERIES, DIM_PADDED], tl.float32)
+        context = _context(k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE)
         # Every key in the range is seen: the window's first one begins it.
-        total, peak, weight = _visit(
-            total, peak, weight, queries, k_pages + kv_head * DIM, v_pages + kv_head * DIM,
-            table + row * table_row, tl.zeros([QUERIES], tl.int32) + total_tokens,
-            begin, last, first, last, scale, softcap, dim,
-            PAGE, KV_HEADS, DIM, KEYS, 0, SOFTCAP, FACTOR, True,
+        acc, row_max, row_sum = _attend(
+            acc, row_max, row_sum, queries, context, begin, last, scale, softcap, dim,
+            SPLITS.keys, 0, True, SHAPE, SCORING,
         )  # fmt: skip
-        part = (row * HEADS + head) * n_splits + split
-        tl.store(peaks + part, peak, mask=known)
-        tl.store(weights + part, weight, mask=known)
-        tl.store(parts + part[:, None] * DIM_PAD + dim[None, :], total, mask=known[:, None])
+        part = (row * SHAPE.heads + head) * n_splits + split
+        tl.store(part_max + part, row_max, mask=mask)
+        tl.store(part_sum + part, row_sum, mask=mask)
+        target = part[:, None] * DIM_PADDED + dim[None, :]
+        tl.store(parts + target, acc, mask=mask[:, None])
 
 
 @triton.jit(
     do_not_specialize=["n_splits"],
-    do_not_specialize_on_alignment=["weights", "total_len", "starts"],
+    do_not_specialize_on_alignment=["part_sum", "total_len", "starts"],
 )
-def merge(
-    out, parts, peaks, weights, total_len, starts, v_scale, n_splits, HEADS: tl.constexpr,
-    DIM: tl.constexpr, DIM_PAD: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr,
-    SPLITS: tl.constexpr, WINDOW: tl.constexpr,
+def merge_kernel(
+    out, parts, part_max, part_sum, total_len, starts, v_scale, n_splits, WINDOW: tl.constexpr,
+    SHAPE: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """Adds up a decode's parts, eight by eight: others' numbers of them do not matter."""
+    """Adds up a decode's parts, some at a time: how many others have does not matter."""
+    DIM_PADDED: tl.constexpr = SHAPE.dim_padded
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
-    start = tl.load(starts + row).to(tl.int64)
-    new = tl.load(starts + row + 1) - start
-    total_tokens = tl.load(total_len + row).to(tl.int32)
+    start, new, total_tokens = _row(row, starts, total_len)
     if new == 1:
-        dim = tl.arange(0, DIM_PAD)
-        _, context, each = _context(total_tokens, WINDOW, KEYS, SPLIT, SPLITS)
-        used = tl.cdiv(total_tokens - context, each)
-        part = (row * HEADS + head) * n_splits
-        lane = tl.arange(0, SPLITS)
-        all_peaks = tl.load(peaks + part + lane, mask=lane < used, other=float("-inf"))
-        peak = tl.max(all_peaks, 0)
-        total = tl.zeros([DIM_PAD], tl.float32)
-        weight = 0.0
-        for first in range(0, used, 8):
-            split = first + tl.arange(0, 8)
-            there = split < used
-            fade = tl.exp2(tl.load(peaks + part + split, mask=there, other=float("-inf")) - peak)
-            weight += tl.sum(tl.load(weights + part + split, mask=there, other=0.0) * fade, 0)
-            place = (part + split)[:, None] * DIM_PAD + dim[None, :]
-            total += tl.sum(
-                tl.load(parts + place, mask=there[:, None], other=0.0) * fade[:, None], 0
-            )
+        dim = tl.arange(0, DIM_PADDED)
+        _, context_begin, split_keys = _split_context(total_tokens, WINDOW, SPLITS)
+        used = tl.cdiv(total_tokens - context_begin, split_keys)
+        part = (row * SHAPE.heads + head) * n_splits
+        lane = tl.arange(0, SPLITS.max_splits)
+        every_max = tl.load(part_max + part + lane, mask=lane < used, other=float("-inf"))
+        row_max = tl.max(every_max, 0)
+        acc = tl.zeros([DIM_PADDED], tl.float32)
+        row_sum = 0.0
+        for first in range(0, used, PARTS_AT_ONCE):
+            split = first + tl.arange(0, PARTS_AT_ONCE)
+            mask = split < used
+            own_max = tl.load(part_max + part + split, mask=mask, other=float("-inf"))
+            rescale = tl.exp2(own_max - row_max)
+            own_sum = tl.load(part_sum + part + split, mask=mask, other=0.0)
+            row_sum += tl.sum(own_sum * rescale, 0)
+            source = (part + split)[:, None] * DIM_PADDED + dim[None, :]
+            own = tl.load(parts + source, mask=mask[:, None], other=0.0)
+            acc += tl.sum(own * rescale[:, None], 0)
         # A padding row has no key, and its result is 0 rather than whatever stood there.
-        result = tl.where(used > 0, total / tl.where(used > 0, weight, 1.0), 0.0) * v_scale
-        place = (start * HEADS + head) * DIM + dim
-        tl.store(out + place, result.to(out.dtype.element_ty), mask=dim < DIM)
+        result = tl.where(used > 0, acc / tl.where(used > 0, row_sum, 1.0), 0.0) * v_scale
+        target = (start * SHAPE.heads + head) * SHAPE.dim + dim
+        tl.store(out + target, result.to(out.dtype.element_ty), mask=dim < SHAPE.dim)

@@ -1,30 +1,43 @@
-"""Launches the kernels of attention over pages, in blocks that fit the device."""
+"""Launches the kernels of attention over KV pages, in blocks that fit the device."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from deployments.engine.kernels.gpu import attention_kernels as paged_kernel
+from deployments.engine.kernels.gpu.attention_kernels import (
+    Scoring,
+    Shape,
+    Splits,
+    chunk_kernel,
+    decode_kernel,
+    merge_kernel,
+    store_kernel,
+)
 
 MAX_SPLITS = 32  # of one context
-FP8_MAX = 448.0  # of e4m3
+FP8_MAX = 448.0  # the largest number of e4m3
+MIN_QUERIES = 16  # of a block: matrix units take no fewer
+MAX_ACC_REGISTERS = 64  # of a thread, for sums
+WARP = 32  # threads
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """Block sizes, all powers of two; results of one row differ between tilings, by rounding."""
 
-    queries: int = 128  # of a chunk's program: tokens times the heads that share their keys
+    queries: int = 128  # of a chunk's program: tokens times the heads that share a KV head
     keys: int = 64
-    split: int = 256  # keys that one program of a decode visits at least
+    min_split_keys: int = 256  # that one program of a decode reads
     chunk_warps: int = 8
     decode_warps: int = 4
     stages: int = 3
 
 
+# From the largest to the smallest.
 _TILINGS = (
     Tiling(),
     Tiling(stages=2),
@@ -33,17 +46,20 @@ _TILINGS = (
     Tiling(queries=32, keys=16, chunk_warps=4, stages=2),
 )
 # Without matrix units the factors are in registers, too: larger blocks were seen to spill.
-_PLAIN = Tiling(queries=16, keys=16, chunk_warps=4, stages=2)
+_FLOAT32_TILING = Tiling(queries=16, keys=16, chunk_warps=4, stages=2)
 
 
 def tiling_for(dtype: torch.dtype, head_dim: int, shared_bytes: int) -> Tiling:
-    """The largest that fits a multiprocessor: its shared memory, and 64 registers for sums."""
-    dim = _padded(head_dim)
+    """The largest whose blocks fit the shared memory of a multiprocessor, and whose sums fit
+    registers.
+    """
     if dtype == torch.float32:
-        return _PLAIN
+        return _FLOAT32_TILING
+    dim = _padded(head_dim)
     for tiling in _TILINGS:
         needed = dim * dtype.itemsize * (tiling.queries + 2 * tiling.keys * tiling.stages)
-        if needed < shared_bytes and tiling.queries * dim <= 64 * 32 * tiling.chunk_warps:
+        acc_registers = tiling.queries * dim // (tiling.chunk_warps * WARP)
+        if needed < shared_bytes and acc_registers <= MAX_ACC_REGISTERS:
             return tiling
     return _TILINGS[-1]
 
@@ -53,20 +69,21 @@ def store(
     v: Tensor,
     k_pages: Tensor,  # [pages, page_size, kv_heads, head_dim]
     v_pages: Tensor,
-    slots: Tensor,  # [tokens] int64, page * page_size + place; below 0 for none
-    scales: tuple[float, float],
+    slots: Tensor,  # [tokens] int64, page * page_size + offset; below 0 for none
+    scales: tuple[float, float],  # what keys and values are divided by in fp8
 ) -> None:
-    """Writes new keys and values, in a launch of its own.
+    """Writes new keys and values to their pages.
 
-    Programs of one launch may run in any order: attention could not count on seeing them.
+    It is a launch of its own: programs of one launch run in any order, and attention would not
+    find all new keys.
     """
     k, v = _dense(k), _dense(v)
     tokens, kv_heads, dim = k.shape
-    paged_kernel.store[(tokens,)](
+    store_kernel[(tokens,)](
         k, v, k_pages, v_pages, slots, *scales,
         k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         KV_HEADS=kv_heads, DIM=dim, SIZE=triton.next_power_of_2(kv_heads * dim),
-        FP8=k_pages.dtype == torch.float8_e4m3fn, LIMIT=FP8_MAX, enable_fp_fusion=True,
+        FP8=k_pages.dtype == torch.float8_e4m3fn, FP8_MAX=FP8_MAX, enable_fp_fusion=True,
     )  # fmt: skip
 
 
@@ -76,10 +93,7 @@ def _dense(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One layer's attention: its pages, and how scores are made of queries and keys.
-
-    scales: what keys and values were divided by when they were stored in fp8, else 1.
-    """
+    """One layer's attention: its pages, and how scores are made of queries and keys."""
 
     k_pages: Tensor  # [pages, page_size, kv_heads, head_dim]
     v_pages: Tensor
@@ -87,13 +101,13 @@ class Attention:
     window: int | None
     softcap: float | None
     sinks: Tensor | None  # [heads]
-    scales: tuple[float, float]
+    scales: tuple[float, float]  # what stored keys and values were divided by in fp8, else 1
     tiling: Tiling
 
     def tile_tokens(self, heads: int) -> int:
         """New tokens of a row that one program of `chunks` takes."""
-        share: int = triton.next_power_of_2(heads // self.k_pages.shape[2])
-        return max(1, max(16, self.tiling.queries) // share)
+        group: int = triton.next_power_of_2(heads // self.k_pages.shape[2])
+        return max(1, max(MIN_QUERIES, self.tiling.queries) // group)
 
     def chunks(
         self,
@@ -105,22 +119,15 @@ class Attention:
         tiles: Tensor,  # [tiles, 2] int32: a row, and the first of its new tokens
     ) -> None:
         q = _dense(q)
-        _, heads, dim = q.shape
-        kv_heads, share = self._shares(heads)
-        share_pad = triton.next_power_of_2(share)
-        # Of the two loops over keys fusion would make other scores, and a prompt that is cut
-        # elsewhere would have its keys in the other one.
-        paged_kernel.chunks[(len(tiles), kv_heads)](
+        heads = q.shape[1]
+        shape = self._shape(q)
+        # Fusion would give other scores in one of the two loops over keys than in the other, and
+        # a prompt that is cut elsewhere has its keys in the other one.
+        chunk_kernel[(len(tiles), shape.kv_heads)](
             out, q, self.k_pages, self.v_pages, table, total_len, starts, tiles,
-            q if self.sinks is None else self.sinks,
-            self.scale * self.scales[0], self.softcap or 1.0, self.scales[1],
-            q.stride(0), q.stride(1), table.stride(0),
-            HEADS=heads, KV_HEADS=kv_heads, SHARE=share, SHARE_PAD=share_pad,
-            DIM=dim, DIM_PAD=_padded(dim), PAGE=self.k_pages.shape[1],
-            QUERIES=self.tile_tokens(heads) * share_pad, KEYS=self.tiling.keys,
-            WINDOW=self.window or 0, SOFTCAP=self.softcap is not None,
-            SINKS=self.sinks is not None,
-            FACTOR=_factor(q.dtype),
+            *self._scores(q), self.scales[1], q.stride(0), q.stride(1), table.stride(0),
+            QUERIES=self.tile_tokens(heads) * shape.group_padded, KEYS=self.tiling.keys,
+            SHAPE=shape, SCORING=self._scoring(q),
             num_warps=self.tiling.chunk_warps, num_stages=self.tiling.stages,
             enable_fp_fusion=False,
         )  # fmt: skip
@@ -135,43 +142,68 @@ class Attention:
         longest: int,  # at least the total_len of every row with one new token
     ) -> None:
         q = _dense(q)
-        _, heads, dim = q.shape
-        rows = len(total_len)
-        kv_heads, share = self._shares(heads)
-        if self.window is not None:
-            longest = min(longest, self.window + self.tiling.keys)
-        n_splits = max(1, min(MAX_SPLITS, triton.cdiv(longest, self.tiling.split)))
-        dim_pad = _padded(dim)
-        parts = q.new_empty(rows, heads, n_splits, dim_pad, dtype=torch.float32)
-        peaks, weights = q.new_empty(2, rows, heads, n_splits, dtype=torch.float32)
-        cut = {
-            "HEADS": heads, "DIM": dim, "DIM_PAD": dim_pad, "KEYS": self.tiling.keys,
-            "SPLIT": self.tiling.split, "SPLITS": MAX_SPLITS, "WINDOW": self.window or 0,
-        }  # fmt: skip
-        paged_kernel.decodes[(rows, kv_heads, n_splits)](
-            parts, peaks, weights, q, self.k_pages, self.v_pages, table, total_len, starts,
-            q if self.sinks is None else self.sinks,
-            self.scale * self.scales[0], self.softcap or 1.0,
-            q.stride(0), q.stride(1), table.stride(0), n_splits,
-            **cut, KV_HEADS=kv_heads, SHARE=share, PAGE=self.k_pages.shape[1],
-            QUERIES=max(16, triton.next_power_of_2(share)),
-            SOFTCAP=self.softcap is not None, SINKS=self.sinks is not None,
-            FACTOR=_factor(q.dtype),
+        rows, heads = len(total_len), q.shape[1]
+        shape, n_splits = self._shape(q), self._n_splits(longest)
+        splits = _splits(self.tiling)
+        parts = q.new_empty(rows, heads, n_splits, shape.dim_padded, dtype=torch.float32)
+        part_max, part_sum = q.new_empty(2, rows, heads, n_splits, dtype=torch.float32)
+        decode_kernel[(rows, shape.kv_heads, n_splits)](
+            parts, part_max, part_sum, q, self.k_pages, self.v_pages, table, total_len, starts,
+            *self._scores(q), q.stride(0), q.stride(1), table.stride(0), n_splits,
+            QUERIES=max(MIN_QUERIES, shape.group_padded),
+            SHAPE=shape, SCORING=self._scoring(q), SPLITS=splits,
             num_warps=self.tiling.decode_warps, num_stages=self.tiling.stages,
             enable_fp_fusion=True,
         )  # fmt: skip
-        paged_kernel.merge[(rows, heads)](
-            out, parts, peaks, weights, total_len, starts, self.scales[1], n_splits, **cut,
+        merge_kernel[(rows, heads)](
+            out, parts, part_max, part_sum, total_len, starts, self.scales[1], n_splits,
+            WINDOW=self.window or 0, SHAPE=shape, SPLITS=splits,
             num_warps=1, enable_fp_fusion=True,
         )  # fmt: skip
 
-    def _shares(self, heads: int) -> tuple[int, int]:
-        kv_heads = self.k_pages.shape[2]
-        return kv_heads, heads // kv_heads
+    def _n_splits(self, longest: int) -> int:
+        if self.window is not None:
+            longest = min(longest, self.window + self.tiling.keys)
+        needed: int = triton.cdiv(longest, self.tiling.min_split_keys)
+        return max(1, min(MAX_SPLITS, needed))
+
+    def _scores(self, q: Tensor) -> tuple[Tensor, float, float]:
+        """Sinks, which are not read where there are none, scale and softcap."""
+        sinks = q if self.sinks is None else self.sinks
+        return sinks, self.scale * self.scales[0], self.softcap or 1.0
+
+    def _shape(self, q: Tensor) -> Shape:
+        _, heads, dim = q.shape
+        _, page_size, kv_heads, _ = self.k_pages.shape
+        return _shape(heads, kv_heads, dim, page_size)
+
+    def _scoring(self, q: Tensor) -> Scoring:
+        has_softcap, has_sinks = self.softcap is not None, self.sinks is not None
+        return _scoring(self.window or 0, has_softcap, has_sinks, q.dtype)
 
 
-def _factor(dtype: torch.dtype) -> tl.dtype:
-    """What is multiplied; the interpreter takes the bits of a bfloat16 for an integer."""
+# A launch looks its kernel up by these: they are made once.
+
+
+@cache
+def _shape(heads: int, kv_heads: int, dim: int, page_size: int) -> Shape:
+    group = heads // kv_heads
+    padded = triton.next_power_of_2(group)
+    return Shape(heads, kv_heads, group, padded, dim, _padded(dim), page_size)
+
+
+@cache
+def _scoring(window: int, has_softcap: bool, has_sinks: bool, dtype: torch.dtype) -> Scoring:
+    return Scoring(window, has_softcap, has_sinks, _dot_dtype(dtype))
+
+
+@cache
+def _splits(tiling: Tiling) -> Splits:
+    return Splits(tiling.keys, tiling.min_split_keys, MAX_SPLITS)
+
+
+def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
+    """Of the factors of matrix products; the interpreter takes a bfloat16's bits for an integer."""
     if triton.knobs.runtime.interpret:
         return tl.float32
     return {torch.float32: tl.float32, torch.float16: tl.float16}.get(dtype, tl.bfloat16)

@@ -1,89 +1,101 @@
-# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Triton kernels of what stands between a layer's matrix products, but for attention.
-
-Every token's result is a function of that token alone.
+"""Triton kernels of what stands between a layer's matrix products, other than attention: each
+token's result depends on that token alone.
 """
 
 import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize_on_alignment=["slots"])
-def turn_and_store(
-    qkv, q, k_pages, v_pages, slots, cos, sin, q_norm, k_norm, epsilon, k_scale, v_scale,
-    qkv_token, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr, BLOCK: tl.constexpr, NORMED: tl.constexpr, FP8: tl.constexpr,
-    LIMIT: tl.constexpr,
-):  # fmt: skip
-    """One program a token and BLOCK of its heads; a slot below 0 is of no token."""
-    token = tl.program_id(0).to(tl.int64)
-    head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[:, None]
-    dim = tl.arange(0, DIM_PAD)[None, :]
-    other = (dim + DIM // 2) % DIM
-    inside = (head < HEADS + 2 * KV_HEADS) & (dim < DIM)
-    start = qkv + token * qkv_token + head * DIM
-    given = tl.load(start + dim, mask=inside, other=0.0).to(tl.float32)
-    x, turned = given, tl.load(start + other, mask=inside, other=0.0).to(tl.float32)
-    is_query, is_value = head < HEADS, head >= HEADS + KV_HEADS
-    if NORMED:
-        scale = tl.rsqrt(tl.sum(x * x, 1) / DIM + epsilon)[:, None]
-        x *= scale * _weight(q_norm, k_norm, is_query, dim, inside)
-        turned *= scale * _weight(q_norm, k_norm, is_query, other, inside)
-    c = tl.load(cos + token * DIM + dim, mask=dim < DIM, other=0.0).to(tl.float32)
-    s = tl.load(sin + token * DIM + dim, mask=dim < DIM, other=0.0).to(tl.float32)
-    x = x * c + turned * s
-    tl.store(
-        q + (token * HEADS + head) * DIM + dim, x.to(q.dtype.element_ty), mask=inside & is_query
-    )
-    slot = tl.load(slots + token).to(tl.int64)
-    if slot >= 0:
-        # In the model's own type first, as they would be were they stored by themselves.
-        key, value = x.to(q.dtype.element_ty).to(tl.float32), given
-        if FP8:
-            key = tl.minimum(tl.maximum(key / k_scale, -LIMIT), LIMIT)
-            value = tl.minimum(tl.maximum(value / v_scale, -LIMIT), LIMIT)
-        place = (slot * KV_HEADS + head - HEADS) * DIM + dim
-        is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
-        tl.store(k_pages + place, key.to(k_pages.dtype.element_ty), mask=inside & is_key)
-        place -= KV_HEADS * DIM
-        tl.store(v_pages + place, value.to(v_pages.dtype.element_ty), mask=inside & is_value)
+@triton.jit
+def divided_to_fp8_range(x, scale, FP8_MAX: tl.constexpr):
+    return tl.minimum(tl.maximum(x / scale, -FP8_MAX), FP8_MAX)
 
 
 @triton.jit
-def _weight(q_norm, k_norm, is_query, dim, inside):
-    of_queries = tl.load(q_norm + dim, mask=inside & is_query, other=0.0)
-    of_keys = tl.load(k_norm + dim, mask=inside & (is_query == 0), other=0.0)
+def _norm_weight(q_norm, k_norm, is_query, dim, mask):
+    of_queries = tl.load(q_norm + dim, mask=mask & is_query, other=0.0)
+    of_keys = tl.load(k_norm + dim, mask=mask & (is_query == 0), other=0.0)
     return tl.where(is_query, of_queries, of_keys).to(tl.float32)
 
 
 @triton.jit
-def swiglu(both, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """silu of the first half of a token's numbers times the second half, which is WIDTH long."""
+def _normed(
+    x, partner, q_norm, k_norm, is_query, dim, partner_dim, mask, epsilon, DIM: tl.constexpr
+):
+    """RMSNorm of each head, of its numbers and of those that they are rotated with."""
+    scale = tl.rsqrt(tl.sum(x * x, 1) / DIM + epsilon)[:, None]
+    x *= scale * _norm_weight(q_norm, k_norm, is_query, dim, mask)
+    partner *= scale * _norm_weight(q_norm, k_norm, is_query, partner_dim, mask)
+    return x, partner
+
+
+@triton.jit(do_not_specialize_on_alignment=["slots"])
+def rotary_and_store_kernel(
+    qkv, q, k_pages, v_pages, slots, cos, sin, q_norm, k_norm, epsilon, k_scale, v_scale,
+    qkv_stride, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
+    DIM_PADDED: tl.constexpr, BLOCK: tl.constexpr, HAS_NORMS: tl.constexpr, FP8: tl.constexpr,
+    FP8_MAX: tl.constexpr,
+):  # fmt: skip
+    """One program for each token and BLOCK of its heads; a slot below 0 belongs to no token."""
     token = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < WIDTH
-    gate = tl.load(both + token * 2 * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(both + (token * 2 + 1) * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
-    result = gate * tl.sigmoid(gate) * up
-    tl.store(out + token * WIDTH + place, result.to(out.dtype.element_ty), mask=inside)
+    head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[:, None]
+    dim = tl.arange(0, DIM_PADDED)[None, :]
+    partner_dim = (dim + DIM // 2) % DIM
+    mask = (head < HEADS + 2 * KV_HEADS) & (dim < DIM)
+    source = qkv + token * qkv_stride + head * DIM
+    given = tl.load(source + dim, mask=mask, other=0.0).to(tl.float32)
+    x, partner = given, tl.load(source + partner_dim, mask=mask, other=0.0).to(tl.float32)
+    is_query, is_value = head < HEADS, head >= HEADS + KV_HEADS
+    if HAS_NORMS:
+        x, partner = _normed(
+            x, partner, q_norm, k_norm, is_query, dim, partner_dim, mask, epsilon, DIM
+        )
+    c = tl.load(cos + token * DIM + dim, mask=dim < DIM, other=0.0).to(tl.float32)
+    s = tl.load(sin + token * DIM + dim, mask=dim < DIM, other=0.0).to(tl.float32)
+    x = (x * c + partner * s).to(q.dtype.element_ty)
+    tl.store(q + (token * HEADS + head) * DIM + dim, x, mask=mask & is_query)
+    slot = tl.load(slots + token).to(tl.int64)
+    if slot >= 0:
+        # In the model's own type first, as they would be were they stored by themselves.
+        key, value = x.to(tl.float32), given
+        if FP8:
+            key = divided_to_fp8_range(key, k_scale, FP8_MAX)
+            value = divided_to_fp8_range(value, v_scale, FP8_MAX)
+        target = (slot * KV_HEADS + head - HEADS) * DIM + dim
+        is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
+        tl.store(k_pages + target, key.to(k_pages.dtype.element_ty), mask=mask & is_key)
+        target -= KV_HEADS * DIM
+        tl.store(v_pages + target, value.to(v_pages.dtype.element_ty), mask=mask & is_value)
 
 
 @triton.jit
-def to_float8(
-    x, out, scales, WIDTH: tl.constexpr, BLOCK: tl.constexpr, LIMIT: tl.constexpr,
-    LEAST: tl.constexpr,
+def swiglu_kernel(gate_up, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """silu of the first WIDTH of a token's numbers times the other WIDTH."""
+    token = tl.program_id(0).to(tl.int64)
+    index = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = index < WIDTH
+    gate = tl.load(gate_up + token * 2 * WIDTH + index, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + (token * 2 + 1) * WIDTH + index, mask=mask, other=0.0).to(tl.float32)
+    result = gate * tl.sigmoid(gate) * up
+    tl.store(out + token * WIDTH + index, result.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def to_float8_kernel(
+    x, out, scales, WIDTH: tl.constexpr, BLOCK: tl.constexpr, FP8_MAX: tl.constexpr,
+    MIN_AMAX: tl.constexpr,
 ):  # fmt: skip
     """A token's numbers as float8, and what they have to be multiplied by."""
     token = tl.program_id(0).to(tl.int64)
-    place = tl.arange(0, BLOCK)
-    peaks = tl.zeros([BLOCK], tl.float32)
+    lane = tl.arange(0, BLOCK)
+    maxima = tl.zeros([BLOCK], tl.float32)
     for start in range(0, WIDTH, BLOCK):
-        given = tl.load(x + token * WIDTH + start + place, mask=start + place < WIDTH, other=0.0)
-        peaks = tl.maximum(peaks, tl.abs(given.to(tl.float32)))
-    scale = tl.maximum(tl.max(peaks, 0), LEAST) / LIMIT
+        given = tl.load(x + token * WIDTH + start + lane, mask=start + lane < WIDTH, other=0.0)
+        maxima = tl.maximum(maxima, tl.abs(given.to(tl.float32)))
+    scale = tl.maximum(tl.max(maxima, 0), MIN_AMAX) / FP8_MAX
     tl.store(scales + token, scale)
     for start in range(0, WIDTH, BLOCK):
-        inside = start + place < WIDTH
-        given = tl.load(x + token * WIDTH + start + place, mask=inside, other=0.0)
-        share = tl.minimum(tl.maximum(given.to(tl.float32) / scale, -LIMIT), LIMIT)
-        tl.store(out + token * WIDTH + start + place, share.to(out.dtype.element_ty), mask=inside)
+        mask = start + lane < WIDTH
+        given = tl.load(x + token * WIDTH + start + lane, mask=mask, other=0.0)
+        result = divided_to_fp8_range(given.to(tl.float32), scale, FP8_MAX)
+        tl.store(out + token * WIDTH + start + lane, result.to(out.dtype.element_ty), mask=mask)

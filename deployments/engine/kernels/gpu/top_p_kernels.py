@@ -1,102 +1,126 @@
-# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""A Triton kernel that finds the likeliest tokens of a row without sorting it.
-
-Every row's result is a function of that row alone.
-"""
+"""Triton kernel of top-p, which sorts nothing: each row's result depends on that row alone."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def _keys(logits):
+def _load(logits, start, size, BLOCK: tl.constexpr):
+    """A block of a row's logits [BLOCK], and which of them are within the row."""
+    index = start + tl.arange(0, BLOCK)
+    mask = index < size
+    return tl.load(logits + index, mask=mask, other=float("-inf")), mask
+
+
+@triton.jit
+def _sort_keys(logits):
     """Unsigned integers in the order of the logits; zeros of either sign are one."""
     bits = tl.where(logits == 0.0, 0.0, logits).to(tl.uint32, bitcast=True)
     return tl.where(bits >> 31 == 1, ~bits, bits | 0x80000000)
 
 
 @triton.jit
-def _at_least(key, bound, share):
-    """Their shares of the probability, and how many they are, where keys reach a bound."""
-    return tl.where(key >= bound, share, 0.0), tl.where(key >= bound, 1.0, 0.0)
+def _max_and_sum(logits, size, BLOCK: tl.constexpr):
+    """Of a row its highest logit, and the sum of exp(logit - highest)."""
+    maxima = tl.full([BLOCK], float("-inf"), tl.float32)
+    for start in range(0, size, BLOCK):
+        maxima = tl.maximum(maxima, _load(logits, start, size, BLOCK)[0])
+    row_max = tl.max(maxima, 0)
+    sums = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, size, BLOCK):
+        sums += tl.exp(_load(logits, start, size, BLOCK)[0] - row_max)
+    return row_max, tl.sum(sums, 0)
 
 
 @triton.jit
-def nucleus(logits, top_p, min_keep, size, BLOCK: tl.constexpr):
-    """One program a row [size] of float32: bans all but the fewest of the likeliest tokens that
-    reach top_p, and min_keep at least. Of those that tie the first ones stay.
+def _add_from(masses, counts, key, threshold, mass):
+    """Adds what keys of at least a threshold have in probability mass and in number."""
+    masses += tl.where(key >= threshold, mass, 0.0)
+    counts += tl.where(key >= threshold, 1.0, 0.0)
+    return masses, counts
 
-    The least key that stays is found two bits at a time: for each a sum over the whole row.
+
+@triton.jit
+def _is_enough(masses, counts, min_mass, min_keep):
+    return (tl.sum(masses, 0) >= min_mass) & (tl.sum(counts, 0) >= min_keep)
+
+
+@triton.jit
+def _find_threshold(logits, size, row_max, min_mass, min_keep, BLOCK: tl.constexpr):
+    """The highest key for which it and those above it are enough.
+
+    It is found two bits at a time, from the highest on: for each three candidates are tried in one
+    pass over the row.
     """
-    row = tl.program_id(0).to(tl.int64)
-    start_of_row = logits + row * size
-    place = tl.arange(0, BLOCK)
-    highest = tl.full([BLOCK], float("-inf"), tl.float32)
-    for start in range(0, size, BLOCK):
-        inside = start + place < size
-        given = tl.load(start_of_row + start + place, mask=inside, other=float("-inf"))
-        highest = tl.maximum(highest, given)
-    peak = tl.max(highest, 0)
-    sums = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, size, BLOCK):
-        inside = start + place < size
-        given = tl.load(start_of_row + start + place, mask=inside, other=float("-inf"))
-        sums += tl.exp(given - peak)
-    wanted = tl.load(top_p + row) * tl.sum(sums, 0)
-    least = tl.load(min_keep + row)
-
     one = tl.full([], 1, tl.uint32)
     found = one - one
     shift = tl.full([], 30, tl.uint32)
     for _ in range(16):
-        low, middle, high = (
-            found + (one << shift),
-            found + (2 * one << shift),
-            found + (3 * one << shift),
-        )
-        low_sum, low_count = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
-        middle_sum, middle_count = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
-        high_sum, high_count = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+        low = found + (one << shift)
+        middle = found + (2 * one << shift)
+        high = found + (3 * one << shift)
+        low_masses, low_counts = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+        middle_masses, middle_counts = low_masses, low_counts
+        high_masses, high_counts = low_masses, low_counts
         for start in range(0, size, BLOCK):
-            inside = start + place < size
-            given = tl.load(start_of_row + start + place, mask=inside, other=float("-inf"))
-            key = tl.where(inside, _keys(given), 0)
-            share = tl.exp(given - peak)
-            shares, counts = _at_least(key, low, share)
-            low_sum += shares
-            low_count += counts
-            shares, counts = _at_least(key, middle, share)
-            middle_sum += shares
-            middle_count += counts
-            shares, counts = _at_least(key, high, share)
-            high_sum += shares
-            high_count += counts
-        if (tl.sum(high_sum, 0) >= wanted) & (tl.sum(high_count, 0) >= least):
+            given, mask = _load(logits, start, size, BLOCK)
+            key = tl.where(mask, _sort_keys(given), 0)
+            mass = tl.exp(given - row_max)
+            low_masses, low_counts = _add_from(low_masses, low_counts, key, low, mass)
+            middle_masses, middle_counts = _add_from(
+                middle_masses, middle_counts, key, middle, mass
+            )
+            high_masses, high_counts = _add_from(high_masses, high_counts, key, high, mass)
+        if _is_enough(high_masses, high_counts, min_mass, min_keep):
             found = high
-        elif (tl.sum(middle_sum, 0) >= wanted) & (tl.sum(middle_count, 0) >= least):
+        elif _is_enough(middle_masses, middle_counts, min_mass, min_keep):
             found = middle
-        elif (tl.sum(low_sum, 0) >= wanted) & (tl.sum(low_count, 0) >= least):
+        elif _is_enough(low_masses, low_counts, min_mass, min_keep):
             found = low
         shift -= 2
+    return found
 
-    sums, counts = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
-    tied_share = tl.zeros([BLOCK], tl.float32)
+
+@triton.jit
+def _count_ties(logits, size, row_max, threshold, min_mass, min_keep, BLOCK: tl.constexpr):
+    """How many of the tokens whose key is the threshold have to stay."""
+    masses, counts = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    tied_mass = tl.zeros([BLOCK], tl.float32)
     for start in range(0, size, BLOCK):
-        inside = start + place < size
-        given = tl.load(start_of_row + start + place, mask=inside, other=float("-inf"))
-        key, share = _keys(given), tl.exp(given - peak)
-        sums += tl.where(inside & (key > found), share, 0.0)
-        counts += tl.where(inside & (key > found), 1.0, 0.0)
-        tied_share = tl.maximum(tied_share, tl.where(inside & (key == found), share, 0.0))
-    missing = tl.ceil((wanted - tl.sum(sums, 0)) / tl.max(tied_share, 0))
-    staying = tl.maximum(tl.maximum(missing, least - tl.sum(counts, 0)), 1.0)
-    seen = 0
+        given, mask = _load(logits, start, size, BLOCK)
+        key, mass = _sort_keys(given), tl.exp(given - row_max)
+        masses += tl.where(mask & (key > threshold), mass, 0.0)
+        counts += tl.where(mask & (key > threshold), 1.0, 0.0)
+        tied_mass = tl.maximum(tied_mass, tl.where(mask & (key == threshold), mass, 0.0))
+    missing = tl.ceil((min_mass - tl.sum(masses, 0)) / tl.max(tied_mass, 0))
+    return tl.maximum(tl.maximum(missing, min_keep - tl.sum(counts, 0)), 1.0)
+
+
+@triton.jit
+def _ban_below(logits, size, threshold, n_ties, BLOCK: tl.constexpr):
+    """Bans keys below the threshold, and those at it behind the first `n_ties`."""
+    before = 0
     for start in range(0, size, BLOCK):
-        inside = start + place < size
-        given = tl.load(start_of_row + start + place, mask=inside, other=float("-inf"))
-        key = _keys(given)
-        tied = (inside & (key == found)).to(tl.int32)
-        rank = seen + tl.cumsum(tied, 0)
-        seen += tl.sum(tied, 0)
-        banned = (key < found) | ((tied == 1) & (rank > staying))
-        tl.store(start_of_row + start + place, float("-inf"), mask=inside & banned)
+        given, mask = _load(logits, start, size, BLOCK)
+        key = _sort_keys(given)
+        is_tied = (mask & (key == threshold)).to(tl.int32)
+        rank = before + tl.cumsum(is_tied, 0)
+        before += tl.sum(is_tied, 0)
+        is_banned = (key < threshold) | ((is_tied == 1) & (rank > n_ties))
+        index = start + tl.arange(0, BLOCK)
+        tl.store(logits + index, float("-inf"), mask=mask & is_banned)
+
+
+@triton.jit
+def top_p_kernel(logits, top_p, min_keep, size, BLOCK: tl.constexpr):
+    """One program for each row [size] of float32: bans all but the fewest of the likeliest tokens
+    that reach top_p, and keeps min_keep at least. Of tokens that tie the first ones stay.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    own = logits + row * size
+    row_max, row_sum = _max_and_sum(own, size, BLOCK)
+    min_mass = tl.load(top_p + row) * row_sum
+    least = tl.load(min_keep + row)
+    threshold = _find_threshold(own, size, row_max, min_mass, least, BLOCK)
+    n_ties = _count_ties(own, size, row_max, threshold, min_mass, least, BLOCK)
+    _ban_below(own, size, threshold, n_ties, BLOCK)

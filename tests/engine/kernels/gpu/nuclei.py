@@ -9,7 +9,7 @@ def wrong_rows(vocab: int, spread: float, step: float, device: str = "cpu") -> l
     """Rows of which other tokens stayed than the first of a stably sorted one, or so many that
     their probabilities are not what was asked for. Logits are multiples of `step`, if there is one.
     """
-    from deployments.engine.kernels.gpu.top_p_ops import nucleus
+    from deployments.engine.kernels.gpu.top_p_ops import top_p_
 
     generator = torch.Generator().manual_seed(vocab)
     logits = spread * torch.randn(len(ASKED) + 1, vocab, generator=generator)
@@ -19,7 +19,7 @@ def wrong_rows(vocab: int, spread: float, step: float, device: str = "cpu") -> l
     logits[-1] = -torch.inf
     top_p, min_keep = torch.tensor([*ASKED, (0.5, 1)]).chunk(2, dim=1)
     cut = logits.to(device, copy=True)
-    nucleus(cut, top_p.contiguous().to(device), min_keep.contiguous().to(device))
+    top_p_(cut, top_p.contiguous().to(device), min_keep.contiguous().to(device))
     return [
         row
         for row, (p, n) in enumerate((*ASKED, (0.5, 1)))

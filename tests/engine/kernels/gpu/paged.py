@@ -74,7 +74,8 @@ class Layer:
         from deployments.engine.kernels.gpu.attention_ops import Tiling
 
         before, new = np.array(rows, dtype=np.int64).T
-        tiling = Tiling(queries=32, keys=16, split=32, stages=2) if self.case.small_tiles else None
+        small = Tiling(queries=32, keys=16, min_split_keys=32, stages=2)
+        tiling = small if self.case.small_tiles else None
         return plan_paged(self.storage, self.page_table, before + new, new, tiling)
 
     def expected(self) -> Tensor:
