@@ -36,6 +36,32 @@ class ModelMetrics(NamedTuple):
     cached_tokens: Counter
 
 
+def _model_metrics(registry: CollectorRegistry) -> ModelMetrics:
+    """Without the label, which `labels` gives each of them."""
+
+    def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
+
+    def counter(name: str, text: str) -> Counter:
+        return Counter(name, text, ("model",), registry=registry)
+
+    first_token = "From the request to its first token."
+    gap = "Mean gap between the tokens of a chunk."
+    duration = "From a generation's request to its end."
+    return ModelMetrics(
+        histogram("manta_time_to_first_token_seconds", first_token, FAST_BUCKETS),
+        histogram("manta_inter_token_latency_seconds", gap, FAST_BUCKETS),
+        histogram("manta_request_duration_seconds", duration, SLOW_BUCKETS),
+        histogram("manta_request_prompt_tokens", "Prompt tokens of a request.", TOKEN_BUCKETS),
+        histogram(
+            "manta_request_generation_tokens", "Tokens generated for a request.", TOKEN_BUCKETS
+        ),
+        counter("manta_prompt_tokens", "Prompt tokens."),
+        counter("manta_generation_tokens", "Tokens generated."),
+        counter("manta_cached_tokens", "Prompt tokens that the prefix cache had."),
+    )
+
+
 class Metrics:
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -50,40 +76,19 @@ class Metrics:
         self.inflight = Gauge(
             "manta_inflight_requests", "Requests being answered.", request, registry=self.registry
         )
-        self.first_token = self._histogram(
-            "manta_time_to_first_token_seconds",
-            "From the request to its first token.",
-            FAST_BUCKETS,
-        )
-        self.between_tokens = self._histogram(
-            "manta_inter_token_latency_seconds",
-            "Mean gap between the tokens of a chunk.",
-            FAST_BUCKETS,
-        )
-        self.duration = self._histogram(
-            "manta_request_duration_seconds",
-            "From a generation's request to its end.",
-            SLOW_BUCKETS,
-        )
-        self.prompt_size = self._histogram(
-            "manta_request_prompt_tokens", "Prompt tokens of a request.", TOKEN_BUCKETS
-        )
-        self.output_size = self._histogram(
-            "manta_request_generation_tokens", "Tokens generated for a request.", TOKEN_BUCKETS
-        )
-        self.prompt_tokens = self._counter("manta_prompt_tokens", "Prompt tokens.")
-        self.output_tokens = self._counter("manta_generation_tokens", "Tokens generated.")
-        self.cached_tokens = self._counter(
-            "manta_cached_tokens", "Prompt tokens that the prefix cache had."
-        )
+        self._by_model = _model_metrics(self.registry)
         self.failovers = Counter(
             "manta_failovers",
             "Attempts that lost their replica and went on with another one.",
             ("model", "phase"),
             registry=self.registry,
         )
-        self.model_wait = self._histogram(
-            "manta_model_wait_seconds", "What requests waited for a model to come up.", SLOW_BUCKETS
+        self.model_wait = Histogram(
+            "manta_model_wait_seconds",
+            "What requests waited for a model to come up.",
+            ("model",),
+            buckets=SLOW_BUCKETS,
+            registry=self.registry,
         )
         self._models: set[str] = set()
         self._of_model: dict[str, ModelMetrics] = {}
@@ -94,27 +99,12 @@ class Metrics:
     def waited(self, model: str, seconds: float) -> None:
         self.model_wait.labels(self.model_label(model)).observe(seconds)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, ("model",), buckets=buckets, registry=self.registry)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, ("model",), registry=self.registry)
-
     def of_model(self, label: str) -> ModelMetrics:
         """Looked up once: finding a metric by its labels costs more than adding to it."""
         if label not in self._of_model:
             for phase in PHASES:  # at 0: no rate sees what a counter begins with
                 self.failovers.labels(label, phase)
-            self._of_model[label] = ModelMetrics(
-                first_token=self.first_token.labels(label),
-                between_tokens=self.between_tokens.labels(label),
-                duration=self.duration.labels(label),
-                prompt_size=self.prompt_size.labels(label),
-                output_size=self.output_size.labels(label),
-                prompt_tokens=self.prompt_tokens.labels(label),
-                output_tokens=self.output_tokens.labels(label),
-                cached_tokens=self.cached_tokens.labels(label),
-            )
+            self._of_model[label] = ModelMetrics._make(one.labels(label) for one in self._by_model)
         return self._of_model[label]
 
     def guard(self, endpoint: str) -> "InflightGuard":

@@ -33,20 +33,9 @@ def management_routes(
     async def follow(request: Request) -> Response:
         return StreamingResponse(feed.watch(), headers=EVENT_STREAM)
 
-    def change(verb: Callable[[str], Awaitable[None]], name: str) -> Route:
-        async def endpoint(request: Request) -> Response:
-            body = await read_body(request, settings.body_limit, settings.body_timeout_s)
-            await verb(parse(NamedModel, parse_json(body)).model)
-            return JSONResponse({"success": True})
-
-        path = f"{prefix}/{name}"
-        return DocumentedRoute(
-            path, endpoint, methods=["POST"], name=f"{name}_model", tag=TAG, body=NamedModel
-        )
-
     return [
-        change(cluster.load, "load"),
-        change(cluster.unload, "unload"),
+        _command_route(f"{prefix}/load", "load_model", cluster.load, settings),
+        _command_route(f"{prefix}/unload", "unload_model", cluster.unload, settings),
         DocumentedRoute(
             f"{prefix}/sse",
             follow,
@@ -56,6 +45,17 @@ def management_routes(
             media_types=(EVENTS,),
         ),
     ]
+
+
+def _command_route(
+    path: str, name: str, command: Callable[[str], Awaitable[None]], settings: IngressSettings
+) -> Route:
+    async def endpoint(request: Request) -> Response:
+        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        await command(parse(NamedModel, parse_json(body)).model)
+        return JSONResponse({"success": True})
+
+    return DocumentedRoute(path, endpoint, methods=["POST"], name=name, tag=TAG, body=NamedModel)
 
 
 async def reload_if_asked(cluster: Cluster, request: Request) -> None:

@@ -1,6 +1,7 @@
 """Routes to streams that are kept: read one from an offset, look some up, stop one."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,41 +32,42 @@ class StreamLookup(BaseModel):
     conversation_ids: Annotated[list[str], Field(max_length=1024)]
 
 
-def stream_routes(
-    streams: ResumableStreams, settings: IngressSettings, prefix: str = "/v1"
-) -> list[Route]:
-    async def follow(request: Request) -> StreamReader:
+@dataclass(frozen=True, slots=True)
+class StreamEndpoints:
+    streams: ResumableStreams
+    settings: IngressSettings
+
+    async def follow(self, request: Request) -> StreamReader:
         offset = _offset(request)
-        kept = streams.find(_key(request))
+        kept = self.streams.find(_key(request))
         if kept is None:
             message = "There is no stream of this conversation"
             raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "conv_id")
-        return StreamReader(streams, kept, offset)
+        return StreamReader(self.streams, kept, offset)
 
-    async def stop(request: Request) -> Response:
-        streams.stop(_key(request))
+    async def stop(self, request: Request) -> Response:
+        self.streams.stop(_key(request))
         return Response(status_code=204)
 
-    async def look_up(request: Request) -> Response:
+    async def look_up(self, request: Request) -> Response:
+        settings = self.settings
         body = await read_body(request, settings.body_limit, settings.body_timeout_s)
-        asked = parse(StreamLookup, parse_json(body))
-        keys = [
-            stream_key(request.headers, name, "conversation_ids") for name in asked.conversation_ids
-        ]
-        found = (streams.find(key) for key in dict.fromkeys(keys))
+        names = parse(StreamLookup, parse_json(body)).conversation_ids
+        keys = [stream_key(request.headers, name, "conversation_ids") for name in names]
+        found = (self.streams.find(key) for key in dict.fromkeys(keys))
         return JSONResponse([_described(kept) for kept in found if kept is not None])
 
+
+def stream_routes(
+    streams: ResumableStreams, settings: IngressSettings, prefix: str = "/v1"
+) -> list[Route]:
+    endpoints = StreamEndpoints(streams, settings)
+    one, lookup = f"{prefix}/stream", f"{prefix}/streams/lookup"
+    follow, stop, look_up = endpoints.follow, endpoints.stop, endpoints.look_up
     return [
-        _route(
-            f"{prefix}/stream",
-            follow,
-            "GET",
-            "follow_stream",
-            media_types=(EVENTS,),
-            query=("from",),
-        ),
-        _route(f"{prefix}/stream", stop, "DELETE", "stop_stream", media_types=()),
-        _route(f"{prefix}/streams/lookup", look_up, "POST", "look_up_streams", body=StreamLookup),
+        _route(one, follow, "GET", "follow_stream", media_types=(EVENTS,), query=("from",)),
+        _route(one, stop, "DELETE", "stop_stream", media_types=()),
+        _route(lookup, look_up, "POST", "look_up_streams", body=StreamLookup),
     ]
 
 

@@ -128,6 +128,14 @@ class Capacity:
         for name in kept:  # it stays after all
             self._queue.pop(name, None)
         self._refuse(holders, made)
+        self._plan_queue(holders, kept, made)
+        self._explain(made)
+        return made
+
+    def _plan_queue(
+        self, holders: Collection[Holder], kept: dict[str, Holder], made: CapacityPlan
+    ) -> None:
+        """In the order of the queue. `kept` loses the models that are evicted."""
         held = sum_resources(h.needs for h in holders)
         ahead = claimed = NOTHING  # of all so far, and of those for which there can be room
         lacking: set[str] = set()  # to the others
@@ -145,15 +153,13 @@ class Capacity:
             made.evict.extend(victims)
             for victim in victims:
                 del kept[victim]
-            in_turn = WAITS_FOR_ROOM not in made.waits.values()
-            gone = all(holder.name != name for holder in holders)
-            if in_turn and gone and held.plus(needs).within(limits):
+            is_next = WAITS_FOR_ROOM not in made.waits.values()
+            is_gone = all(holder.name != name for holder in holders)
+            if is_next and is_gone and held.plus(needs).within(limits):
                 made.load.append(name)
                 held = held.plus(needs)
             else:
                 made.waits[name] = WAITS_FOR_ROOM
-        self._explain(made)
-        return made
 
     def admits(self, name: str, needs: Resources, holders: Collection[Holder], now: float) -> bool:
         """Whether this model can be loaded after those that wait, with all that is idle gone."""

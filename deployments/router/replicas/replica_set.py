@@ -169,29 +169,19 @@ class ReplicaSet:
         inflight = [
             (model | {"replica": name}, one.inflight) for name, one in self._replicas.items()
         ]
+        pages = [(model, len(self._index))]
+        choices = [(model, self._n_choices)]
+        prompts = [(model, self._prompt_tokens)]
+        overlaps = [(model, self._overlap_tokens)]
         return [
-            family(
-                "index_pages",
-                "Pages that the router finds replicas by.",
-                [(model, len(self._index))],
-            ),
-            family(
+            gauge("index_pages", "Pages that the router finds replicas by.", pages),
+            gauge(
                 "coming_requests", "Requests sent to a replica, not reported by it yet.", inflight
             ),
-            family(
-                "choices", "Replicas chosen for requests.", [(model, self._n_choices)], "counter"
-            ),
-            family(
-                "prompt_tokens",
-                "Tokens in full pages of those requests' prompts.",
-                [(model, self._prompt_tokens)],
-                "counter",
-            ),
-            family(
-                "overlap_tokens",
-                "Tokens of those that the chosen replica was to have.",
-                [(model, self._overlap_tokens)],
-                "counter",
+            counter("choices", "Replicas chosen for requests.", choices),
+            counter("prompt_tokens", "Tokens in full pages of those requests' prompts.", prompts),
+            counter(
+                "overlap_tokens", "Tokens of those that the chosen replica was to have.", overlaps
             ),
         ]
 
@@ -291,13 +281,16 @@ def is_next(report: ReplicaReport, last: ReplicaReport) -> bool:
     return report.epoch == last.epoch and report.sequence == last.sequence + 1
 
 
-def family(
-    name: str,
-    documentation: str,
-    values: Iterable[tuple[dict[str, str], int]],
-    kind: str = "gauge",
-) -> MetricFamily:
+Values = Iterable[tuple[dict[str, str], int]]  # labels and a number
+
+
+def gauge(name: str, documentation: str, values: Values) -> MetricFamily:
     name = f"manta_router_{name}"
-    sample = f"{name}_total" if kind == "counter" else name
-    samples = tuple((sample, labels, float(value)) for labels, value in values)
-    return MetricFamily(name, documentation, kind, samples)
+    samples = tuple((name, labels, float(value)) for labels, value in values)
+    return MetricFamily(name, documentation, "gauge", samples)
+
+
+def counter(name: str, documentation: str, values: Values) -> MetricFamily:
+    name = f"manta_router_{name}"
+    samples = tuple((f"{name}_total", labels, float(value)) for labels, value in values)
+    return MetricFamily(name, documentation, "counter", samples)

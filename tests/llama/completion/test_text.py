@@ -21,8 +21,8 @@ TOKENIZER = TextTokenizer(card())
 def events(text: str, cuts: Sequence[int] = ()) -> list[TokenEvent]:
     """The text's tokens, cut at these places, and an end at the limit."""
     ids = TOKENIZER.encode(text, False)
-    inflight_limit = sorted({0, len(ids), *(cut % (len(ids) + 1) for cut in cuts)})
-    parts = [ids[start:end] for start, end in itertools.pairwise(inflight_limit)] or [[]]
+    places = sorted({0, len(ids), *(cut % (len(ids) + 1) for cut in cuts)})
+    parts = [ids[start:end] for start, end in itertools.pairwise(places)] or [[]]
     scored = [
         TokenEvent(token_ids=tuple(part), logprobs=tuple(TokenLogprob(one, -1.0) for one in part))
         for part in parts
