@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.ingress.fleet.fleet import Fleet
-from deployments.ingress.http.app import OneRequestId
+from deployments.ingress.http.app import SingleRequestId
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.telemetry.logs import join_serve_log
@@ -43,7 +43,7 @@ class ProtocolIngress(ABC):
     def __serve_build_asgi_app__(self) -> ASGIApp:
         fleet = Fleet(self._settings, self._metrics)
         self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
-        return OneRequestId(self.app(fleet, self._metrics, self._settings))
+        return SingleRequestId(self.app(fleet, self._metrics, self._settings))
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that tell them from other replicas'."""

@@ -47,10 +47,10 @@ class DemandPolicy:
     def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         metrics = ctx.aggregated_metrics or {}
         wanted = max(
-            _total(metrics, "tokens") / self._target_tokens,
-            _total(metrics, "usage") / self._target_usage,
+            _sum_metric(metrics, "tokens") / self._target_tokens,
+            _sum_metric(metrics, "usage") / self._target_usage,
         )
-        if requests := ctx.total_queued_requests + _total(metrics, "requests"):
+        if requests := ctx.total_queued_requests + _sum_metric(metrics, "requests"):
             wanted = max(min(wanted, requests), 1.0)
         if len(metrics.get("requests", {})) < len(ctx.running_replicas):
             wanted = max(wanted, len(ctx.running_replicas))
@@ -59,7 +59,7 @@ class DemandPolicy:
         return math.ceil(wanted), dict(ctx.policy_state or {})
 
 
-def _total(metrics: Mapping[str, Mapping[Any, float]], name: str) -> float:
+def _sum_metric(metrics: Mapping[str, Mapping[Any, float]], name: str) -> float:
     """Over all replicas that have said something."""
     return sum(metrics.get(name, {}).values())
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # they import torch, and the router imports this module
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
 SPIN_COUNT = "1000000"  # some 40 milliseconds
-MAX_TOMBSTONES = 10_000
+MAX_ABORTED = 10_000
 
 
 @serve.deployment(
@@ -67,15 +67,19 @@ class Model:
         logs.join_serve_log(access_log=False)
         self._settings = settings
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
-        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._aborted: OrderedDict[str, None] = OrderedDict()
         self._channels = ChannelServers(self._replica_id, self._events)
         self._router = RouterLink()
-        self._source, core, self._packed_card = await self._load()
-        from deployments.model.sleeper import Sleeper  # as `load` says of its import
+        self._source, core, self._compressed_card = await self._load()
+        from deployments.model.sleeper import Sleeper  # as `load_engine` says of its import
 
         self._card = self._source.card
         self._sleeper = Sleeper(
-            self._source, core, settings.sleep_idle_s, settings.limits.max_waiting, self._took
+            self._source,
+            core,
+            settings.sleep_idle_s,
+            settings.limits.max_waiting,
+            self._engine_changed,
         )
         self._reporter = Reporter(
             settings.application,
@@ -89,13 +93,13 @@ class Model:
         self._work = [loop.create_task(one) for one in background]
 
     async def _load(self) -> "tuple[ModelSource, EngineCore, bytes]":
-        async def tell(progress: LoadProgress) -> None:
+        async def send(progress: LoadProgress) -> None:
             await self._router.progress(self._settings.application, progress)
 
-        progress = ProgressReporter(tell)
+        progress = ProgressReporter(send)
         telling = asyncio.get_running_loop().create_task(progress.run())
         try:
-            return await asyncio.to_thread(load, self._settings, progress.say)
+            return await asyncio.to_thread(load_engine, self._settings, progress.report)
         finally:
             telling.cancel()
 
@@ -133,9 +137,9 @@ class Model:
         Cancellation says the same and is sometimes lost.
         """
         for request_id in request_ids:
-            self._tombstones[request_id] = None
-            if len(self._tombstones) > MAX_TOMBSTONES:
-                self._tombstones.popitem(last=False)
+            self._aborted[request_id] = None
+            if len(self._aborted) > MAX_ABORTED:
+                self._aborted.popitem(last=False)
             self._sleeper.abort(request_id)
 
     async def end_thoughts(self, response_id: str) -> bool:
@@ -144,8 +148,8 @@ class Model:
 
     async def card(self) -> AsyncGenerator[bytes, None]:
         """The model card, pickled and compressed, in pieces."""
-        for at in range(0, len(self._packed_card), CARD_CHUNK_BYTES):
-            yield self._packed_card[at : at + CARD_CHUNK_BYTES]
+        for at in range(0, len(self._compressed_card), CARD_CHUNK_BYTES):
+            yield self._compressed_card[at : at + CARD_CHUNK_BYTES]
 
     async def settings(self) -> ModelSettings:
         return self._settings
@@ -213,11 +217,11 @@ class Model:
         """How a request ends that the engine shall not see."""
         if version != self._card.version:
             return TokenEvent.failed("The model was replaced; try again", ErrorKind.MODEL_REPLACED)
-        if request.request_id in self._tombstones:
+        if request.request_id in self._aborted:
             return TokenEvent(finish_reason=FinishReason.ABORT)
         return None
 
-    def _took(self, core: "EngineCore | None") -> None:
+    def _engine_changed(self, core: "EngineCore | None") -> None:
         """Another engine, or none: what the last one held is gone."""
         self._reporter.restart(Journal() if core is None else core.cache.journal)
 
@@ -237,11 +241,13 @@ class Model:
         )
 
 
-def load(settings: ModelSettings, say: ReportProgress) -> "tuple[ModelSource, EngineCore, bytes]":
+def load_engine(
+    settings: ModelSettings, report: ReportProgress
+) -> "tuple[ModelSource, EngineCore, bytes]":
     """The model's first engine, and its card as it travels."""
     # Not at the top: the router imports this module and must stay free of torch.
     from deployments.model.model_source import ModelSource
 
-    source = ModelSource(settings, say)
+    source = ModelSource(settings, report)
     core = source.start()
     return source, core, zlib.compress(pickle.dumps(source.card), level=1)

@@ -16,16 +16,16 @@ REPORT_INTERVAL_S = 0.25
 
 
 class ProgressReporter:
-    """`say` may be called from any thread; `run` tells the latest until it is cancelled."""
+    """`report` may be called from any thread; `run` tells the latest until it is cancelled."""
 
-    def __init__(self, tell: Callable[[LoadProgress], Awaitable[None]]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[LoadProgress], Awaitable[None]]) -> None:
+        self._send = send
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._latest = LoadProgress(stage="", value=0.0)
         self._logged = self._latest
 
-    def say(self, stage: str, value: float) -> None:
+    def report(self, stage: str, value: float) -> None:
         progress = LoadProgress(stage=stage, value=value)
         if has_moved(self._latest, progress, MIN_STEP):
             self._latest = progress
@@ -39,7 +39,7 @@ class ProgressReporter:
             await self._news.wait()
             self._news.clear()
             try:
-                await self._tell(self._latest)
+                await self._send(self._latest)
             except Exception as error:
                 log.debug("the router heard nothing of the load: %r", error)
             await asyncio.sleep(REPORT_INTERVAL_S)

@@ -40,10 +40,10 @@ class ModelSource:
 
     card: ModelCard  # from the first start on
 
-    def __init__(self, settings: ModelSettings, say: ReportProgress) -> None:
+    def __init__(self, settings: ModelSettings, report: ReportProgress) -> None:
         check_settings(settings)
         self._settings = settings
-        self._say = say
+        self._report = report
         self._device = device_of(settings)
         weights = settings.sleep_weights or ("host" if can_keep_on_host(settings) else "drop")
         self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
@@ -53,7 +53,7 @@ class ModelSource:
 
     def start(self) -> EngineCore:
         core = self._restart() if self._large else self._start()
-        self._say("engine", 1.0)
+        self._report("engine", 1.0)
         return core
 
     def release(self) -> None:
@@ -91,8 +91,8 @@ class ModelSource:
     def _engine(
         self, model: PreTrainedModel, ranks: Ranks | None, end_token_ids: frozenset[int]
     ) -> EngineCore:
-        self._say("engine", 0.0)
-        limits = limits_of(self._settings)
+        self._report("engine", 0.0)
+        limits = engine_limits(self._settings)
         core = EngineCore(model, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks)
         self._large = [ref(core.cache.storage), *([] if self._keeps_weights else [ref(model)])]
         return core
@@ -111,9 +111,9 @@ class ModelSource:
     def _weights(self, ranks: Ranks | None) -> PreTrainedModel:
         if self._kept is not None:
             return self._kept.to(self._device)
-        self._say("weights", 0.0)
-        with weights_progress(self._say):
-            model = load_weights(self._settings, ranks, self._take_fingerprint, self._say_placed)
+        self._report("weights", 0.0)
+        with weights_progress(self._report):
+            model = load_weights(self._settings, ranks, self._take_fingerprint, self._report_placed)
         self._kept = model if self._keeps_weights else None
         return model
 
@@ -123,11 +123,11 @@ class ModelSource:
             model, adapters_of(settings), settings.quantization, settings.limits.kv_dtype
         )
 
-    def _say_placed(self, share: float) -> None:
-        self._say("device", share)
+    def _report_placed(self, share: float) -> None:
+        self._report("device", share)
 
 
-def limits_of(settings: ModelSettings) -> EngineLimits:
+def engine_limits(settings: ModelSettings) -> EngineLimits:
     """Those who have a part of a GPU share its memory as they share it."""
     part = min(1.0, settings.num_gpus or 1.0)
     limits = settings.limits
@@ -140,12 +140,12 @@ def can_keep_on_host(settings: ModelSettings) -> bool:
 
 
 @contextmanager
-def weights_progress(say: ReportProgress) -> Iterator[None]:
+def weights_progress(report: ReportProgress) -> Iterator[None]:
     """While transformers reads weights, what would move its progress bar is said instead."""
 
     def watched(factory: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if args and isinstance(args[0], Collection) and options.get("desc") == WEIGHTS_BAR:
-            return with_progress(args[0], say)
+            return with_progress(args[0], report)
         return factory(*args, **options)
 
     before = bars.set_tqdm_hook(watched)
@@ -155,17 +155,17 @@ def weights_progress(say: ReportProgress) -> Iterator[None]:
         bars.set_tqdm_hook(before)
 
 
-def with_progress(items: Collection[T], say: ReportProgress) -> Iterator[T]:
+def with_progress(items: Collection[T], report: ReportProgress) -> Iterator[T]:
     for n, item in enumerate(items):
-        say("weights", n / len(items))
+        report("weights", n / len(items))
         yield item
-    say("weights", 1.0)
+    report("weights", 1.0)
 
 
 def release_memory(large: Iterable[ref[object]]) -> None:
     """Gives what nobody refers to any more back to the device and to the operating system."""
     if any(one() is not None for one in large):  # it is part of a cycle
-        collect()
+        collect_garbage()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
@@ -173,7 +173,7 @@ def release_memory(large: Iterable[ref[object]]) -> None:
         trim(0)
 
 
-def collect() -> None:
+def collect_garbage() -> None:
     """Looks at every object there is, for up to a second in which no other thread runs."""
     frozen = gc.get_freeze_count()  # Serve may have frozen all that was there after the first load
     if frozen:

@@ -47,7 +47,7 @@ class Gauges:
     def is_busy(self) -> bool:
         return self.running + self.waiting > 0
 
-    def differs(self, other: "Gauges") -> bool:
+    def differs_enough(self, other: "Gauges") -> bool:
         """Whether the router should hear of it before the next heartbeat."""
         mine = self.running, self.waiting, self.pending_tokens, self.sleeping
         return mine != (other.running, other.waiting, other.pending_tokens, other.sleeping)
@@ -84,8 +84,8 @@ class ReportWriter:
         gauges = self._gauges()
         heartbeat = BUSY_HEARTBEAT_S if gauges.is_busy else IDLE_HEARTBEAT_S
         return (
-            self._news
-            or gauges.differs(self._last)
+            self._has_news
+            or gauges.differs_enough(self._last)
             or now + REPORT_INTERVAL_S > self._last_at + heartbeat
         )
 
@@ -102,8 +102,8 @@ class ReportWriter:
             epoch=self._epoch,
             sequence=self._sequence,
             snapshot=is_snapshot,
-            stored=_take(self._stored),
-            evicted=_take(self._evicted),
+            stored=_cut(self._stored),
+            evicted=_cut(self._evicted),
             received=received,
             **asdict(self._last),
         )
@@ -116,7 +116,7 @@ class ReportWriter:
         self._received.extendleft(reversed(report.received))
 
     @property
-    def _news(self) -> bool:
+    def _has_news(self) -> bool:
         told = not (self._stored or self._evicted or self._received or self._wants_snapshot)
         return not told or self._journal.changed
 
@@ -176,12 +176,12 @@ class Reporter:
             if _is_cancelled():  # and not the call alone
                 raise
             self._writer.failed(report)
-            self._heard(False, repr(error))
+            self._set_heard(False, repr(error))
         else:
             self._writer.answered(wants_snapshot)
-            self._heard(True, "")
+            self._set_heard(True, "")
 
-    def _heard(self, is_heard: bool, why: str) -> None:
+    def _set_heard(self, is_heard: bool, why: str) -> None:
         """Logs the first report of many that the router does not answer, and the first it does."""
         if is_heard != self._is_heard:
             log.warning(
@@ -190,7 +190,7 @@ class Reporter:
         self._is_heard = is_heard
 
 
-def _take(backlog: bytearray) -> bytes:
+def _cut(backlog: bytearray) -> bytes:
     taken = bytes(backlog[:MAX_BYTES])
     del backlog[:MAX_BYTES]
     return taken

@@ -18,8 +18,8 @@ class RouterLink:
 
     def __init__(self) -> None:
         self._handle: DeploymentHandle | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._look_at = 0.0
+        self._lookup: asyncio.Task[None] | None = None
+        self._next_lookup = 0.0
 
     async def report(self, report: ReplicaReport) -> bool:
         """Whether the router wants a snapshot next."""
@@ -32,21 +32,21 @@ class RouterLink:
 
     async def _router(self) -> DeploymentHandle:
         if self._handle is None:
-            if self._looking is None:
-                self._looking = asyncio.get_running_loop().create_task(self._look())
-            await asyncio.shield(self._looking)
+            if self._lookup is None:
+                self._lookup = asyncio.get_running_loop().create_task(self._look_up())
+            await asyncio.shield(self._lookup)
             assert self._handle is not None
         return self._handle
 
-    async def _look(self) -> None:
+    async def _look_up(self) -> None:
         """One at a time, whoever has given up: without a controller each would keep a thread."""
         try:
-            if time.monotonic() < self._look_at:
+            if time.monotonic() < self._next_lookup:
                 raise RayServeException("there is no router")
-            self._look_at = time.monotonic() + LOOKUP_RETRY_S
+            self._next_lookup = time.monotonic() + LOOKUP_RETRY_S
             self._handle = await asyncio.to_thread(find_router)
         finally:
-            self._looking = None
+            self._lookup = None
 
 
 async def call_result(response: DeploymentResponse) -> object:

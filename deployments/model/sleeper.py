@@ -35,7 +35,7 @@ class Sleeper:
     """`core` is the source's first engine; `idle_s` without requests let it go, None never.
 
     No more than `max_waiting` wait for it to wake; once it is there it has a queue of its own.
-    `changed` hears of every later engine, and None when there is none any more.
+    `on_change` hears of every later engine, and None when there is none any more.
     """
 
     def __init__(
@@ -44,21 +44,21 @@ class Sleeper:
         core: EngineCore,
         idle_s: float | None,
         max_waiting: int,
-        changed: Callable[[EngineCore | None], None],
+        on_change: Callable[[EngineCore | None], None],
     ) -> None:
         self._source = source
         self._core: EngineCore | None = core
         self._idle_limit_s = idle_s
         self._max_waiting = max_waiting
-        self._changed = changed
+        self._on_change = on_change
         self._awake = asyncio.Event()
         self._awake.set()
-        self._moving = asyncio.Lock()  # held while an engine comes or goes
+        self._transition = asyncio.Lock()  # held while an engine comes or goes
         self._waking: asyncio.Task[None] | None = None
         self._failure = ""
         self._users = 0
         self._idle_since = time.monotonic()
-        self._past = EngineStats()  # what earlier engines have counted
+        self._past_stats = EngineStats()  # what earlier engines have counted
 
     @property
     def users(self) -> int:
@@ -80,7 +80,7 @@ class Sleeper:
         too many wait for that."""
         self._users += 1
         try:
-            yield self._core or await self._woken()
+            yield self._core or await self._ensure_awake()
         finally:
             self._users -= 1
             self._idle_since = time.monotonic()
@@ -97,8 +97,8 @@ class Sleeper:
         wait who want it to wake.
         """
         if self._core is None:
-            return replace(self._past, waiting_requests=self._users)
-        return _sum(self._core.stats(), self._past)
+            return replace(self._past_stats, waiting_requests=self._users)
+        return _sum(self._core.stats(), self._past_stats)
 
     def check_health(self) -> None:
         """Raises RuntimeError when the engine can't go on or did not wake."""
@@ -121,15 +121,15 @@ class Sleeper:
         """Whether it fell asleep: not while somebody uses the engine."""
         if self._core is None or self._users:
             return False
-        async with self._moving:
+        async with self._transition:
             core, self._core = self._core, None
             self._awake.clear()
-            self._changed(None)
-            before = self._past
-            self._past = _ended(core.stats(), before)
+            self._on_change(None)
+            before = self._past_stats
+            self._past_stats = _ended(core.stats(), before)
             held = [core]
             del core
-            self._past = _ended(await asyncio.to_thread(_shut_down, held), before)
+            self._past_stats = _ended(await asyncio.to_thread(_shut_down, held), before)
             await asyncio.to_thread(self._source.release)
         log.info("asleep: weights and pages are gone until the next request")
         return True
@@ -139,7 +139,7 @@ class Sleeper:
         if self._core is not None:
             self._core.shutdown()
 
-    async def _woken(self) -> EngineCore:
+    async def _ensure_awake(self) -> EngineCore:
         if self._users > self._max_waiting:
             message = f"{self._max_waiting} requests wait for the model to wake already"
             raise Refused.of_kind(ErrorKind.OVERLOADED, message)
@@ -154,7 +154,7 @@ class Sleeper:
 
     async def _wake(self) -> None:
         started = time.monotonic()
-        async with self._moving:
+        async with self._transition:
             try:
                 self._core = await asyncio.to_thread(self._source.start)
             except Exception as error:
@@ -164,7 +164,7 @@ class Sleeper:
                 return
             finally:
                 self._waking = None
-            self._changed(self._core)
+            self._on_change(self._core)
             self._awake.set()
         log.info("awake after %.1f s", time.monotonic() - started)
 

@@ -11,12 +11,12 @@ def test_the_last_word_arrives_whatever_was_left_out() -> None:
         told: list[LoadProgress] = []
         heard = asyncio.Event()
 
-        async def tell(progress: LoadProgress) -> None:
+        async def send(progress: LoadProgress) -> None:
             told.append(progress)
             if progress.stage == "engine":
                 heard.set()
 
-        progress = ProgressReporter(tell)
+        progress = ProgressReporter(send)
         telling = asyncio.create_task(progress.run())
         await asyncio.to_thread(say_all, progress)
         await heard.wait()
@@ -30,22 +30,22 @@ def test_the_last_word_arrives_whatever_was_left_out() -> None:
 
 def say_all(progress: ProgressReporter) -> None:
     for n in range(10_000):
-        progress.say("weights", n / 10_000)
-    progress.say("engine", 1.0)
+        progress.report("weights", n / 10_000)
+    progress.report("engine", 1.0)
 
 
 def test_a_router_that_is_missing_ends_nothing() -> None:
     async def scenario() -> None:
         called = asyncio.Event()
 
-        async def tell(progress: LoadProgress) -> None:
+        async def send(progress: LoadProgress) -> None:
             called.set()
             raise ConnectionError("no router")
 
-        progress = ProgressReporter(tell)
+        progress = ProgressReporter(send)
         telling = asyncio.create_task(progress.run())
         for stage in ("weights", "engine"):
-            progress.say(stage, 0.0)
+            progress.report(stage, 0.0)
             await called.wait()
             called.clear()
         assert not telling.done()

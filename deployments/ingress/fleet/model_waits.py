@@ -22,7 +22,7 @@ WaitKey = tuple[str | None, int | None]  # a model, and how often it may have be
 
 
 @dataclass(slots=True, eq=False)
-class _Wait:
+class _ModelWait:
     """What all that wait for one model share.
 
     The router knows it as `lessee`, which no later wait is: that may begin before this one's end
@@ -43,7 +43,7 @@ class ModelWaits:
     metrics: Metrics
     pause_s: float = POLL_INTERVAL_S
     patience_s: float = ROUTER_PATIENCE_S
-    _waits: dict[WaitKey, _Wait] = field(default_factory=dict)
+    _waits: dict[WaitKey, _ModelWait] = field(default_factory=dict)
 
     async def wait_until_up(
         self, model: str | None, timeout_s: float, unloads: int | None = None
@@ -64,15 +64,15 @@ class ModelWaits:
             self._leave(key, wait)
             self._count(wait, time.monotonic() - began)
 
-    def _join(self, key: WaitKey) -> _Wait:
+    def _join(self, key: WaitKey) -> _ModelWait:
         wait = self._waits.get(key)
         if wait is None:
-            wait = self._waits[key] = _Wait()
+            wait = self._waits[key] = _ModelWait()
             wait.polling = create_detached_task(self._poll_until_up(*key, wait))
         wait.waiters += 1
         return wait
 
-    def _leave(self, key: WaitKey, wait: _Wait) -> None:
+    def _leave(self, key: WaitKey, wait: _ModelWait) -> None:
         assert wait.polling is not None
         wait.waiters -= 1
         if wait.waiters and not wait.polling.done():
@@ -82,7 +82,7 @@ class ModelWaits:
             del self._waits[key]
 
     async def _poll_until_up(
-        self, model: str | None, unloads: int | None, wait: _Wait
+        self, model: str | None, unloads: int | None, wait: _ModelWait
     ) -> ModelStatus:
         answered_at = time.monotonic()
         while True:
@@ -105,7 +105,7 @@ class ModelWaits:
                 unloads = answer.unloads if unloads is None else unloads
             await asyncio.sleep(self.pause_s)
 
-    def _count(self, wait: _Wait, seconds: float) -> None:
+    def _count(self, wait: _ModelWait, seconds: float) -> None:
         """Those who found it up have not waited."""
         if wait.status is not None:
             self.metrics.waited(wait.status.name, seconds)

@@ -13,7 +13,7 @@ from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.deltas import Deltas
 from deployments.ingress.generation.response_builder import ResponseBuilder
-from deployments.ingress.http.errors import public
+from deployments.ingress.http.errors import public_error
 from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.metrics import InflightGuard
 from deployments.text.stream import TextDelta, fold
@@ -133,7 +133,7 @@ class Answer:
             self._guard.mark_ok()
         except Refused as refusal:
             self._guard.mark_error(refusal)
-            frames = self._format_error(public(refusal.error, self._request_id))
+            frames = self._format_error(public_error(refusal.error, self._request_id))
         yield frames
 
     def _chunks(self, batch: list[ChoiceDelta]) -> bytes:

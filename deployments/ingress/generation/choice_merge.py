@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from deployments.ingress.generation.response_builder import Generation
-from deployments.ingress.http.errors import internal
+from deployments.ingress.http.errors import internal_error
 from deployments.text.stream import TextDelta
 from deployments.wire import (
     ErrorKind,
@@ -102,7 +102,7 @@ class ChoiceMerge:
             await self._fail(refusal.error)
         except Exception as failure:
             logger.exception("generation %s", generation.request.request_id)
-            await self._fail(internal(failure))
+            await self._fail(internal_error(failure))
         finally:
             await _close(events)
         return True
@@ -138,7 +138,7 @@ class ChoiceMerge:
 
 def _check(said: TokenEvent | TextDelta) -> None:
     if said.finish_reason is FinishReason.ERROR:
-        raise Refused(said.error or internal("the engine gave no reason"))
+        raise Refused(said.error or internal_error("the engine gave no reason"))
     if said.finish_reason is FinishReason.ABORT:
         message = "The generation was aborted by the server"
         raise Refused.of_kind(ErrorKind.UNAVAILABLE, message)

@@ -14,7 +14,7 @@ from deployments.ingress.generation.answer import (
     while_connected,
 )
 from deployments.ingress.generation.response_builder import ResponseBuilder
-from deployments.ingress.http.errors import public
+from deployments.ingress.http.errors import public_error
 from deployments.ingress.metrics import InflightGuard
 from deployments.wire import Refused
 
@@ -57,7 +57,7 @@ class DelayedAnswer:
         except Refused as refusal:
             if not self.is_stream:
                 raise
-            frames = self._builder.format_refusal(public(refusal.error, self._request_id))
+            frames = self._builder.format_refusal(public_error(refusal.error, self._request_id))
             await send({"type": "http.response.body", "body": frames, "more_body": False})
             return
         answer.is_begun = True

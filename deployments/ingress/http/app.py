@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deployments.ingress.http.auth import Auth
 from deployments.ingress.http.cors import cors
 from deployments.ingress.http.docs import docs_routes
-from deployments.ingress.http.errors import Envelope, error_response, internal
+from deployments.ingress.http.errors import ErrorFormat, error_response, internal_error
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.wire import ErrorKind, Refused, RequestError
@@ -34,7 +34,7 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 def protocol_app(
     routes: Sequence[BaseRoute],
-    envelope: Envelope,
+    envelope: ErrorFormat,
     settings: IngressSettings = DEFAULTS,
     *,
     public: frozenset[str] = frozenset(),
@@ -51,12 +51,12 @@ def protocol_app(
         routes = [*docs_routes(documented, document), *routes]
     app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
     app.router.redirect_slashes = False
-    direct = Direct(app, routes, envelope)
+    direct = DirectPosts(app, routes, envelope)
     return ClearRootPath(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
 
 
 def _guarded(
-    app: ASGIApp, envelope: Envelope, settings: IngressSettings, public: frozenset[str]
+    app: ASGIApp, envelope: ErrorFormat, settings: IngressSettings, public: frozenset[str]
 ) -> ASGIApp:
     if settings.api_keys:
         app = Auth(app, settings.api_keys, public, envelope)
@@ -75,12 +75,12 @@ class ClearRootPath:
         await self.app(scope, receive, send)
 
 
-class Direct:
+class DirectPosts:
     """Takes requests with a body straight to the endpoint of their path, past all that Starlette
     has for others.
     """
 
-    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], envelope: Envelope) -> None:
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], envelope: ErrorFormat) -> None:
         self.app = app
         self.envelope = envelope
         posts = (one for one in routes if isinstance(one, Route) and "POST" in (one.methods or ()))
@@ -101,7 +101,7 @@ class Direct:
         except Exception as failure:
             if scope["state"]["progress"].started:
                 raise
-            error = failure.error if isinstance(failure, Refused) else internal(failure)
+            error = failure.error if isinstance(failure, Refused) else internal_error(failure)
             refusal = error_response(error, self.envelope, request_id_of(request))
             await refusal(scope, receive, send)
             if not isinstance(failure, Refused):
@@ -111,7 +111,7 @@ class Direct:
 class ErrorBoundary:
     """Names the request in every response, and lets no failure out as anything but an answer."""
 
-    def __init__(self, app: ASGIApp, envelope: Envelope) -> None:
+    def __init__(self, app: ASGIApp, envelope: ErrorFormat) -> None:
         self.app = app
         self.envelope = envelope
 
@@ -132,7 +132,7 @@ class ErrorBoundary:
             if progress.started and not progress.complete:
                 raise  # the server breaks the connection: the client must not think it whole
             if not progress.started:
-                response = error_response(internal(failure), self.envelope, request_id)
+                response = error_response(internal_error(failure), self.envelope, request_id)
                 await response(scope, receive, progress)
 
 
@@ -154,7 +154,7 @@ class _Progress:
         await self._send(message)
 
 
-class OneRequestId:
+class SingleRequestId:
     """Leaves a response's id to Serve, which adds that of the request to whatever is there: the
     SDKs would read both as one.
     """
@@ -183,7 +183,7 @@ def valid_request_id(offered: str | None) -> str:
     return offered if offered and sane else uuid.uuid4().hex
 
 
-def exception_handlers(envelope: Envelope) -> Mapping[type[Exception], Handler]:
+def exception_handlers(envelope: ErrorFormat) -> Mapping[type[Exception], Handler]:
     async def on_refused(request: Request, failure: Exception) -> Response:
         assert isinstance(failure, Refused)
         return error_response(failure.error, envelope, request_id_of(request))
@@ -195,7 +195,7 @@ def exception_handlers(envelope: Envelope) -> Mapping[type[Exception], Handler]:
         return error_response(error, envelope, request_id_of(request), headers)
 
     async def on_failure(request: Request, failure: Exception) -> Response:
-        return error_response(internal(failure), envelope, request_id_of(request))
+        return error_response(internal_error(failure), envelope, request_id_of(request))
 
     return {Refused: on_refused, HTTPException: on_http, Exception: on_failure}
 
@@ -206,7 +206,7 @@ def _routing_error(request: Request, failure: HTTPException) -> RequestError:
         return RequestError(ErrorKind.NOT_FOUND, f"There is no {asked}")
     if failure.status_code == 405:
         return RequestError(ErrorKind.METHOD_NOT_ALLOWED, f"{asked} is not allowed")
-    return internal(failure)
+    return internal_error(failure)
 
 
 def _allowed(request: Request, failure: HTTPException) -> Mapping[str, str]:

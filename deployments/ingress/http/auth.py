@@ -7,7 +7,7 @@ from hmac import compare_digest
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.ingress.http.errors import Envelope, error_response
+from deployments.ingress.http.errors import ErrorFormat, error_response
 from deployments.wire import ErrorKind, RequestError
 
 API_KEY_STATE = "api_key"  # in a request's state: the one that opened
@@ -20,7 +20,7 @@ class Auth:
     """Paths in `public`, and OPTIONS, which browsers send without a key, are open to everybody."""
 
     def __init__(
-        self, app: ASGIApp, keys: Sequence[str], public: frozenset[str], envelope: Envelope
+        self, app: ASGIApp, keys: Sequence[str], public: frozenset[str], envelope: ErrorFormat
     ) -> None:
         self._app = app
         self._digests = [_digest(key.encode()) for key in keys]

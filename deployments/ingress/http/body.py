@@ -13,7 +13,7 @@ from starlette.requests import Request
 from deployments.wire import ErrorKind, Refused, refused
 
 DEPTH_LIMIT = 64
-BOM = "\ufeff"
+BYTE_ORDER_MARK = "\ufeff"
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -47,7 +47,7 @@ def parse_json(body: bytes) -> object:
     """
     try:
         text = body.decode()
-        if text.startswith(BOM):
+        if text.startswith(BYTE_ORDER_MARK):
             raise refused("The body begins with a byte order mark (BOM), which is no part of JSON")
         value: object = DECODER.decode(text)
     except UnicodeDecodeError as error:

@@ -6,7 +6,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 METHODS = ("GET", "POST", "DELETE")
-EXPOSED = ("x-request-id", "request-id", "retry-after")
+EXPOSED_HEADERS = ("x-request-id", "request-id", "retry-after")
 
 
 def cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
@@ -20,5 +20,5 @@ def cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
         allow_methods=METHODS,
         allow_headers=("*",),
         allow_credentials=False,
-        expose_headers=EXPOSED,
+        expose_headers=EXPOSED_HEADERS,
     )

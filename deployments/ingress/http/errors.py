@@ -13,7 +13,7 @@ from deployments.wire import ErrorKind, RequestError
 logger = logging.getLogger(__name__)
 
 # A protocol's status and JSON body of an error; the string is the request id.
-Envelope = Callable[[RequestError, str], tuple[int, object]]
+ErrorFormat = Callable[[RequestError, str], tuple[int, object]]
 
 RETRY_SOON = MappingProxyType({"retry-after": "1"})
 RETRY_LATER = MappingProxyType({"retry-after": "5"})
@@ -132,11 +132,11 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
 }
 
 
-def internal(failure: object) -> RequestError:
+def internal_error(failure: object) -> RequestError:
     return RequestError(ErrorKind.INTERNAL, str(failure))
 
 
-def public(error: RequestError, request_id: str) -> RequestError:
+def public_error(error: RequestError, request_id: str) -> RequestError:
     """The error as a client may see it: what broke inside is logged under the request id, and
     what the client itself sent comes back in part only.
     """
@@ -157,10 +157,10 @@ def _cut(error: RequestError) -> RequestError:
 
 def error_response(
     error: RequestError,
-    envelope: Envelope,
+    envelope: ErrorFormat,
     request_id: str,
     headers: Mapping[str, str] = NO_HEADERS,
 ) -> Response:
-    status, body = envelope(public(error, request_id), request_id)
+    status, body = envelope(public_error(error, request_id), request_id)
     known = ERRORS[error.kind].headers
     return Response(encode(body), status, {**known, **headers}, "application/json")

@@ -7,15 +7,15 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute, Route
 
-from deployments.ingress.http.errors import ERRORS, Envelope
+from deployments.ingress.http.errors import ERRORS, ErrorFormat
 from deployments.wire import ErrorKind, RequestError
 
 VERSION = "1.0.0"
 JSON, EVENTS = "application/json", "text/event-stream"
 SCHEMAS, RESPONSES = "#/components/schemas/", "#/components/responses/"
 ERROR = "ErrorBody"
-BODILESS = ("GET", "DELETE")
-OF_A_BODY = {
+METHODS_WITHOUT_BODY = ("GET", "DELETE")
+BODY_ERRORS = {
     ErrorKind.REQUEST_TIMEOUT,
     ErrorKind.BODY_TOO_LARGE,
     ErrorKind.UNSUPPORTED_MEDIA_TYPE,
@@ -28,7 +28,7 @@ TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(N
 
 Schema = Mapping[str, object]
 TEXT: Schema = {"type": "string"}
-SOME_TEXT: Schema = {**TEXT, "minLength": 1}
+NON_EMPTY_TEXT: Schema = {**TEXT, "minLength": 1}
 PARAMS = (None, "field")
 
 
@@ -78,7 +78,7 @@ class DocumentedRoute(Route):
 def openapi(
     about: Documentation,
     routes: Sequence[BaseRoute],
-    envelope: Envelope,
+    envelope: ErrorFormat,
     *,
     keys: bool,
     public: frozenset[str],
@@ -130,7 +130,7 @@ def _operation(
     route: DocumentedRoute,
     method: str,
     references: Mapping[type[BaseModel], Schema],
-    envelope: Envelope,
+    envelope: ErrorFormat,
     locked: bool,
 ) -> object:
     words = route.path_format.replace("{", "").replace("}", "").strip("/")
@@ -156,7 +156,7 @@ def _parameters(route: DocumentedRoute) -> list[object]:
     in_query = [
         {"name": name, "in": "query", "required": is_needed, "schema": schema}
         for names, is_needed, schema in (
-            (route.needed, True, SOME_TEXT),
+            (route.needed, True, NON_EMPTY_TEXT),
             (route.query, False, TEXT),
         )
         for name in names
@@ -165,12 +165,12 @@ def _parameters(route: DocumentedRoute) -> list[object]:
 
 
 def _responses(
-    route: DocumentedRoute, method: str, envelope: Envelope, locked: bool
+    route: DocumentedRoute, method: str, envelope: ErrorFormat, locked: bool
 ) -> Mapping[str, object]:
     content = {one: {"schema": {} if one in (JSON, EVENTS) else TEXT} for one in route.media_types}
     kinds = set(ErrorKind)
-    if method in BODILESS:
-        kinds -= OF_A_BODY
+    if method in METHODS_WITHOUT_BODY:
+        kinds -= BODY_ERRORS
     if not locked:
         kinds.discard(ErrorKind.AUTHENTICATION)
     statuses = sorted({_sample(envelope, kind)[0] for kind in kinds})
@@ -180,7 +180,7 @@ def _responses(
     return {"200": {"description": "The answer", "content": content}, **refusals}
 
 
-def _error_responses(envelope: Envelope) -> Mapping[str, object]:
+def _error_responses(envelope: ErrorFormat) -> Mapping[str, object]:
     by_status: dict[int, list[ErrorKind]] = {}
     for kind in ErrorKind:
         by_status.setdefault(_sample(envelope, kind)[0], []).append(kind)
@@ -196,11 +196,11 @@ def _error_response(kinds: Sequence[ErrorKind]) -> object:
     }
 
 
-def _error_schema(envelope: Envelope) -> Schema:
+def _error_schema(envelope: ErrorFormat) -> Schema:
     return _schema_of([_sample(envelope, kind, param)[1] for kind in ErrorKind for param in PARAMS])
 
 
-def _sample(envelope: Envelope, kind: ErrorKind, param: str | None = None) -> tuple[int, object]:
+def _sample(envelope: ErrorFormat, kind: ErrorKind, param: str | None = None) -> tuple[int, object]:
     return envelope(RequestError(kind, "What is wrong", param), "request-id")
 
 

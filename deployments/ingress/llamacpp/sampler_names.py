@@ -15,7 +15,7 @@ DEFAULT_SAMPLERS = (
     "xtc",
     "temperature",
 )
-CHARACTERS = {
+SAMPLER_LETTERS = {
     "e": "penalties",
     "d": "dry",
     "s": "top_n_sigma",
@@ -26,7 +26,7 @@ CHARACTERS = {
     "x": "xtc",
     "t": "temperature",
 }
-OTHER_NAMES = {
+ALIASES = {
     "top-k": "top_k",
     "top-p": "top_p",
     "nucleus": "top_p",
@@ -40,15 +40,17 @@ OTHER_NAMES = {
 }
 # Editors ask for it behind the others: it weighs the ends of a middle against its beginnings. There
 # is none here, and what the others have left is drawn from as it is.
-INFILL = ("infill", "i")
+INFILL_SAMPLER = ("infill", "i")
 MAX_SAMPLERS = 32
 
 
 def sampler_order(samplers: str | Sequence[str]) -> tuple[str, ...]:
     """The full names in their order. Raises Refused."""
-    spelled_out = {**OTHER_NAMES, **{name: name for name in DEFAULT_SAMPLERS}}
-    names = CHARACTERS if isinstance(samplers, str) else spelled_out
-    order = tuple(_named(one, names) for one in samplers[: MAX_SAMPLERS + 1] if one not in INFILL)
+    spelled_out = {**ALIASES, **{name: name for name in DEFAULT_SAMPLERS}}
+    names = SAMPLER_LETTERS if isinstance(samplers, str) else spelled_out
+    order = tuple(
+        _named(one, names) for one in samplers[: MAX_SAMPLERS + 1] if one not in INFILL_SAMPLER
+    )
     if len(order) > MAX_SAMPLERS:
         raise refused(f"`samplers` has more than {MAX_SAMPLERS} samplers", "samplers")
     return order

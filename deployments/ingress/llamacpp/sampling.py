@@ -7,9 +7,9 @@ from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import DryParams, MirostatParams, ModelCard, refused
 
-BREAKERS = ("\n", ":", '"', "*")
+DRY_BREAKERS = ("\n", ":", '"', "*")
 DRY_BASE, DRY_ALLOWED_LENGTH, DRY_LAST_N = 1.75, 2, 64  # llama-server's own
-TAU, ETA = 5.0, 0.1
+MIROSTAT_TAU, MIROSTAT_ETA = 5.0, 0.1
 
 
 def dry_params(
@@ -28,7 +28,7 @@ def dry_params(
     if not multiplier or not last_n:
         return None
     ids: set[int] = set()
-    for text in BREAKERS if breakers is None else breakers:
+    for text in DRY_BREAKERS if breakers is None else breakers:
         found = ids_containing(text, card.vocab_size, tokenizer)
         if not found and breakers is not None:
             message = f"`dry_sequence_breakers`: no token of this model contains {text!r}"

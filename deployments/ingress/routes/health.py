@@ -10,7 +10,7 @@ from deployments.wire import ModelState, ModelStatus, Refused
 ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
 UNLOADED = {"status": "ok", "model_loaded": False}  # a request or an operator loads it
-IDLE = {ModelState.UNLOADED, ModelState.UNLOADING}
+UNLOADED_STATES = {ModelState.UNLOADED, ModelState.UNLOADING}
 
 
 def health_route(cluster: Cluster, path: str) -> Route:
@@ -36,7 +36,7 @@ def health_route(cluster: Cluster, path: str) -> Route:
 def _waits_to_be_wanted(status: ModelStatus) -> bool:
     """One that failed is tried again by the next request, which has to be let through for that."""
     failed = status.state is ModelState.FAILED and not status.will_retry
-    return failed or status.state in IDLE
+    return failed or status.state in UNLOADED_STATES
 
 
 def _unhealthy(status: str, message: str) -> Response:

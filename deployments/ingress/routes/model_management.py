@@ -17,7 +17,7 @@ from deployments.ingress.settings import IngressSettings
 from deployments.wire import refused
 
 TAG = "Models"
-SWITCH = {None: False, "": False, "0": False, "false": False, "1": True, "true": True}
+SWITCH_VALUES = {None: False, "": False, "0": False, "false": False, "1": True, "true": True}
 
 
 class NamedModel(Strict):
@@ -67,6 +67,6 @@ async def reload_if_asked(cluster: Cluster, request: Request) -> None:
 def switch(request: Request, name: str) -> bool:
     """A parameter of the query that is off unless it says otherwise. Raises Refused."""
     given = request.query_params.get(name)
-    if given not in SWITCH:
+    if given not in SWITCH_VALUES:
         raise refused(f"`{name}` must be 0 or 1", name)
-    return SWITCH[given]
+    return SWITCH_VALUES[given]

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from deployments.ingress.http.sse import data, encode
 from deployments.wire import ModelState, ModelStatus
 
-LLAMA_WORDS = {ModelState.READY: "loaded", ModelState.FAILED: "unloaded"}
+LLAMA_STATES = {ModelState.READY: "loaded", ModelState.FAILED: "unloaded"}
 
 
 def status_object(status: ModelStatus) -> Mapping[str, object]:
     """`value` is what llama-server's clients know; `state` is the state itself."""
     told: dict[str, object] = {
-        "value": LLAMA_WORDS.get(status.state, status.state.value),
+        "value": LLAMA_STATES.get(status.state, status.state.value),
         "state": status.state.value,
     }
     if status.state is ModelState.FAILED:

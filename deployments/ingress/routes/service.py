@@ -35,7 +35,7 @@ RequestT = TypeVar("RequestT", bound=ApiRequest)
 ValueT = TypeVar("ValueT")
 
 
-def never(request: object) -> bool:
+def is_never_heavy(request: object) -> bool:
     return False
 
 
@@ -52,7 +52,7 @@ class Operation(Generic[RequestT]):
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
     builder: Callable[[Mapping[str, str]], ResponseBuilder[RequestT]]
-    heavy: Callable[[RequestT], bool] = never
+    heavy: Callable[[RequestT], bool] = is_never_heavy
 
 
 class NamesModel(Protocol):
@@ -72,7 +72,7 @@ class TokenizerOperation(Generic[BodyT]):
     body: type[BaseModel]
     parse: Callable[[object], BodyT]
     answer: Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
-    heavy: Callable[[BodyT], bool] = never
+    heavy: Callable[[BodyT], bool] = is_never_heavy
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -10,8 +10,8 @@ from deployments.ingress.routes.model_status import status_events
 from deployments.wire import ErrorKind, ModelStatus, Refused
 
 MAX_WATCHERS = 256
-POLL_S = 10.0
-PATIENCE_S = 1.0  # before the router is asked again that did not answer
+POLL_TIMEOUT_S = 10.0
+RETRY_DELAY_S = 1.0  # before the router is asked again that did not answer
 
 
 class StatusFeed:
@@ -66,10 +66,10 @@ class StatusFeed:
         version = -1  # none that the router has had
         while True:
             try:
-                version, statuses = await self._cluster.changes(version, POLL_S)
+                version, statuses = await self._cluster.changes(version, POLL_TIMEOUT_S)
             except Refused:
                 version = -1
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(RETRY_DELAY_S)
                 continue
             self._statuses, self._known = statuses, True
             for changed in self._watchers:

@@ -24,12 +24,12 @@ from deployments.ingress.llamacpp.field_types import (
 )
 from deployments.ingress.llamacpp.sampler_names import DEFAULT_SAMPLERS
 from deployments.ingress.llamacpp.sampling import (
-    BREAKERS,
     DRY_ALLOWED_LENGTH,
     DRY_BASE,
+    DRY_BREAKERS,
     DRY_LAST_N,
-    ETA,
-    TAU,
+    MIROSTAT_ETA,
+    MIROSTAT_TAU,
 )
 from deployments.wire import refused
 
@@ -103,10 +103,10 @@ class CompletionFields(Hints):
     dry_base: Annotated[float, Field(ge=1)] = DRY_BASE
     dry_allowed_length: AtLeast0 = DRY_ALLOWED_LENGTH
     dry_penalty_last_n: AtLeastMinus1 = DRY_LAST_N
-    dry_sequence_breakers: Breakers = Field(default_factory=lambda: list(BREAKERS))
+    dry_sequence_breakers: Breakers = Field(default_factory=lambda: list(DRY_BREAKERS))
     mirostat: Literal[0, 1, 2] = 0
-    mirostat_tau: Amount = TAU
-    mirostat_eta: Amount = ETA
+    mirostat_tau: Amount = MIROSTAT_TAU
+    mirostat_eta: Amount = MIROSTAT_ETA
     samplers: Names = Field(default_factory=lambda: list(DEFAULT_SAMPLERS))
     min_keep: AtLeast0 = 0
     seed: Annotated[int, Field(ge=-1, lt=2**63)] = -1

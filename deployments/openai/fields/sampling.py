@@ -12,8 +12,8 @@ from deployments.ingress.llamacpp.sampling import (
     DRY_ALLOWED_LENGTH,
     DRY_BASE,
     DRY_LAST_N,
-    ETA,
-    TAU,
+    MIROSTAT_ETA,
+    MIROSTAT_TAU,
     dry_params,
     mirostat_params,
 )
@@ -120,7 +120,10 @@ def with_llamacpp_fields(
             breakers=fields.dry_sequence_breakers,
         )
     if fields.mirostat is not None:
-        tau, eta = given(fields.mirostat_tau, TAU), given(fields.mirostat_eta, ETA)
+        tau, eta = (
+            given(fields.mirostat_tau, MIROSTAT_TAU),
+            given(fields.mirostat_eta, MIROSTAT_ETA),
+        )
         changes["mirostat"] = mirostat_params(fields.mirostat, tau, eta)
     if fields.samplers is not None:
         changes |= _sampler_changes(sampler_order(fields.samplers))

@@ -23,7 +23,7 @@ from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model
 log = logging.getLogger("ray.serve")
 
 UNREACHABLE = (RayError, RayServeException, TimeoutError)
-ANSWERING = {ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION}
+ANSWERING_STATES = {ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION}
 
 
 Applications = Mapping[str, Mapping[str, Any]]  # as Serve describes them
@@ -34,7 +34,7 @@ class LoadError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Deployed:
+class DeployedApplication:
     """What Serve knows of a model's application.
 
     running: ids of the replicas that take requests; `stopping`: of those that end what they have.
@@ -48,12 +48,12 @@ class Deployed:
     target: int = 1
 
 
-def read_applications() -> dict[str, Deployed]:
+def read_applications() -> dict[str, DeployedApplication]:
     """All models' applications. Raises one of UNREACHABLE."""
     return models_in(_read_details())
 
 
-def read_applications_as(replica_id: str) -> tuple[dict[str, Deployed], bool]:
+def read_applications_as(replica_id: str) -> tuple[dict[str, DeployedApplication], bool]:
     """All models' applications, and whether the replica that asks is to stay, at one moment.
 
     Raises one of UNREACHABLE.
@@ -62,7 +62,7 @@ def read_applications_as(replica_id: str) -> tuple[dict[str, Deployed], bool]:
     return models_in(details), is_current(replica_id, details)
 
 
-def models_in(applications: Applications) -> dict[str, Deployed]:
+def models_in(applications: Applications) -> dict[str, DeployedApplication]:
     return {name: _read(it) for name, it in applications.items() if _is_ours(name, it)}
 
 
@@ -148,16 +148,18 @@ def _is_ours(name: str, details: Mapping[str, Any]) -> bool:
     return is_model_application(name) and (leaving or MODEL_DEPLOYMENT in details["deployments"])
 
 
-def _read(details: Mapping[str, Any]) -> Deployed:
+def _read(details: Mapping[str, Any]) -> DeployedApplication:
     model = details["deployments"].get(MODEL_DEPLOYMENT)
     status = ApplicationStatus(details["status"])
     if model is None:
-        return Deployed(status)
+        return DeployedApplication(status)
     replicas = model["replicas"]
-    return Deployed(
+    return DeployedApplication(
         status,
         model["message"],
-        frozenset(r["replica_id"] for r in replicas if ReplicaState(r["state"]) in ANSWERING),
+        frozenset(
+            r["replica_id"] for r in replicas if ReplicaState(r["state"]) in ANSWERING_STATES
+        ),
         frozenset(r["replica_id"] for r in replicas if r["state"] == ReplicaState.STOPPING),
         model["target_num_replicas"],
     )

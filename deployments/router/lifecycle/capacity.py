@@ -57,7 +57,7 @@ UNLIMITED = Resources(math.inf, math.inf, math.inf, math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class ResourceHolder:
     """A model that is deployed.
 
     needs: what it holds now. `extra`: the part of it that it gives back when there is less to do.
@@ -120,20 +120,23 @@ class Capacity:
         if name in self._queue:
             self._queue[name] = needs
 
-    def plan(self, holders: Collection[Holder], now: float) -> CapacityPlan:
+    def plan(self, holders: Collection[ResourceHolder], now: float) -> CapacityPlan:
         """Models that start leave the queue, as do those for which there will never be room."""
         self._expire(now)
-        made = CapacityPlan()
+        plan = CapacityPlan()
         kept = {h.name: h for h in holders if not h.leaving}
         for name in kept:  # it stays after all
             self._queue.pop(name, None)
-        self._refuse(holders, made)
-        self._plan_queue(holders, kept, made)
-        self._explain(made)
-        return made
+        self._refuse(holders, plan)
+        self._plan_queue(holders, kept, plan)
+        self._explain(plan)
+        return plan
 
     def _plan_queue(
-        self, holders: Collection[Holder], kept: dict[str, Holder], made: CapacityPlan
+        self,
+        holders: Collection[ResourceHolder],
+        kept: dict[str, ResourceHolder],
+        plan: CapacityPlan,
     ) -> None:
         """In the order of the queue. `kept` loses the models that are evicted."""
         held = sum_resources(h.needs for h in holders)
@@ -145,42 +148,44 @@ class Capacity:
             ahead = ahead.plus(needs)
             limits = self.limits.limiting(needs)
             if short := self._shortage_beside(ahead, kept.values(), limits):
-                made.waits[name] = "waits for a loaded model to become idle"
+                plan.waits[name] = "waits for a loaded model to become idle"
                 lacking |= short
                 continue
             claimed = claimed.plus(needs)
             victims = self._victims(claimed, kept.values(), limits)
-            made.evict.extend(victims)
+            plan.evict.extend(victims)
             for victim in victims:
                 del kept[victim]
-            is_next = WAITS_FOR_ROOM not in made.waits.values()
+            is_next = WAITS_FOR_ROOM not in plan.waits.values()
             is_gone = all(holder.name != name for holder in holders)
             if is_next and is_gone and held.plus(needs).within(limits):
-                made.load.append(name)
+                plan.load.append(name)
                 held = held.plus(needs)
             else:
-                made.waits[name] = WAITS_FOR_ROOM
+                plan.waits[name] = WAITS_FOR_ROOM
 
-    def admits(self, name: str, needs: Resources, holders: Collection[Holder], now: float) -> bool:
+    def admits(
+        self, name: str, needs: Resources, holders: Collection[ResourceHolder], now: float
+    ) -> bool:
         """Whether this model can be loaded after those that wait, with all that is idle gone."""
         self._expire(now)
         ahead = sum_resources(n for other, n in self._queue.items() if other != name)
         kept = [h for h in holders if not h.leaving and h.name != name]
         return not self._shortage_beside(ahead.plus(needs), kept, self.limits.limiting(needs))
 
-    def has_room(self, needs: Resources, holders: Iterable[Holder]) -> bool:
+    def has_room(self, needs: Resources, holders: Iterable[ResourceHolder]) -> bool:
         """Beside those that wait, and without an eviction."""
         held = sum_resources(h.needs for h in holders if not h.leaving)
         claimed = sum_resources(self._queue.values()).plus(held).plus(needs)
         return claimed.within(self.limits.limiting(needs))
 
-    def _refuse(self, holders: Collection[Holder], made: CapacityPlan) -> None:
+    def _refuse(self, holders: Collection[ResourceHolder], plan: CapacityPlan) -> None:
         for name, needs in list(self._queue.items()):
             if shortage := self.shortage(needs, holders):
-                made.refused[name] = shortage
+                plan.refused[name] = shortage
                 self.forget(name)
 
-    def shortage(self, needs: Resources, holders: Iterable[Holder]) -> str:
+    def shortage(self, needs: Resources, holders: Iterable[ResourceHolder]) -> str:
         """What there is too little of, with only pinned models beside it; "" for nothing."""
         stay = (h for h in holders if h.pinned and not h.leaving)
         pinned = sum_resources(h.needs.minus(h.extra) for h in stay)
@@ -192,18 +197,18 @@ class Capacity:
         )
 
     def _shortage_beside(
-        self, claimed: Resources, kept: Iterable[Holder], limits: Resources
+        self, claimed: Resources, kept: Iterable[ResourceHolder], limits: Resources
     ) -> set[str]:
         """What there is too little of for what is claimed, with all gone that may be evicted."""
         stay = sum_resources(h.needs for h in kept if not self._evictable(h))
         return stay.plus(claimed).excess(limits)
 
     def _victims(
-        self, claimed: Resources, kept: Collection[Holder], limits: Resources
+        self, claimed: Resources, kept: Collection[ResourceHolder], limits: Resources
     ) -> list[str]:
         """Whom to evict so that there is room for what is claimed, which can be had."""
         use = sum_resources(h.needs for h in kept).plus(claimed)
-        victims: list[Holder] = []
+        victims: list[ResourceHolder] = []
         for holder in sorted(kept, key=lambda h: (h.last_used, h.name)):
             if self._evictable(holder) and holder.needs.takes(use.excess(limits)):
                 victims.append(holder)
@@ -211,7 +216,7 @@ class Capacity:
         assert use.within(limits)
         return [victim.name for victim in minimal_victims(victims, use, limits)]
 
-    def _evictable(self, holder: Holder) -> bool:
+    def _evictable(self, holder: ResourceHolder) -> bool:
         return holder.idle and not holder.pinned and holder.name not in self._leases
 
     def _expire(self, now: float) -> None:
@@ -220,16 +225,18 @@ class Capacity:
             if not self._leases[name]:
                 self.forget(name)
 
-    def _explain(self, made: CapacityPlan) -> None:
-        for name in made.load:
+    def _explain(self, plan: CapacityPlan) -> None:
+        for name in plan.load:
             del self._queue[name]
         for name in self._queue:
-            made.waits.setdefault(name, f"waits behind {next(iter(self._queue))!r}")
+            plan.waits.setdefault(name, f"waits behind {next(iter(self._queue))!r}")
 
 
-def minimal_victims(victims: list[Holder], use: Resources, limits: Resources) -> list[Holder]:
+def minimal_victims(
+    victims: list[ResourceHolder], use: Resources, limits: Resources
+) -> list[ResourceHolder]:
     """Without those that a later and larger victim made needless."""
-    kept: list[Holder] = []
+    kept: list[ResourceHolder] = []
     for holder in reversed(victims):
         if use.plus(holder.needs).within(limits):
             use = use.plus(holder.needs)

@@ -15,27 +15,31 @@ class ChangeFeed:
     def __init__(self) -> None:
         self.version = time.time_ns() // 1_000_000
         self._next = asyncio.Event()
-        self._told: dict[str, ModelStatus] = {}
-        self._told_at: dict[str, float] = {}
-        self._late: dict[str, ModelStatus] = {}
+        self._published: dict[str, ModelStatus] = {}
+        self._published_at: dict[str, float] = {}
+        self._delayed: dict[str, ModelStatus] = {}
 
-    def tell(self, status: ModelStatus) -> None:
+    def publish(self, status: ModelStatus) -> None:
         """Of a model whose status may have changed."""
-        name, told = status.name, self._told.get(status.name)
-        if status == told:
+        name, published = status.name, self._published.get(status.name)
+        if status == published:
             return
-        rest = self._told_at.get(name, 0.0) + PROGRESS_INTERVAL_S - time.monotonic()
-        if told is not None and rest > 0 and _without_progress(status) == _without_progress(told):
-            self._tell_later(status, rest)
+        rest = self._published_at.get(name, 0.0) + PROGRESS_INTERVAL_S - time.monotonic()
+        if (
+            published is not None
+            and rest > 0
+            and _without_progress(status) == _without_progress(published)
+        ):
+            self._publish_later(status, rest)
         else:
-            self._tell_now(status)
+            self._publish(status)
 
     def forget(self, name: str) -> None:
         """A model that is no longer listed."""
-        self._told.pop(name, None)
-        self._told_at.pop(name, None)
-        self._late.pop(name, None)
-        self._bump()
+        self._published.pop(name, None)
+        self._published_at.pop(name, None)
+        self._delayed.pop(name, None)
+        self._advance()
 
     async def wait(self, version: int, wait_s: float) -> None:
         """Until the version is another one than this, or the time is over."""
@@ -46,21 +50,21 @@ class ChangeFeed:
         except TimeoutError:
             return
 
-    def _tell_now(self, status: ModelStatus) -> None:
-        self._late.pop(status.name, None)
-        self._told[status.name], self._told_at[status.name] = status, time.monotonic()
-        self._bump()
+    def _publish(self, status: ModelStatus) -> None:
+        self._delayed.pop(status.name, None)
+        self._published[status.name], self._published_at[status.name] = status, time.monotonic()
+        self._advance()
 
-    def _tell_later(self, status: ModelStatus, rest: float) -> None:
-        if status.name not in self._late:
-            asyncio.get_running_loop().call_later(rest, self._tell_late, status.name)
-        self._late[status.name] = status
+    def _publish_later(self, status: ModelStatus, rest: float) -> None:
+        if status.name not in self._delayed:
+            asyncio.get_running_loop().call_later(rest, self._publish_delayed, status.name)
+        self._delayed[status.name] = status
 
-    def _tell_late(self, name: str) -> None:
-        if name in self._late:  # else something else of it was told meanwhile
-            self._tell_now(self._late[name])
+    def _publish_delayed(self, name: str) -> None:
+        if name in self._delayed:  # else something else of it was told meanwhile
+            self._publish(self._delayed[name])
 
-    def _bump(self) -> None:
+    def _advance(self) -> None:
         self.version += 1
         self._next.set()
         self._next = asyncio.Event()

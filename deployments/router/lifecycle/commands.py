@@ -102,17 +102,17 @@ class Commands:
                 return
             log.info("unloading model %s to make room", entry.name)
             entry.evictions += 1
-            await self._ask_to_delete(entry.application)
+            await self._delete_now(entry.application)
 
     async def _delete(self, entry: ModelEntry) -> None:
         async with self._command(entry):
-            await self._ask_to_delete(entry.application)
+            await self._delete_now(entry.application)
 
     async def _delete_application(self, application: str) -> None:
         async with self._lock(application):
-            await self._ask_to_delete(application)
+            await self._delete_now(application)
 
-    async def _ask_to_delete(self, application: str) -> None:
+    async def _delete_now(self, application: str) -> None:
         try:
             await asyncio.to_thread(delete, application)
         except UNREACHABLE as error:  # it is still there then, and deleted later

@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from ray.serve.schema import ApplicationStatus
 
 from deployments.model.application import node_cpus
-from deployments.router.lifecycle.applications import UNREACHABLE, Deployed, read_applications_as
-from deployments.router.lifecycle.capacity import Capacity, CapacityPlan, Holder, Resources
+from deployments.router.lifecycle.applications import (
+    UNREACHABLE,
+    DeployedApplication,
+    read_applications_as,
+)
+from deployments.router.lifecycle.capacity import Capacity, CapacityPlan, ResourceHolder, Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.commands import Commands
 from deployments.router.lifecycle.estimate import cluster_limits, cpu_needs, model_needs
@@ -61,7 +65,7 @@ class Lifecycle:
 
     async def start(self) -> None:
         """Adopts what runs. Raises PresetError, or one of UNREACHABLE."""
-        self.registry.take(await asyncio.to_thread(read_offers, self._sources))
+        self.registry.take(await asyncio.to_thread(read_presets, self._sources))
         await self._read_serve()
         for entry in self.registry:
             if entry.phase in (Phase.STARTING, Phase.UP):
@@ -143,7 +147,7 @@ class Lifecycle:
         async with self._reading:
             self._presets_stamp = await asyncio.to_thread(presets_stamp, self._sources)
             try:
-                offers = await asyncio.to_thread(read_offers, self._sources)
+                offers = await asyncio.to_thread(read_presets, self._sources)
             except PresetError as error:
                 return RequestError(ErrorKind.INVALID_REQUEST, str(error))
             if not self._is_current:
@@ -169,7 +173,7 @@ class Lifecycle:
 
     def changed(self, entry: ModelEntry) -> None:
         """By a report or a call; a model that fell idle may make room for another."""
-        self.changes.tell(entry.status)
+        self.changes.publish(entry.status)
         if self.capacity.waiting:
             self.plan()
 
@@ -177,15 +181,17 @@ class Lifecycle:
         self.capacity.enqueue(entry.name, entry.needs, lessee, until)
         self.plan()
 
-    def _holders(self, now: float) -> list[Holder]:
+    def _holders(self, now: float) -> list[ResourceHolder]:
         held = [entry.holder(now) for entry in self.registry if entry.phase is not Phase.GONE]
-        orphans = [Holder(name=name, needs=Resources(), leaving=True) for name in self._orphans]
+        orphans = [
+            ResourceHolder(name=name, needs=Resources(), leaving=True) for name in self._orphans
+        ]
         return held + orphans
 
     def _publish_waits(self, plan: CapacityPlan) -> None:
         for entry in self.registry:
             entry.wait(plan.waits.get(entry.name, ""))
-            self.changes.tell(entry.status)
+            self.changes.publish(entry.status)
 
     def _load_on_startup(self) -> None:
         for entry in self.registry:
@@ -274,7 +280,7 @@ class Lifecycle:
                 entry.needs = entry.needs._replace(cpus=cpus)
                 self.capacity.update_needs(entry.name, entry.needs)
 
-    def _observe(self, entry: ModelEntry, deployed: Deployed | None) -> None:
+    def _observe(self, entry: ModelEntry, deployed: DeployedApplication | None) -> None:
         now, timeout_s = time.monotonic(), self._settings.load_timeout_s
         entry.observe(deployed, now)
         if entry.is_overdue(now, timeout_s):
@@ -297,7 +303,7 @@ class Lifecycle:
             self._states[entry.name] = state
             level = logging.ERROR if state is ModelState.FAILED else logging.INFO
             log.log(level, "model %s is %s%s", entry.name, state, failure_suffix(entry))
-        self.changes.tell(entry.status)
+        self.changes.publish(entry.status)
         if entry.is_removed and entry.phase is Phase.GONE:
             self._remove(entry)
 
@@ -313,7 +319,7 @@ class Lifecycle:
             self._wake.clear()
 
 
-def read_offers(sources: Sources) -> list[tuple[Preset, Resources]]:
+def read_presets(sources: Sources) -> list[tuple[Preset, Resources]]:
     """What can be served, and what each will take. Blocks; raises PresetError."""
     return [(preset, model_needs(preset.settings)) for preset in sources.read()]
 

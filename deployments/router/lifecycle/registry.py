@@ -10,8 +10,8 @@ from enum import Enum, auto
 from ray.serve.schema import ApplicationStatus
 
 from deployments.deploy_errors import last_error
-from deployments.router.lifecycle.applications import Deployed
-from deployments.router.lifecycle.capacity import Holder, Resources
+from deployments.router.lifecycle.applications import DeployedApplication
+from deployments.router.lifecycle.capacity import ResourceHolder, Resources
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
 from deployments.wire import LoadProgress, ModelState, ModelStatus, ReplicaReport, RoutingDecision
@@ -60,7 +60,7 @@ class ModelEntry:
         self._not_idle_until = 0.0
         self._message = ""
         self._progress: LoadProgress | None = None
-        self._deployed: Deployed | None = None
+        self._deployed: DeployedApplication | None = None
 
     @property
     def name(self) -> str:
@@ -103,10 +103,10 @@ class ModelEntry:
             progress=self._progress if self.phase is Phase.STARTING else None,
         )
 
-    def holder(self, now: float) -> Holder:
+    def holder(self, now: float) -> ResourceHolder:
         """What it holds; only of an entry that is not GONE."""
         held = self._held()
-        return Holder(
+        return ResourceHolder(
             name=self.name,
             needs=held,
             extra=held.minus(self.needs),
@@ -168,7 +168,7 @@ class ModelEntry:
         """It may be tried again."""
         self.failure = ""
 
-    def observe(self, deployed: Deployed | None, now: float) -> None:
+    def observe(self, deployed: DeployedApplication | None, now: float) -> None:
         """What Serve knows of its application; None when it knows none."""
         if deployed is None:
             self._set_gone(now)
@@ -250,7 +250,7 @@ class ModelEntry:
         if self.phase is not Phase.STOPPING:
             self._enter(Phase.STOPPING, now)
 
-    def _follow(self, deployed: Deployed, now: float) -> None:
+    def _follow(self, deployed: DeployedApplication, now: float) -> None:
         """Its application is there and means to stay."""
         if is_found := self.phase is Phase.GONE:  # an earlier router deployed it
             self._enter(Phase.STARTING, now)

@@ -51,7 +51,7 @@ class AdapterOptions(StrictOptions):
     scale: float = 1.0
 
 
-def from_path(value: object) -> object:
+def adapter_from_path(value: object) -> object:
     return {"path": value, "scale": 1.0} if isinstance(value, str) else value
 
 

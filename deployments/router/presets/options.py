@@ -22,7 +22,7 @@ from deployments.router.presets.option_types import (
     Model,
     Name,
     ScalingOptions,
-    from_path,
+    adapter_from_path,
 )
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import (
@@ -136,7 +136,7 @@ class ModelOptions(StrictOptions):
         default="", description="How the model writes thoughts and tool calls"
     )
     adapters: Annotated[
-        tuple[Annotated[AdapterOptions, BeforeValidator(from_path)], ...],
+        tuple[Annotated[AdapterOptions, BeforeValidator(adapter_from_path)], ...],
         Ini(("lora",), read=plain_adapters),
         Ini(("lora-scaled",), read=scaled_adapters),
     ] = Field(default=(), description="LoRA adapters in PEFT's form, merged into the weights")

@@ -11,7 +11,12 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.ingress.http.app import OneRequestId, protocol_app, request_id_of, valid_request_id
+from deployments.ingress.http.app import (
+    SingleRequestId,
+    protocol_app,
+    request_id_of,
+    valid_request_id,
+)
 from deployments.ingress.http.errors import ERRORS
 from deployments.wire import RequestError
 
@@ -70,7 +75,7 @@ def test_a_sane_id_is_kept() -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"x-request-id": "mine"}])
 def test_behind_serve_a_response_has_one_id(headers: dict[str, str]) -> None:
-    response = get_of(RequestIdMiddleware(OneRequestId(APP)), "/v1/named", "/v1", headers)
+    response = get_of(RequestIdMiddleware(SingleRequestId(APP)), "/v1/named", "/v1", headers)
     assert response.headers.get_list("x-request-id") == [response.text]
 
 

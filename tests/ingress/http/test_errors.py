@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from deployments.ingress.http.errors import ERRORS, error_response, internal, public
+from deployments.ingress.http.errors import ERRORS, error_response, internal_error, public_error
 from deployments.openai.error_body import openai_envelope
 from deployments.wire import ErrorKind, Refused, RequestError, refused
 
@@ -16,7 +16,7 @@ def test_every_kind_has_a_row() -> None:
 
 def test_inside_failures_are_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        error = public(internal("secret"), "the-id")
+        error = public_error(internal_error("secret"), "the-id")
     assert "secret" not in error.message
     assert "the-id" in error.message
     assert "secret" in caplog.text
@@ -24,7 +24,7 @@ def test_inside_failures_are_logged_and_not_told(caplog: pytest.LogCaptureFixtur
 
 def test_other_errors_are_told_as_they_are() -> None:
     error = RequestError(ErrorKind.OVERLOADED, "busy")
-    assert public(error, "x") is error
+    assert public_error(error, "x") is error
     response = error_response(error, openai_envelope, "x", {"allow": "GET"})
     assert (response.status_code, response.headers["retry-after"]) == (429, "1")
     assert response.headers["allow"] == "GET"

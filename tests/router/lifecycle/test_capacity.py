@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from deployments.router.lifecycle.capacity import UNLIMITED, Capacity, Holder, Resources
+from deployments.router.lifecycle.capacity import UNLIMITED, Capacity, ResourceHolder, Resources
 from tests.effort import tries
 
 NEVER = float("inf")
@@ -17,9 +17,9 @@ def at_most(models: int) -> Capacity:
     return Capacity(UNLIMITED._replace(models=models))
 
 
-def holder(name: str, used: float = 0.0, needs: Resources = ONE, **said: bool) -> Holder:
+def holder(name: str, used: float = 0.0, needs: Resources = ONE, **said: bool) -> ResourceHolder:
     state = {"idle": True, **said}
-    return Holder(
+    return ResourceHolder(
         name=name,
         needs=needs,
         last_used=used,
@@ -182,7 +182,9 @@ def test_what_a_pinned_model_gives_back_by_itself_is_waited_for() -> None:
     capacity = Capacity(UNLIMITED._replace(gpus=4))
     capacity.enqueue("new", Resources(gpus=2), "me", NEVER)
     extra = Resources(models=0, gpus=3)
-    scaled = Holder(name="scaled", needs=Resources(gpus=4), extra=extra, pinned=True, idle=True)
+    scaled = ResourceHolder(
+        name="scaled", needs=Resources(gpus=4), extra=extra, pinned=True, idle=True
+    )
     assert capacity.plan([scaled], now=0).waits == {
         "new": "waits for a loaded model to become idle"
     }
@@ -222,8 +224,8 @@ class Model:
     state: str = "gone"
     used: float = 0.0
 
-    def holder(self, name: str) -> Holder:
-        return Holder(
+    def holder(self, name: str) -> ResourceHolder:
+        return ResourceHolder(
             name=name,
             needs=self.needs,
             last_used=self.used,
@@ -252,7 +254,7 @@ class Machine(RuleBasedStateMachine):
         self.now = 0.0
         self.came: list[str] = []  # in the order in which they began to wait
 
-    def holders(self) -> list[Holder]:
+    def holders(self) -> list[ResourceHolder]:
         return [m.holder(name) for name, m in self.models.items() if m.state != "gone"]
 
     @rule(name=names, lessee=st.sampled_from("xy"), lease=st.integers(1, 8))

@@ -9,7 +9,7 @@ from ray.serve.schema import ApplicationStatus
 
 from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle import commands, estimate, lifecycle
-from deployments.router.lifecycle.applications import Deployed
+from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import UNLIMITED
 from deployments.router.lifecycle.lifecycle import Lifecycle
 from deployments.router.lifecycle.registry import ModelEntry
@@ -17,14 +17,14 @@ from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
 from deployments.wire import ErrorKind, ModelState
 
-RUNNING = Deployed(ApplicationStatus.RUNNING, running=frozenset("a"))
+RUNNING = DeployedApplication(ApplicationStatus.RUNNING, running=frozenset("a"))
 
 
 class Serve:
     """As the router meets it: tells what it is told to, and writes down what it is asked for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.applications: dict[str, Deployed] = {}
+        self.applications: dict[str, DeployedApplication] = {}
         self.is_current = True
         self.limits = UNLIMITED
         self.nodes = [8.0]  # their cores

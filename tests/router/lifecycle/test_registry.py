@@ -8,7 +8,7 @@ from ray.serve.schema import ApplicationStatus
 
 from deployments.deploy_errors import last_error
 from deployments.model.settings import Autoscaling, ModelSettings
-from deployments.router.lifecycle.applications import Deployed
+from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.registry import (
@@ -23,10 +23,10 @@ from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
 from deployments.wire import LoadProgress, ModelState, ReplicaReport
 
-RUNNING = Deployed(ApplicationStatus.RUNNING, running=frozenset("a"))
-DEPLOYING = Deployed(ApplicationStatus.DEPLOYING)
-DELETING = Deployed(ApplicationStatus.DELETING)
-FAILED = Deployed(
+RUNNING = DeployedApplication(ApplicationStatus.RUNNING, running=frozenset("a"))
+DEPLOYING = DeployedApplication(ApplicationStatus.DEPLOYING)
+DELETING = DeployedApplication(ApplicationStatus.DELETING)
+FAILED = DeployedApplication(
     ApplicationStatus.DEPLOY_FAILED, "Traceback\n  File x\nOSError: no such model\nCheck its name."
 )
 
@@ -125,7 +125,9 @@ def test_a_replica_that_ends_gets_nothing_more() -> None:
     model = loaded()
     model.report(report("a"))
     assert model.choose((), "r", "", "", 1).replica_id == "a"
-    model.observe(Deployed(ApplicationStatus.RUNNING, "", frozenset("b"), frozenset("a")), 2)
+    model.observe(
+        DeployedApplication(ApplicationStatus.RUNNING, "", frozenset("b"), frozenset("a")), 2
+    )
     assert not model.report(report("a"))
     assert model.choose((), "r", "", "", 2).replica_id is None
     model.report(report("b"))
@@ -217,7 +219,7 @@ def test_a_model_is_not_idle_before_its_replicas_have_said_so_or_had_time_to() -
 
 def test_a_model_that_a_request_starts_from_no_replica_is_not_idle() -> None:
     model = entry()
-    model.observe(Deployed(ApplicationStatus.RUNNING, target=0), 1)
+    model.observe(DeployedApplication(ApplicationStatus.RUNNING, target=0), 1)
     assert model.holder(50).idle
     assert model.choose((), "r", "", "", 50).is_up
     assert not model.holder(60).idle
@@ -322,13 +324,13 @@ def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
 def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:
     async def listen() -> None:
         changes, model = ChangeFeed(), loaded()
-        changes.tell(model.status)
+        changes.publish(model.status)
         version = changes.version
         waiting = asyncio.create_task(changes.wait(version, 60))
-        changes.tell(model.status)
+        changes.publish(model.status)
         assert changes.version == version
         model.stop(2)
-        changes.tell(model.status)
+        changes.publish(model.status)
         await waiting
         assert changes.version == version + 1
 
@@ -339,11 +341,11 @@ def test_progress_alone_is_told_no_more_often_than_it_may_and_not_lost() -> None
     async def listen() -> None:
         changes, model = ChangeFeed(), entry()
         model.start(0)
-        changes.tell(model.status)
+        changes.publish(model.status)
         version = changes.version
         for percent in range(100):
             model.progress(LoadProgress(stage="weights", value=percent / 100))
-            changes.tell(model.status)
+            changes.publish(model.status)
         assert changes.version == version
         await changes.wait(version, 60)
         assert changes.version == version + 1
