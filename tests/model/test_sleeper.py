@@ -37,7 +37,7 @@ class Life:
     ) -> None:
         self.said: list[tuple[str, float]] = []
         self.journals: list[Journal | None] = []  # of engines that came, None where one went
-        self.on_change = asyncio.Event()
+        self.changed = asyncio.Event()
         self._limits = limits
         settings = ModelSettings(
             name="m", path=str(path), dtype="float32", quantization=quantization, limits=limits
@@ -60,7 +60,7 @@ class Life:
 
     def _heard(self, core: EngineCore | None) -> None:
         self.journals.append(None if core is None else core.cache.journal)
-        self.on_change.set()
+        self.changed.set()
 
 
 def request(sampling: SamplingParams) -> GenerationRequest:
@@ -185,7 +185,7 @@ def test_a_request_that_comes_while_it_falls_asleep_is_served(checkpoint: Path) 
         async with life.begin() as sleeper:
             alone = ids(await ask(sleeper))
             falling = asyncio.create_task(sleeper.sleep())
-            await life.on_change.wait()
+            await life.changed.wait()
             assert not falling.done()
             assert ids(await ask(sleeper)) == alone
             assert await falling
@@ -223,8 +223,8 @@ def test_it_falls_asleep_by_itself_and_again_after_each_wake(checkpoint: Path) -
             running = asyncio.create_task(sleeper.run())
             for _ in range(2):
                 while not sleeper.sleeping:
-                    life.on_change.clear()
-                    await life.on_change.wait()
+                    life.changed.clear()
+                    await life.changed.wait()
                 await ask(sleeper)
             running.cancel()
         assert [journal is None for journal in life.journals[:4]] == [True, False, True, False]
@@ -371,8 +371,8 @@ def test_a_load_says_how_far_it_is(checkpoint: Path) -> None:
     ],
 )
 def test_what_a_replica_can_not_do_is_refused_by_name(
-    checkpoint: Path, on_change: dict[str, object], named: str
+    checkpoint: Path, changed: dict[str, object], named: str
 ) -> None:
     settings = ModelSettings(name="m", path=str(checkpoint))
     with pytest.raises((ValueError, OSError), match=named):
-        ModelSource(replace(settings, **on_change), lambda *_: None).start()  # type: ignore[arg-type]
+        ModelSource(replace(settings, **changed), lambda *_: None).start()  # type: ignore[arg-type]
