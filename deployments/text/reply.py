@@ -1,4 +1,4 @@
-"""What a model says, told apart: content, thoughts and calls; the same however its text was cut."""
+"""A whole reply, folded from its pieces: content, thoughts and calls."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from deployments.text.dialects.parsing.pieces import (
 
 
 class CallTracker:
-    """Whether a reply, as it comes, calls: an end or a stop string within a call leaves none."""
+    """Whether a reply ends in a complete call. A reply that is cut within a call does not."""
 
     def __init__(self, pieces: Iterable[Piece] = ()) -> None:
         self._arguments: list[str] | None = None  # of the last call

@@ -1,13 +1,13 @@
-"""Stop strings in a stream of text: any chunking gives what a search over the whole text gives."""
+"""Searches a stream of text for stop strings. The result is the same however the text is cut."""
 
 from collections.abc import Sequence
 
 
 class StopMatcher:
-    """The match that ends first wins; of those that end together, the longest.
+    """The match that ends first counts; of those that end together, the longest.
 
-    Never gives out text that could belong to a stop string, and holds back no more than that.
-    With `include` the matched string ends the text, and nothing needs to be held.
+    Holds back the text that may begin a stop string, and no more. With `include` the text ends with
+    the matched string, and nothing is held back.
     """
 
     def __init__(self, stops: Sequence[str], include: bool = False) -> None:
@@ -15,7 +15,7 @@ class StopMatcher:
         self._stops = tuple(stops)
         self._starts = frozenset(stop[0] for stop in stops)
         self._include = include
-        self._tail = ""  # longest suffix of the text so far that begins a stop string
+        self._tail = ""  # the longest suffix of the text that begins a stop string
         self.matched: str | None = None
 
     def push(self, text: str) -> str:
@@ -23,16 +23,16 @@ class StopMatcher:
             return text
         if self.matched is not None or not text:
             return ""
-        window, shown = self._tail + text, len(self._tail) if self._include else 0
+        window, returned = self._tail + text, len(self._tail) if self._include else 0
         match = self._first_match(window)
         if match is not None:
             end, start, self.matched = match
-            return window[shown : end if self._include else start]
+            return window[returned : end if self._include else start]
         self._tail = window[len(window) - max(_overlap(window, stop) for stop in self._stops) :]
-        return window[shown : None if self._include else len(window) - len(self._tail)]
+        return window[returned : None if self._include else len(window) - len(self._tail)]
 
     def flush(self) -> str:
-        """What was held back, now that no more text comes."""
+        """The text that was held back, at the end of the stream."""
         held, self._tail = self._tail, ""
         return "" if self._include or self.matched is not None else held
 

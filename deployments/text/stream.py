@@ -1,4 +1,4 @@
-"""Token events of one sequence to text deltas; folding the deltas gives the unary answer."""
+"""Turns the token events of one sequence into text deltas. Folded, they are the unary answer."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from deployments.wire import FinishReason, RequestError, TokenEvent, TokenLogpro
 
 @dataclass(frozen=True, slots=True)
 class LogprobAtOffset:
-    """A token's log-probability and where in the generated text its first character is."""
+    """A token's log-probability, and the offset of its first character in the generated text."""
 
     offset: int
     token: TokenLogprob
@@ -28,12 +28,12 @@ class LogprobAtOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """What a sequence adds to its answer; counts are of the whole sequence so far.
+    """What a sequence adds to its answer. Counts are of the whole sequence so far.
 
-    `pieces` are what a parser made of the text, if the stream has one; `thought_tokens` are the
-    tokens of its thoughts, and `prompt_tokens` those of the prompt that are computed, if it tells;
-    `accepted_tokens` are those of the `drafted_tokens`, which were guessed, that were right.
-    `stop` is the stop string or stop token that ended the sequence.
+    `pieces` are the parsed text, if the stream has a parser. `thought_tokens` are the tokens of its
+    thoughts. `prompt_tokens` are those of the prompt that are computed, in progress events only.
+    `accepted_tokens` of the `drafted_tokens` were right. `stop` is the stop string or stop token
+    that ended the sequence.
     """
 
     text: str = ""
@@ -53,12 +53,12 @@ class TextDelta:
 
 
 class TextStream:
-    """One sequence's text. A delta with a finish reason is the last: leave the event stream then.
+    """The text of one sequence. After a delta with a finish reason the caller leaves the events.
 
-    A token's log-probability comes with the first character it takes part in; when a stop string
-    cuts the text, tokens wholly behind the cut report none. The token that ends the sequence has
-    no text, and reports its own only with `scores_end`. The text of the first `min_tokens` tokens
-    is not searched for stop strings.
+    A token's log-probability comes with its first character. Where a stop string cuts the text, the
+    tokens behind the cut have none. The token that ends the sequence has no text; its logprob comes
+    only with `scores_end`. The text of the first `min_tokens` tokens is not searched for stop
+    strings.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class TextStream:
         self._parser = parser
         self._scores_end = scores_end
         self._pieces: list[Piece] = []
-        self._unplaced = 0  # tokens whose text the parser holds back
+        self._tokens_since_piece = 0  # their text is held back, or belongs to the next piece
         self._thought_tokens = 0
         self._token_ids: list[int] = []
-        self._waiting: deque[LogprobAtOffset] = deque()
-        self._released = 0  # characters
+        self._held_logprobs: deque[LogprobAtOffset] = deque()
+        self._returned = 0  # characters
         self._output_tokens = 0
         self._cached_tokens = 0
         self._drafted_tokens = self._accepted_tokens = 0
 
     def push(self, event: TokenEvent) -> TextDelta:
-        if event.token_ids or event.prompt_tokens is not None:  # the newest attempt's
+        if event.token_ids or event.prompt_tokens is not None:  # of the newest attempt
             self._cached_tokens = event.cached_tokens
         self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
         self._drafted_tokens += event.drafted_tokens
@@ -97,13 +97,13 @@ class TextStream:
         text = self._read(event)
         pieces, self._pieces = self._pieces, []
         token_ids, self._token_ids = self._token_ids, []
-        self._released += len(text)
+        self._returned += len(text)
         matched = self._matcher.matched
         finish_reason = event.finish_reason if matched is None else FinishReason.STOP
         return TextDelta(
             text=text,
             pieces=join_pieces(pieces) if len(pieces) > 1 else tuple(pieces),
-            logprobs=self._placed(everything=finish_reason is not None and matched is None),
+            logprobs=self._take_logprobs(everything=finish_reason is not None and matched is None),
             prompt_logprobs=event.prompt_logprobs,
             token_ids=tuple(token_ids),
             output_tokens=self._output_tokens,
@@ -118,14 +118,14 @@ class TextStream:
         )
 
     def _read(self, event: TokenEvent) -> str:
-        """Token by token, so that counting stops at the one that ends a match."""
+        """Token by token, so that the count ends with the token that completes a stop string."""
         ended = event.stop_token_id is not None
         texts: list[str] = []
-        for place, token_id in enumerate(event.token_ids[:-1] if ended else event.token_ids):
+        for index, token_id in enumerate(event.token_ids[:-1] if ended else event.token_ids):
             if event.logprobs is not None:
-                placed = LogprobAtOffset(self._detokenizer.offset, event.logprobs[place])
-                self._waiting.append(placed)
-            texts.append(self._hear(token_id))
+                logprob = LogprobAtOffset(self._detokenizer.offset, event.logprobs[index])
+                self._held_logprobs.append(logprob)
+            texts.append(self._read_token(token_id))
             if self._matcher.matched is not None:
                 self._finish_parsing()
                 return "".join(texts)
@@ -135,45 +135,48 @@ class TextStream:
         if event.finish_reason is not None:
             texts.append(self._parse(self._search(self._detokenizer.flush())))
             if ended and self._scores_end and event.logprobs is not None:
-                placed = LogprobAtOffset(self._detokenizer.offset, event.logprobs[-1])
-                self._waiting.append(placed)
+                logprob = LogprobAtOffset(self._detokenizer.offset, event.logprobs[-1])
+                self._held_logprobs.append(logprob)
             texts.append(self._parse(self._matcher.flush()))
             self._finish_parsing()
         return "".join(texts)
 
-    def _hear(self, token_id: int) -> str:
+    def _read_token(self, token_id: int) -> str:
         self._output_tokens += 1
         self._token_ids.append(token_id)
-        self._unplaced += 1
+        self._tokens_since_piece += 1
         return self._parse(self._search(self._detokenizer.push((token_id,))))
 
     def _parse(self, text: str) -> str:
         if self._parser is not None:
-            self._place(self._parser.push(text))
+            self._add_pieces(self._parser.push(text))
         return text
 
     def _finish_parsing(self) -> None:
         if self._parser is not None:
-            self._place(self._parser.finish())
+            self._add_pieces(self._parser.finish())
 
-    def _place(self, pieces: list[Piece]) -> None:
+    def _add_pieces(self, pieces: list[Piece]) -> None:
         if pieces:
-            self._thought_tokens += self._unplaced * isinstance(pieces[0], Thought)
-            self._unplaced = 0
+            is_thought = isinstance(pieces[0], Thought)
+            self._thought_tokens += self._tokens_since_piece if is_thought else 0
+            self._tokens_since_piece = 0
             self._pieces += pieces
 
     def _search(self, text: str) -> str:
         return text if self._output_tokens <= self._min_tokens else self._matcher.push(text)
 
-    def _placed(self, *, everything: bool) -> tuple[LogprobAtOffset, ...]:
-        placed: list[LogprobAtOffset] = []
-        while self._waiting and (everything or self._waiting[0].offset < self._released):
-            placed.append(self._waiting.popleft())
-        return tuple(placed)
+    def _take_logprobs(self, *, everything: bool) -> tuple[LogprobAtOffset, ...]:
+        taken: list[LogprobAtOffset] = []
+        while self._held_logprobs and (
+            everything or self._held_logprobs[0].offset < self._returned
+        ):
+            taken.append(self._held_logprobs.popleft())
+        return tuple(taken)
 
 
 def fold(deltas: Iterable[TextDelta]) -> TextDelta:
-    """A whole answer as one delta: the last one, with the text, pieces and tokens of all."""
+    """A whole answer as one delta: the last delta, with the text, pieces and tokens of all."""
     parts = list(deltas)
     prompt = (part.prompt_logprobs for part in parts if part.prompt_logprobs is not None)
     return replace(
@@ -187,14 +190,14 @@ def fold(deltas: Iterable[TextDelta]) -> TextDelta:
 
 
 def join_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """The same with neighbours of one kind in one."""
+    """Joins adjacent pieces of one kind."""
     return tuple(_joined(list(run)) for _, run in groupby(pieces, _kind))
 
 
 def _kind(piece: Piece) -> object:
     match piece:
         case CallStart():
-            return piece  # like no other
+            return piece  # equal to no other piece
         case CallArguments(index):
             return index
     return type(piece)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call; `parameters` is a JSON Schema of an object.
+    """A function that the model may call. `parameters` is a JSON Schema of an object.
 
-    Calls of a `strict` one always fit it, and `param` is where the request has it. Those held to it
-    `lenient` fit what a grammar can hold of it.
+    Calls of a `strict` tool always fit the schema. Calls of a `lenient` tool fit the part of the
+    schema that a grammar can express. Errors name the field `param`.
     """
 
     name: str

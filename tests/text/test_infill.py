@@ -5,7 +5,7 @@ import copy
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.text.infill import LONG, fitted_ids, infill_ends, infill_ids
+from deployments.text.infill import MAX_TOKEN_CHARACTERS, fitted_ids, infill_ends, infill_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 from tests.text.cards import byte_level, card
@@ -149,5 +149,5 @@ def test_what_can_not_fit_is_not_read() -> None:
     ids = fitted_ids(tokenizer, "abc " * 5000, "xyz " * 5000, files, room)
     assert ids is not None
     assert len(ids) <= room
-    assert tokenizer.longest <= room * LONG
-    assert tokenizer.total <= 4 * room * LONG
+    assert tokenizer.longest <= room * MAX_TOKEN_CHARACTERS
+    assert tokenizer.total <= 4 * room * MAX_TOKEN_CHARACTERS

@@ -1,4 +1,4 @@
-"""Ids of calls and of their results, as the templates of a dialect take them."""
+"""Gives calls and their results the ids that the templates of a dialect accept."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -8,25 +8,26 @@ from deployments.text.dialects.dialect import Dialect
 
 
 def with_template_ids(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
-    """The messages of a conversation that may have begun with a model of another dialect; what has
-    no id gets none."""
+    """The messages with ids of this dialect: the conversation may have begun with another model.
+    Calls without an id get none.
+    """
     indices = count()
-    ids: dict[object, str] = {}  # of the last call with each id: some number anew in every reply
+    ids: dict[object, str] = {}  # by the given id: the last call with it, as some models reuse ids
 
     def template_id(given: object, name: object) -> str:
         ids[given] = dialect.template_id(str(given), str(name), next(indices))
         return ids[given]
 
-    def named_call(call: Message) -> Message:
+    def with_call_id(call: Message) -> Message:
         if "id" not in call:
             return call
         return {**call, "id": template_id(call["id"], function_of(call)["name"])}
 
-    def named(message: Message) -> Message:
+    def with_ids(message: Message) -> Message:
         if "tool_call_id" in message:
             given, name = message["tool_call_id"], message.get("name")
             return {**message, "tool_call_id": ids.get(given) or template_id(given, name)}
         calls = calls_of(message)
-        return {**message, "tool_calls": list(map(named_call, calls))} if calls else message
+        return {**message, "tool_calls": list(map(with_call_id, calls))} if calls else message
 
-    return list(map(named, messages))
+    return list(map(with_ids, messages))

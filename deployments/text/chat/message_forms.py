@@ -1,4 +1,4 @@
-"""One conversation for templates that know fewer roles: the same words in messages they take."""
+"""Rewrites a conversation for templates that accept fewer kinds of messages."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -6,60 +6,62 @@ from itertools import chain
 from deployments.text.chat.messages import Message, calls_of, function_of, joined
 from deployments.text.dialects.parsing.literals import to_json
 
-INSTRUCTING = ("system", "developer")
+SYSTEM_ROLES = ("system", "developer")
 
 
 def forms(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """The messages as they are, then each form of them that more templates take."""
+    """The messages as they are, then forms of them that more and more templates accept."""
     yield messages
     in_text = with_text_arguments(messages)
     if in_text != list(messages):
         yield in_text
-    for narrow in (
+    for rewrite in (
         with_one_system_message,
         with_one_call_per_message,
         with_one_text_before_calls,
         without_system_message,
     ):
-        form = narrow(messages)
+        form = rewrite(messages)
         if form != list(messages):
             yield form
         messages = form
 
 
 def with_one_system_message(messages: Sequence[Message]) -> list[Message]:
-    """The first instructions in one message, and later ones in their places as the user's words."""
-    begun, told = False, list[Message]()
+    """Joins the system messages at the start. Later ones become messages of the user."""
+    has_begun, rewritten = False, list[Message]()
     for message in messages:
-        instructs = message["role"] in INSTRUCTING
-        begun = begun or not instructs
-        told.append({**message, "role": "user" if begun else "system"} if instructs else message)
-    return joined(told, ("system", "user"))
+        is_system = message["role"] in SYSTEM_ROLES
+        has_begun = has_begun or not is_system
+        role = "user" if has_begun else "system"
+        rewritten.append({**message, "role": role} if is_system else message)
+    return joined(rewritten, ("system", "user"))
 
 
 def with_one_call_per_message(messages: Sequence[Message]) -> list[Message]:
-    """A message for each call of a reply that has several, and behind it its result, if that came
-    before the user's next words."""
-    spread: list[list[Message]] = []
-    answered: dict[object, list[Message]] = {}  # by the id of a call that may be
+    """Splits a reply with several calls into messages of one call. Its result follows each, if it
+    came before the user's next message.
+    """
+    groups: list[list[Message]] = []  # a call and its result, or another message
+    group_of_call: dict[object, list[Message]] = {}  # by the id of a call without a result yet
     for message in messages:
         calls = calls_of(message)
-        if message["role"] == "tool" and message.get("tool_call_id") in answered:
-            answered[message["tool_call_id"]].append(message)
+        if message["role"] == "tool" and message.get("tool_call_id") in group_of_call:
+            group_of_call[message["tool_call_id"]].append(message)
             continue
         if message["role"] == "user":
-            answered.clear()
-        spread.append([{**message, "tool_calls": calls[:1]} if calls else message])
-        spread += [
+            group_of_call.clear()
+        groups.append([{**message, "tool_calls": calls[:1]} if calls else message])
+        groups += [
             [{"role": "assistant", "content": "", "tool_calls": [call]}] for call in calls[1:]
         ]
-        for call, place in zip(reversed(calls), reversed(spread), strict=False):
-            answered[call.get("id")] = place
-    return list(chain.from_iterable(spread))
+        for call, group in zip(reversed(calls), reversed(groups), strict=False):
+            group_of_call[call.get("id")] = group
+    return list(chain.from_iterable(groups))
 
 
 def with_text_arguments(messages: Sequence[Message]) -> list[Message]:
-    """Calls with their arguments as JSON, as clients write them: older templates join texts."""
+    """Calls with their arguments as JSON text: older templates concatenate strings."""
     return [
         {**message, "tool_calls": list(map(_with_text, calls_of(message)))}
         if calls_of(message)
@@ -76,23 +78,23 @@ def _with_text(call: Message) -> Message:
 
 
 def with_one_text_before_calls(messages: Sequence[Message]) -> list[Message]:
-    """What was said between a thought and a call as the end of the thought."""
-    return list(map(_thought_alone, messages))
+    """The content between a thought and a call becomes the end of the thought."""
+    return list(map(_with_content_in_thought, messages))
 
 
-def _thought_alone(message: Message) -> Message:
-    thought, said = message.get("reasoning_content"), message.get("content")
-    if not (thought and said and calls_of(message)):
+def _with_content_in_thought(message: Message) -> Message:
+    thought, content = message.get("reasoning_content"), message.get("content")
+    if not (thought and content and calls_of(message)):
         return message
-    return {**message, "reasoning_content": f"{thought}\n\n{said}", "content": ""}
+    return {**message, "reasoning_content": f"{thought}\n\n{content}", "content": ""}
 
 
 def without_system_message(messages: Sequence[Message]) -> list[Message]:
-    """The instructions that begin the messages as the beginning of the user's words."""
+    """The system message at the start becomes the start of the user's first message."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
-    told, *rest = messages
+    system, *rest = messages
     if not rest or rest[0]["role"] != "user":
-        return [{**told, "role": "user"}, *rest]
-    asked, *rest = rest
-    return [{**asked, "content": f"{told['content']}\n\n{asked['content']}"}, *rest]
+        return [{**system, "role": "user"}, *rest]
+    question, *rest = rest
+    return [{**question, "content": f"{system['content']}\n\n{question['content']}"}, *rest]

@@ -16,7 +16,7 @@ def function_of(call: Message) -> Message:
 
 
 def joined(messages: Iterable[Message], roles: Collection[str]) -> list[Message]:
-    """One message, a text a line, in the place of neighbours that share one of the roles."""
+    """Joins adjacent messages of one role, if it is among `roles`, with a newline between them."""
     runs: list[list[Message]] = []
     for message in messages:
         role = message["role"]
@@ -24,10 +24,10 @@ def joined(messages: Iterable[Message], roles: Collection[str]) -> list[Message]
             runs[-1].append(message)
         else:
             runs.append([message])
-    return [_one(run) for run in runs]
+    return [_joined_run(run) for run in runs]
 
 
-def _one(run: Sequence[Message]) -> Message:
+def _joined_run(run: Sequence[Message]) -> Message:
     if len(run) == 1:
         return run[0]
     return {**run[0], "content": "\n".join(str(message["content"]) for message in run)}

@@ -1,8 +1,8 @@
-"""Tools, calls and results for chat templates that look for them elsewhere or know none of them.
+"""Rewrites tools, calls and results for chat templates that do not read them as messages have them.
 
-What is injected for those that know none is told in the system message and spoken of in text. It
-has the roles system, user and assistant alone, strings for contents, and no two turns of one
-speaker in a row, which templates of this kind often refuse.
+For templates that read none, tools are described in the system message, and calls and results are
+text. The messages then have only the roles system, user and assistant, their contents are strings,
+and no two messages of one role are adjacent, because such templates often refuse that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,31 +26,31 @@ What the tools answer then comes between <tool_response> and </tool_response>.""
 ASSISTANT = "You are a helpful assistant with some tools."
 OPTIONAL = "Call a tool only when it helps to answer; otherwise answer in plain text."
 REQUIRED = "You must answer with a call of a tool."
-SPEAKING = ("user", "assistant")
+JOINED_ROLES = ("user", "assistant")
 
 
 def instructions(tools: Sequence[Tool], required: bool) -> str:
-    """What a model must know to call the tools in the generic dialect."""
+    """The description of the tools and of the calls of the generic dialect."""
     listed = "\n".join(map(_described, tools))
     return "\n".join([INTRODUCTION.format(tools=listed), REQUIRED if required else OPTIONAL])
 
 
 def inject(messages: Sequence[Message], tools: Sequence[Tool], required: bool) -> list[Message]:
-    """Messages, as templates take them, for a template that knows nothing of tools."""
-    names = dict(named for message in messages for named in _called(message))
-    plain = joined((_plain(message, names) for message in messages), SPEAKING)
+    """Messages for a template that does not read tools."""
+    names = dict(call for message in messages for call in _called(message))
+    plain = joined((_plain(message, names) for message in messages), JOINED_ROLES)
     if not tools:
         return plain
-    told = instructions(tools, required)
+    text = instructions(tools, required)
     if plain and plain[0]["role"] == "system":
-        first = {**plain[0], "content": f"{plain[0]['content']}\n\n{told}"}
+        first = {**plain[0], "content": f"{plain[0]['content']}\n\n{text}"}
         return [first, *plain[1:]]
-    return [{"role": "system", "content": told}, *plain]
+    return [{"role": "system", "content": text}, *plain]
 
 
 def attach(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-    """Messages for templates as Phi 4 mini's, which have tools in the system message, as JSON, and
-    else the role and the text of a message alone.
+    """Messages for templates such as Phi 4 mini's, which read tools as JSON from the system
+    message, and only the role and the text of other messages.
     """
     plain = [_response(one) if one["role"] == "tool" else one for one in messages]
     if not tools:
@@ -66,48 +66,48 @@ def _response(result: Message) -> Message:
 
 
 def with_calls_in_text(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
-    """Messages for templates that show the text of a message and none of its calls."""
-    return [_called_in_text(one, dialect) if calls_of(one) else one for one in messages]
+    """Messages for templates that show the text of a message but not its calls."""
+    return [_with_calls_in_text(one, dialect) if calls_of(one) else one for one in messages]
 
 
-def _called_in_text(message: Message, dialect: Dialect) -> Message:
-    said = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**said, "content": _said(message, dialect.as_text)}
+def _with_calls_in_text(message: Message, dialect: Dialect) -> Message:
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": _text_with_calls(message, dialect.as_text)}
 
 
-def _said(message: Message, as_text: Callable[[Sequence[str]], str]) -> str:
+def _text_with_calls(message: Message, as_text: Callable[[Sequence[str]], str]) -> str:
     calls = [_call_json(call) for call in calls_of(message)]
     return "\n".join(filter(None, [str(message.get("content") or ""), as_text(calls)]))
 
 
 def _call_json(call: Message) -> str:
-    """A call of a message as the JSON object that dialects read."""
+    """A call as the JSON object that dialects read."""
     function = function_of(call)
     return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
 
 
 def with_results_in_calls(messages: Sequence[Message]) -> list[Message]:
-    """Messages for templates as Gemma 4's first, which have the results of calls in the message
-    that called, and behind them the answer that ends the turn.
+    """Messages for templates such as Gemma 4's first, which read the results from the message with
+    the calls, and the answer that ends the turn as the content of that message.
     """
-    told: list[Message] = []
-    responses: list[Message] = []  # of the last message told
+    rewritten: list[Message] = []
+    responses: list[Message] = []  # of the last rewritten message
     for message in messages:
-        before: Message = told[-1] if told else {}
+        before: Message = rewritten[-1] if rewritten else {}
         if message["role"] == "tool" and calls_of(before):
             if not responses:
-                told[-1] = {**before, "tool_responses": responses}
+                rewritten[-1] = {**before, "tool_responses": responses}
             responses.append({"name": message.get("name"), "response": message["content"]})
             continue
-        calls, answers = calls_of(message), message["role"] == "assistant"
-        if answers and responses and not calls and not before.get("content"):
-            told[-1] = {**before, "content": message["content"]}
+        calls, is_answer = calls_of(message), message["role"] == "assistant"
+        if is_answer and responses and not calls and not before.get("content"):
+            rewritten[-1] = {**before, "content": message["content"]}
             continue
         if calls and message["content"]:
-            told.append({"role": "assistant", "content": message["content"]})
-        told.append({**message, "content": ""} if calls else message)
+            rewritten.append({"role": "assistant", "content": message["content"]})
+        rewritten.append({**message, "content": ""} if calls else message)
         responses = []
-    return told
+    return rewritten
 
 
 def _described(tool: Tool) -> str:
@@ -124,7 +124,7 @@ def _called(message: Message) -> Iterator[tuple[object, object]]:
 
 
 def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object]:
-    """The message as one of a conversation that only has text; `names` are of calls, by id."""
+    """The message as text only. `names` are the functions of calls, by the call's id."""
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     match message["role"]:
@@ -134,7 +134,7 @@ def _plain(message: Message, names: Mapping[object, object]) -> dict[str, object
                 "content": _result(text, names.get(message.get("tool_call_id"))),
             }
         case "assistant":
-            return {"role": "assistant", "content": _said(message, marked_text)}
+            return {"role": "assistant", "content": _text_with_calls(message, marked_text)}
         case role:
             return {"role": role, "content": text}
 

@@ -1,6 +1,6 @@
-"""How a model is told of its tools: by which of its templates, or in words where it has none.
+"""Decides how a prompt describes the tools: by which template, or as text if none reads them.
 
-The dialect is that in which calls are told, so that what the model says is read as it was taught.
+The reply is parsed in the dialect in which the prompt describes calls.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from deployments.wire import ModelCard
 
 @dataclass(frozen=True, slots=True)
 class ToolPrompt:
-    """What `template` is given, and the dialect of the reply."""
+    """The template with the messages and tools that it renders, and the dialect of the reply."""
 
     template: str
     dialect: Dialect
@@ -37,7 +37,7 @@ class ToolPrompt:
 
     @property
     def thinks(self) -> bool:
-        """Whether the dialect has thoughts and the template shows that the model has them too."""
+        """Whether the model thinks: the dialect has thoughts, and the template has their mark."""
         marks = self.dialect.thought_marks
         return marks is not None and marks[0] in self.template
 
@@ -47,7 +47,7 @@ def build_tool_prompt(
 ) -> ToolPrompt:
     template = _template(tools, card)
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(template)
-    if knows_tools(template) or not (tools or any(map(_tells_of_tools, messages))):
+    if knows_tools(template) or not (tools or any(map(_uses_tools, messages))):
         shown = _shown(messages, template, dialect)
         return ToolPrompt(template, dialect, shown, [_described(tool) for tool in tools] or None)
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
@@ -57,14 +57,14 @@ def build_tool_prompt(
 
 
 def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:
-    """The calls and results of the past where the template looks for such."""
+    """Earlier calls and results, in the form that the template reads."""
     if not knows_calls(template):
         return with_calls_in_text(messages, dialect)
     return with_results_in_calls(messages) if has_results_in_calls(template) else messages
 
 
 def _template(tools: Sequence[Tool], card: ModelCard) -> str:
-    """The one for tools where there is such a one and its calls are of a form that is known."""
+    """The template for tools, if there is one and its dialect is known."""
     own = card.tool_template or ""
     known = card.dialect or dialect_of(own).name != "generic"
     return own if tools and own and known else card.chat_template or ""
@@ -79,5 +79,5 @@ def _described(tool: Tool) -> Message:
     return {"type": "function", "function": function}
 
 
-def _tells_of_tools(message: Message) -> bool:
+def _uses_tools(message: Message) -> bool:
     return message["role"] == "tool" or bool(message.get("tool_calls"))

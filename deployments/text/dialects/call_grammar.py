@@ -1,7 +1,7 @@
-"""Lark of calls, as llguidance reads it: arguments fit the tools' schemas, and calls end.
+"""Writes Lark, as llguidance reads it, for calls whose arguments fit the tools' schemas.
 
-Rules are named `listed` for the calls behind the mark that opens them, `call` for one of them, and
-`call_0` onwards for those of each tool, with the suffixes of their parts.
+The rule `listed` is the calls after their opening mark, `call` is one of them, and `call_0` onwards
+are the calls of each tool. Rules of the parts of a call have its name and a suffix.
 """
 
 import json
@@ -13,11 +13,11 @@ from deployments.text.grammar.grammar import lark_json, lenient_lark_json
 from deployments.text.tool import Tool
 from deployments.wire import ErrorKind, Refused
 
-MAX_CALLS = 32  # in one reply, when they are constrained
-CallBody = Callable[[Tool, str], str]  # from a tool and the name of its rule
+MAX_CALLS = 32  # in one constrained reply
+CallBody = Callable[[Tool, str], str]  # takes a tool and the name of its rule
 ANY = "/(?s:.*)/"
-SPACES = r"/[\s\x1c-\x1f]*/"  # what Python takes for whitespace
-# Any object, in words that no one takes for a list of no parameters.
+SPACES = r"/[\s\x1c-\x1f]*/"  # whitespace as in Python
+# Any object. An empty schema would be read as one without parameters.
 ANY_OBJECT: Mapping[str, object] = {"type": "object", "minProperties": 0}
 
 
@@ -26,20 +26,20 @@ def literal(text: str) -> str:
 
 
 def without(*texts: str) -> str:
-    """Text in which none of the texts stands, as a part of a lexeme."""
+    """Text that contains none of the texts, as a part of a terminal."""
     return f"{ANY} & ~({ANY} {_either(texts)} {ANY})"
 
 
 def not_first(*texts: str) -> str:
-    """What `without` is to be joined with where none of the texts may begin the text either."""
+    """Continues `without`: the text may not begin with any of the texts, either."""
     return f" & ~({SPACES} {_either(texts)} {ANY})" if texts else ""
 
 
-def through(rule: str, lexeme: str, end: str) -> str:
-    """A rule of the text of a lexeme and the mark behind it, `end` as Lark writes it."""
-    if end.startswith("<"):  # a special token, which no text runs into
-        return f"{rule}: {lexeme} {end}"
-    return f"{rule}[suffix={end}]: {lexeme}"
+def through(rule: str, terminal: str, end: str) -> str:
+    """A rule of a terminal and the mark after it. `end` is Lark of the mark."""
+    if end.startswith("<"):  # a special token, which is no part of a text
+        return f"{rule}: {terminal} {end}"
+    return f"{rule}[suffix={end}]: {terminal}"
 
 
 def _either(texts: Iterable[str]) -> str:
@@ -47,8 +47,8 @@ def _either(texts: Iterable[str]) -> str:
 
 
 def constrainable(tool: Tool) -> Tool:
-    """The tool, or for one whose calls may but need not fit its schema, where no grammar can hold
-    them to it, one that is held lenient so, or to nothing. Raises Refused for a strict one.
+    """The tool, if a grammar can express its schema. Else, if it is not strict, the tool with the
+    part that a grammar can express, or with any object. Raises Refused for a strict tool.
     """
     if tool.strict:
         arguments_rule(tool, "")
@@ -61,9 +61,8 @@ def constrainable(tool: Tool) -> Tool:
 
 
 def call_rules(listed: str, tools: Sequence[Tool], body: CallBody) -> str:
-    """`listed` says in terms of `call` what stands around the calls, `body` what one call is.
-
-    A body is the right side of its tool's rule; lines of its own rules may follow it.
+    """`listed` is Lark of all calls, in terms of `call`. `body` writes the right side of the rule
+    for calls of one tool; lines with further rules may follow it.
     """
     rules = [f"call_{index}" for index in range(len(tools))]
     lines = [f"listed: {listed}", f"call: {' | '.join(rules)}"]
@@ -71,13 +70,13 @@ def call_rules(listed: str, tools: Sequence[Tool], body: CallBody) -> str:
     return "\n".join(lines) + "\n"
 
 
-def several(one: str, between: str, parallel: bool) -> str:
-    """`between` has the mark that opens each of the calls, where each has its own."""
+def call_sequence(one: str, between: str, parallel: bool) -> str:
+    """One call, or with `parallel` up to MAX_CALLS. `between` is Lark of the text between two."""
     return f"{one} ({between} {one}){{0,{MAX_CALLS - 1}}}" if parallel else one
 
 
-def in_order(rule: str, items: Sequence[tuple[str, bool]], between: str) -> list[str]:
-    """`RULE_list`: the items in their order, those not required there or not."""
+def ordered_items(rule: str, items: Sequence[tuple[str, bool]], between: str) -> list[str]:
+    """`RULE_list`: the items in their order. Those that are not required may be left out."""
     lines = [f'{rule}_first{len(items)}: ""', f'{rule}_next{len(items)}: ""']
     for index, (item, required) in enumerate(items):
         rest = f"{rule}_next{index + 1}"
@@ -89,7 +88,7 @@ def in_order(rule: str, items: Sequence[tuple[str, bool]], between: str) -> list
 
 
 def json_call_body(arguments: str = "arguments", name: str = "name") -> CallBody:
-    """An object of a name and the arguments, under the keys that the dialect has for them."""
+    """An object of a name and the arguments, under the keys of the dialect."""
 
     def body(tool: Tool, rule: str) -> str:
         start = f'{{"{name}": {json.dumps(tool.name)}, "{arguments}": '
@@ -99,7 +98,7 @@ def json_call_body(arguments: str = "arguments", name: str = "name") -> CallBody
 
 
 def headed_call_body(head: Callable[[str], str]) -> CallBody:
-    """What stands before the arguments, made from the name, and the arguments alone."""
+    """A head, which is made from the tool's name, and then the arguments."""
 
     def body(tool: Tool, rule: str) -> str:
         return f"{head(tool.name)} {rule}_arguments\n{arguments_rule(tool, rule)}"
@@ -113,9 +112,9 @@ def arguments_rule(tool: Tool, rule: str) -> str:
 
 
 def object_schema(tool: Tool) -> Mapping[str, object]:
-    """The tool's schema as one of an object, which its arguments are."""
+    """The tool's schema, restricted to objects, as arguments are always one."""
     types = tool.parameters.get("type", "object")
     if types != "object" and not (isinstance(types, list) and "object" in types):
-        message = f"{tool.param}: the parameters of {tool.name!r} are no object"
+        message = f"{tool.param}: the parameters of {tool.name!r} must be an object"
         raise Refused.of_kind(ErrorKind.INVALID_REQUEST, message, tool.param)
     return {**tool.parameters, "type": "object"}

@@ -1,7 +1,7 @@
-"""Which tools' parameters can be written one by one, and the Lark of a value written as text.
+"""Decides which tools' parameters can be written one by one, and writes Lark of values as text.
 
-What is written reads back as what the schema allows; a schema for which that cannot be promised is
-not written so.
+A parsed value must be one that the schema allows. Schemas for which this is not certain are written
+as JSON instead.
 """
 
 import json
@@ -16,9 +16,9 @@ from deployments.text.grammar.grammar import lark_json
 from deployments.text.tool import Tool
 
 NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
-REMARKS = {"title", "description", "default", "examples", "deprecated", "$comment", "$schema"}
-PLAIN = REMARKS | {"type", "properties", "required", "additionalProperties"}
-FREE = REMARKS | {"type", "anyOf", "maxLength"}
+ANNOTATIONS = {"title", "description", "default", "examples", "deprecated", "$comment", "$schema"}
+PARAMETERS_KEYWORDS = ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
+FREE_TEXT_KEYWORDS = ANNOTATIONS | {"type", "anyOf", "maxLength"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Parameter:
 
 
 def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
-    """None when the schema says more than which parameters there are and of what kind each is."""
+    """None if the schema has more than a list of parameters with a schema each."""
     if tool.lenient:
         return None
     schema = object_schema(tool)
@@ -38,7 +38,9 @@ def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
         return None
     named = all(NAME.fullmatch(name) for name in [tool.name, *properties])
     whole = all(isinstance(part, Mapping) for part in properties.values())
-    if not (named and whole and set(schema) <= PLAIN and set(required) <= set(properties)):
+    if not (
+        named and whole and set(schema) <= PARAMETERS_KEYWORDS and set(required) <= set(properties)
+    ):
         return None
     if '"$ref"' in json.dumps(schema, default=str):
         return None
@@ -46,7 +48,7 @@ def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
 
 
 def can_be_text(parameter: Parameter, end: str) -> bool:
-    """Whether text that `end` closes carries any value that the schema allows, and no other."""
+    """Whether text before the mark `end` can be any value that the schema allows, and no other."""
     types = types_of(parameter.schema, {})
     if "string" not in types:
         return True
@@ -56,7 +58,7 @@ def can_be_text(parameter: Parameter, end: str) -> bool:
 def text_value(
     rule: str, parameter: Parameter, end: str, wrapped: bool, mark: WriteMark
 ) -> tuple[str, list[str]]:
-    """Lark of a value through the mark that ends it, and the rules that it uses."""
+    """Lark of a value and the mark after it, and the rules that it uses."""
     newline = r' "\n"' if wrapped else ""
     if "string" not in types_of(parameter.schema, {}):
         line = f"{rule}_value: {lark_json(parameter.schema, 'tools')}"
@@ -74,7 +76,7 @@ def _free_text(
     count = f"{{0,{longest}}}" if longest != "" else "*"
     text = f"{rule.upper()}_TEXT"
     lines = [f"{text}: /(?s:.{count})/ & ~(/(?s:.*)/ {literal(end)} /(?s:.*)/)"]
-    if written.startswith("<"):  # a special token, which no text runs into
+    if written.startswith("<"):  # a special token, which is no part of a text
         return f"{text} {written}", lines
     closing = re.escape(end).replace("/", r"\/")
     closing = rf"/\n?{closing}/" if wrapped else f"/{closing}/"
@@ -82,9 +84,9 @@ def _free_text(
 
 
 def _choices(schema: Mapping[str, object], end: str) -> Sequence[str]:
-    """The strings of a schema that only lists some."""
+    """The strings of a schema that lists its values."""
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
-    if not isinstance(listed, list) or set(schema) - REMARKS - {"type", "const", "enum"}:
+    if not isinstance(listed, list) or set(schema) - ANNOTATIONS - {"type", "const", "enum"}:
         return ()
     if types_of(schema, {}) != STRING:
         return ()
@@ -93,10 +95,10 @@ def _choices(schema: Mapping[str, object], end: str) -> Sequence[str]:
 
 
 def _is_free(schema: Mapping[str, object]) -> bool:
-    """Whether all that a schema says of its values is their types, and how long a string is."""
+    """Whether a schema constrains only the types of its values and the length of a string."""
     parts = schema.get("anyOf", [])
-    if set(schema) - FREE or not isinstance(parts, list):
+    if set(schema) - FREE_TEXT_KEYWORDS or not isinstance(parts, list):
         return False
     if "maxLength" in schema and types_of(schema, {}) != STRING:
         return False
-    return all(isinstance(part, Mapping) and set(part) <= REMARKS | {"type"} for part in parts)
+    return all(isinstance(part, Mapping) and set(part) <= ANNOTATIONS | {"type"} for part in parts)

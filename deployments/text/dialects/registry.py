@@ -1,4 +1,4 @@
-"""All dialects by name, and the one that a chat template speaks."""
+"""All dialects by name, and the choice of the dialect of a chat template."""
 
 from functools import cache, lru_cache
 
@@ -24,7 +24,7 @@ from deployments.text.dialects.families.qwen3_coder import Qwen3Coder
 from deployments.text.dialects.families.seed import Seed
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 
-# MarkMatcher that several families write come after those that one family alone does.
+# Marks of a single family come before those that call_sequence families write.
 ORDER: tuple[Dialect, ...] = (
     Harmony(),
     Kimi(),
@@ -53,16 +53,16 @@ ORDER: tuple[Dialect, ...] = (
 DIALECTS: dict[str, Dialect] = {one.name: one for one in ORDER}
 
 
-@lru_cache(maxsize=64)  # asked with every request
+@lru_cache(maxsize=64)  # every request reads it
 def dialect_of(template: str | None) -> Dialect:
-    """The first, in that order, that the template speaks."""
+    """The first dialect in that order that matches the template."""
     return next(one for one in ORDER if one.matches_template(template or ""))
 
 
 @cache
 def instructed(family: Dialect) -> Dialect:
-    """What a model of the family speaks when it is told in words how to call.
+    """The dialect of a model of the family if the prompt describes calls as text.
 
-    Harmony stays: nothing else reads the headers of its messages.
+    Harmony stays, because only it reads the headers of its messages.
     """
     return Instructed(family) if isinstance(family, MarkedBlocks) else family

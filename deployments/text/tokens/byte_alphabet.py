@@ -1,4 +1,4 @@
-"""How a vocabulary string stands for bytes: exactly as the tokenizer decodes it."""
+"""Maps the strings of a vocabulary to bytes, exactly as the tokenizer decodes them."""
 
 import re
 from collections.abc import Callable
@@ -10,9 +10,9 @@ BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Alphabet:
-    """The decoder section of a tokenizer.json, read as a function of one token.
+    """The decoder section of a tokenizer.json, as a function of one token.
 
-    `starts_with_space` says that a decoded text begins with a space that the text never had.
+    `starts_with_space`: a decoded text begins with a space that is not a part of the text.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -86,8 +86,8 @@ def _byte_fallback(token: str) -> str | bytes:
 
 @cache
 def byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable character for each byte: its own if visible, else one from U+0100 on."""
+    """GPT-2's character for each byte: its own if it is visible, else one from U+0100 on."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in set(visible)]
     table = {chr(byte): byte for byte in visible}
-    return table | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}
+    return table | {chr(0x100 + index): byte for index, byte in enumerate(hidden)}

@@ -1,4 +1,4 @@
-"""Ids to text as they come: the pieces joined are the text of all ids, however they were cut."""
+"""Turns token ids into text as they come. The joined text is the same however they were cut."""
 
 import codecs
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 class Detokenizer:
-    """Holds back the bytes of an unfinished character, so no piece ever has a broken one.
+    """Holds back the bytes of an incomplete character, so that no piece has a broken one.
 
-    `offset` counts the characters given out: read before a push, it is where the first character
-    that the pushed token takes part in starts. `at_start` decodes a text from its beginning;
-    a continuation keeps the space its first token may carry. `kept_specials` are never skipped.
+    `offset` is the number of characters returned. Before a push it is the offset of the pushed
+    token's first character. `at_start`: the text is decoded from its beginning. A continuation
+    keeps the space of its first token. `kept_specials` are special tokens that are never skipped.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Detokenizer:
                 for token_id in ids
             ]
         )
-        return self._give(self._decoder.decode(raw))
+        return self._returned(self._decoder.decode(raw))
 
     def flush(self) -> str:
-        return self._give(self._decoder.decode(b"", final=True))
+        return self._returned(self._decoder.decode(b"", final=True))
 
-    def _give(self, text: str) -> str:
+    def _returned(self, text: str) -> str:
         if self._drop_space and text:
             self._drop_space = False
             text = text.removeprefix(" ")

@@ -1,6 +1,6 @@
-"""Text to ids and back for one model, from its card alone; never imports torch.
+"""Encodes and decodes the text of one model, from its card alone. Never imports torch.
 
-The text of ids is the concatenation of their bytes, read as UTF-8 with U+FFFD for what is broken.
+The text of ids is the concatenation of their bytes, as UTF-8 with U+FFFD for invalid bytes.
 """
 
 import json
@@ -24,10 +24,11 @@ TEMPLATE_FAILURES = (
     TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError
 )  # fmt: skip
 NOTHING: Mapping[str, object] = MappingProxyType({})
-# Of characters: tokenizers take hundreds of bytes for each while they work. One at a time.
+# Characters. Tokenizers use hundreds of bytes for each while they work, so only one large text is
+# encoded at a time.
 LARGE = 1 << 18
 _one_large = threading.Lock()
-RENDER_ARGUMENTS = {
+RESERVED_NAMES = {
     "conversations",
     "messages",
     "tools",
@@ -44,7 +45,7 @@ class TextTokenizer:
         self._template = card.chat_template
         self._special = dict(card.special_tokens)
         self._tokenizer = Tokenizer.from_str(card.tokenizer_json)
-        self._tokenizer.no_truncation()  # what training left in tokenizer.json is not ours
+        self._tokenizer.no_truncation()  # limits of the training remain in tokenizer.json
         self._tokenizer.no_padding()
         self._alphabet = Alphabet(_decoder(self._tokenizer))
         added = self._tokenizer.get_added_tokens_decoder()
@@ -62,16 +63,15 @@ class TextTokenizer:
         return self._alphabet.starts_with_space
 
     def encode(self, text: str, add_special_tokens: bool, limit: int | None = None) -> list[int]:
-        """With `limit`, a text that has more tokens is told by its length alone.
-
-        Its ids are those of its parts then: all of it at once may take gigabytes.
+        """With `limit`, a text with more tokens is encoded in parts, because the whole could take
+        gigabytes. Its ids are then only good to count.
         """
         return _ids(self._tokenizer, text, add_special_tokens, limit)
 
     def encode_literally(
         self, text: str, add_special_tokens: bool, limit: int | None = None
     ) -> list[int]:
-        """As `encode`, but what spells a special token in the text is plain text."""
+        """As `encode`, but special tokens in the text are encoded as plain text."""
         return _ids(self._literal, text, add_special_tokens, limit)
 
     @cached_property
@@ -81,14 +81,14 @@ class TextTokenizer:
         return literal
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """The text of a whole sequence; a continuation is the Detokenizer's work."""
+        """The text of a whole sequence. `Detokenizer` decodes continuations."""
         text = b"".join(self.text_bytes(token_id, skip_special_tokens) for token_id in ids)
         if self.starts_with_space:
             text = text.removeprefix(b" ")
         return text.decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Exactly the bytes a token stands for; of an id outside of the vocabulary, none."""
+        """The exact bytes of a token; none for an id outside the vocabulary."""
         known = self._bytes.get(token_id)
         if known is None:
             token = self._tokenizer.id_to_token(token_id)
@@ -97,14 +97,15 @@ class TextTokenizer:
         return known
 
     def special_id(self, text: str) -> int | None:
-        """The id of the special token that is written so, if there is one."""
+        """The id of the special token with this text, if there is one."""
         token_id = self._tokenizer.token_to_id(text)
         return token_id if token_id in self._skipped else None
 
     def mark_id(self, text: str) -> int | None:
-        """The id of the added token that is written so and that llguidance takes for no text.
+        """The id of the added token with this text, if llguidance does not treat it as text.
 
-        To it those in angle brackets are special, whatever the tokenizer says of them.
+        To llguidance all added tokens in angle brackets are special, even if the tokenizer has them
+        as normal ones.
         """
         return self._marks.get(text)
 
@@ -122,10 +123,10 @@ class TextTokenizer:
         template_kwargs: Mapping[str, object] = NOTHING,
         template: str = "",
     ) -> str:
-        """The prompt of a conversation, to be encoded without special tokens, by the template that
-        is given or else the model's first.
+        """The prompt of a conversation, by `template` or the model's own. Encode it without special
+        tokens.
 
-        Raises Refused when the model has no template or its template will not have the messages.
+        Raises Refused if the model has no template, or if its template rejects the messages.
         """
         if self._template is None:
             raise refused(f"Model {self._model!r} has no chat template", "messages")
@@ -146,7 +147,7 @@ class TextTokenizer:
 
     def _check_names(self, template_kwargs: Mapping[str, object]) -> None:
         for name in template_kwargs:
-            if name in RENDER_ARGUMENTS or name in self._special:
+            if name in RESERVED_NAMES or name in self._special:
                 field = f"chat_template_kwargs.{name}"
                 raise refused(f"`{field}` is set by the server", field)
 
@@ -155,9 +156,9 @@ Key = tuple[str, str | None, tuple[tuple[str, str], ...]]
 
 
 class TokenizerCache:
-    """The tokenizers last used, built once each; models that share their files share one.
+    """The last used tokenizers, each built once. Models with the same files share one.
 
-    `capacity` is of characters of tokenizer.json, of which each takes some ten bytes.
+    `capacity` is in characters of tokenizer.json. Each takes about ten bytes of memory.
     """
 
     def __init__(self, capacity: int = 1 << 27) -> None:
@@ -170,9 +171,9 @@ class TokenizerCache:
         return building is not None and building.done()
 
     def get(self, card: ModelCard) -> TextTokenizer:
-        """Takes up to seconds for a tokenizer that is not held: call it off the event loop then.
+        """Takes up to seconds for a tokenizer that is not held; call it off the event loop then.
 
-        Whoever wants another one does not wait for it.
+        Callers of other tokenizers do not wait for it.
         """
         ours: Future[TextTokenizer] = Future()
         with self._lock:
@@ -192,7 +193,7 @@ class TokenizerCache:
             building.set_exception(error)
 
     def _make_room(self) -> None:
-        """The one last used stays in any case."""
+        """The last used one always stays."""
         held = sum(len(tokenizer_json) for tokenizer_json, *_ in self._built)
         while held > self._capacity and len(self._built) > 1:
             (tokenizer_json, *_), _ = self._built.popitem(last=False)
@@ -214,13 +215,13 @@ def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool, limit: int |
 
 
 def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
-    # As a batch of one: `encode` itself lets no other thread run meanwhile, and takes longer.
+    # As a batch of one: `encode` itself holds the GIL, and takes longer.
     [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
     return encoding.ids
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Cut before spaces, where hardly any tokenizer has a token across."""
+    """Cut before spaces, because hardly any token goes across."""
     start = 0
     while start < len(text):
         end = start + LARGE
@@ -232,5 +233,5 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _decoder(tokenizer: Tokenizer) -> object:
-    # Its pickled state is its section of tokenizer.json: no second parse of a 10 MB file.
+    # Its pickled state is its section of tokenizer.json, so the 10 MB file is not parsed again.
     return None if tokenizer.decoder is None else json.loads(tokenizer.decoder.__getstate__())

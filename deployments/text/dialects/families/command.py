@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import call_rules, json_call_body, several
+from deployments.text.dialects.call_grammar import call_rules, call_sequence, json_call_body
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 from deployments.text.dialects.parsing.json_calls import read_json_calls_through
@@ -21,6 +21,6 @@ class Command(MarkedBlocks):
     answer_frame = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
 
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
-        listed = several("call", r'",\n"', parallel)
+        listed = call_sequence("call", r'",\n"', parallel)
         body = json_call_body("parameters", name="tool_name")
         return call_rules(rf'"[\n" {listed} "\n]" {mark(ACTION_END)}', tools, body)

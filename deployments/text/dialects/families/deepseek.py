@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import arguments_rule, call_rules, literal, several
+from deployments.text.dialects.call_grammar import (
+    arguments_rule,
+    call_rules,
+    call_sequence,
+    literal,
+)
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
 from deployments.text.dialects.parsing.incremental import Incremental, NotACall
@@ -64,7 +69,7 @@ class DeepSeek(MarkedBlocks):
             call = f"{mark(CALL)} {before} {rule}_arguments {after} {mark(CALL_END)}"
             return f"{call}\n{arguments_rule(tool, rule)}"
 
-        listed = several("call", r'"\n"', parallel)
+        listed = call_sequence("call", r'"\n"', parallel)
         return call_rules(f"{listed} {mark(CALLS_END)}", tools, body)
 
     def _around(self, name: str, separator: str) -> tuple[str, str]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from deployments.text.dialects.call_grammar import (
     arguments_rule,
     call_rules,
-    in_order,
+    call_sequence,
     literal,
-    several,
+    ordered_items,
 )
 from deployments.text.dialects.dialect import ReplyContext, WriteMark
 from deployments.text.dialects.layouts.marked_blocks import CallReader, MarkedBlocks
@@ -62,11 +62,11 @@ class FunctionGemma(MarkedBlocks):
             call = f'{head} "{{" {rule}_list "}}" {mark(self.closing)}'
             return "\n".join([call, *self._parameters(rule, parameters, mark)])
 
-        return call_rules(several("call", mark(self.opening), parallel), tools, body)
+        return call_rules(call_sequence("call", mark(self.opening), parallel), tools, body)
 
     def _parameters(self, rule: str, parameters: Sequence[Parameter], mark: WriteMark) -> list[str]:
         named = [(f"{rule}_{index}", each) for index, each in enumerate(parameters)]
-        lines = in_order(rule, [(part, each.required) for part, each in named], '","')
+        lines = ordered_items(rule, [(part, each.required) for part, each in named], '","')
         for part, each in named:
             value, rules = self._value(part, each, mark)
             lines += [f"{part}: {literal(each.name + ':')} {value}", *rules]

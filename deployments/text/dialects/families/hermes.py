@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import call_rules, json_call_body, several
+from deployments.text.dialects.call_grammar import call_rules, call_sequence, json_call_body
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
 from deployments.text.dialects.parsing.json_calls import read_json_calls_through
@@ -25,7 +25,9 @@ class Hermes(MarkedBlocks):
 
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         one = rf'"\n" call "\n" {mark(CLOSE)}'
-        return call_rules(several(one, rf'"\n" {mark(OPEN)}', parallel), tools, json_call_body())
+        return call_rules(
+            call_sequence(one, rf'"\n" {mark(OPEN)}', parallel), tools, json_call_body()
+        )
 
     def as_text(self, calls: Sequence[str]) -> str:
         return marked_text(calls)

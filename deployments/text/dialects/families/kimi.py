@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import arguments_rule, call_rules, literal, several
+from deployments.text.dialects.call_grammar import (
+    arguments_rule,
+    call_rules,
+    call_sequence,
+    literal,
+)
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
 from deployments.text.dialects.parsing.incremental import Incremental, NotACall
@@ -55,7 +60,7 @@ class Kimi(MarkedBlocks):
             call = f"{head} {mark(ARGUMENTS)} {rule}_arguments {mark(CALL_END)}"
             return f"{call}\n{arguments_rule(tool, rule)}"
 
-        listed = several("call", "", parallel)
+        listed = call_sequence("call", "", parallel)
         return call_rules(f"{listed} {mark(SECTION_END)}", tools, body)
 
     def call_id(self, index: int, name: str) -> str:

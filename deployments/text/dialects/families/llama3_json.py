@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import call_rules, json_call_body, several
+from deployments.text.dialects.call_grammar import call_rules, call_sequence, json_call_body
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
 from deployments.text.dialects.parsing.incremental import Incremental
@@ -29,4 +29,6 @@ class Llama3Json(MarkedBlocks):
     bare_openings = (("{", read_separated_calls), ("[", read_separated_calls))
 
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
-        return call_rules(several("call", '"; "', parallel), tools, json_call_body("parameters"))
+        return call_rules(
+            call_sequence("call", '"; "', parallel), tools, json_call_body("parameters")
+        )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import (
     call_rules,
+    call_sequence,
     headed_call_body,
     json_call_body,
     literal,
-    several,
 )
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
@@ -46,11 +46,11 @@ class Mistral(MarkedBlocks):
 
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         if mark(ARGUMENTS).startswith('"'):  # an older tokenizer, and the list of its time
-            listed = several("call", '", "', parallel)
+            listed = call_sequence("call", '", "', parallel)
             return call_rules(f'"[" {listed} "]"', tools, json_call_body())
 
         body = headed_call_body(lambda name: f"{literal(name)} {mark(ARGUMENTS)}")
-        return call_rules(several("call", mark(CALLS), parallel), tools, body)
+        return call_rules(call_sequence("call", mark(CALLS), parallel), tools, body)
 
     def call_id(self, index: int, name: str) -> str:
         return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))

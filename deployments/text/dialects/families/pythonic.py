@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from deployments.text.dialects.call_grammar import (
     CallBody,
     call_rules,
-    in_order,
+    call_sequence,
     json_call_body,
     literal,
-    several,
+    ordered_items,
 )
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import THINK, CallReader, MarkedBlocks
@@ -99,7 +99,7 @@ def block(closing: str) -> CallReader:
 def python_body(tool: Tool, rule: str) -> str:
     parameters = parameters_of(tool) or ()
     named = [(f"{rule}_{index}", each) for index, each in enumerate(parameters)]
-    lines = in_order(rule, [(part, each.required) for part, each in named], '", "')
+    lines = ordered_items(rule, [(part, each.required) for part, each in named], '", "')
     for part, each in named:
         value = f"{part}_value: {lark_json(each.schema, 'tools')}"
         lines += [f"{part}: {literal(each.name + '=')} {part}_value", value]
@@ -125,10 +125,10 @@ class Pythonic(MarkedBlocks):
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         if not all(_is_python(tool) for tool in tools):
             return call_rules(
-                several("call", '"; "', parallel), tools, json_call_body("parameters")
+                call_sequence("call", '"; "', parallel), tools, json_call_body("parameters")
             )
         body: CallBody = python_body
-        return call_rules(f'"[" {several("call", literal(", "), parallel)} "]"', tools, body)
+        return call_rules(f'"[" {call_sequence("call", literal(", "), parallel)} "]"', tools, body)
 
 
 def _is_python(tool: Tool) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from deployments.text.dialects.call_grammar import call_rules, json_call_body, several
+from deployments.text.dialects.call_grammar import call_rules, call_sequence, json_call_body
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 from deployments.text.tool import Tool
@@ -13,7 +13,7 @@ class JsonList(MarkedBlocks):
     closing: ClassVar[str] = ""
 
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
-        listed = several("call", '", "', parallel)
+        listed = call_sequence("call", '", "', parallel)
         closing = mark(self.closing) if self.closing else ""
         return call_rules(f'"[" {listed} "]" {closing}', tools, json_call_body())
 

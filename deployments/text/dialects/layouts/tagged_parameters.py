@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from deployments.text.dialects.call_grammar import (
     CallBody,
     call_rules,
+    call_sequence,
     json_call_body,
     literal,
-    several,
 )
 from deployments.text.dialects.dialect import WriteMark
 from deployments.text.dialects.layouts.marked_blocks import CallReader
@@ -167,5 +167,5 @@ def tagged_calls_lark(
     written = tags.can_write(tools)
     opens = written and tags.start == opening
     one = "call" if opens else rf'"\n" call "\n" {mark(closing)}'
-    listed = several(one, rf'"\n" {mark(opening)}', parallel)
+    listed = call_sequence(one, rf'"\n" {mark(opening)}', parallel)
     return call_rules(listed, tools, tags.body(mark, opened=opens) if written else json_call_body())

@@ -1,4 +1,4 @@
-"""Text that comes in pieces, read as if it were whole: what is read never depends on the cuts."""
+"""Reads text that comes in pieces as if it were whole: the result never depends on the cuts."""
 
 import re
 from collections.abc import Callable, Generator, Iterable
@@ -10,15 +10,15 @@ Incremental = Generator[None, None, T]  # yields to wait for more text
 Sink = Callable[[str], None]
 
 SPACE = re.compile(r"\s+")
-WINDOW = 1024  # characters looked at in one step, so that who looks no further pays no more
+WINDOW = 1024  # characters searched in one step, which bounds its cost
 
 
 class NotACall(Exception):
-    """What stands here is no call, or not the rest of one."""
+    """The text is not a call, or not the rest of one."""
 
 
 class MarkMatcher:
-    """Texts to look for; of those that begin at one place, the longest. None begins with \\n."""
+    """Finds texts; of those that begin at one index, the longest. None begins with \\n."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted(texts, key=len, reverse=True)
@@ -26,18 +26,18 @@ class MarkMatcher:
         self._begun = re.compile("|".join([r"\n+", *map(_begun, self._texts)]))
 
     def search(self, text: str, at: int, end: int, ended: bool) -> re.Match[str] | None:
-        """A run of newlines, a mark, or unless the text has ended the beginning of one at `end`."""
+        """Newlines, or a mark; unless the text has ended, also the start of a mark at `end`."""
         return (self._whole if ended else self._begun).search(text, at, end)
 
     def match(self, text: str, at: int, ended: bool) -> re.Match[str] | None:
         return (self._whole if ended else self._begun).match(text, at)
 
     def may_grow(self, found: str) -> bool:
-        """Whether it is the beginning of a mark, and not the whole of it."""
+        """Whether it is the beginning of a longer mark."""
         return any(len(text) > len(found) and text.startswith(found) for text in self._texts)
 
     def begun_at(self, text: str, at: int) -> bool:
-        """Whether the text ends within what may be a mark."""
+        """Whether the text ends in the beginning of a mark."""
         return len(text) - at < len(self._texts[0]) and self.may_grow(text[at:])
 
 
@@ -47,18 +47,18 @@ def mark_matcher(*texts: str) -> MarkMatcher:
 
 
 def discard(text: str) -> None:
-    """The sink of what no one needs."""
+    """A sink that drops the text."""
 
 
 class TextBuffer:
-    """Holds no more than what could begin a mark, and while it keeps, what was read since."""
+    """Holds text that may begin a mark and, after a checkpoint, the text that was read since."""
 
     def __init__(self) -> None:
         self._text, self._at = "", 0
-        self._start: int | None = None  # where keeping began
-        self._kept: list[str] = []  # of earlier pieces
+        self._start: int | None = None  # of the checkpoint
+        self._kept: list[str] = []  # since the checkpoint, of earlier pieces
         self.ended = False
-        self.hit_end = False  # something was looked for where the text has ended
+        self.hit_end = False  # a read needed text behind the end
 
     def feed(self, text: str) -> None:
         if self._start is not None:
@@ -71,7 +71,7 @@ class TextBuffer:
         return self.ended and self._at == len(self._text)
 
     def checkpoint(self) -> None:
-        """From here on the text can be read again."""
+        """Keeps the text from here on, so that `rollback` can return here."""
         self.commit()
         self._start = self._at
 
@@ -80,7 +80,7 @@ class TextBuffer:
         self._kept.clear()
 
     def rollback(self) -> bool:
-        """To where keeping began; when it has not, nowhere, and the answer is no."""
+        """Returns to the checkpoint. False if there is none."""
         if self._start is None:
             return False
         if self._kept:
@@ -99,14 +99,14 @@ class TextBuffer:
         return True
 
     def peek(self) -> Incremental[str]:
-        """The next character, "" at the end."""
+        """The next character, or "" at the end."""
         return self._text[self._at] if (yield from self.has_more()) else ""
 
     def read_character(self) -> Incremental[str]:
         return self._take(1) if (yield from self.has_more()) else ""
 
     def read_run(self, pattern: re.Pattern[str], sink: Sink = discard) -> Incremental[None]:
-        """Reads for as long as characters match; `pattern` is a repeated class of characters."""
+        """Reads while characters match. `pattern` is a repeated character class."""
         while (yield from self.has_more()):
             found = pattern.match(self._text, self._at, self._at + WINDOW)
             if found is None:
@@ -121,7 +121,7 @@ class TextBuffer:
             sink(self._take(len(self._text) - self._at))
 
     def look_ahead(self, pattern: re.Pattern[str], limit: int) -> Incremental[str]:
-        """What `run` would read, at most `limit` of it, left unread."""
+        """What `read_run` would read, at most `limit` characters, without reading it."""
         while True:
             found = pattern.match(self._text, self._at, self._at + limit)
             run = "" if found is None else found.group()
@@ -134,12 +134,12 @@ class TextBuffer:
             yield
 
     def take(self, text: str) -> str:
-        """Reads what is known to stand here."""
+        """Reads `text`, which must come next."""
         assert self._text.startswith(text, self._at)
         return self._take(len(text))
 
     def try_read(self, *texts: str) -> Incremental[str]:
-        """Reads the mark that stands here; when none does, "" and nothing is read."""
+        """Reads the mark that comes next. If none does, it reads nothing and returns ""."""
         matcher = mark_matcher(*texts)
         while (yield from self.has_more()):
             found = matcher.match(self._text, self._at, self.ended)
@@ -158,7 +158,7 @@ class TextBuffer:
         return found
 
     def expect_close(self, *texts: str) -> Incremental[str]:
-        """Expects one of the marks behind whitespace; "" when the text ends here or within it."""
+        """Expects whitespace and one of the marks. "" if the text ends here or within the mark."""
         yield from self.skip_space()
         found = yield from self.try_read(*texts)
         if not found:
@@ -168,7 +168,7 @@ class TextBuffer:
         return found
 
     def read_up_to(self, limit: int, *texts: str) -> Incremental[tuple[str, str]]:
-        """What stands before one of the marks, and the mark."""
+        """The text before a mark, and the mark. Raises NotACall after `limit` characters."""
         read = ""
 
         def sink(text: str) -> None:
@@ -185,10 +185,11 @@ class TextBuffer:
     def read_until(
         self, matcher: MarkMatcher, sink: Sink, cut: bool = False
     ) -> Incremental[tuple[str, str]]:
-        """Reads through the first mark, or to the end; gives the mark ("" at the end).
+        """Reads through the first mark, and returns the mark; to the end if there is none, and
+        returns "".
 
-        The text before it goes to the sink at once, but for the newlines right before the mark,
-        which are given back with it. With `cut` a mark that the end cuts short is not text.
+        The text before the mark goes to the sink at once, except the newlines right before it. They
+        are returned, too. With `cut` a mark that the end of the text cuts short is dropped.
         """
         newlines = ""
         while (yield from self.has_more()):
@@ -222,7 +223,7 @@ class TextBuffer:
 
 
 def _begun(mark: str) -> str:
-    """A pattern of the mark, and at the end of the text of each of its beginnings."""
+    """A pattern of the mark, and of each beginning of it at the end of the text."""
     first, *rest = map(re.escape, mark)
     pattern = ""
     for character in reversed(rest):

@@ -1,7 +1,7 @@
-"""Calls written as JSON objects that name a tool and hold its arguments.
+"""Reads calls that are JSON objects with the name of a tool and its arguments.
 
-The arguments are given out as they come once the name is known; a call begins when its arguments
-do, so that what is malformed before is content. An object that begins with other keys is none.
+The arguments are emitted as they come, once the name is known. A call begins with its arguments, so
+malformed text before them is content. An object that begins with other keys is not a call.
 """
 
 import json
@@ -35,9 +35,9 @@ def read_json_calls(reader: ReplyReader) -> Incremental[None]:
 
 
 def read_json_calls_through(closing: str) -> Callable[[ReplyReader], Incremental[None]]:
-    """What is read behind the mark that opens such calls, through the one that closes them.
+    """Reads calls between two marks, from behind the opening one through `closing`.
 
-    Calls without a list around them may follow each other, one a line.
+    Calls that are not in a list may follow each other, one a line.
     """
 
     def read(reader: ReplyReader) -> Incremental[None]:
@@ -63,7 +63,7 @@ def read_separated_calls(reader: ReplyReader) -> Incremental[None]:
 def read_named_call(
     reader: ReplyReader, name: str, call_id: str | None = None
 ) -> Incremental[None]:
-    """A call whose name has been read: an object of arguments follows."""
+    """Reads the arguments of a call whose name has been read: an object."""
     yield from reader.buffer.skip_space()
     if (yield from reader.buffer.peek()) not in ("{", ""):
         raise NotACall
@@ -78,7 +78,7 @@ class JsonCallReader:
         self._buffer: TextBuffer = reader.buffer
         self._name = ""
         self._begun = False
-        self._held: list[str] = []  # arguments that came before the name
+        self._held: list[str] = []  # arguments before the name
 
     def read(self) -> Incremental[None]:
         try:
@@ -124,14 +124,14 @@ class JsonCallReader:
             case "{":
                 if self._name:
                     self._begin()
-                yield from LiteralReader(self._buffer, self._give).read()
+                yield from LiteralReader(self._buffer, self._emit_or_hold).read()
             case '"':
                 quoted = yield from read_string(self._buffer, MAX_QUOTED_ARGUMENTS)
-                self._give(_object(quoted))
+                self._emit_or_hold(_object(quoted))
             case _:
                 yield from self._buffer.expect("null")
 
-    def _give(self, text: str) -> None:
+    def _emit_or_hold(self, text: str) -> None:
         if self._begun:
             self._reader.emit_arguments(text)
         else:
@@ -153,7 +153,7 @@ class JsonCallReader:
 
 
 def _object(text: str) -> str:
-    """An object that was itself written as a string."""
+    """The JSON of an object that is written as a string."""
     try:
         value = json.loads(text)
         if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Values as models write them, JSON above all, given out as JSON while they are read.
+"""Reads values as models write them, mostly JSON, and emits them as JSON while they are read.
 
-JSON is given out as it was written. What models write instead is put right: Python's words,
-single quotes, control characters and unknown escapes in strings, commas before a closing bracket.
+JSON is emitted as it was written. Other notations are corrected: Python's constants, single quotes,
+control characters and unknown escapes in strings, commas before a closing bracket.
 """
 
 import json
@@ -32,7 +32,7 @@ STRING_PARTS = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]+") for quote in QUOTE
 
 
 def to_json(value: object) -> str:
-    """JSON that any encoder of text takes: lone surrogates stay escaped. NaN is a ValueError."""
+    """JSON that UTF-8 can encode: lone surrogates stay escaped. Raises ValueError for NaN."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
@@ -42,7 +42,7 @@ def to_json(value: object) -> str:
 
 
 def literal_json(text: str) -> str | None:
-    """The one value that a text is, as JSON."""
+    """The text as JSON, if it is one value; else None."""
     buffer, parts = TextBuffer(), list[str]()
     buffer.feed(text.strip() + "\n")
     buffer.ended = True
@@ -57,13 +57,13 @@ def literal_json(text: str) -> str | None:
 
 
 def inside_string(text: str) -> str:
-    """Text as it stands between the quotes of a JSON string."""
+    """The text as it is written between the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 class LiteralReader:
-    """Reads values from a buffer. `marked` is a text that opens and closes strings of its own, in
-    which nothing is escaped; with `bare` the keys of objects may stand without quotes.
+    """Reads values from a buffer. `string_mark` opens and closes strings without escapes. With
+    `bare_keys` the keys of objects may have no quotes.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LiteralReader:
         buffer, sink = self._buffer, self._sink
         sink((yield from buffer.expect(left)))
         yield from buffer.read_run(SPACE, sink)
-        comma: list[str] = []  # given out when another item follows
+        comma: list[str] = []  # emitted when another item follows
         while not (yield from buffer.try_read(right)):
             for text in comma:
                 sink(text)
@@ -130,7 +130,7 @@ class LiteralReader:
         self._sink(read)
 
     def _string(self) -> Incremental[bool]:
-        """Whether a string stood here."""
+        """Whether a string came next."""
         quote = yield from self._buffer.try_read(*QUOTES, *filter(None, [self._string_mark]))
         if quote in QUOTES:
             self._sink('"')
@@ -151,7 +151,7 @@ class LiteralReader:
 
 
 def read_string(buffer: TextBuffer, limit: int) -> Incremental[str]:
-    """A string, decoded, of at most `limit` characters as it is written."""
+    """A decoded string of at most `limit` characters as it is written. Raises NotACall."""
     parts: list[str] = []
     quote = yield from buffer.expect(*QUOTES)
     yield from _quoted(buffer, _bounded(parts, limit), quote)
@@ -178,7 +178,7 @@ def _quoted(buffer: TextBuffer, sink: Sink, quote: str) -> Incremental[None]:
 
 
 def _escape(buffer: TextBuffer) -> Incremental[str]:
-    """What stands for an escape in JSON; one that JSON does not know is the text it looks like."""
+    """The escape in JSON. One that JSON does not know is plain text."""
     escaped = yield from buffer.read_character()
     if not escaped:
         raise NotACall
@@ -216,7 +216,7 @@ def _bounded(parts: list[str], limit: int) -> Sink:
 
 
 def _word_json(word: str) -> str:
-    """The word as JSON, "" when it is no number and no constant."""
+    """The word as JSON, or "" if it is neither a number nor a constant."""
     if JSON_WORD.fullmatch(word):
         return word
     if word in PYTHON_WORDS:

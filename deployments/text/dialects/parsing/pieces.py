@@ -16,7 +16,7 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call of a tool that the request has; `index` counts the calls of one reply from 0."""
+    """The start of a call of one of the request's tools. `index` counts calls from 0."""
 
     index: int
     id: str
@@ -25,7 +25,7 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """The next characters of the call's arguments, which are one JSON object in the end."""
+    """The next characters of a call's arguments. All of them are one JSON object."""
 
     index: int
     text: str
@@ -35,11 +35,11 @@ Piece = Content | Thought | CallStart | CallArguments
 
 
 class ReplyParser(ABC):
-    """Pieces joined are a function of the joined text alone. Text that is no call is content."""
+    """The joined pieces depend only on the joined text. Text that is not a call is content."""
 
     @abstractmethod
     def push(self, text: str) -> list[Piece]: ...
 
     @abstractmethod
     def finish(self) -> list[Piece]:
-        """What was held back, now that no more text comes."""
+        """The pieces of the text that was held back, at the end of the reply."""

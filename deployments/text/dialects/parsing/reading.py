@@ -1,4 +1,4 @@
-"""One reply on its way from text to pieces: what was read of it and what was given out."""
+"""Holds the state of parsing one reply: the text to read and the pieces to emit."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,12 +21,12 @@ from deployments.text.dialects.parsing.pieces import (
 from deployments.text.tool import Tool
 
 NAME = re.compile(r"[^\s\"'(){}\[\]<>=,;]+")
-NAME_SPACE = 8  # characters of whitespace that may follow a name
+MAX_SPACE_AFTER_NAME = 8  # characters
 CallIds = Callable[[int, str], str]
 
 
 class ReplyReader:
-    """Keeps what may be a call until its name is known, so that text that is none is given back."""
+    """Keeps the text of a possible call until its name is known: it may turn out to be content."""
 
     def __init__(self, tools: Mapping[str, Tool], call_id: CallIds) -> None:
         self.buffer = TextBuffer()
@@ -45,11 +45,11 @@ class ReplyReader:
         self._add(Thought, text)
 
     def emit_arguments(self, text: str) -> None:
-        """The next characters of the call that was begun last."""
+        """The next characters of the last call."""
         self._add(CallArguments, text)
 
     def begin_call(self, name: str, call_id: str | None = None) -> None:
-        """From here on the call stands, whatever follows."""
+        """From here on it is a call, whatever follows."""
         assert name in self.tools
         self._flush()
         self.buffer.commit()
@@ -59,17 +59,17 @@ class ReplyReader:
         self.n_calls += 1
 
     def _new_id(self, name: str) -> str:
-        """Models that number their calls may count wrong."""
+        """An id that is new in the reply. Models that number their calls may count wrong."""
         made = (self._call_id(index, name) for index in count(self.n_calls))
         return next(identifier for identifier in made if identifier not in self._ids)
 
     def end_call(self) -> None:
-        """What follows the call is read again as content when it is not the format's."""
+        """Text after the call that is not of the dialect becomes content."""
         self.buffer.checkpoint()
 
     def read_name_until(self, *ends: str) -> Incremental[tuple[str, str]]:
-        """The name of a tool, whitespace around it aside, and the mark that ended it."""
-        read, longest = "", max(map(len, self.tools)) + NAME_SPACE
+        """The name of a tool without the whitespace around it, and the mark after it."""
+        read, longest = "", max(map(len, self.tools)) + MAX_SPACE_AFTER_NAME
 
         def sink(text: str) -> None:
             nonlocal read
@@ -84,7 +84,7 @@ class ReplyReader:
         return read.rstrip(), end
 
     def read_name(self) -> Incremental[str]:
-        """The name of a tool that ends where no name goes on."""
+        """The name of a tool, followed by a character that is not part of a name."""
         longest = max(map(len, self.tools))
         name = yield from self.buffer.look_ahead(NAME, longest + 1)
         if name not in self.tools:
@@ -116,7 +116,7 @@ ReadScript = Callable[[ReplyReader], Incremental[None]]
 
 
 class IncrementalParser(ReplyParser):
-    """Runs a script over a reply; it runs whenever there is more text."""
+    """Runs a script over a reply, further with each piece of text."""
 
     def __init__(self, reader: ReplyReader, script: ReadScript) -> None:
         self._reader = reader
@@ -134,7 +134,7 @@ class IncrementalParser(ReplyParser):
 
 
 class PlainParser(ReplyParser):
-    """Of a reply in which nothing is looked for."""
+    """For replies that are all content."""
 
     def push(self, text: str) -> list[Piece]:
         return [Content(text)] if text else []

@@ -1,14 +1,15 @@
-"""Values of parameters that a dialect writes as plain text: what they are in JSON.
+"""Translates the values of parameters that a dialect writes as plain text to JSON.
 
-A string where the schema allows nothing else. Otherwise the JSON that the text reads as, if the
-schema allows its type or names no type; a string where it allows one; else what it reads as.
+If the schema allows only strings, the value is a string. Otherwise it is the JSON value that the
+text spells, if the schema allows its type or names no type; a string, if the schema allows one;
+else the JSON value all the same.
 """
 
 from collections.abc import Iterable, Mapping
 
 from deployments.text.dialects.parsing.literals import literal_json, to_json
 
-Types = frozenset[str]  # of JSON Schema; empty where a schema names none
+Types = frozenset[str]  # of JSON Schema; empty if a schema names none
 STRING: Types = frozenset({"string"})
 KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 MAX_DEPTH = 8  # of combined schemas
@@ -23,14 +24,14 @@ def parameter_types(parameters: Mapping[str, object], name: str) -> Types:
 
 
 def types_of(schema: object, root: Mapping[str, object], depth: int = MAX_DEPTH) -> Types:
-    """The types of the values that a schema allows, as far as it says so plainly."""
+    """The types that a schema allows; empty if it names none or is too complex."""
     if not isinstance(schema, Mapping) or depth == 0:
         return frozenset()
     match schema:
         case {"type": str(one)}:
             return frozenset({one})
-        case {"type": list(several)}:
-            return frozenset(map(str, several))
+        case {"type": list(call_sequence)}:
+            return frozenset(map(str, call_sequence))
         case {"const": value}:
             return frozenset({_kind(to_json(value))})
         case {"enum": list(values)}:
@@ -59,7 +60,7 @@ def _fits(read: str, types: Types) -> bool:
     if kind == "integer":
         return bool(types & {"integer", "number"})
     if kind == "string" and len(types) > 1:
-        return False  # the quotes are a part of it
+        return False  # the quotes are part of the text
     return kind in types
 
 
@@ -68,12 +69,12 @@ def _kind(read: str) -> str:
 
 
 def _union(types: Iterable[Types]) -> Types:
-    several = list(types)
-    return frozenset().union(*several) if all(several) else frozenset()
+    call_sequence = list(types)
+    return frozenset().union(*call_sequence) if all(call_sequence) else frozenset()
 
 
 def _resolved(reference: str, root: Mapping[str, object]) -> object:
-    """What a reference within the schema names; None when it names nothing."""
+    """The part of the schema that a reference names; None if there is none."""
     found: object = root
     for part in reference.removeprefix("#/").split("/"):
         found = found.get(part) if isinstance(found, Mapping) else None
