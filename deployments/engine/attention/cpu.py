@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from deployments.engine.attention.cpu_rows import ChunkRows, DecodeRows, attend
+from deployments.engine.attention.interface import Scores
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.linear import has_instructions
-from deployments.engine.kernels.cpu import layer_ops as kernels
-from deployments.engine.kernels.cpu.layer_ops import ChunkRows, DecodeRows, Scores
+from deployments.engine.kernels.cpu import layer_ops
+from deployments.engine.kernels.cpu.features import can_multiply, has_instructions, suit
+from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.storage import Storage
 from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
@@ -127,7 +129,7 @@ class AttentionStep:
         if not batch and len(self.parts) == 1:
             return _attend_part(self.parts[0], layer, q, form)
         if batch:
-            out = kernels.attend(batch, q, *self.new.storage.layers[layer], form)
+            out = attend(batch, q, *self.new.storage.layers[layer], form)
         else:
             out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for part in self.parts:
@@ -137,7 +139,7 @@ class AttentionStep:
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
         if self.has_kernels:
-            kernels.store(k, v, self.new.slots, *self.new.storage.layers[layer])
+            layer_ops.store(k, v, self.new.slots, *self.new.storage.layers[layer])
         else:
             self.new.write(layer, k, v)
 
@@ -149,7 +151,7 @@ def plan_attention(
     starts = new_len.cumsum() - new_len
     new = new_tokens(storage, page_table, total_len, new_len)
     decodes = chunks = None
-    has_kernels = kernels.suit(storage.k)
+    has_kernels = suit(storage.k)
     lengths = np.unique(new_len).tolist()
     if has_kernels and lengths[0] <= FEW:
         rows = (new_len <= FEW).nonzero()[0]
@@ -176,7 +178,7 @@ def plan_attention(
 def _has_chunk_kernel(storage: Storage) -> bool:
     """Whether ours is there, and takes less time than torch's operation."""
     is_even = storage.k.shape[-1] % 2 == 0  # it takes numbers of a key in pairs
-    return kernels.suit(storage.k) and kernels.can_multiply() and is_even and not has_instructions()
+    return suit(storage.k) and can_multiply() and is_even and not has_instructions()
 
 
 def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:
@@ -246,7 +248,7 @@ def _attend(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
     """Without a mask every token sees those before it, the first the first alone."""
     q, k, v = qkv
     dtype, grouped = q.dtype, q.shape[1] != k.shape[1]
-    if kernels.suit(q) and not kernels.HAS_AVX512:  # of which torch has no fast products
+    if suit(q) and not HAS_AVX512:  # of which torch has no fast products
         q, k, v = q.float(), k.float(), v.float()
         mask = None if mask is None else mask.float()
     out = F.scaled_dot_product_attention(

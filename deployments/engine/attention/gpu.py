@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.engine.attention.tiles import tile
 from deployments.engine.transfer import to_device
 from kv.storage import Storage
 from kv.view import token_slots
 
 if TYPE_CHECKING:
-    from deployments.engine.forward.decoder import Turn
-    from deployments.engine.kernels.cpu.layer_ops import HeadNorm
     from deployments.engine.kernels.gpu.attention_ops import Attention, Tiling
+    from deployments.engine.kernels.rotary import HeadNorm, Turn
 
 Ints = NDArray[np.int64]
 SCALES = 1.0, 1.0  # what keys and values are divided by in fp8
@@ -126,19 +126,6 @@ class PagedStep:
             tiles = tile(self.chunk_rows, self.chunk_len, self.chunk_total, tokens)
             self._tiles[tokens] = to_device(tiles, self.slots.device)
         return self._tiles[tokens]
-
-
-def tile(rows: Ints, new_len: Ints, total_len: Ints, tokens: int) -> Ints:
-    """Rows cut into pieces of up to `tokens` new tokens: [tiles, 2], row and first new token.
-
-    Those with the longest contexts come first: the last programs to end are then short ones.
-    """
-    counts = -(-new_len // tokens)
-    which = np.repeat(np.arange(len(rows)), counts)
-    first = (np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)) * tokens
-    context = (total_len - new_len)[which] + first
-    order = np.argsort(-context, kind="stable")
-    return np.stack([rows[which], first], axis=1)[order]
 
 
 def plan_paged(

@@ -7,7 +7,7 @@ one by one, a step's kernels wait for Python, and for threads that wake (tests/b
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +15,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from deployments.engine.attention.cpu import AttentionStep, StepAttention
+from deployments.engine.attention.cpu_rows import DecodeRows
 from deployments.engine.kernels.cpu.dispatch import TEAM, THREAD, Call, CallSequence
-from deployments.engine.kernels.cpu.layer_ops import DecodeRows
-
-if TYPE_CHECKING:
-    from deployments.engine.forward.decoder import Turn
+from deployments.engine.kernels.rotary import Turn
 
 # x [tokens, hidden], turn, step -> [tokens, hidden]
-Layer = Callable[[Tensor, "Turn", StepAttention], Tensor]
+Layer = Callable[[Tensor, Turn, StepAttention], Tensor]
 
 MOST = 32  # tokens of a recorded step: with more the products take so long that the rest is little
 PAGES = 64  # of a row, at first
@@ -40,7 +38,7 @@ class RecordedLayers:
         self._inputs: _Inputs | None = None
         self._recordings: dict[int, tuple[CallSequence, Tensor] | None] = {}  # by tokens
 
-    def __call__(self, x: Tensor, turn: "Turn", step: StepAttention) -> Tensor | None:
+    def __call__(self, x: Tensor, turn: Turn, step: StepAttention) -> Tensor | None:
         """What the layers give, until the next step; None if they have to be called themselves."""
         n = len(x)
         if not isinstance(step, AttentionStep) or step.decodes is None:
@@ -80,7 +78,7 @@ class RecordedLayers:
 class _Inputs:
     """What recordings read and compute in: all of them the same, with room for `MOST` tokens."""
 
-    def __init__(self, x: Tensor, turn: "Turn", step: AttentionStep) -> None:
+    def __init__(self, x: Tensor, turn: Turn, step: AttentionStep) -> None:
         assert step.decodes is not None
         self.memory: dict[object, Tensor] = {}
         self._storage = step.new.storage
@@ -98,7 +96,7 @@ class _Inputs:
         is_wide = step.decodes.page_table.shape[1] <= self._table.shape[1]
         return is_wide and step.new.storage is self._storage
 
-    def load(self, x: Tensor, turn: "Turn", step: AttentionStep) -> None:
+    def load(self, x: Tensor, turn: Turn, step: AttentionStep) -> None:
         assert step.decodes is not None
         n, rows = len(x), step.decodes
         self._x[:n] = x

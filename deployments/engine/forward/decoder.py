@@ -5,7 +5,7 @@ The fused form has the same weights, multiplied together in fewer and larger ope
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,9 @@ from deployments.engine.attention.cpu import StepAttention
 from deployments.engine.attention.gpu import PagedStep
 from deployments.engine.forward.cpu_recording import RecordedLayers
 from deployments.engine.forward.linear import gated, is_packable, pack_linears, plus
-from deployments.engine.kernels.cpu import layer_ops as kernels
+from deployments.engine.kernels.cpu import layer_ops
+from deployments.engine.kernels.cpu.features import suit
+from deployments.engine.kernels.rotary import Turn, rotary_turn
 
 # token_ids [tokens], positions [tokens], kept [kept], step -> logits [kept, vocab]
 Decoder = Callable[[Tensor, Tensor, Tensor, StepAttention], Tensor]
@@ -111,7 +113,7 @@ class FusedDecoder:
         logits: Tensor = self._head(self._norm(x.index_select(0, kept)))
         return logits
 
-    def _behind_layers(self, x: Tensor, turn: "Turn", step: StepAttention) -> Tensor:
+    def _behind_layers(self, x: Tensor, turn: Turn, step: StepAttention) -> Tensor:
         if (recorded := self._recorded(x, turn, step)) is not None:
             return recorded
         for layer in self._layers:
@@ -125,31 +127,12 @@ class Norm:
     def __init__(self, norm: Module) -> None:
         self.weight: Tensor = norm.weight.detach()
         self.epsilon: float = norm.variance_epsilon
-        self._has_kernel = kernels.suit(self.weight)
+        self._has_kernel = suit(self.weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._has_kernel:
-            return kernels.rms_norm(x, self.weight, self.epsilon)
+            return layer_ops.rms_norm(x, self.weight, self.epsilon)
         return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
-
-
-class Turn(NamedTuple):
-    """A rotary embedding as `x * cos + x.roll(half) * sin`."""
-
-    cos: Tensor  # [tokens, 1, head_dim]
-    sin: Tensor  # the same, negative where the second half is turned into the first
-
-    def apply(self, x: Tensor) -> Tensor:
-        """[tokens, heads, head_dim], in place."""
-        turned = x.roll(x.shape[-1] // 2, -1)
-        return x.mul_(self.cos).addcmul_(turned, self.sin)
-
-
-def rotary_turn(cos: Tensor, sin: Tensor) -> Turn:
-    """From what a model's rotary module gives for positions [1, tokens]."""
-    half = sin.shape[-1] // 2
-    signed = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
-    return Turn(cos[0, :, None].contiguous(), signed[:, None])
 
 
 class FusedLayer:
@@ -164,7 +147,7 @@ class FusedLayer:
         self._head_norms: tuple[Norm, Norm] | None = None
         if hasattr(attention, "q_norm"):
             self._head_norms = Norm(attention.q_norm), Norm(attention.k_norm)
-        self._has_kernel = kernels.suit(self._norms[0].weight)
+        self._has_kernel = suit(self._norms[0].weight)
         self._qkv, self._o = attention.qkv_proj, attention.o_proj
         self._gated, self._down = gated_by(layer.mlp), layer.mlp.down_proj
 
@@ -194,7 +177,7 @@ class FusedLayer:
         """[tokens, heads + kv_heads, head_dim], which may be changed."""
         n, norms = self._heads[0], self._head_norms
         if self._has_kernel:
-            kernels.turn(qk, turn.cos, turn.sin, norms, n)
+            layer_ops.turn(qk, turn.cos, turn.sin, norms, n)
             return qk
         if norms is not None:
             parts = zip(norms, (qk[:, :n], qk[:, n:]), strict=True)

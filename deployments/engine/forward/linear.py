@@ -9,19 +9,17 @@ Where the processor does not multiply bfloat16, kernels of ours multiply all, in
 import ctypes
 import sys
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.kernels.cpu import layer_ops as kernels
-from deployments.engine.kernels.cpu.layer_kernels import ADD, MUL, NONE, PACKS, SWISH, Form
-from deployments.engine.kernels.cpu.layer_ops import FEW_ROWS, Packed
+from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu.features import can_multiply, has_instructions, suit
+from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, Form
+from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, Packed
 
-# What the inductor compiler packs weights with; it has no other public name.
-PACKING = ("_reorder_linear_weight", "_linear_pointwise")
 LOOKING = ("data_ptr", "_nbytes")  # what it reads packed weights with
 FITTING_ROWS = 32  # the layout is the same for all numbers of rows, and chosen for this one
 ALL_ROWS = sys.maxsize
@@ -50,13 +48,13 @@ class KernelLinear(nn.Module, ABC):
     def forward(self, x: Tensor, then: str = "none") -> Tensor:
         if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then]
-            return kernels.product(x, self._packed, self.out_features, self.bias, following)
+            return matmul_ops.product(x, self._packed, self.out_features, self.bias, following)
         return self._multiply(x, then)
 
     def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
         if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then], other
-            return kernels.product(x, self._packed, self.out_features, self.bias, *following)
+            return matmul_ops.product(x, self._packed, self.out_features, self.bias, *following)
         return self._multiply_with_other(x, other, then)
 
     @abstractmethod
@@ -79,7 +77,7 @@ class PackedLinear(KernelLinear):
             kept: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
             packed, most_rows = _find(weight, kept), FEW_ROWS
         else:
-            matrix = kernels.pack(weight)
+            matrix = matmul_ops.pack(weight)
             kept, packed, most_rows = matrix.weights, matrix.place, ALL_ROWS
         bias = None if linear.bias is None else linear.bias.detach()
         super().__init__((linear.in_features, linear.out_features), bias, packed, most_rows)
@@ -97,7 +95,7 @@ class PackedLinear(KernelLinear):
 
 
 def _find(weight: Tensor, packed: Tensor) -> Packed | None:
-    """The packed weight, if it lies as `kernels.product` reads it.
+    """The packed weight, if it lies as `matmul_ops.product` reads it.
 
     oneDNN promises no layout, so the first and the last whole block are looked at.
     """
@@ -151,16 +149,9 @@ def pack_linears(module: nn.Module) -> None:
 
 
 def is_packable(module: nn.Module) -> TypeGuard[nn.Linear]:
-    if not _is_plain(module) or not kernels.suit(module.weight):
+    if not _is_plain(module) or not suit(module.weight):
         return False
-    return has_instructions() or kernels.can_multiply()
-
-
-@cache
-def has_instructions() -> bool:
-    """Whether this processor multiplies bfloat16, and torch can pack matrices for it."""
-    known = all(hasattr(torch.ops.mkldnn, name) for name in PACKING)
-    return known and torch.cpu._is_avx512_bf16_supported()
+    return has_instructions() or can_multiply()
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:

@@ -17,8 +17,7 @@ from transformers import (
 from deployments.engine.attention.cpu import ATTENTION
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import is_fusable
-from deployments.engine.forward.linear import has_instructions
-from deployments.engine.kernels.cpu.layer_ops import can_multiply
+from deployments.engine.kernels.cpu.features import can_multiply, has_instructions
 from deployments.engine.loading.attention_check import try_attention
 from deployments.engine.loading.checks import (
     check_loaded,

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.decoder import join
-from deployments.engine.forward.linear import ALL_ROWS, KernelLinear, has_instructions
-from deployments.engine.kernels.cpu import layer_ops as kernels
-from deployments.engine.kernels.cpu.layer_ops import PackedMatrix
+from deployments.engine.forward.linear import ALL_ROWS, KernelLinear
+from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu.features import can_multiply, has_instructions, suit
+from deployments.engine.kernels.cpu.matmul_ops import PackedMatrix
 
 Quantization = Literal["none", "int8", "int4", "fp8"]
 
@@ -114,7 +115,7 @@ class PackedQuantized(KernelLinear):
 
     def _some(self, x: Tensor, first: int, end: int) -> Tensor:
         numbers = self._matrix.outputs(first, end)
-        weight = kernels.widened(numbers.place, end - first, self.in_features)
+        weight = matmul_ops.widened(numbers.place, end - first, self.in_features)
         return F.linear(x, weight.t(), None if self.bias is None else self.bias[first:end])
 
     def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
@@ -211,7 +212,7 @@ def torchao() -> ModuleType:
 def described(quantization: Quantization) -> str:
     """What weights depend on beside those that they were made of."""
     if quantization in ("int8", "int4"):
-        output = "int8 output" if kernels.can_multiply() else "output as it was"
+        output = "int8 output" if can_multiply() else "output as it was"
         return f"{quantization} {GROUPS} {output} {version_of('torchao')}"
     return quantization
 
@@ -258,7 +259,7 @@ def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
     scale = torch.cat([part.scale.flatten() for part in made]).to(weight.dtype)
     if not _has_kernels(weight):
         return Int8Linear(numbers, scale, bias)
-    return _packed(kernels.pack_int8(numbers, scale), weight, bias)
+    return _packed(matmul_ops.pack_int8(numbers, scale), weight, bias)
 
 
 def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
@@ -289,7 +290,7 @@ def _numbers(weight: Tensor, scale_and_zero: Tensor) -> PackedMatrix:
     groups = weight.float().view(*scale.shape, -1)
     numbers = (groups - least.float()[..., None]) / scale.float()[..., None]
     rounded = numbers.round_().clamp_(0, 15).to(torch.uint8)
-    return kernels.pack_int4(rounded.view(weight.shape), scale, least)
+    return matmul_ops.pack_int4(rounded.view(weight.shape), scale, least)
 
 
 def _packed(numbers: PackedMatrix, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
@@ -299,7 +300,7 @@ def _packed(numbers: PackedMatrix, weight: Tensor, bias: Tensor | None) -> Packe
 
 
 def _has_kernels(weight: Tensor) -> bool:
-    return kernels.suit(weight) and kernels.can_multiply()
+    return suit(weight) and can_multiply()
 
 
 def _float8(weight: Tensor, bias: Tensor | None) -> nn.Module | None:

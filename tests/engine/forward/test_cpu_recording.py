@@ -11,11 +11,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qw
 from deployments.engine.attention.cpu import StepAttention, plan_attention
 from deployments.engine.forward import cpu_recording as recording
 from deployments.engine.forward.cpu_recording import MOST, RecordedLayers
-from deployments.engine.forward.decoder import FusedLayer, Turn, join, rotary_turn
+from deployments.engine.forward.decoder import FusedLayer, join
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
-from deployments.engine.kernels.cpu import layer_ops as kernels
+from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.dispatch import THREAD
-from deployments.engine.kernels.cpu.layer_ops import can_multiply
+from deployments.engine.kernels.cpu.features import can_multiply
+from deployments.engine.kernels.rotary import Turn, rotary_turn
 from deployments.engine.loading.quantization import PackedQuantized
 from kv.storage import Storage
 from tests.models import CONFIGS, VOCAB
@@ -58,7 +59,7 @@ def packed(linear: nn.Linear, kind: str) -> KernelLinear:
     scales = (linear.weight.detach().abs().amax(1) / 127).bfloat16()
     numbers = (linear.weight.detach() / scales[:, None]).round().clamp(-128, 127).to(torch.int8)
     sizes = linear.in_features, linear.out_features
-    return PackedQuantized(kernels.pack_int8(numbers, scales), sizes, None, most_rows=MOST - 1)
+    return PackedQuantized(matmul_ops.pack_int8(numbers, scales), sizes, None, most_rows=MOST - 1)
 
 
 class Decodes:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.gpu import NO_SLOT, PagedStep, tile
+from deployments.engine.attention.gpu import NO_SLOT, PagedStep
+from deployments.engine.attention.tiles import tile
 from deployments.engine.forward.cuda_graphs import DecodeGraphs, Record, StaticInputs, row_counts
 from kv.storage import Storage
 from tests.engine.forward.paged_models import ROWS, difference, inputs, padded_and_not

@@ -15,13 +15,8 @@ from transformers import (
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder, fuse
 from deployments.engine.forward.forward import Forward, StepInputs
-from deployments.engine.forward.linear import (
-    PackedLinear,
-    gated,
-    has_instructions,
-    is_packable,
-    plus,
-)
+from deployments.engine.forward.linear import PackedLinear, gated, is_packable, plus
+from deployments.engine.kernels.cpu.features import has_instructions
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import attach, default_dtype
 from kv.storage import Storage

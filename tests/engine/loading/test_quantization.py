@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.forward.decoder import fuse
 from deployments.engine.forward.linear import KernelLinear
-from deployments.engine.kernels.cpu.layer_ops import can_multiply
+from deployments.engine.kernels.cpu.features import can_multiply
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.quantization import (
     FEW_ROWS,

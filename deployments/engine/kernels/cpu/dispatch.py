@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch  # which loads the OpenMP that is looked for here
 from numba import carray, cfunc, types
+from torch import Tensor
 
 from deployments.engine.kernels.cpu.simd import STAMP, Code, at_i64, call
 
@@ -34,7 +35,7 @@ class Recording(Protocol):
 
     def add(self, call: Call) -> None: ...
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Memory for what a kernel gives."""
 
 
@@ -98,6 +99,21 @@ def _sequence_kernel() -> Kernel:
             call(a[3], 0)
 
     return Kernel(body, "qqq")
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory for what a kernel gives."""
+    recording = THREAD.recording
+    return torch.empty(shape, dtype=dtype) if recording is None else recording.empty(shape, dtype)
+
+
+def address_of(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+def contiguous_rows(x: Tensor) -> Tensor:
+    """With the last dimension's numbers side by side."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _compile(body: Callable[[Code], None]) -> Code:

@@ -4,13 +4,13 @@ import torch
 import triton
 from torch import Tensor
 
-from deployments.engine.kernels.cpu.layer_ops import HeadNorm
 from deployments.engine.kernels.gpu.attention_ops import FP8_MAX
 from deployments.engine.kernels.gpu.layer_kernels import (
     rotary_and_store_kernel,
     swiglu_kernel,
     to_float8_kernel,
 )
+from deployments.engine.kernels.rotary import HeadNorm
 
 BLOCK = 1024  # numbers that one program takes
 FLOAT8_BLOCK = 4096  # numbers that it takes at a time of its row

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.cpu import FEW, AttentionStep, plan_attention
+from deployments.engine.attention.cpu_rows import MANY_SPLITS, PIECE_ROWS
 from deployments.engine.kernels.cpu.attention_kernels import KEYS, SPLIT
-from deployments.engine.kernels.cpu.layer_ops import MANY_SPLITS, PIECE_ROWS, can_multiply
+from deployments.engine.kernels.cpu.features import can_multiply
 from kv.storage import Storage
 
 PAGE, KV_HEADS, DIM = 16, 2, 32

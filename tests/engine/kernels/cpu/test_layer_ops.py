@@ -9,11 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.forward.decoder import Norm, rotary_turn
-from deployments.engine.forward.linear import PackedLinear, has_instructions
-from deployments.engine.kernels.cpu import layer_ops as kernels
-from deployments.engine.kernels.cpu.layer_kernels import PACKS, Form
-from deployments.engine.kernels.cpu.layer_ops import FEW_ROWS, HAS_AVX512, LEAST_ROWS, Packed
+from deployments.engine.forward.decoder import Norm
+from deployments.engine.forward.linear import PackedLinear
+from deployments.engine.kernels.cpu import layer_ops, matmul_ops
+from deployments.engine.kernels.cpu.features import has_instructions
+from deployments.engine.kernels.cpu.matmul_kernels import PACKS, Form
+from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, LEAST_ROWS, Packed
+from deployments.engine.kernels.cpu.simd import HAS_AVX512
+from deployments.engine.kernels.rotary import rotary_turn
 from kv.storage import Storage
 from kv.view import NewTokens
 from tests.effort import tries
@@ -65,7 +68,7 @@ def test_heads_are_turned_as_torch_turns_them(normed: bool) -> None:
             part.copy_(F.rms_norm(part, (DIM,), norm.weight, norm.epsilon))
     expected = turn.apply(expected)
     rest = x[:, heads:].clone()
-    kernels.turn(x[:, :heads], turn.cos, turn.sin, norms, n_first)
+    layer_ops.turn(x[:, :heads], turn.cos, turn.sin, norms, n_first)
     torch.testing.assert_close(x[:, :heads], expected, rtol=ULP, atol=2e-2)
     assert torch.equal(x[:, heads:], rest)
 
@@ -76,7 +79,7 @@ def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
     both = some(40, 3 + 2 * KV_HEADS, DIM)
     k, v = both[:, 3 : 3 + KV_HEADS], both[:, 3 + KV_HEADS :]
     NewTokens(storages[0], slots).write(0, k, v)
-    kernels.store(k, v, slots, *storages[1].layers[0])
+    layer_ops.store(k, v, slots, *storages[1].layers[0])
     assert torch.equal(storages[0].k, storages[1].k)
     assert torch.equal(storages[0].v, storages[1].v)
 
@@ -142,7 +145,7 @@ def test_all_layouts_that_are_known_are_read(pack: int) -> None:
     weight, x = some(out, width), some(1, width)
     filled = F.pad(weight, (0, 0, 0, -out % pack))
     packed = filled.view(-1, pack, width // 2, 2).transpose(1, 2).contiguous()
-    found = kernels.product(x, Packed(packed.data_ptr(), Form(pack)), out, None)
+    found = matmul_ops.product(x, Packed(packed.data_ptr(), Form(pack)), out, None)
     torch.testing.assert_close(found.float(), x.float() @ weight.float().T, rtol=ULP, atol=1e-3)
 
 

@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deployments.engine.kernels.cpu import layer_ops as kernels
-from deployments.engine.kernels.cpu.layer_kernels import ADD, MUL, NONE, PACK, SWISH
-from deployments.engine.kernels.cpu.layer_ops import LEAST_ROWS, PackedMatrix, can_multiply
+from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu.features import can_multiply
+from deployments.engine.kernels.cpu.matmul_ir import PACK
+from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, SWISH
+from deployments.engine.kernels.cpu.matmul_ops import LEAST_ROWS, PackedMatrix
 from deployments.engine.loading.quantization import PackedQuantized
 
 pytestmark = pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
@@ -30,14 +32,14 @@ def int8(n_out: int, width: int) -> tuple[PackedMatrix, Tensor]:
     """And what it stands for."""
     numbers = torch.randint(-128, 128, (n_out, width), dtype=torch.int8)
     scales = (torch.rand(n_out) / 100).bfloat16()
-    return kernels.pack_int8(numbers, scales), numbers * scales.float()[:, None]
+    return matmul_ops.pack_int8(numbers, scales), numbers * scales.float()[:, None]
 
 
 def int4(n_out: int, width: int, group: int = 32) -> tuple[PackedMatrix, Tensor]:
     numbers = torch.randint(0, 16, (n_out, width), dtype=torch.uint8)
     scales, least = (torch.rand(n_out, width // group) / 10).bfloat16(), some(n_out, width // group)
     wide = (one.float().repeat_interleave(group, 1) for one in (scales, least))
-    return kernels.pack_int4(numbers, scales, least), reduce(
+    return matmul_ops.pack_int4(numbers, scales, least), reduce(
         torch.add, (numbers * next(wide), *wide)
     )
 
@@ -59,7 +61,7 @@ def test_rows_times_a_matrix_of_whole_numbers(kind: str, rows: int, n_out: int, 
     for biased in (None, bias):
         y = x.float() @ weight.T + (0 if biased is None else biased.float())
         product = [
-            kernels.product(x, packed.place, n_out, biased, then, other) for then in range(4)
+            matmul_ops.product(x, packed.place, n_out, biased, then, other) for then in range(4)
         ]
         near(product[NONE], y)
         near(product[SWISH], F.silu(y))
@@ -70,22 +72,22 @@ def test_rows_times_a_matrix_of_whole_numbers(kind: str, rows: int, n_out: int, 
 def test_a_matrix_of_int8_without_pairs() -> None:
     packed, weight = int8(40, 63)
     x = some(2, 63)
-    near(kernels.product(x, packed.place, 40, None), x.float() @ weight.T)
+    near(matmul_ops.product(x, packed.place, 40, None), x.float() @ weight.T)
 
 
 def test_groups_of_64() -> None:
     packed, weight = int4(48, 192, group=64)
     x = some(5, 192)
-    near(kernels.product(x, packed.place, 48, None), x.float() @ weight.T)
+    near(matmul_ops.product(x, packed.place, 48, None), x.float() @ weight.T)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_row_is_the_same_whatever_stands_beside_it(kind: str) -> None:
     packed, _ = MAKERS[kind](70, 1 << 12)
     x = some(LEAST_ROWS + 15, 1 << 12)
-    together = kernels.product(x, packed.place, 70, None)
+    together = matmul_ops.product(x, packed.place, 70, None)
     for row in range(len(x)):
-        alone = kernels.product(x[row : row + 1], packed.place, 70, None)
+        alone = matmul_ops.product(x[row : row + 1], packed.place, 70, None)
         assert torch.equal(together[row : row + 1], alone)
 
 
@@ -93,7 +95,7 @@ def test_a_row_is_the_same_whatever_stands_beside_it(kind: str) -> None:
 @pytest.mark.parametrize(("n_out", "width"), SIZES)
 def test_whole_numbers_become_bfloat16(kind: str, n_out: int, width: int) -> None:
     packed, weight = MAKERS[kind](n_out, width)
-    assert torch.equal(kernels.widened(packed.place, n_out, width), weight.T.bfloat16())
+    assert torch.equal(matmul_ops.widened(packed.place, n_out, width), weight.T.bfloat16())
 
 
 @pytest.mark.parametrize("kind", MAKERS)

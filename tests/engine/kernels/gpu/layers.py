@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deployments.engine.forward.decoder import Turn
+from deployments.engine.kernels.rotary import Turn
 from kv.storage import Storage
 
 

@@ -1,0 +1,106 @@
+"""Matrix products of bfloat16 tensors on a CPU, and the packed weights that they read."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deployments.engine.kernels.cpu.dispatch import address_of, empty
+from deployments.engine.kernels.cpu.matmul_ir import PACK
+from deployments.engine.kernels.cpu.matmul_kernels import NONE, Form, product_kernel, widen_kernel
+
+LEAST_ROWS = 48  # that a task of a product multiplies with one block of its weights
+HELD_NUMBERS = 1 << 17  # of the rows of such a task, which stay in the second cache
+FEW_ROWS = 2  # of more the processor's matrix instructions are as fast
+
+
+class Packed(NamedTuple):
+    """Where a packed matrix lies, and the scales of its weights, if they have any."""
+
+    address: int
+    form: Form
+    scales: int = 0
+
+
+class PackedMatrix(NamedTuple):
+    """Has to be kept as long as its place is used."""
+
+    weights: Tensor
+    scales: Tensor | None
+    form: Form
+
+    @property
+    def place(self) -> Packed:
+        return Packed(self.weights.data_ptr(), self.form, address_of(self.scales))
+
+    def outputs(self, first: int, end: int) -> "PackedMatrix":
+        """Some of them, from a multiple of PACK on."""
+        blocks = slice(first // PACK, -(-end // PACK))
+        scales = None if self.scales is None else self.scales[blocks]
+        return PackedMatrix(self.weights[blocks], scales, self.form)
+
+
+def pack(weight: Tensor) -> PackedMatrix:
+    """[out, in] of bfloat16."""
+    blocks = _in_blocks(_filled(weight, 0, weight.shape[1] % 2))
+    pairs = blocks.view(len(blocks), PACK, blocks.shape[2] // 2, 2)
+    return PackedMatrix(pairs.transpose(1, 2).contiguous(), None, Form(PACK))
+
+
+def pack_int8(numbers: Tensor, scales: Tensor) -> PackedMatrix:
+    """int8 [out, in], and bfloat16 [out]."""
+    blocks = _in_blocks(_filled(numbers, 0, numbers.shape[1] % 2))
+    packed = blocks.transpose(1, 2).contiguous()
+    return PackedMatrix(packed, _in_blocks(scales).contiguous(), Form(PACK, 8))
+
+
+def pack_int4(numbers: Tensor, scales: Tensor, least: Tensor) -> PackedMatrix:
+    """uint8 [out, in] of 0 to 15; bfloat16 [out, groups], and what 0 stands for in each."""
+    n_out, width = numbers.shape
+    pairs = numbers.view(n_out, width // 2, 2)
+    packed = _in_blocks(pairs[..., 0] | (pairs[..., 1] << 4)).transpose(1, 2).contiguous()
+    both = _in_blocks(torch.stack([scales, least], 2)).permute(0, 2, 3, 1).contiguous()
+    return PackedMatrix(packed, both, Form(PACK, 4, width // scales.shape[1]))
+
+
+def _in_blocks(x: Tensor) -> Tensor:
+    """[out / PACK, PACK, ...] of [out, ...], filled up with zeros."""
+    filled = _filled(x, *(0, 0) * (x.dim() - 1), 0, -len(x) % PACK)
+    return filled.view(-1, PACK, *x.shape[1:])
+
+
+def _filled(x: Tensor, *beside: int) -> Tensor:
+    """With zeros, as `F.pad` takes their numbers; no copy where there are none."""
+    return F.pad(x, beside) if any(beside) else x
+
+
+def widened(weight: Packed, n_out: int, width: int) -> Tensor:
+    """A matrix of whole numbers as bfloat16, turned: [in, out]."""
+    out = torch.empty((width, n_out), dtype=torch.bfloat16)
+    sizes = width, n_out
+    widen_kernel(weight.form)(n_out * width, weight.address, weight.scales, out.data_ptr(), *sizes)
+    return out
+
+
+def product(
+    x: Tensor,  # [..., in]
+    weight: Packed,
+    out_features: int,
+    bias: Tensor | None,
+    then: int = NONE,
+    other: Tensor | None = None,  # [..., out]
+) -> Tensor:
+    """[..., out]"""
+    *shape, width = x.shape
+    rows = x.numel() // width
+    x = x.contiguous()
+    other = None if other is None else other.contiguous()
+    out = empty((*shape, out_features), x.dtype)
+    product_kernel(weight.form)(
+        rows * width * out_features,
+        *(x.data_ptr(), weight.address, weight.scales, address_of(bias), address_of(other)),
+        *(out.data_ptr(), rows, width, out_features, then),
+        min(rows, max(LEAST_ROWS, HELD_NUMBERS // width)),
+    )
+    return out
