@@ -2,92 +2,18 @@
 
 import asyncio
 import threading
-from itertools import pairwise
 from queue import SimpleQueue
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox, deliver
-from deployments.wire import FinishReason, TokenEvent, TokenLogprob, merge
+from deployments.wire import FinishReason, TokenEvent, merge
 
-
-def events_of(n: int, *, logprobs: bool, ending: TokenEvent) -> list[TokenEvent]:
-    """`n` events of one token each and a last one."""
-    produced = [
-        TokenEvent(
-            token_ids=(token_id,),
-            logprobs=(TokenLogprob(token_id, -1.0),) if logprobs else None,
-            cached_tokens=8,
-        )
-        for token_id in range(n)
-    ]
-    return [*produced, ending]
-
-
-ENDINGS = [
+EVENTS = [
+    *(TokenEvent(token_ids=(token_id,)) for token_id in range(5)),
     TokenEvent(finish_reason=FinishReason.ABORT),
-    TokenEvent(
-        token_ids=(99,),
-        finish_reason=FinishReason.STOP,
-        stop_token_id=99,
-        cached_tokens=8,
-    ),
 ]
 
 
-@given(
-    st.integers(1, 12),
-    st.booleans(),
-    st.sampled_from(ENDINGS),
-    st.sets(st.integers(1, 12)),
-)
-def test_merging_in_parts_is_merging_at_once(
-    n: int, logprobs: bool, ending: TokenEvent, cuts: set[int]
-) -> None:
-    events = events_of(n, logprobs=logprobs, ending=ending)
-    places = [0, *sorted(cut for cut in cuts if cut < len(events)), len(events)]
-    parts = [merge(events[start:end]) for start, end in pairwise(places)]
-    assert merge(parts) == merge(events)
-
-
-def test_of_a_prompt_the_newest_is_told() -> None:
-    events = [TokenEvent(prompt_tokens=n, cached_tokens=4) for n in (4, 12, 20)]
-    scored = TokenEvent(token_ids=(1,), prompt_logprobs=(None,), cached_tokens=4)
-    merged = merge([*events, scored])
-    assert (merged.prompt_tokens, merged.prompt_logprobs) == (20, (None,))
-    assert merge([scored, TokenEvent(token_ids=(2,))]).prompt_tokens is None
-
-
-@pytest.mark.parametrize("ending", ENDINGS, ids=str)
-def test_a_merged_event_says_all_that_its_parts_say(ending: TokenEvent) -> None:
-    merged = merge(events_of(3, logprobs=True, ending=ending))
-    assert merged.token_ids == (0, 1, 2, *ending.token_ids)
-    assert merged.logprobs is not None
-    assert [entry.token_id for entry in merged.logprobs] == [0, 1, 2]
-    assert (merged.finish_reason, merged.stop_token_id) == (
-        ending.finish_reason,
-        ending.stop_token_id,
-    )
-    assert merged.cached_tokens == 8
-
-
-def test_nobody_asked_for_logprobs_and_none_come() -> None:
-    assert merge(events_of(3, logprobs=False, ending=ENDINGS[1])).logprobs is None
-
-
-def test_what_is_said_once_and_what_is_said_last_both_stay() -> None:
-    said = (None, TokenLogprob(4, -0.5))
-    first = TokenEvent(token_ids=(1,), prompt_logprobs=said, mirostat_mu=1.0)
-    events = [first, TokenEvent(token_ids=(2,), mirostat_mu=2.0), ENDINGS[0]]
-    for cut in (1, 2):
-        merged = merge([merge(events[:cut]), merge(events[cut:])])
-        assert (merged.prompt_logprobs, merged.mirostat_mu) == (said, 2.0)
-
-
 def test_readers_on_several_loops_and_threads_each_get_their_own_events_in_order() -> None:
-    events = events_of(5, logprobs=False, ending=ENDINGS[0])
     plain: SimpleQueue[tuple[int, TokenEvent]] = SimpleQueue()
     ready: SimpleQueue[LoopMailbox] = SimpleQueue()
     got: dict[int, tuple[int, ...]] = {}
@@ -102,12 +28,12 @@ def test_readers_on_several_loops_and_threads_each_get_their_own_events_in_order
     for reader in readers:
         reader.start()
     mailboxes: list[Mailbox] = [ThreadMailbox(7, plain), ready.get(), ready.get()]
-    for event in events:
+    for event in EVENTS:
         deliver([(mailbox, event) for mailbox in mailboxes])
     for reader in readers:
         reader.join()
     assert got == {0: (0, 1, 2, 3, 4), 1: (0, 1, 2, 3, 4)}
-    assert [plain.get() for _ in events] == [(7, event) for event in events]
+    assert [plain.get() for _ in EVENTS] == [(7, event) for event in EVENTS]
 
 
 def test_events_for_a_loop_that_is_gone_are_no_error() -> None:
@@ -116,5 +42,5 @@ def test_events_for_a_loop_that_is_gone_are_no_error() -> None:
 
     gone = asyncio.run(mailbox())
     plain: SimpleQueue[tuple[int, TokenEvent]] = SimpleQueue()
-    deliver([(gone, ENDINGS[0]), (ThreadMailbox(0, plain), ENDINGS[0])])
-    assert plain.get() == (0, ENDINGS[0])
+    deliver([(gone, EVENTS[-1]), (ThreadMailbox(0, plain), EVENTS[-1])])
+    assert plain.get() == (0, EVENTS[-1])
