@@ -6,18 +6,19 @@ from typing import NamedTuple
 
 from deployments.wire import GenerationRequest, TokenEvent
 
-HEARTBEAT_S = 5.0  # of a channel with sequences: of a replica that says nothing, and of an ingress
-HEARTBEAT = TokenEvent()  # what a sequence with a stream of its own says then
-CHANNEL_IDLE_S = 1.0  # a channel without sequences lasts, for whoever comes next
+# Both ends of a channel with sequences send so often. A replica does so when it has no events.
+HEARTBEAT_S = 5.0
+HEARTBEAT = TokenEvent()  # what the stream of a single sequence sends as a sign of life
+CHANNEL_IDLE_S = 1.0  # how long a channel without sequences stays open for the next one
 # Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
 MAX_MESSAGE_WEIGHT = 60_000
 PICKLE_PROTOCOL = pickle.HIGHEST_PROTOCOL
 
 
 class Join(NamedTuple):
-    """A sequence that is to be said on a channel, by the number that it has there.
+    """A sequence to run on a channel; `number` tells it apart from the others there.
 
-    `log_id` is the HTTP request's; the ids of `request` were made by the card of this version.
+    `log_id` is the HTTP request's id. `version` is of the card that made the ids of `request`.
     """
 
     number: int
@@ -44,7 +45,7 @@ def decode_burst(burst: bytes) -> Burst:
 
 
 def count_fitting(weights: Iterable[int]) -> int:
-    """How many of the first ones one message takes; one, however heavy, in any case."""
+    """How many of the first weights fit into one message; at least one, however heavy it is."""
     n = total = 0
     for weight in weights:
         total += weight

@@ -1,8 +1,8 @@
-"""A replica's end of its channels: each is one stream that carries what many sequences say.
+"""A replica's end of its channels: each is one stream that carries the events of many sequences.
 
-A sequence is not asked for its next event before the last one was taken, so that whoever reads
-slowly finds more in each. What a channel runs ends with it. While it runs anything, its silence
-means that the replica is lost: however long a step takes, the event loop shows that it is there.
+A sequence gives its next event only after the last one was sent, so that a slow reader gets more in
+each. The sequences of a channel end with it. A channel with sequences sends a heartbeat when it has
+no events, however long a step takes: an ingress takes a silent replica for lost.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ from deployments.wire import (
 
 log = logging.getLogger("ray.serve")
 
-# An ingress that died is not heard of; of one that lives four calls in a row may be lost, or come
-# to others while its replica is shunned.
+# Without a call for so long the ingress is taken for dead. Of one that lives four heartbeats in a
+# row may be lost, or reach other replicas while Ray calls this one unavailable.
 CLIENT_TIMEOUT_S = 30.0
 
 RunSequence = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
@@ -48,7 +48,7 @@ class ChannelServer:
         self._running: dict[int, asyncio.Task[None]] = {}
         self._pending: Burst = []
         self._changed = asyncio.Event()
-        self._taken = asyncio.Event()  # set when all that has been said is taken
+        self._taken = asyncio.Event()  # set when all pending events are sent
         self.last_update = time.monotonic()
 
     def join(self, joins: Sequence[Join]) -> None:
@@ -63,12 +63,13 @@ class ChannelServer:
                 self._running[number].cancel()
 
     def end(self) -> None:
-        """Everybody leaves."""
+        """Ends all sequences."""
         self.leave([*self._running])
 
     async def bursts(self) -> AsyncGenerator[Burst, None]:
-        """What was said since the last one, and that may be nothing; ends `idle_s` after the last
-        sequence.
+        """The events since the last burst; an empty burst is a heartbeat.
+
+        Ends when there has been no sequence for `idle_s`.
         """
         while await self._is_used():
             await self._until(lambda: bool(self._pending) or not self._running, HEARTBEAT_S)
@@ -76,12 +77,12 @@ class ChannelServer:
                 yield self._take()
 
     async def _is_used(self) -> bool:
-        """Waits for somebody to come, when there is nobody."""
+        """Waits up to `idle_s` for a sequence when there is none."""
         await self._until(lambda: bool(self._pending or self._running), self._idle_s)
         return bool(self._pending or self._running)
 
     async def _until(self, holds: Callable[[], bool], within_s: float) -> None:
-        """Or for so long."""
+        """Waits until `holds()`, and no longer than `within_s`."""
         if holds():
             return
         with suppress(TimeoutError):
@@ -124,7 +125,7 @@ class ChannelServer:
 
 
 class ChannelServers:
-    """All that are open to one replica. Belongs to one event loop."""
+    """All channels that are open to one replica. Belongs to one event loop."""
 
     def __init__(self, replica_id: str, run: RunSequence, idle_s: float = CHANNEL_IDLE_S) -> None:
         self._replica_id = replica_id
@@ -144,7 +145,7 @@ class ChannelServers:
     async def open_single(
         self, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        """What one sequence says, on a channel of its own, named as the request is."""
+        """The events of one sequence, on a channel of its own with the name of its request."""
         with self._opened(request.request_id, idle_s=0.0) as channel:
             channel.join([Join(0, logs.request_id(), version, request)])
             async with aclosing(channel.bursts()) as bursts:
@@ -162,9 +163,9 @@ class ChannelServers:
                 del self._open[name]
 
     def update(self, name: str, update: bytes) -> bool:
-        """Who joins the channel and who leaves it; False when there is none of this name.
+        """Adds and removes sequences; False when there is no channel of this name.
 
-        Nobody may: then its ingress shows that it is there.
+        An empty update is a heartbeat of the ingress.
         """
         channel = self._open.get(name)
         if channel is None:
@@ -176,16 +177,16 @@ class ChannelServers:
         return True
 
     def heartbeat(self, names: Iterable[str]) -> None:
-        """Who asked for sequences with streams of their own is there; some may run elsewhere."""
+        """The ingress of these single sequences lives; some of them may run on other replicas."""
         for name in names:
             if name in self._open:
                 self._open[name].last_update = time.monotonic()
 
     def expire(self) -> None:
-        """Ends channels whose ingress is gone: Ray goes on with a call whose caller died."""
+        """Ends channels whose ingress is gone: Ray does not end the calls of a dead caller."""
         since = time.monotonic() - CLIENT_TIMEOUT_S
         for name, channel in [*self._open.items()]:
             if channel.last_update <= since:
-                log.warning("a channel was not told anything for %g s: it ends", CLIENT_TIMEOUT_S)
+                log.warning("a channel ends: its ingress sent nothing for %g s", CLIENT_TIMEOUT_S)
                 channel.end()
                 del self._open[name]

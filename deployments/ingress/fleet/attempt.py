@@ -1,4 +1,4 @@
-"""One attempt at a sequence on one replica, which ends whole, refused, or lost: never silently."""
+"""One attempt at a sequence on one replica. It ends complete, refused or lost, never silently."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ from deployments.wire import (
     TokenEvent,
 )
 
-# A call to a model without replicas waits for one, which may never come: it is looked at so often.
+# How often the state of a model is checked while a call waits for a replica of it.
 WATCH_INTERVAL_S = 5.0
 MESSAGE_TOO_LARGE = (
     "The request or its answer is larger than a message between processes may be: shorten the "
@@ -40,11 +40,11 @@ MESSAGE_TOO_LARGE = (
 
 
 class ReplicaLostError(Exception):
-    """The replica ended the stream without ending the sequence; another one may go on."""
+    """The stream ended before its sequence; another replica may continue it."""
 
 
 class ModelGoneError(ReplicaLostError):
-    """No replica at all takes the request: its model has to be wanted again."""
+    """The model has no replica that takes the request: it has to be loaded again."""
 
 
 class Attempts:
@@ -60,7 +60,7 @@ class Attempts:
     async def events(
         self, card: ModelCard, pin: str | None, request: GenerationRequest, retries: Retries
     ) -> AsyncGenerator[TokenEvent, None]:
-        """One replica's events. Raises ReplicaLostError, or Refused."""
+        """The events of one replica. Raises ReplicaLostError or Refused."""
         stream: SingleStream | ChannelStream | None = None
         ended = False
         try:
@@ -80,8 +80,8 @@ class Attempts:
     async def _start(
         self, card: ModelCard, pin: str | None, request: GenerationRequest
     ) -> SingleStream | ChannelStream:
-        """Without advice Serve spreads the calls; a traced one shows where it is; and a prompt's
-        log-probabilities would hold up others.
+        """On a channel, but for three kinds of requests. Those without a pin are balanced by Serve.
+        Traced ones have spans of their own. Log-probabilities of a prompt would delay others.
         """
         if pin is not None and request.prompt_logprobs is None and not is_traced():
             return self._channels.start(card.name, pin, card.version, request)
@@ -107,11 +107,11 @@ class Attempts:
                 raise ReplicaSilentError(f"not a word of any replica in {unconfirmed_s:g} s")
 
     async def _has_replicas(self, model: str, retries: Retries) -> bool:
-        """Raises ModelGoneError, or Refused when there has been no replica for too long."""
+        """Raises ModelGoneError; Refused when there has been no replica for too long."""
         try:
             status = await self._router.status(model, max_age_s=self._watch_s / 2)
         except Refused:
-            return False  # they may well be there
+            return False  # the router does not answer; replicas may exist
         if status is None or status.state not in UP_STATES | {ModelState.LOADING}:
             raise ModelGoneError("the model is not up")
         if status.replicas or status.state is ModelState.SLEEPING:
@@ -123,20 +123,20 @@ class Attempts:
 
 @contextmanager
 def translate_ray_errors() -> Iterator[None]:
-    """What Ray raises, in our words."""
+    """Turns what Ray raises into ReplicaLostError, ModelGoneError or Refused."""
     try:
         with cancelled_elsewhere():
             yield
     except BackPressureError as error:
         raise Refused.of_kind(ErrorKind.OVERLOADED, "The model is overloaded") from error
-    except RayTaskError:  # what broke inside, of whatever type; it would break again
+    except RayTaskError:  # an error in the replica's code, which another attempt would meet too
         raise
     except (CallCancelledError, ReplicaSilentError) as error:
         raise ReplicaLostError(repr(error)) from error
     except (RayServeException, TimeoutError) as error:
         raise ModelGoneError(repr(error)) from error
     except grpc.aio.AioRpcError as error:
-        if "larger than max" in (error.details() or ""):  # it would be again
+        if "larger than max" in (error.details() or ""):  # another attempt would be as large
             raise Refused.of_kind(ErrorKind.INVALID_REQUEST, MESSAGE_TOO_LARGE) from error
         raise ReplicaLostError(repr(error)) from error
     except RayError as error:
@@ -144,10 +144,10 @@ def translate_ray_errors() -> Iterator[None]:
 
 
 def _raise_error(event: TokenEvent) -> None:
-    """Raises ReplicaLostError, or Refused."""
+    """Raises ReplicaLostError for a replica that stops, Refused for what a replica refused."""
     if event.error is None:
         return
     if event.error.kind is ErrorKind.UNAVAILABLE:
-        raise ReplicaLostError(event.error.message)  # an engine that stops says so
+        raise ReplicaLostError(event.error.message)
     if event.error.kind in (ErrorKind.OVERLOADED, ErrorKind.MODEL_REPLACED):
         raise Refused(event.error)

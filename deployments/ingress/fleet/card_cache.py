@@ -1,4 +1,4 @@
-"""The cards of models that were asked for, by name; one whose model has another now is dropped."""
+"""The cards of models, by name. A card is dropped when its model has another one."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ from deployments.wire import ModelCard, ModelStatus
 log = logging.getLogger("ray.serve")
 
 FETCH_TIMEOUT_S = 30.0  # a replica that has just started may be slow to answer
-NAME_TTL_S = 5.0  # how long a name is taken to stand for the same model, and that to have its card
+NAME_TTL_S = 5.0  # how long a name stands for the same model with the same card, unasked
 MAX_NAMES = 1024
 MAX_CARDS = 64  # each holds a tokenizer, of up to tens of megabytes
 
@@ -52,11 +52,11 @@ class CardCache:
         self._lessee = uuid.uuid4().hex  # asks what a name means
         self._cards: dict[str, ModelCard] = {}
         self._fetching: dict[str, asyncio.Task[ModelCard]] = {}
-        # A name, alias or None -> the model that it stood for, and until when.
+        # A name, alias or None -> its model, and until when that is known.
         self._names: dict[str | None, tuple[str, float]] = {}
 
     async def get(self, model: str | None) -> ModelCard:
-        """Waits for a model that is not up. None is the default one. Raises Refused."""
+        """Waits for a model that is not up. None is the default model. Raises Refused."""
         name = await self._cached_name(model)
         if name is None:
             name = await self._resolve(model)
@@ -64,7 +64,7 @@ class CardCache:
         return await self._fetch(name) if card is None else card
 
     def update(self, statuses: Iterable[ModelStatus]) -> None:
-        """What the router has just said of its models."""
+        """Drops the cards that are not those of these statuses, which the router has just sent."""
         for status in statuses:
             card = self._cards.get(status.name)
             if card is not None and not _is_of(card, status):
@@ -73,12 +73,12 @@ class CardCache:
                 self._remember(status.name, status.name)
 
     def forget(self, model: str) -> None:
-        """It may come back as another one, and other names may come to mean others."""
+        """The model may return with another card, and names may then mean other models."""
         self._cards.pop(model, None)
         self._names.clear()
 
     async def _cached_name(self, model: str | None) -> str | None:
-        """The name of the model if it has a card here, and surely is the one that is meant."""
+        """The model's own name, if its card is here and still valid."""
         name, until = self._names.get(model, (model, float("-inf")))
         if name is None or name not in self._cards:
             return None
@@ -87,8 +87,10 @@ class CardCache:
         return await self._revalidate(model, name)
 
     async def _revalidate(self, model: str | None, name: str) -> str | None:
-        """What the name means now, if that is up; without a router what it meant."""
-        self._remember(model, name)  # whoever comes meanwhile need not ask too
+        """Asks the router which model the name means now; None if that is not up. Without a router
+        the last answer holds.
+        """
+        self._remember(model, name)  # requests that come meanwhile need not ask too
         try:
             answer = await self._router.ensure_loaded(
                 model, self._lessee, wait_s=0.0, grace_s=CHOICE_TIMEOUT_S
@@ -111,7 +113,7 @@ class CardCache:
         return status.name
 
     def _remember(self, model: str | None, name: str) -> None:
-        """What it means, and that the model's card is not to be asked about either."""
+        """Of the name and of the model's own name, for NAME_TTL_S."""
         for one in {model, name}:
             self._names.pop(one, None)
             self._names[one] = name, self._clock() + NAME_TTL_S
@@ -153,7 +155,7 @@ class CardCache:
 
 
 def _is_of(card: ModelCard, status: ModelStatus) -> bool:
-    """Whether the model, as far as is known, has this card still."""
+    """Whether the model still has this card, as far as the router knows."""
     return status.state in UP_STATES and status.version in ("", card.version)
 
 

@@ -1,7 +1,7 @@
-"""An ingress's end of its channels: the sequences that one replica runs for it share a stream.
+"""An ingress's end of its channels: all sequences that a replica runs for it share one stream.
 
-What comes while a call is on its way goes with the next one, and nothing waits for company. A
-sequence whose channel ends before it does is lost, and may be asked for elsewhere.
+A sequence is sent at once, or with the next call if one is under way. A sequence whose channel ends
+before it does is lost, and may continue on another replica.
 """
 
 import asyncio
@@ -67,11 +67,11 @@ class ChannelStream:
             self.abort()
 
     def abort(self) -> None:
-        """Ends it wherever it may run."""
+        """Ends it on whatever replica it runs."""
         self._handles.abort(self._model, self.join.request.request_id)
 
     async def is_readable(self, within_s: float) -> bool:
-        """Whether there is something to be read, or an end."""
+        """Whether an event or the end can be read within `within_s`."""
         if not self._changed.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
@@ -82,7 +82,7 @@ class ChannelStream:
         return self
 
     async def __anext__(self) -> TokenEvent:
-        """Whatever piled up since the last one. Raises what ended the channel."""
+        """All events since the last call, merged. Raises what ended the channel."""
         await self._changed.wait()
         if not self._events:
             assert self._failure is not None
@@ -149,7 +149,7 @@ class ChannelClient:
         self._name = uuid.uuid4().hex
         self._state = _State.OPENING
         self._idle_since = 0.0
-        self._streams: dict[int, ChannelStream] = {}  # that the replica may know
+        self._streams: dict[int, ChannelStream] = {}  # by number; the replica may know them
         self._joining: list[ChannelStream] = []
         self._leaving: list[ChannelStream] = []
         self._updating: asyncio.Task[None] | None = None
@@ -157,7 +157,7 @@ class ChannelClient:
 
     @property
     def accepts_joins(self) -> bool:
-        """One that has been idle may be ending at its other end."""
+        """A channel that has been idle for long may be ending on the replica."""
         if self._state not in (_State.OPENING, _State.OPEN) or self.work.done():
             return False
         is_idle = self._state is _State.OPEN and self._is_empty
@@ -169,7 +169,7 @@ class ChannelClient:
         self._schedule_update()
 
     def leave(self, stream: ChannelStream) -> bool:
-        """Whether the replica does not know it, or will be told."""
+        """False when the replica may know the sequence and can't be told that it has left."""
         if stream in self._joining:
             self._joining.remove(stream)
         elif not self._remove(stream):
@@ -185,7 +185,7 @@ class ChannelClient:
         return True
 
     def _cancel(self) -> None:
-        """Ends what has left, too; all others go on elsewhere."""
+        """Ends also the sequences that have left; all others continue on other channels."""
         self._state = _State.ENDED
         self.work.cancel()
 
@@ -203,7 +203,7 @@ class ChannelClient:
         return self._streams.pop(stream.join.number, None) is not None
 
     async def _run(self) -> None:
-        """Whatever ends it is for its sequences."""
+        """Its sequences get whatever ends it."""
         failure: BaseException = CallCancelledError("the channel has ended")
         try:
             with cancelled_elsewhere():
@@ -226,7 +226,7 @@ class ChannelClient:
             bursts.cancel()
 
     async def _read(self, bursts: AsyncIterator[bytes]) -> None:
-        # Where it is: the pin was only a hint.
+        # The first item is the id of the replica: the pin was only a hint.
         self._pin = (await within_timeout(anext(bursts, b""))).decode()
         self._state = _State.OPEN
         self._schedule_update()
@@ -235,7 +235,7 @@ class ChannelClient:
             if self._state is _State.DRAINING and self._is_empty:
                 break
         self._drain()
-        if self._updating is not None:  # who joins while it ends will be refused, and is not lost
+        if self._updating is not None:  # a sequence that joins now is refused, and not lost
             await asyncio.wait({self._updating})
 
     def _dispatch(self, burst: bytes) -> None:
@@ -264,7 +264,7 @@ class ChannelClient:
             self._reassign(stream)
 
     def _next_joins(self) -> list[ChannelStream]:
-        """Those that go with the next message."""
+        """The sequences that go with the next message."""
         n = count_fitting(request_weight(one.join.request) for one in self._joining)
         joining, self._joining = self._joining[:n], self._joining[n:]
         self._streams.update((one.join.number, one) for one in joining)
@@ -298,7 +298,7 @@ class ChannelClient:
             self._channel_unknown(joining)
 
     async def _call_update(self, update: bytes, timeout_s: float) -> bool:
-        """Whether it came to where the channel is. Raises what kept it from coming anywhere."""
+        """Whether the call reached the replica of this channel. Raises why it reached none."""
         async with asyncio.timeout(timeout_s):
             model = await self._handles.model(self._model)
             response = model.update_channel.remote(self._pin, self._name, update)
@@ -306,14 +306,12 @@ class ChannelClient:
         return is_known
 
     async def _send_heartbeats(self) -> None:
-        """Else the replica takes this ingress for dead. None waits for the last one's end."""
+        """Without them the replica takes this ingress for dead. They do not wait for each other."""
         while True:
             await asyncio.gather(self._send_heartbeat(), asyncio.sleep(HEARTBEAT_S))
 
     async def _send_heartbeat(self) -> None:
-        """Also while it drains: a replica that stops takes no update and forgets nobody, but one
-        that is shunned can be reached again.
-        """
+        """Also while it drains: a replica that was unavailable may be reached again."""
         if not self._streams or self._state not in (_State.OPEN, _State.DRAINING):
             return
         try:
@@ -324,7 +322,7 @@ class ChannelClient:
     def _update_failed(
         self, joining: list[ChannelStream], leaving: list[ChannelStream], failure: Exception
     ) -> None:
-        """The replica may know them, or not: they end wherever they run, and are lost."""
+        """The replica may know the sequences or not: they are aborted, and are lost."""
         del self._leaving[: len(leaving)]
         for stream in leaving:
             stream.abort()
@@ -333,7 +331,7 @@ class ChannelClient:
                 stream.fail(failure)
 
     def _channel_unknown(self, joining: list[ChannelStream]) -> None:
-        """The call came to where the channel is not: its replica is stopping, or has let it go."""
+        """The call reached a replica without this channel: the right one stops, or ended it."""
         self._drain()
         unknown = [one for one in joining if self._remove(one)]
         waiting, self._joining = self._joining, []

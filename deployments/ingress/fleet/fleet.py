@@ -1,7 +1,8 @@
 """The engine as an ingress sees it: all models and replicas behind Ray, one stream a request.
 
-A request belongs to the ingress: it keeps what was produced, and when a replica dies goes on from
-there on another one. The router is asked and never waited for long: without it any replica will do.
+A request belongs to the ingress. It keeps the tokens that were produced, and continues from there
+on another replica when one dies. It never waits long for the router: without it any replica will
+do.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ class Fleet:
         self._hashes = PromptHashes()
 
     async def card(self, model: str | None) -> ModelCard:
-        """Waits for a model that has to be loaded, and wakes none. Raises Refused."""
+        """Waits for a model that has to be loaded. Wakes none that sleeps. Raises Refused."""
         return await self._cards.get(model)
 
     async def statuses(self, timeout_s: float = CONTROL_TIMEOUT_S) -> list[ModelStatus]:
@@ -74,7 +75,7 @@ class Fleet:
         await self._router.command("reload")
 
     async def is_serving(self) -> bool:
-        """Whether some model answers, asked directly: a router may be missing for a while."""
+        """Whether some model answers. Asks the replicas: a router may be missing for a while."""
         up = [
             status.application for status in self._router.last_statuses if status.state in UP_STATES
         ]
@@ -89,7 +90,7 @@ class Fleet:
     async def generate(
         self, card: ModelCard, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Events of one sequence from however many replicas it takes. Raises Refused."""
+        """Events of one sequence, from one replica after the other if some die. Raises Refused."""
         output, retries = PartialOutput(request), Retries(self._patience_s)
         hashes = await self._hashes.of(request, card.page_size)
         lost: set[str | None] = set()
@@ -120,9 +121,11 @@ class Fleet:
     def _should_retry(
         self, refusal: Refused, card: ModelCard, choice: RoutingDecision, lost: set[str | None]
     ) -> bool:
-        """Who lost the place that it had waits for another one, and is not turned away. Ids that a
-        replica refused are for those that have their card, be they the one that was lost before; a
-        card that none has is forgotten.
+        """Whether another replica may serve what this one refused.
+
+        A request that lost its replica is not refused as overload: it waits. Where the router knows
+        replicas with the card that made the ids, these are asked, even one that was lost before.
+        Otherwise the card is forgotten.
         """
         if refusal.error.kind is not ErrorKind.MODEL_REPLACED:
             return bool(lost) and refusal.error.kind is ErrorKind.OVERLOADED
@@ -133,8 +136,9 @@ class Fleet:
         return False
 
     async def _wait_until_up(self, card: ModelCard, retries: Retries, unloads: int | None) -> None:
-        """A model that comes back as another one refuses ids of the old one itself. Raises Refused,
-        also when the name is now an alias of another model, or an operator has unloaded it.
+        """Waits until the model is up. Raises Refused, also when the name is now an alias of
+        another model, or an operator has unloaded it. A model that comes back with another card
+        refuses ids of the old one itself.
         """
         self._cards.forget(card.name)
         status = await self._waits.wait_until_up(card.name, retries.remaining_s, unloads)
@@ -150,7 +154,7 @@ class Fleet:
         retries: Retries,
         failure: ReplicaLostError | Refused,
     ) -> None:
-        """Returns when it is time for another attempt. Raises Refused."""
+        """Returns when the next attempt is due. Raises Refused."""
         log.warning("request %s goes on elsewhere: %r", output.request_id, failure)
         await retries.wait_after_loss(progressed=output.has_progressed)
         self._metrics.failed_over(card.name, mid_stream=output.has_begun)

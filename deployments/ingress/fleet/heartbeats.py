@@ -9,8 +9,8 @@ from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 
 
 class Heartbeats:
-    """All that a model runs for this ingress are told of together, to each of its replicas: nobody
-    knows which of them runs what. Belongs to one event loop.
+    """One call tells a replica of all the model's requests from here. It goes to every replica of
+    the model, because an ingress does not know which of them runs what. Belongs to one event loop.
     """
 
     def __init__(self, handles: ServeHandles) -> None:

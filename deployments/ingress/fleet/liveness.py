@@ -1,19 +1,19 @@
-"""How long an ingress waits for a word of a replica, which has one whatever its engine does."""
+"""How long an ingress waits for a replica, which sends heartbeats whatever its engine does."""
 
 import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-# A node that lost its power closes no connection. A replica whose event loop hangs for 15 s still
-# comes in time with a sign of life that is due every 5; Serve replaces one that hangs through three
-# health checks, of 10 s each.
+# A node that lost its power closes no connection. A replica sends a heartbeat every 5 s, so its
+# event loop may hang for 15 s. Serve replaces one that hangs through three health checks, of 10 s
+# each.
 REPLICA_TIMEOUT_S = 20.0
 
 ReplyT = TypeVar("ReplyT")
 
 
 class ReplicaSilentError(Exception):
-    """A replica has said nothing for REPLICA_TIMEOUT_S: it is lost."""
+    """A replica sent nothing for REPLICA_TIMEOUT_S: it is lost."""
 
 
 async def within_timeout(reply: Awaitable[ReplyT]) -> ReplyT:
@@ -23,6 +23,6 @@ async def within_timeout(reply: Awaitable[ReplyT]) -> ReplyT:
         async with limit:
             return await reply
     except TimeoutError as error:
-        if not limit.expired():  # it is the call's own
+        if not limit.expired():  # the call itself raised it
             raise
         raise ReplicaSilentError(f"not a word in {REPLICA_TIMEOUT_S:g} s") from error

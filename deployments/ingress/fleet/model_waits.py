@@ -1,6 +1,7 @@
-"""Requests that wait for a model to come up: they want it together, and for as long as any waits.
+"""Requests that wait for a model to come up: all that wait for one model share one poll.
 
-The wish is a lease that the router lets lapse; what has begun to load goes on without it.
+Each poll renews a lease at the router. When nobody waits the lease ends; a load that has begun goes
+on without it.
 """
 
 import asyncio
@@ -15,24 +16,24 @@ from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.metrics import Metrics
 from deployments.wire import ModelState, ModelStatus, Refused, RequestError
 
-POLL_TIMEOUT_S = 2.0  # how long the router keeps one question
-POLL_INTERVAL_S = 0.2  # between two questions that were answered at once
-ROUTER_PATIENCE_S = 10.0  # with a router that does not answer: a new one takes a second or two
-WaitKey = tuple[str | None, int | None]  # a model, and how often it may have been unloaded
+POLL_TIMEOUT_S = 2.0  # how long the router holds one call
+POLL_INTERVAL_S = 0.2  # between two calls that were answered at once
+ROUTER_PATIENCE_S = 10.0  # for a router that does not answer: a new one takes a second or two
+WaitKey = tuple[str | None, int | None]  # a model, and how often operators may have unloaded it
 
 
 @dataclass(slots=True, eq=False)
 class _ModelWait:
-    """What all that wait for one model share.
+    """What all requests that wait for one model share.
 
-    The router knows it as `lessee`, which no later wait is: that may begin before this one's end
-    has reached the router.
+    Its lease at the router is that of `lessee`. A later wait has another one: it may begin before
+    the router knows that this one has ended.
     """
 
     lessee: str = field(default_factory=lambda: uuid.uuid4().hex)
     polling: asyncio.Task[ModelStatus] | None = None
     waiters: int = 0
-    status: ModelStatus | None = None  # as last told
+    status: ModelStatus | None = None  # the last one from the router
 
 
 @dataclass(slots=True, eq=False)
@@ -48,8 +49,9 @@ class ModelWaits:
     async def wait_until_up(
         self, model: str | None, timeout_s: float, unloads: int | None = None
     ) -> ModelStatus:
-        """READY or SLEEPING. None is the default model. Raises Refused, also when operators have
-        unloaded it more often than `unloads` times.
+        """The status of a model that is READY or SLEEPING. None is the default model.
+
+        Raises Refused, also when operators have unloaded it more often than `unloads` times.
         """
         key = model, unloads
         wait = self._join(key)
@@ -101,12 +103,12 @@ class ModelWaits:
                     return status
                 assert isinstance(answer, ModelStatus)
                 wait.status = answer
-                # It waits since then: an unload between two questions counts, too.
+                # Counted from the first answer: an unload between two calls counts too.
                 unloads = answer.unloads if unloads is None else unloads
             await asyncio.sleep(self.pause_s)
 
     def _count(self, wait: _ModelWait, seconds: float) -> None:
-        """Those who found it up have not waited."""
+        """A request that found the model up has not waited."""
         if wait.status is not None:
             self.metrics.waited(wait.status.name, seconds)
 
@@ -122,7 +124,7 @@ def _if_up(answer: ModelStatus | RequestError) -> ModelStatus | None:
 
 
 def _describe_wait(model: str | None, status: ModelStatus | None) -> str:
-    """What it is that takes so long."""
+    """Why the model is not up yet."""
     if status is None:
         of = f" about the model {model!r}" if model else ""
         return f"The router has not answered{of}; try again soon"

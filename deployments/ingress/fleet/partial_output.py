@@ -1,4 +1,4 @@
-"""What a request has had of its answer, so that another replica can go on from there."""
+"""The tokens that a request has so far, from which another replica continues."""
 
 from dataclasses import replace
 
@@ -31,8 +31,8 @@ class PartialOutput:
         return len(self._ids) > len(self._request.produced_ids)
 
     def add(self, event: TokenEvent) -> TokenEvent:
-        """The event as the client shall see it: what a failover computed anew, or found cached of
-        its own request, is no matter of the answer's usage.
+        """Records the event, and returns it as the client shall see it: the usage does not count
+        what a failover computed again, or found in the cache because of its own request.
         """
         if event.token_ids and self._cached_tokens is None:
             self._cached_tokens = event.cached_tokens
@@ -49,7 +49,7 @@ class PartialOutput:
         return replace(event, cached_tokens=self._cached_tokens)
 
     def remaining_request(self) -> GenerationRequest:
-        """What the next attempt is asked, with a name of its own: the lost one may still run."""
+        """The request of the next attempt, with an id of its own: the lost one may still run."""
         attempt, self._attempts = self._attempts, self._attempts + 1
         self._tokens_before = len(self._ids)
         return replace(

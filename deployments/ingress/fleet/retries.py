@@ -1,4 +1,4 @@
-"""How long and how often a request is tried: bounded, and spread, so that losses make no storm."""
+"""How long and how often a request is tried: bounded, with backoff and jitter."""
 
 import asyncio
 import random
@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 from deployments.ingress.fleet.serve_handles import unavailable
 
-# Before each further attempt: a replica whose engine died is replaced after three health checks.
+# Before each further attempt. A replica whose engine died is replaced after three health checks.
 BACKOFF_S = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
-JITTER_S = 0.05  # of many streams that lost one replica at once
+JITTER_S = 0.05  # spreads the streams that lost one replica at the same time
 
 
 class Retries:
-    """One request's. `patience_s` is for all the time without a replica, until one is found again;
-    an attempt that produced something makes all further ones begin anew.
+    """Of one request. `patience_s` bounds each time without a replica. After an attempt that
+    produced tokens, time and attempts are counted anew.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Retries:
         return max(0.0, self._end - self._clock())
 
     def replica_found(self) -> None:
-        """A replica is there: whatever it takes from now on is no waiting for one."""
+        """There is a replica: the time without one starts anew."""
         self._end = self._clock() + self._patience_s
 
     async def wait_after_loss(self, *, progressed: bool) -> None:
-        """Raises Refused when it is enough."""
+        """Raises Refused after too many attempts without progress."""
         if progressed:
             self._failed_attempts = 0
             self.replica_found()

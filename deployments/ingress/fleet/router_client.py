@@ -1,4 +1,4 @@
-"""The router as an ingress asks it: every question has its deadline, and silence costs little."""
+"""Calls to the router. Each has a deadline, and a router that does not answer costs little."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger("ray.serve")
 
 CHOICE_TIMEOUT_S = 0.5
 COMMAND_TIMEOUT_S = 30.0  # reading a folder of models again may take a while
-ROUTER_RETRY_S = 1.0  # until a router that did not answer is asked for advice again
+ROUTER_RETRY_S = 1.0  # until a router that did not answer is asked again
 ROUTER_APPLICATION = "router"  # its application
 ANY_REPLICA = RoutingDecision(None, True)
 
@@ -46,22 +46,22 @@ class RouterClient:
         self._clock = clock
         self._is_silent = False
         self._retry_at = 0.0
-        self.last_statuses: list[ModelStatus] = []  # as last told
+        self.last_statuses: list[ModelStatus] = []  # the last ones that the router sent
         self._statuses_at = float("-inf")
         self._status_task: asyncio.Task[list[ModelStatus]] | None = None
         self._queries: list[
             tuple[RoutingQuery, asyncio.Future[RoutingDecision]]
-        ] = []  # asked by none yet
+        ] = []  # not sent yet
         self._choosing: asyncio.Task[None] | None = None
 
     async def choose(
         self, card: ModelCard, hashes: tuple[bytes, ...], request_id: str, session: str
     ) -> RoutingDecision:
-        """Any replica will do when there is no advice: a request never waits for long."""
+        """A replica for a request. Without an answer in CHOICE_TIMEOUT_S any replica will do."""
         if not self.should_ask():
             return ANY_REPLICA
         query = RoutingQuery(card.name, hashes, request_id, session, card.version)
-        if is_traced():  # a call of its own, that shows up among its spans
+        if is_traced():  # a call of its own, which shows among its spans
             [advice] = await self._choose_now([query])
             return advice
         try:
@@ -91,7 +91,7 @@ class RouterClient:
         return self.last_statuses
 
     async def status(self, model: str, max_age_s: float) -> ModelStatus | None:
-        """As last told, if that is not older; asked once for all that want it. Raises Refused."""
+        """The last known one if it is not older, or a new one for all callers. Raises Refused."""
         if self._clock() - self._statuses_at >= max_age_s:
             if self._status_task is None or self._status_task.done():
                 self._status_task = create_detached_task(self.statuses())
@@ -112,17 +112,17 @@ class RouterClient:
             raise Refused(refusal)
 
     async def deploy_failure(self) -> Refused | None:
-        """What to say when Serve could not start the router, and waiting for it is no use."""
+        """The refusal when Serve could not start the router: waiting for it is no use."""
         failure = await self._handles.deploy_failure(ROUTER_APPLICATION)
         return unavailable(f"The router could not be started: {failure}") if failure else None
 
     async def no_answer_refusal(self) -> Refused:
-        """What to say when the router does not answer."""
+        """The refusal when the router does not answer."""
         no_answer = unavailable("The router does not answer; try again soon")
         return await self.deploy_failure() or no_answer
 
     def should_ask(self) -> bool:
-        """Whether advice is to be had: of those that come while it is silent one asks a second."""
+        """Whether to ask the router: while it does not answer, one request a second does."""
         if not self._is_silent:
             return True
         if self._clock() < self._retry_at:
@@ -131,7 +131,7 @@ class RouterClient:
         return True
 
     def _enqueue(self, query: RoutingQuery) -> asyncio.Future[RoutingDecision]:
-        """Asked at once, or with all others that came during the last call."""
+        """Sent at once, or with all others that came during the last call."""
         advice = asyncio.get_running_loop().create_future()
         self._queries.append((query, advice))
         if self._choosing is None:
@@ -144,7 +144,7 @@ class RouterClient:
                 n = count_fitting(1 + len(query.hashes) for query, _ in self._queries)
                 asked, self._queries = self._queries[:n], self._queries[n:]
                 choices = await self._choose_now([query for query, _ in asked])
-                if self._is_silent:  # nor will those who came meanwhile be answered
+                if self._is_silent:  # those that came meanwhile get no answer either
                     asked, self._queries = asked + self._queries, []
                     choices = [ANY_REPLICA] * len(asked)
                 _resolve(asked, choices)

@@ -1,4 +1,4 @@
-"""Ray Serve's deployments as an ingress calls them: found on first use, never waited for long."""
+"""Handles of Serve deployments: found on first use, and called with short deadlines."""
 
 import asyncio
 import logging
@@ -27,11 +27,11 @@ UNREACHABLE = (RayError, RayServeException, grpc.aio.AioRpcError, TimeoutError)
 
 
 class CallCancelledError(RayServeException):  # type: ignore[misc]  # Ray ships no types
-    """Somebody else ended a call."""
+    """Ray cancelled the call, and not the task that waits for it."""
 
 
 class ServeHandles:
-    """Belongs to one event loop. A handle outlives its application, and serves the next of its
+    """Belongs to one event loop. A handle outlives its application and serves the next one of that
     name.
     """
 
@@ -47,7 +47,7 @@ class ServeHandles:
         self._unreachable: set[str] = (
             set()
         )  # applications that did not answer to the last broadcast
-        self._to_abort: dict[str, list[str]] = {}  # request ids by model, told to none yet
+        self._to_abort: dict[str, list[str]] = {}  # request ids by model, not sent yet
         self._background: set[asyncio.Task[None]] = set()
 
     async def get(self, application: str, deployment: str) -> DeploymentHandle:
@@ -64,7 +64,7 @@ class ServeHandles:
     async def broadcast(
         self, application: str, deployment: str, method: str, *args: object
     ) -> list[object]:
-        """The answers of all of a deployment's replicas that gave one in time."""
+        """The answers of those replicas of a deployment that gave one in time."""
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_S):
                 handle = await self.get(application, deployment)
@@ -78,7 +78,7 @@ class ServeHandles:
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def deploy_failure(self, application: str) -> str | None:
-        """Why Serve could not deploy it; None where it could, or does not say in time."""
+        """Why Serve could not deploy the application; None if it could, or does not say in time."""
         if self._status_task is None or self._status_task.done():  # once for all that want it
             self._status_task = create_detached_task(asyncio.to_thread(self._status))
         try:
@@ -127,7 +127,7 @@ async def _answers(handle: DeploymentHandle, method: str, *args: object) -> list
 
 
 async def call_result(response: DeploymentResponse) -> Any:
-    """Of a call, which ends when nobody waits for it any more."""
+    """The result of a call, which ends when nobody waits for it any more."""
     try:
         with cancelled_elsewhere():
             return await response
@@ -142,8 +142,9 @@ def unavailable(message: str) -> Refused:
 
 @contextmanager
 def cancelled_elsewhere() -> Iterator[None]:
-    """Tells a CancelledError that is meant for the running task from Ray's, which whoever waits for
-    a call gets when a stopping replica cancels it. Raises CallCancelledError for the latter.
+    """Raises CallCancelledError in the place of a CancelledError that is not for the running task.
+
+    Ray raises one in whoever waits for a call that a stopping replica cancels.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A sequence with a stream of its own."""
+"""The events of a sequence that has a stream of its own."""
 
 import asyncio
 from typing import Any
@@ -11,8 +11,8 @@ from deployments.wire import TokenEvent
 
 
 class SingleStream:
-    """A sequence with a stream of its own. Until its replica is heard of it may be waiting for one
-    and is not lost, however long that takes.
+    """Until its replica sent something the call may wait for a replica. It is not lost then,
+    however long that takes.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class SingleStream:
         return await (self._next_event() if first is None else first)
 
     async def is_readable(self, within_s: float) -> bool:
-        """Whether there is something to be read, or an end."""
+        """Whether an event or the end can be read within `within_s`."""
         if self._first is None:
             self._first = asyncio.ensure_future(self._next_event())
         return bool((await asyncio.wait({self._first}, timeout=within_s))[0])
@@ -61,4 +61,4 @@ class SingleStream:
             self._first.cancel()
         self._stream.cancel()
         self._heartbeats.end(self._model, self._request_id)
-        self._handles.abort(self._model, self._request_id)  # cancellation is lost now and then
+        self._handles.abort(self._model, self._request_id)  # Ray sometimes loses a cancellation
