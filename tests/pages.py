@@ -15,6 +15,8 @@ PAGES = sorted(
     ]
     if str(page.relative_to(ROOT)) not in CARDS
 )
+# Their blocks build and run other servers, so tests only read the commands in them.
+BENCHMARKS = sorted((ROOT / "tests" / "bench").glob("*.md"))
 ADDRESS = "http://127.0.0.1:8000"
 _BLOCK = re.compile(r"(?:<!-- file: (\S+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
 
@@ -45,6 +47,12 @@ def blocks(*languages: str) -> list[Block]:
         for number, match in enumerate(_BLOCK.finditer(page.read_text()), 1)
         if match[2] in languages
     ]
+
+
+def unread_fences(page: Path) -> int:
+    """The number of fences that begin or end no block, such as indented ones."""
+    text = page.read_text()
+    return len(re.findall(r"```|~~~", text)) - 2 * len(_BLOCK.findall(text))
 
 
 def languages() -> set[str]:

@@ -13,7 +13,7 @@ from serve_app.guides.tables import FOLDER, TABLES, page
 from serve_app.ingress_arguments import IngressArguments, LlamaArguments
 from serve_app.router_arguments import RouterArguments
 from tests.e2e.server import THROUGHPUT_MODE
-from tests.pages import PAGES, ROOT, Block, blocks, languages
+from tests.pages import BENCHMARKS, PAGES, ROOT, Block, blocks, languages, unread_fences
 
 README_LINES = 150  # what a newcomer reads
 ARGUMENTS: dict[str, type[BaseModel]] = {
@@ -22,6 +22,8 @@ ARGUMENTS: dict[str, type[BaseModel]] = {
     "anthropic": IngressArguments,
     "llama": LlamaArguments,
 }
+COMMAND = re.compile(r"python -m ((?:serve_app|tests)[\w.]*)")
+SERVE_CONFIG = re.compile(r"<<END\n(proxy_location: .*?)\nEND\n", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]*)(#[^)]*)?\)")
 
 
@@ -46,12 +48,38 @@ def anchors(path: Path) -> set[str]:
     return {"#" + re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [*PAGES, *BENCHMARKS], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
     for target, anchor in LINK.findall(path.read_text()):
         there = path.parent / target if target else path
         assert there.exists(), f"{path.name}: no {target}"
         assert not anchor or anchor in anchors(there), f"{path.name}: no heading {anchor}"
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, *BENCHMARKS], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_every_command_names_a_module_that_runs(path: Path) -> None:
+    for module in COMMAND.findall(path.read_text()):
+        found = ROOT.joinpath(*module.split("."))
+        assert (found / "__main__.py").exists() or "__main__" in found.with_suffix(
+            ".py"
+        ).read_text()
+
+
+def test_the_configurations_of_the_benchmarks_are_valid() -> None:
+    found = [text for page in BENCHMARKS for text in SERVE_CONFIG.findall(page.read_text())]
+    assert found
+    for text in found:
+        for application in ServeDeploySchema.model_validate(yaml.safe_load(text)).applications:
+            ARGUMENTS[application.name].model_validate(application.args)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_block_of_a_page_is_one_that_the_tests_read(path: Path) -> None:
+    assert unread_fences(path) == 0
 
 
 def test_every_kind_of_block_has_a_test() -> None:

@@ -24,7 +24,7 @@ from deployments.text.dialects.families.qwen3_coder import Qwen3Coder
 from deployments.text.dialects.families.seed import Seed
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 
-# Marks of a single family come before those that call_sequence families write.
+# Marks of a single family come before those that several families write.
 ORDER: tuple[Dialect, ...] = (
     Harmony(),
     Kimi(),

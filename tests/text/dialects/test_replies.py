@@ -201,7 +201,7 @@ def baits_of(table: Table) -> list[str]:
 
 @BY_DIALECT
 @MARKS
-@pytest.mark.parametrize("parallel", [True, False], ids=["call_sequence", "one"])
+@pytest.mark.parametrize("parallel", [True, False], ids=["several", "one"])
 @pytest.mark.parametrize(("thinking", "opened"), [(False, False), (True, False), (True, True)])
 def test_every_call_fits_whatever_the_model_tries(
     table: Table, marks: str, parallel: bool, thinking: bool, opened: bool
@@ -281,7 +281,7 @@ def test_no_call_goes_unheard_within_a_thought(table: Table, marks: str) -> None
 
 @BY_DIALECT
 @MARKS
-@pytest.mark.parametrize("parallel", [True, False], ids=["call_sequence", "one"])
+@pytest.mark.parametrize("parallel", [True, False], ids=["several", "one"])
 def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, parallel: bool) -> None:
     answer = from_json_schema(LOOKALIKE, "p")
     held = talk(table, marks, parallel=parallel, answer=answer)

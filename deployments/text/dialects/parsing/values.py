@@ -30,8 +30,8 @@ def types_of(schema: object, root: Mapping[str, object], depth: int = MAX_DEPTH)
     match schema:
         case {"type": str(one)}:
             return frozenset({one})
-        case {"type": list(call_sequence)}:
-            return frozenset(map(str, call_sequence))
+        case {"type": list(types)}:
+            return frozenset(map(str, types))
         case {"const": value}:
             return frozenset({_kind(to_json(value))})
         case {"enum": list(values)}:
@@ -69,8 +69,8 @@ def _kind(read: str) -> str:
 
 
 def _union(types: Iterable[Types]) -> Types:
-    call_sequence = list(types)
-    return frozenset().union(*call_sequence) if all(call_sequence) else frozenset()
+    members = list(types)
+    return frozenset().union(*members) if all(members) else frozenset()
 
 
 def _resolved(reference: str, root: Mapping[str, object]) -> object:

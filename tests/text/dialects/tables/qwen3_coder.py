@@ -48,7 +48,7 @@ ROWS = [
         calls=(("ping", "{}"), ("ping", "{}")),
     ),
     Transcript(
-        label="call_sequence in one block",
+        label="several in one block",
         text=f"<tool_call>{function('ping', {})}{function('ping', {})}</tool_call>So.",
         content="So.",
         calls=(("ping", "{}"), ("ping", "{}")),
