@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from deployments.llama.tools.folder import ToolError
-from deployments.llama.tools.tool import Answer, Params, Place, Tool
+from deployments.llama.tools.tool import Answer, BuiltInTool, Params, ToolContext
 
 MAX_FILE_BYTES = 32 << 20  # of a file
 MAX_SHOWN_BYTES = 16 << 10  # bytes shown at once
@@ -38,9 +38,9 @@ class EditFile(Params):
     edits: Annotated[list[Edit], Field(min_length=1, max_length=MAX_EDITS)]
 
 
-def read_file(params: ReadFile, place: Place) -> Answer:
-    content = place.folder.read(place.path(params.path), MAX_FILE_BYTES)
-    if place.as_base64:
+def read_file(params: ReadFile, context: ToolContext) -> Answer:
+    content = context.folder.read(context.path(params.path), MAX_FILE_BYTES)
+    if context.as_base64:
         return {"base64": base64.b64encode(content).decode(), "bytes": len(content)}
     lines = StringIO(_text(params.path, content), newline="\n").readlines()
     shown = lines[params.start_line - 1 : params.end_line]
@@ -55,9 +55,9 @@ def read_file(params: ReadFile, place: Place) -> Answer:
     return {"plain_text_response": text}
 
 
-def write_file(params: WriteFile, place: Place) -> Answer:
+def write_file(params: WriteFile, context: ToolContext) -> Answer:
     content = params.content.encode()
-    place.folder.write(place.path(params.path), content)
+    context.folder.write(context.path(params.path), content)
     return {
         "result": "file written successfully",
         "path": params.path,
@@ -65,9 +65,9 @@ def write_file(params: WriteFile, place: Place) -> Answer:
     }
 
 
-def edit_file(params: EditFile, place: Place) -> Answer:
-    path = place.path(params.path)
-    text = _text(params.path, place.folder.read(path, MAX_FILE_BYTES))
+def edit_file(params: EditFile, context: ToolContext) -> Answer:
+    path = context.path(params.path)
+    text = _text(params.path, context.folder.read(path, MAX_FILE_BYTES))
     spans = sorted(_span(text, edit) for edit in params.edits)
     parts, end = [], 0
     for start, stop, new_text in spans:
@@ -78,7 +78,7 @@ def edit_file(params: EditFile, place: Place) -> Answer:
     edited = "".join([*parts, text[end:]]).encode()
     if len(edited) > MAX_FILE_BYTES:
         raise ToolError(f"the file would have more than {MAX_FILE_BYTES} bytes")
-    place.folder.write(path, edited)
+    context.folder.write(path, edited)
     return {"result": "file edited successfully", "edits_applied": len(spans)}
 
 
@@ -98,14 +98,14 @@ def _text(name: str, content: bytes) -> str:
         raise ToolError(f"{name} is not UTF-8 text") from failure
 
 
-READ_FILE = Tool(
+READ_FILE = BuiltInTool(
     name="read_file",
     display_name="Read file",
     description="Read a text file, or a range of its lines",
     params=ReadFile,
     call=read_file,
 )
-WRITE_FILE = Tool(
+WRITE_FILE = BuiltInTool(
     name="write_file",
     display_name="Write file",
     description="Write a text file, with the folders that it needs; what it held is lost",
@@ -113,7 +113,7 @@ WRITE_FILE = Tool(
     call=write_file,
     writes=True,
 )
-EDIT_FILE = Tool(
+EDIT_FILE = BuiltInTool(
     name="edit_file",
     display_name="Edit file",
     description="Replace pieces of a text file, each of which comes exactly once in it",

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would block
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would block otherwise
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_PATH_CHARACTERS = 4096
-DEEPEST = 128
+MAX_PATH_NAMES = 128
 
 Path = tuple[str, ...]  # names below the folder
 
@@ -43,14 +43,14 @@ class Folder:
         parts = (*base, *pure.parts)
         if ".." in parts:
             raise ToolError(f"a path must not have `..`: {given}")
-        if len(parts) > DEEPEST:
-            raise ToolError(f"a path has at most {DEEPEST} names")
+        if len(parts) > MAX_PATH_NAMES:
+            raise ToolError(f"a path has at most {MAX_PATH_NAMES} names")
         return parts
 
     @contextmanager
     def directory(self, path: Path, *, create: bool = False) -> Iterator[int]:
         """A descriptor of the directory."""
-        with told(path):
+        with as_tool_errors(path):
             found = self._descend(path, create)
         try:
             yield found
@@ -61,14 +61,14 @@ class Folder:
         """The content of a regular file of at most `limit` bytes."""
         if not path:
             raise ToolError("not a file: the folder itself")
-        with self.directory(path[:-1]) as parent, told(path):
+        with self.directory(path[:-1]) as parent, as_tool_errors(path):
             return read_at(parent, path[-1], limit)
 
     def write(self, path: Path, content: bytes) -> None:
         """Writes atomically: readers see the old content or the new."""
         if not path:
             raise ToolError("not a file: the folder itself")
-        with self.directory(path[:-1], create=True) as parent, told(path):
+        with self.directory(path[:-1], create=True) as parent, as_tool_errors(path):
             _write_at(parent, path[-1], content, _mode(parent, path[-1]))
 
     def is_directory(self, path: Path) -> bool:
@@ -128,18 +128,18 @@ def _mode(parent: int, name: str) -> int:
     return mode & 0o777
 
 
-def written(path: Sequence[str]) -> str:
+def path_text(path: Sequence[str]) -> str:
     """The path as text. Bytes of names that are not UTF-8 become U+FFFD."""
     return os.fsencode("/".join(path)).decode("utf-8", "replace")
 
 
 @contextmanager
-def told(path: Sequence[str]) -> Iterator[None]:
-    """The message of an OSError about a path below the folder."""
+def as_tool_errors(path: Sequence[str]) -> Iterator[None]:
+    """Turns an OSError about a path below the folder into a ToolError."""
     try:
         yield
     except OSError as failure:
-        name = written(path) or "."
+        name = path_text(path) or "."
         if failure.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ToolError(f"{name} is or leads through a link or no directory") from failure
         raise ToolError(f"{name}: {os.strerror(failure.errno or 0)}") from failure

@@ -3,32 +3,32 @@
 import platform
 from datetime import datetime
 
-from deployments.llama.tools.tool import Answer, Params, Place, Tool
+from deployments.llama.tools.tool import Answer, BuiltInTool, Params, ToolContext
 
 
-class Nothing(Params):
+class NoParams(Params):
     pass
 
 
-def get_info(params: Nothing, place: Place) -> Answer:
-    return {"os": platform.system(), "cwd": "/".join((place.folder.root, *place.cwd))}
+def get_info(params: NoParams, context: ToolContext) -> Answer:
+    return {"os": platform.system(), "cwd": "/".join((context.folder.root, *context.cwd))}
 
 
-def get_datetime(params: Nothing, place: Place) -> Answer:
+def get_datetime(params: NoParams, context: ToolContext) -> Answer:
     return {"datetime": datetime.now().astimezone().isoformat(timespec="seconds")}
 
 
-GET_INFO = Tool(
+GET_INFO = BuiltInTool(
     name="get_info",
     display_name="Get information",
     description="Tell the operating system and the working folder",
-    params=Nothing,
+    params=NoParams,
     call=get_info,
 )
-GET_DATETIME = Tool(
+GET_DATETIME = BuiltInTool(
     name="get_datetime",
     display_name="Get date and time",
     description="Tell the date and the time",
-    params=Nothing,
+    params=NoParams,
     call=get_datetime,
 )

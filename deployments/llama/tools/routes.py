@@ -19,11 +19,11 @@ from deployments.llama.tools.information import GET_DATETIME, GET_INFO
 from deployments.llama.tools.origin import check_origin
 from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
 from deployments.llama.tools.settings import ToolSettings
-from deployments.llama.tools.tool import Answer, Params, Place, Tool
+from deployments.llama.tools.tool import Answer, BuiltInTool, Params, ToolContext
 from deployments.wire import ErrorKind, Refused, refused
 
 MAX_CONCURRENT_CALLS = 4
-TOOLS: Mapping[str, Tool[Params]] = {
+TOOLS: Mapping[str, BuiltInTool[Params]] = {
     tool.name: tool  # type: ignore[misc]
     for tool in (
         READ_FILE,
@@ -76,14 +76,14 @@ class BuiltInTools:
         async with self._slots:
             return _json(await asyncio.to_thread(self._answer, tool, params, request))
 
-    def _answer(self, tool: Tool[Params], params: Params, request: Request) -> Answer:
+    def _answer(self, tool: BuiltInTool[Params], params: Params, request: Request) -> Answer:
         try:
-            return tool.call(params, self._place(request))
+            return tool.call(params, self._context(request))
         except ToolError as failure:
             return {"error": str(failure)}
 
-    def _place(self, request: Request) -> Place:
-        """As the headers name it. The params, which come from the model, do not change it."""
+    def _context(self, request: Request) -> ToolContext:
+        """From the headers only: the params come from the model and do not change it."""
         headers = request.headers
         if "x-tool-runtime" in headers:
             raise refused("`x-tool-runtime`: this server has no other runtimes", "x-tool-runtime")
@@ -91,10 +91,10 @@ class BuiltInTools:
             raise refused("`x-resp-type` must be base64", "x-resp-type")
         cwd = self._folder.path(headers.get("x-tool-cwd", ""))
         as_base64 = headers.get("x-resp-type") == "base64"
-        return Place(folder=self._folder, cwd=cwd, as_base64=as_base64)
+        return ToolContext(folder=self._folder, cwd=cwd, as_base64=as_base64)
 
 
-def _find(call: ToolRequest) -> Tool[Params]:
+def _find(call: ToolRequest) -> BuiltInTool[Params]:
     if call.tool not in TOOLS:
         message = f"There is no tool {call.tool[:80]!r}"
         raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "tool")
@@ -103,7 +103,7 @@ def _find(call: ToolRequest) -> Tool[Params]:
     return TOOLS[call.tool]
 
 
-def _params(tool: Tool[Params], call: ToolRequest) -> Params:
+def _params(tool: BuiltInTool[Params], call: ToolRequest) -> Params:
     given = {name: value for name, value in call.params.items() if value is not None}
     try:
         return tool.params.model_validate(given)

@@ -16,7 +16,7 @@ class Params(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ToolContext:
     """Where a tool runs: relative paths begin at `cwd`. `as_base64` returns files as bytes."""
 
     folder: Folder
@@ -32,14 +32,14 @@ Answer = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool(Generic[ParamsT]):
+class BuiltInTool(Generic[ParamsT]):
     """`call` may raise ToolError."""
 
     name: str
     display_name: str
     description: str
     params: type[ParamsT]
-    call: Callable[[ParamsT, Place], Answer]
+    call: Callable[[ParamsT, ToolContext], Answer]
     writes: bool = False
 
     def described(self) -> object:

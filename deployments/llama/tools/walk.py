@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deployments.llama.tools.folder import Folder, Path, ToolError, told, written
+from deployments.llama.tools.folder import Folder, Path, ToolError, as_tool_errors, path_text
 from deployments.llama.tools.patterns import Pattern
 
 JUNK = frozenset(
@@ -16,8 +16,8 @@ MAX_ENTRIES = 100_000
 MAX_SEARCH_S = 15.0
 
 
-class Patience:
-    """The remaining entries and time of a search."""
+class SearchBudget:
+    """The entries and the time that a search may still use."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + MAX_SEARCH_S
@@ -56,38 +56,38 @@ class Entry:
     parent: int
 
     @property
-    def written(self) -> str:
-        return written(self.path)
+    def path_text(self) -> str:
+        return path_text(self.path)
 
 
-def walk(folder: Folder, base: Path, depth: int, patience: Patience) -> Iterator[Entry]:
+def walk(folder: Folder, base: Path, depth: int, budget: SearchBudget) -> Iterator[Entry]:
     """Yields files and directories, no links. `depth` 0 is all levels, 1 the first."""
     with folder.directory(base) as start:
-        yield from _walk(start, (), depth, patience)
+        yield from _walk(start, (), depth, budget)
 
 
-def _walk(directory: int, path: Path, depth: int, patience: Patience) -> Iterator[Entry]:
-    with told(path):
+def _walk(directory: int, path: Path, depth: int, budget: SearchBudget) -> Iterator[Entry]:
+    with as_tool_errors(path):
         names = sorted(os.listdir(directory))
     for name in names:
-        patience.spend()
+        budget.spend()
         kind = _kind(directory, name)
         if kind is None or name in JUNK:
             continue
         entry = Entry((*path, name), kind, directory)
         yield entry
         if kind and depth != 1:
-            yield from _below(entry, depth - 1 if depth else 0, patience)
+            yield from _below(entry, depth - 1 if depth else 0, budget)
 
 
-def _below(entry: Entry, depth: int, patience: Patience) -> Iterator[Entry]:
+def _below(entry: Entry, depth: int, budget: SearchBudget) -> Iterator[Entry]:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         inner = os.open(entry.path[-1], flags, dir_fd=entry.parent)
     except OSError:
         return  # removed, or not readable
     try:
-        yield from _walk(inner, entry.path, depth, patience)
+        yield from _walk(inner, entry.path, depth, budget)
     finally:
         os.close(inner)
 
