@@ -21,7 +21,7 @@ from deployments.text.chat.tool_injection import (
 )
 from deployments.text.dialects.dialect import Dialect
 from deployments.text.dialects.families.phi4 import Phi4
-from deployments.text.dialects.registry import DIALECTS, dialect_of, instructed
+from deployments.text.dialects.registry import DIALECTS, dialect_of, generic_of
 from deployments.text.tool import Tool
 from deployments.wire import ModelCard
 
@@ -53,7 +53,7 @@ def build_tool_prompt(
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
         shown = with_calls_in_text(messages, dialect)
         return ToolPrompt(template, dialect, attach(shown, tools))
-    return ToolPrompt(template, instructed(dialect), inject(messages, tools, required))
+    return ToolPrompt(template, generic_of(dialect), inject(messages, tools, required))
 
 
 def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:

@@ -6,7 +6,7 @@ from deployments.text.dialects.dialect import Dialect
 from deployments.text.dialects.families.command import Command
 from deployments.text.dialects.families.deepseek import DeepSeek, DeepSeek31
 from deployments.text.dialects.families.gemma import FunctionGemma, Gemma4
-from deployments.text.dialects.families.generic import Generic, Instructed
+from deployments.text.dialects.families.generic import Generic, GenericOfFamily
 from deployments.text.dialects.families.glm import Glm
 from deployments.text.dialects.families.granite import Granite, Granite32
 from deployments.text.dialects.families.harmony import Harmony
@@ -60,9 +60,9 @@ def dialect_of(template: str | None) -> Dialect:
 
 
 @cache
-def instructed(family: Dialect) -> Dialect:
+def generic_of(family: Dialect) -> Dialect:
     """The dialect of a model of the family if the prompt describes calls as text.
 
     Harmony stays, because only it reads the headers of its messages.
     """
-    return Instructed(family) if isinstance(family, MarkedBlocks) else family
+    return GenericOfFamily(family) if isinstance(family, MarkedBlocks) else family

@@ -1,4 +1,4 @@
-"""DeepSeek V3, R1 and V3.1: a block of calls, each behind a mark with its name and a fence."""
+"""DeepSeek V3, R1 and V3.1: a block of calls, each with a mark, a name and a code fence."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def block(reader: ReplyReader) -> Incremental[None]:
 
 
 def _call(reader: ReplyReader) -> Incremental[None]:
-    """V3 writes a type, then the name and a fence; V3.1 the name, then the arguments alone."""
+    """V3 writes a type, the name and a code fence. V3.1 writes the name and the arguments only."""
     buffer = reader.buffer
     head, _ = yield from buffer.read_up_to(MAX_NAME, SEPARATOR)
     name = head.strip()
@@ -73,7 +73,7 @@ class DeepSeek(MarkedBlocks):
         return call_rules(f"{listed} {mark(CALLS_END)}", tools, body)
 
     def _around(self, name: str, separator: str) -> tuple[str, str]:
-        """Lark of what stands before and behind a call's arguments."""
+        """Lark of the text before and after a call's arguments."""
         fence, fence_end = f"{name}\n{FENCE}\n", f"\n{FENCE_END}"
         return f'"function" {separator} {literal(fence)}', literal(fence_end)
 

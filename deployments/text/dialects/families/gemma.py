@@ -1,4 +1,4 @@
-"""FunctionGemma and Gemma 4: calls in a notation of bare keys and marked strings."""
+"""FunctionGemma and Gemma 4: calls with keys without quotes, and strings between marks."""
 
 from collections.abc import Sequence
 
@@ -73,7 +73,7 @@ class FunctionGemma(MarkedBlocks):
         return lines
 
     def _value(self, rule: str, parameter: Parameter, mark: WriteMark) -> tuple[str, list[str]]:
-        """A string between its marks where that says all; JSON else, which is read as well."""
+        """A string between marks, if that can be every value of the schema; else JSON."""
         if types_of(parameter.schema, {}) == STRING and can_be_text(parameter, self.quote):
             value, rules = text_value(rule, parameter, self.quote, False, mark)
             return f"{mark(self.quote)} {value}", rules

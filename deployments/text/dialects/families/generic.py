@@ -1,4 +1,4 @@
-"""The dialect of models that were taught none: it is told to them, and is that of Hermes."""
+"""The dialect of models that were trained on none: Hermes', which the prompt describes."""
 
 from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.families.hermes import CLOSE, OPEN, Hermes
@@ -7,7 +7,7 @@ from deployments.text.dialects.parsing.json_calls import read_separated_calls
 
 
 class Generic(Hermes):
-    """Its marks are plain text to such a model, which may well forget them around the JSON."""
+    """The marks are plain text to such a model, and it may leave them out."""
 
     name = "generic"
     bare_openings = (("{", read_separated_calls), ("[", read_separated_calls))
@@ -17,8 +17,10 @@ class Generic(Hermes):
         return True
 
 
-class Instructed(Generic):
-    """Of a family that has calls of its own, but a template that knows no tools: all but those."""
+class GenericOfFamily(Generic):
+    """For a family with calls of its own whose template reads no tools: the generic calls, and the
+    family's thoughts and frames.
+    """
 
     def __init__(self, family: MarkedBlocks) -> None:
         self.thought_marks, self.more_thought_marks = (

@@ -56,13 +56,13 @@ class Harmony(Dialect):
         return IncrementalParser(reader, Messages(context).read)
 
     def kept_marks(self, context: ReplyContext) -> tuple[str, ...]:
-        """All: without them headers would run into the text."""
+        """All marks, because without them headers and text are not separate."""
         return self.marks
 
     def calls_lark(
         self, tools: Sequence[Tool], parallel: bool, mark: WriteMark, marked: bool = False
     ) -> str:
-        """One call: the token behind its arguments ends the model's turn."""
+        """One call: the token after its arguments ends the model's turn."""
 
         def head(name: str) -> str:
             recipient = literal(f"commentary to=functions.{name} ")
@@ -84,13 +84,13 @@ class Harmony(Dialect):
 
 
 def _begun(mark: WriteMark) -> str:
-    """Lark of how a message begins; of the first one the prompt has a part already."""
+    """Lark of the start of a message. The prompt already has a part of the first one's."""
     return f'({mark(START)} "assistant")? {mark(CHANNEL)}'
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands before a message; `written` is all of it."""
+    """The header of a message. `written` is its text."""
 
     written: str
 
@@ -106,7 +106,7 @@ class Header:
 
 
 class Messages:
-    """The script of one reply."""
+    """The script that reads one reply."""
 
     def __init__(self, context: ReplyContext) -> None:
         self._split = context.split_thoughts
@@ -138,7 +138,7 @@ class Messages:
         return opened
 
     def _message(self, reader: ReplyReader, opened: str) -> Incremental[str]:
-        """The mark of the next message, when one follows at once."""
+        """Returns the mark of the next message if one follows at once, else ""."""
         buffer = reader.buffer
         buffer.checkpoint()
         try:
@@ -154,7 +154,7 @@ class Messages:
         return (yield from self._body(reader, header, header.written + MESSAGE))
 
     def _body(self, reader: ReplyReader, header: Header, written: str) -> Incremental[str]:
-        """A message that is no call, of which `written` has been read."""
+        """Reads a message that is not a call, of which `written` has been read."""
         raw = not self._split or bool(header.recipient)
         sink = reader.emit_thought if header.is_thought and not raw else reader.emit_content
         sink(written if raw else "")
@@ -166,7 +166,7 @@ class Messages:
         return (yield from self._next(reader, sink if raw else discard))
 
     def _next(self, reader: ReplyReader, sink: Sink) -> Incremental[str]:
-        """The mark of a message that follows with nothing but whitespace between."""
+        """The mark of a message that follows after whitespace only, else ""."""
         yield from reader.buffer.read_run(SPACE, sink)
         return (yield from reader.buffer.try_read(START, CHANNEL))
 

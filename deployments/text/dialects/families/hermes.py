@@ -1,4 +1,4 @@
-"""Hermes, Qwen 2.5 and 3, and the many that copied them: a JSON object between two marks."""
+"""Hermes, Qwen 2.5 and 3, and many that copied them: a JSON object between two marks."""
 
 from collections.abc import Sequence
 

@@ -16,7 +16,7 @@ CALL = replace(GLM_CALL, name_end=SEPARATOR)
 
 
 class Hunyuan(Jamba):
-    """A13B and the dense ones."""
+    """Hunyuan A13B and the dense models."""
 
     name = "hunyuan"
     template_signs = ("<|extra_0|>", "<\uff5chy_Assistant\uff5c>")

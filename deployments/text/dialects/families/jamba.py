@@ -8,7 +8,7 @@ from deployments.text.dialects.parsing.json_calls import read_json_calls_through
 
 
 class Jamba(JsonList):
-    """Apriel and MiniMax M1 as well."""
+    """Also Apriel's and MiniMax M1's."""
 
     name = "jamba"
     opening, closing = "<tool_calls>", "</tool_calls>"

@@ -1,4 +1,4 @@
-"""Kimi K2: a section of calls, each behind an id that holds the tool's name and is kept."""
+"""Kimi K2: a section of calls, each after an id that contains the tool's name."""
 
 from collections.abc import Sequence
 
@@ -67,9 +67,7 @@ class Kimi(MarkedBlocks):
         return f"{PREFIX}{name}:{index}"
 
     def template_id(self, call_id: str, name: str, index: int) -> str:
-        """One that its own model did not make says nothing of the function, and templates show no
-        more of it.
-        """
+        """Templates show only the id, so an id that another model made gets the function's name."""
         head, _, number = call_id.rpartition(":")
         is_own = head == PREFIX + name and number.isdecimal()
         return call_id if is_own else self.call_id(index, name)

@@ -1,4 +1,4 @@
-"""Llama 3.1 to 3.3: the reply is JSON objects, perhaps behind a mark, with semicolons between."""
+"""Llama 3.1 to 3.3: a reply of JSON objects with semicolons between, perhaps after a mark."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from deployments.text.tool import Tool
 
 
 def read_tagged_call(reader: ReplyReader) -> Incremental[None]:
-    """The form that Llama 3.1 was shown for tools of one's own."""
+    """The form of custom tools in the training of Llama 3.1."""
     name, _ = yield from reader.read_name_until(">")
     yield from read_named_call(reader, name)
     yield from reader.buffer.expect_close("</function>")

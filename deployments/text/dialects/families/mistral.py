@@ -1,4 +1,4 @@
-"""Mistral: a list of JSON objects behind a mark, or since v11 each call behind its own."""
+"""Mistral: a list of JSON objects after a mark, or since v11 each call after its own mark."""
 
 import hashlib
 import secrets

@@ -6,7 +6,7 @@ from deployments.text.dialects.parsing.json_calls import read_json_calls_through
 
 
 class Nemotron(JsonList):
-    """Nemotron Nano 2; its successors speak Qwen 3 Coder's."""
+    """Nemotron Nano 2. Its successors write Qwen 3 Coder's dialect."""
 
     name = "nemotron"
     opening, closing = "<TOOLCALL>", "</TOOLCALL>"

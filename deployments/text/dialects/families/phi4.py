@@ -1,4 +1,4 @@
-"""Phi 4 mini: a list of JSON objects behind a word or between marks."""
+"""Phi 4 mini: a list of JSON objects after a word or between marks."""
 
 from deployments.text.dialects.layouts.json_list import JsonList
 from deployments.text.dialects.layouts.marked_blocks import THINK

@@ -1,4 +1,4 @@
-"""Llama 3.2 and 4, LFM2 and OLMo 3: calls written as Python does."""
+"""Llama 3.2 and 4, LFM2 and OLMo 3: calls in Python's syntax."""
 
 import re
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def python_call(reader: ReplyReader) -> Incremental[None]:
 
 
 def _keyword(reader: ReplyReader, call: str) -> Incremental[str]:
-    """The name of an argument; with the first, the call begins."""
+    """The name of an argument. The call begins with its first argument."""
     written = yield from reader.buffer.look_ahead(KEYWORD, MAX_WORD)
     if call and (written.endswith("=") or reader.buffer.hit_end):
         reader.begin_call(call)
@@ -70,7 +70,7 @@ def python_list(reader: ReplyReader) -> Incremental[None]:
 
 
 def calls_or_json(reader: ReplyReader) -> Incremental[None]:
-    """A list of calls; what begins with an object is the JSON that these models know as well."""
+    """A list of calls, or calls as JSON objects, which these models also write."""
     if (yield from reader.buffer.peek()) == "{":
         yield from read_separated_calls(reader)
     else:
@@ -78,7 +78,7 @@ def calls_or_json(reader: ReplyReader) -> Incremental[None]:
 
 
 def block(closing: str) -> CallReader:
-    """Between marks: a list, or without its brackets a call a line."""
+    """Between marks: a list, or without brackets one call a line."""
 
     def read(reader: ReplyReader) -> Incremental[None]:
         buffer = reader.buffer
@@ -107,7 +107,7 @@ def python_body(tool: Tool, rule: str) -> str:
 
 
 class Pythonic(MarkedBlocks):
-    """Where a schema is more than a list of parameters the grammar is that of JSON calls."""
+    """If a schema is more than a list of parameters, the grammar is that of JSON calls."""
 
     name = "pythonic"
     thought_marks = THINK

@@ -23,7 +23,7 @@ CALL = CallTags(
 
 
 class Qwen3Coder(MarkedBlocks):
-    """The outer marks are often forgotten, and then not missed."""
+    """The model often leaves out the outer marks, so they are optional."""
 
     name = "qwen3_coder"
     marks = (OPEN, CLOSE, *THINK)

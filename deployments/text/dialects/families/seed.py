@@ -1,4 +1,4 @@
-"""Seed OSS: as Qwen 3 Coder, between marks of its own."""
+"""Seed OSS: as Qwen 3 Coder, but with its own marks."""
 
 from collections.abc import Sequence
 

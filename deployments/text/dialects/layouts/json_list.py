@@ -1,4 +1,4 @@
-"""Families whose calls are a JSON list behind a mark, most of them before another."""
+"""The layout of families whose calls are a JSON list after a mark, mostly before another mark."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,9 +1,9 @@
 """The layout of most families: thoughts and calls are blocks between marks, and the rest is text.
 
-A thought may begin where a block may: at the start of a reply, or behind a thought or a call.
-A call begins at its mark anywhere outside thoughts. Whitespace behind a thought or a call, and
-newlines right before one, are part of the format and not of the content. The end mark of a thought
-is content where no thought is open.
+A thought may begin at the start of a reply, or after a thought or a call. A call begins at its
+mark, anywhere outside thoughts. Whitespace after a thought or a call, and newlines right before
+one, are part of the format and not of the content. The end mark of a thought is content if no
+thought is open.
 """
 
 import re
@@ -30,13 +30,13 @@ NEWLINES = re.compile(r"\n+")
 
 
 class MarkedBlocks(Dialect):
-    """A dialect that is described by its marks and by what is read behind each."""
+    """A dialect that is defined by its marks and by the reader for the calls after each mark."""
 
     # Any of these in a chat template identifies the family.
     template_signs: ClassVar[tuple[str, ...]] = ()
-    # Marks that open calls, and what reads the calls behind each.
+    # Marks that open calls, and the reader of the calls after each.
     openings: ClassVar[tuple[tuple[str, CallReader], ...]] = ()
-    # Characters that open calls without a mark where a block may begin, and what reads those.
+    # Characters that open calls without a mark, where a block may begin, and the readers of these.
     bare_openings: ClassVar[tuple[tuple[str, CallReader], ...]] = ()
     # Marks of thoughts in addition to `thought_marks`.
     more_thought_marks: tuple[tuple[str, str], ...] = ()
@@ -63,7 +63,7 @@ class MarkedBlocks(Dialect):
 
     @abstractmethod
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
-        """Lark whose rule `listed` is the calls behind what opens them."""
+        """Lark whose rule `listed` is the calls after the mark that opens them."""
 
     def reply_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         frame = self.answer_frame or ("", "")
@@ -79,11 +79,11 @@ class MarkedBlocks(Dialect):
         return "\n".join(lines)
 
     def opened_by(self, mark: WriteMark) -> str:
-        """The mark before the first call, by what special tokens there are."""
+        """The mark before the first call. It may depend on the tokenizer's special tokens."""
         return self.opening
 
     def call_openings(self) -> tuple[str, ...]:
-        """What no text has that is no call."""
+        """Marks that content never contains."""
         return tuple(opening for opening, _ in self.openings)
 
     def thought_ends(self) -> dict[str, str]:
@@ -93,20 +93,20 @@ class MarkedBlocks(Dialect):
 
 
 class BlockReader:
-    """The script of one reply."""
+    """The script that reads one reply."""
 
     def __init__(self, family: MarkedBlocks, context: ReplyContext) -> None:
         self._ends = family.thought_ends()
         self._openings = dict(family.openings if context.tools else ())
         self._bare = dict(family.bare_openings if context.tools and not context.marked else ())
-        # What opens calls within text.
+        # Marks that open calls within content.
         self._inner: tuple[str, ...] = () if context.marked else tuple(self._openings)
         self._breaks = family.thought_breaks if context.tools else ()
         self._split = context.split_thoughts
         self._frames = dict([family.answer_frame] if family.answer_frame and self._split else [])
         self._frame_end: tuple[str, ...] = ()  # of the frame that is open
         self._opened = family.thought_marks if context.thinking else None
-        self._spaced = True  # whitespace at the next block is content unless a block follows
+        self._keeps_space = True  # whitespace is content, unless a block follows
 
     def read(self, reader: ReplyReader) -> Incremental[None]:
         fresh = True  # a block may begin here
@@ -130,10 +130,10 @@ class BlockReader:
                 fresh = yield from self._call(reader, newlines + mark, self._openings[mark])
 
     def _block(self, reader: ReplyReader) -> Incremental[bool]:
-        """Whether another may follow."""
+        """Reads a block. Returns whether another one may follow."""
         buffer, space = reader.buffer, list[str]()
         yield from buffer.read_run(SPACE, space.append)
-        lead = "".join(space) if self._spaced else ""
+        lead = "".join(space) if self._keeps_space else ""
         mark = yield from buffer.try_read(
             *self._ends, *self._openings, *self._frames, *self._frame_end
         )
@@ -153,20 +153,20 @@ class BlockReader:
         return False
 
     def _frame(self, start: str) -> bool:
-        """Within it are text and calls behind their marks, and behind it no more than that."""
+        """Opens a frame. Thoughts and unmarked calls are not read within it or after it."""
         self._frame_end = (self._frames.pop(start),)
-        self._ends, self._bare, self._spaced = {}, {}, False
+        self._ends, self._bare, self._keeps_space = {}, {}, False
         return True
 
     def _opened_thought(self, reader: ReplyReader, start: str, end: str) -> Incremental[None]:
-        """A thought that the prompt has opened; the model may open it once more."""
+        """Reads a thought that the prompt has opened. The model may repeat the opening mark."""
         if self._split:
             yield from reader.buffer.read_run(NEWLINES)
             yield from reader.buffer.try_read(start)
         yield from self._thought(reader, "", end)
 
     def _thought(self, reader: ReplyReader, lead: str, end: str) -> Incremental[bool]:
-        self._spaced = not self._split
+        self._keeps_space = not self._split
         sink = reader.emit_thought if self._split else reader.emit_content
         if self._split:
             yield from reader.buffer.read_run(NEWLINES)
@@ -180,7 +180,9 @@ class BlockReader:
         return True
 
     def _call(self, reader: ReplyReader, lead: str, form: CallReader) -> Incremental[bool]:
-        """Whether a block may follow; what is no call is content, `lead` before all."""
+        """Reads a call. Returns whether a block may follow. Text that is no call is content, like
+        the `lead` before it.
+        """
         calls = reader.n_calls
         reader.buffer.checkpoint()
         try:
@@ -197,5 +199,5 @@ class BlockReader:
             return False
         if not stands and reader.buffer.hit_end:
             yield from reader.buffer.read_rest(discard)  # the text ended within the call
-        self._spaced = self._spaced and not stands
+        self._keeps_space = self._keeps_space and not stands
         return stands

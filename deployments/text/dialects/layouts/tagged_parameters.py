@@ -1,4 +1,4 @@
-"""Calls whose parameters stand between marks one by one, each as text and not as JSON."""
+"""The layout of calls whose parameters are between marks one by one, as text instead of JSON."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ MAX_KEY = 256
 
 @dataclass(frozen=True, slots=True)
 class CallTags:
-    """What stands around the parts of one call.
+    """The marks around the parts of one call.
 
-    With no `name_end` a name ends at the first key or at the call's end. With `wrapped`, values
-    stand on lines of their own, whose breaks are not theirs.
+    Without `name_end` a name ends at the first key or at the end of the call. With `wrapped` values
+    are on lines of their own, and the newlines around them are not part of them.
     """
 
     start: str
@@ -44,7 +44,7 @@ class CallTags:
     wrapped: bool = False
 
     def read(self, reader: ReplyReader) -> Incremental[None]:
-        """One call, behind the mark of its start."""
+        """Reads one call from behind the mark of its start."""
         ends = (self.name_end,) if self.name_end else (self.key[0], self.end)
         name, found = yield from reader.read_name_until(*ends)
         reader.begin_call(name)
@@ -102,7 +102,7 @@ class CallTags:
         )
 
     def body(self, mark: WriteMark, *, opened: bool) -> CallBody:
-        """Grammar of one call, perhaps behind its start, of a tool that can be written."""
+        """Grammar of a call of a tool that `can_write` accepts; `opened`: without start mark."""
 
         def write(tool: Tool, rule: str) -> str:
             parameters = parameters_of(tool) or ()
@@ -132,7 +132,7 @@ class CallTags:
 
 
 def read_tagged_calls(opening: str, tags: CallTags, closing: str) -> CallReader:
-    """Calls between two marks, in tags or as JSON; with no start of its own, one call."""
+    """Reads calls between two marks, in tags or as JSON. If `opening` starts a call, one only."""
 
     def read(reader: ReplyReader) -> Incremental[None]:
         yield from reader.buffer.skip_space()
@@ -163,7 +163,7 @@ def tagged_calls_lark(
     parallel: bool,
     mark: WriteMark,
 ) -> str:
-    """The grammar of what `read_tagged_calls` reads: tags where it can carry the schemas."""
+    """The grammar of `read_tagged_calls`: tags if they can express the schemas, else JSON."""
     written = tags.can_write(tools)
     opens = written and tags.start == opening
     one = "call" if opens else rf'"\n" call "\n" {mark(closing)}'
