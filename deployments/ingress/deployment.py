@@ -1,4 +1,4 @@
-"""What the deployments of all protocols share: an application over the fleet, and its metrics."""
+"""What the deployments of all protocols share: an ASGI application over the fleet, and metrics."""
 
 import asyncio
 import gc
@@ -33,7 +33,7 @@ class ProtocolIngress(ABC):
         probe_s = PROBE_S if behind else None
         self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind)
         self._metrics = Metrics()
-        # A request makes thousands of objects, and hardly a cycle among them.
+        # A request makes thousands of objects and hardly a reference cycle.
         gc.set_threshold(10_000)
         join_serve_log()
 
@@ -46,7 +46,7 @@ class ProtocolIngress(ABC):
         return SingleRequestId(self.app(fleet, self._metrics, self._settings))
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
-        """Its metrics, and the labels that tell them from other replicas'."""
+        """Its metrics, and the labels that distinguish its replica."""
         replica = serve.get_replica_context().replica_id.unique_id
         return {"replica": replica}, self._metrics.samples()
 

@@ -1,4 +1,4 @@
-"""An ingress process's request metrics: one registry; no client chooses the value of a label."""
+"""The request metrics of an ingress process. No client chooses the value of a label."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ MAX_MODEL_LABELS = 200
 
 FAST_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
 SLOW_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-PHASES = ("before_first_token", "mid_stream")  # that a replica may be lost in
+PHASES = ("before_first_token", "mid_stream")  # of a request whose replica is lost
 TOKEN_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
 
 
 class ModelMetrics(NamedTuple):
-    """The metrics that have the model alone as a label, of one model."""
+    """The metrics of one model that have no label but the model."""
 
     first_token: Histogram
     between_tokens: Histogram
@@ -37,7 +37,7 @@ class ModelMetrics(NamedTuple):
 
 
 def _model_metrics(registry: CollectorRegistry) -> ModelMetrics:
-    """Without the label, which `labels` gives each of them."""
+    """Of no model yet: `labels` makes those of one."""
 
     def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
@@ -102,7 +102,7 @@ class Metrics:
     def of_model(self, label: str) -> ModelMetrics:
         """Looked up once: finding a metric by its labels costs more than adding to it."""
         if label not in self._of_model:
-            for phase in PHASES:  # at 0: no rate sees what a counter begins with
+            for phase in PHASES:  # from 0: a rate does not see the first value of a counter
                 self.failovers.labels(label, phase)
             self._of_model[label] = ModelMetrics._make(one.labels(label) for one in self._by_model)
         return self._of_model[label]
@@ -111,7 +111,7 @@ class Metrics:
         return InflightGuard(self, endpoint)
 
     def model_label(self, name: str) -> str:
-        """`name` is one that the engine knows; a process that saw very many folds the rest."""
+        """`name` is of a known model. After MAX_MODEL_LABELS of them the label is OTHER_MODELS."""
         if name not in self._models and len(self._models) >= MAX_MODEL_LABELS:
             return OTHER_MODELS
         self._models.add(name)
@@ -130,7 +130,7 @@ class Metrics:
 
 
 class InflightGuard:
-    """One request's entry in the metrics; never marked ok, it counts as an error.
+    """The metrics of one request. It counts as an error unless it is marked ok.
 
     Once `serving` has named the model it is in flight. Closing is idempotent.
     """
@@ -147,7 +147,7 @@ class InflightGuard:
         self._leave: Callable[[], None] | None = None
 
     def on_close(self, leave: Callable[[], None]) -> None:
-        """A place among those in flight, which it leaves when it is closed."""
+        """Calls `leave` when it is closed."""
         self._leave = leave
 
     def serving(self, model: str, *, stream: bool) -> None:
@@ -171,7 +171,7 @@ class InflightGuard:
             self._of_model.between_tokens.observe(gap)
 
     def used(self, prompt_tokens: int, output_tokens: int, cached_tokens: int) -> None:
-        """At the end of an answer that was to be generated; what only takes the tokenizer has none.
+        """At the end of a generated answer; requests for the tokenizer alone have no usage.
         A prompt that was refused, or left before its first token, is none of those served.
         """
         metrics = self._of_model

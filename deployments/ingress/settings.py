@@ -1,4 +1,4 @@
-"""What an operator may set of an ingress, whichever its protocol; read once, at the root."""
+"""The settings of an ingress of any protocol; read once, at the root."""
 
 from dataclasses import dataclass, field
 
@@ -37,7 +37,7 @@ class IngressSettings:
 
     @property
     def patience_s(self) -> float:
-        """How long a request waits for what could serve it."""
+        """How long a request waits for a model or a replica."""
         if self.request_timeout_s is None:
             return self.load_timeout_s
         return min(self.load_timeout_s, self.request_timeout_s)

@@ -19,7 +19,7 @@ OWN_LOG = logging.getLogger("deployments")
 
 
 def join_serve_log(*, access_log: bool = True) -> None:
-    """Our loggers write where Serve's does, which knows replica, route and request id.
+    """Our loggers write to Serve's, which adds replica, route and request id.
 
     Without an access log when most calls are questions about a state.
     """
@@ -33,19 +33,19 @@ def _is_no_access(record: logging.LogRecord) -> bool:
 
 
 def serve_logging_config() -> dict[str, object] | None:
-    """What Serve was told of the logs of this replica, for a deployment that it makes."""
+    """The logging config of this replica, for a deployment that it creates."""
     replica = _get_internal_replica_context()
     config = None if replica is None else replica._deployment_config.logging_config
     return None if config is None else dict(config)
 
 
 def request_id() -> str:
-    """Of the HTTP request that the running task serves."""
+    """The id of the HTTP request that the running task serves."""
     return str(_get_serve_request_context().request_id)
 
 
 def bind_request_id(request_id: str) -> None:
-    """Has the lines that the running task writes from now on carry the id of an HTTP request."""
+    """Gives all later log lines of the running task the id of an HTTP request."""
     replica = _get_internal_replica_context()
     application = "" if replica is None else replica.app_name
     _serve_request_context.set(_RequestContext(request_id=request_id, app_name=application))

@@ -1,4 +1,4 @@
-"""Metrics as plain values, which processes send each other, and their text for Prometheus."""
+"""Metrics as plain values that processes can send, and their text for Prometheus."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricFamily(NamedTuple):
-    """One metric of one process, in plain values: cheap to send, nothing to parse again."""
+    """One metric of one process as plain values."""
 
     name: str
     documentation: str

@@ -1,4 +1,4 @@
-"""The metrics of `/metrics` once more through Ray's exporter, for Ray's Prometheus and Grafana.
+"""Exports the metrics of `/metrics` through Ray, too, for Ray's Prometheus and Grafana.
 
 They are copied every few seconds and cost a token nothing. All of them go as gauges. A counter of
 Ray's is not there before it has counted something, so that no rate sees its first event, and its
@@ -17,8 +17,8 @@ from deployments.telemetry.metric_families import MetricFamily
 
 log = logging.getLogger("ray.serve")
 
-EXPORT_INTERVAL_S = 5.0  # Ray forgets a gauge that says nothing for 20 s
-RAY_PREFIX = "ray_"  # of all that Ray exports
+EXPORT_INTERVAL_S = 5.0  # Ray drops a gauge that is not set for 20 s
+RAY_PREFIX = "ray_"  # of all metrics that Ray exports
 Samples = Callable[[], Awaitable[tuple[Mapping[str, str], list[MetricFamily]]]]
 
 
@@ -41,12 +41,12 @@ class RayExporter:
 
 
 def exported_names(family: MetricFamily) -> set[str]:
-    """What Ray's Prometheus calls the samples of a family."""
+    """The names of a family's samples in Ray's Prometheus."""
     return {RAY_PREFIX + sample for sample, _, _ in family.samples}
 
 
 async def export_to_ray(samples: Samples) -> None:
-    """Does so until it is cancelled; a reading that fails is logged, and the next one is tried."""
+    """Runs until it is cancelled. A failed reading is logged, and tried again later."""
     copy = RayExporter()
     while True:
         try:

@@ -11,7 +11,7 @@ from opentelemetry.context import Context
 
 
 def is_traced() -> bool:
-    """Whether spans are kept of the running request."""
+    """Whether the running request is sampled."""
     context = _context()
     if context is None:
         return False
@@ -20,7 +20,7 @@ def is_traced() -> bool:
 
 @contextmanager
 def span(name: str, **attributes: str | int) -> Iterator[None]:
-    """Costs next to nothing while nothing traces."""
+    """Costs next to nothing while tracing is off."""
     context = _context()
     if context is None:
         yield
@@ -31,7 +31,7 @@ def span(name: str, **attributes: str | int) -> Iterator[None]:
 
 
 def _context() -> Context | None:
-    """None while nothing traces."""
+    """None while tracing is off."""
     from ray import serve  # not at the top: protocols are imported without Ray
 
     context: Context | None = serve.get_trace_context()

@@ -32,10 +32,10 @@ class Answer:
     A stream's status waits for the first delta, so that an early refusal keeps its own, but no
     longer than `keep_alive_s`: from then on comments say that the server is there.
 
-    HAProxy with request splicing, which Serve sets, does not see a client leave before the
-    response begins. Behind it `probe_s` is set: an answer that takes longer begins with its status,
-    and a unary one goes on with a space, which is no part of JSON, every so often. A failure after
-    that can only break its connection. `is_begun` says that all this was so before it was made.
+    Serve's HAProxy splices requests: it does not notice a client that leaves before the response
+    begins. Behind it `probe_s` is set. An answer that takes longer sends its status first, and a
+    unary one then a space every `probe_s`, which JSON permits. A later failure can only break the
+    connection. `is_begun`: the status was sent before the answer was made.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Answer:
         self._keep_alive_s = keep_alive_s
         self._probe_s = probe_s
         self.is_begun = False
-        self._has_started = False  # the client, of how the stream's answer begins
+        self._has_started = False  # whether the first frames of the stream were sent
         self._deadline = deadline
         self._request_id = request_id
 
@@ -66,7 +66,7 @@ class Answer:
         return self._stream
 
     def refuse(self, refusal: Refused) -> NoReturn:
-        """Ends it before it has begun."""
+        """Ends the answer before it has begun."""
         with self._guard:
             raise refusal
 
@@ -75,7 +75,7 @@ class Answer:
             try:
                 work = self._deadline.enforce(lambda: self._respond(send))
                 await run_while_connected(work, receive)
-            except OSError:  # the server's word for a client that has left
+            except OSError:  # uvicorn raises it when the client has left
                 return
             finally:
                 usage = self._deltas.usage
@@ -124,7 +124,7 @@ class Answer:
                 if frames:
                     yield frames
                     sent = time.monotonic()
-                elif silence_s is not None:  # deltas may come for long and have nothing to send
+                elif silence_s is not None:  # deltas may come for long without a frame to send
                     silence_s = max(sent + silence_s - time.monotonic(), 0)
                 frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
                 if not frames and silence_s == 0:
@@ -137,7 +137,7 @@ class Answer:
         yield frames
 
     def _chunks(self, batch: list[ChoiceDelta]) -> bytes:
-        """What begins the answer comes with its first delta: until then it may be prepared anew."""
+        """The first delta brings the start of the answer: before, it may be prepared again."""
         if not batch:
             return self._builder.keep_alive
         frames: list[bytes] = []
@@ -160,7 +160,7 @@ class Answer:
 
 
 class Probe:
-    """Sends a space every `interval_s`, from which a proxy learns that its client has left."""
+    """Sends a space every `interval_s`, so that a proxy notices when its client has left."""
 
     def __init__(self, interval_s: float | None, send: Send, *, began: bool) -> None:
         self._interval_s = interval_s
@@ -190,11 +190,11 @@ async def run_while_connected(work: Coroutine[object, object, None], receive: Re
 
 
 async def while_connected(work: Coroutine[object, object, ValueT], receive: Receive) -> ValueT:
-    """The same for work with a result. Raises ClientDisconnect when the client leaves."""
+    """The same for work with a result. Raises ClientDisconnect if the client leaves."""
     working = asyncio.create_task(work)
     tasks: list[asyncio.Task[Any]] = [working]
     try:
-        await asyncio.sleep(0)  # what has nothing to wait for needs no watch
+        await asyncio.sleep(0)  # work that waits for nothing needs no watch
         if not working.done():
             tasks.append(asyncio.create_task(_until_left(receive)))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Who asks, and in which conversation, as digests: to be fair by and to route by, never to be read.
+"""The caller of a request and its conversation as digests, for fairness and routing.
 
 The same headers and fields give the same digests in every process.
 """
@@ -26,7 +26,7 @@ class Caller:
 
 
 def connection_of(http: Request, *, sees_peers: bool) -> str:
-    """Who stands at the door: the holder of the key that opened, or else an address.
+    """The client of a connection: the holder of its API key, or else an address.
 
     A client's own word for where it is from (X-Forwarded-For) is not taken; uvicorn takes that of
     a proxy on this machine. Where `sees_peers` is off, all clients without keys are one.
@@ -40,7 +40,7 @@ def connection_of(http: Request, *, sees_peers: bool) -> str:
 
 
 def caller_of(http: Request, body: object, connection: str) -> Caller:
-    """The user whom a body names is one of those behind the connection, and nobody else's.
+    """A user that the body names counts as one of the users of this connection only.
 
     Users: `safety_identifier`, `user`, or Anthropic's `metadata.user_id`. Conversations:
     X-Session-Id, X-Dynamo-Session-Id, `prompt_cache_key`, X-Conversation-Id; the first one counts.

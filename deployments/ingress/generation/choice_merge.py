@@ -1,4 +1,4 @@
-"""Generations that run side by side as one sequence of deltas; closing it closes all of them."""
+"""Merges the deltas of generations that run side by side; closing it closes all of them."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from deployments.wire import (
 
 logger = logging.getLogger(__name__)
 
-MAX_ACTIVE_CHOICES = 512  # of one answer: an engine's queue is not for it alone
+MAX_ACTIVE_CHOICES = 512  # of one answer, so that it does not fill an engine's queue
 
 Start = Callable[[GenerationRequest], AsyncGenerator[TokenEvent, None]]
 ChoiceDelta = tuple[int, TextDelta]
@@ -33,8 +33,8 @@ class ChoiceMerge:
         self._queue: asyncio.Queue[ChoiceDelta | RequestError] = asyncio.Queue(2 * len(generations))
         self._pumps: list[asyncio.Task[None]] = []
         self._slots = asyncio.Semaphore(MAX_ACTIVE_CHOICES)
-        self._freed_slots = asyncio.Semaphore(0)  # places, to those that were put off
-        self._active = 0  # that have a place
+        self._freed_slots = asyncio.Semaphore(0)  # slots, for choices that were deferred
+        self._active = 0  # choices that have a slot
         self._deferred = 0
         self._started: set[int] = set()
         self._is_failing = False
@@ -57,7 +57,7 @@ class ChoiceMerge:
             await asyncio.gather(*unended, return_exceptions=True)
 
     async def batch(self) -> list[ChoiceDelta]:
-        """Everything that is there, waiting for something.
+        """All deltas that are there; waits for the first.
 
         Raises Refused when a generation has failed, after all that came before it.
         """
@@ -82,7 +82,7 @@ class ChoiceMerge:
         self._active += 1
         while not await self._run(choice, generation):
             await self._freed_slots.acquire()
-        if self._is_failing:  # nothing begins any more
+        if self._is_failing:  # no further choice starts
             return
         if self._deferred:
             self._deferred -= 1
@@ -92,7 +92,7 @@ class ChoiceMerge:
             self._slots.release()
 
     async def _run(self, choice: int, generation: Generation) -> bool:
-        """Whether it came to an end, and was not put off."""
+        """Whether the choice ended; False when it was deferred."""
         events = self._start(generation.request)
         try:
             await self._forward(choice, generation, events)
@@ -112,8 +112,8 @@ class ChoiceMerge:
         await self._queue.put(error)
 
     def _defer(self, choice: int, error: RequestError) -> bool:
-        """What is refused as overload, while others of its answer run, loses its place and gets
-        that of the next one that ends: an answer that is half done fails for no lack of room.
+        """Defers a choice that is refused as overload while others of its answer run: it gets the
+        slot of the next one that ends. So overload does not fail an answer that is half done.
         """
         if error.kind is not ErrorKind.OVERLOADED or choice in self._started or self._active == 1:
             return False
@@ -126,7 +126,7 @@ class ChoiceMerge:
     ) -> None:
         async for event in events:
             if not event.token_ids:
-                _check(event)  # before the text ends with it, as it may begin again
+                _check(event)  # before `text` ends, because the choice may start again
             delta = generation.text.push(event)
             _check(delta)
             self._started.add(choice)
@@ -147,5 +147,5 @@ def _check(said: TokenEvent | TextDelta) -> None:
 async def _close(events: AsyncGenerator[TokenEvent, None]) -> None:
     try:
         await events.aclose()
-    except Exception:  # its answer is complete or has failed already
+    except Exception:  # the answer is complete or has failed already
         logger.exception("closing a generation")

@@ -1,4 +1,4 @@
-"""The end of an answer's time: what has not come by then is refused, whatever the client reads."""
+"""The deadline of an answer: what has not come by then is refused."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,11 +7,11 @@ from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deltas import Deltas
 from deployments.wire import ErrorKind, Refused
 
-GRACE_S = 5.0  # for a client to take the last of an answer
+GRACE_S = 5.0  # for a client to read the last of an answer
 
 
 class Deadline:
-    """Made when the answer is, after `waited_s`; without `timeout_s` it never comes."""
+    """`timeout_s` from now, less the `waited_s` before; None for no deadline."""
 
     def __init__(self, timeout_s: float | None, waited_s: float = 0.0) -> None:
         self._timeout_s = timeout_s
@@ -19,7 +19,7 @@ class Deadline:
         self._end = None if timeout_s is None else now + timeout_s - waited_s
 
     async def batch(self, deltas: Deltas, silence_s: float | None) -> list[ChoiceDelta]:
-        """`deltas.batch`, which also raises Refused when the time is over."""
+        """As `deltas.batch`. Raises Refused also after the deadline."""
         if self._end is None:
             return await deltas.batch(silence_s)
         left = self._left(self._end)
@@ -31,7 +31,7 @@ class Deadline:
         return batch
 
     async def enforce(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Breaks off `work` that waits for a client which reads no more."""
+        """Cancels `work` soon after the deadline: it may wait for a client that does not read."""
         if self._end is None:
             await work()
             return

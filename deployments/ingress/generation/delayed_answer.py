@@ -1,4 +1,4 @@
-"""An answer that begins before it is made: its model takes longer than proxies are patient."""
+"""An answer that begins before it is prepared, because its model takes long to load."""
 
 import asyncio
 from typing import Any, NoReturn
@@ -20,9 +20,9 @@ from deployments.wire import Refused
 
 
 class DelayedAnswer:
-    """Sends what means nothing every `silence_s`, until `preparing` has made the answer.
+    """Sends a keep-alive every `silence_s` until `preparing` has made the answer.
 
-    Without one a stream ends with the error, and the connection of a unary answer breaks.
+    If that fails a stream ends with the error, and the connection of a unary answer breaks.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DelayedAnswer:
         self.is_stream = stream
 
     def refuse(self, refusal: Refused) -> NoReturn:
-        """Ends it before it has begun."""
+        """Ends the answer before it has begun."""
         self._preparing.cancel()
         with self._guard:
             raise refusal
@@ -78,5 +78,5 @@ class DelayedAnswer:
             while not self._preparing.done():
                 await send({"type": "http.response.body", "body": silence, "more_body": True})
                 await asyncio.wait({self._preparing}, timeout=self._silence_s)
-        except OSError as error:  # the server's word for a client that has left
+        except OSError as error:  # uvicorn raises it when the client has left
             raise ClientDisconnect from error

@@ -1,6 +1,4 @@
-"""The deltas of one answer, which is prepared anew, once, where its model was replaced before any
-of it was told.
-"""
+"""The deltas of one answer. It is prepared again, once, if its model was replaced before them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +11,7 @@ from deployments.wire import ErrorKind, Refused
 
 
 class Prepared(NamedTuple):
-    """The generations of an answer, and what starts each of them."""
+    """The generations of an answer, and the function that starts one."""
 
     generations: Sequence[Generation]
     start: Start
@@ -24,7 +22,7 @@ class Deltas:
 
     def __init__(self, prepared: Prepared, again: Callable[[], Awaitable[Prepared]]) -> None:
         self._again = again
-        self._may_renew = True  # until something is told, and once
+        self._may_renew = True  # until the first delta, and once
         self._renewing: asyncio.Task[None] | None = None
         self._take(prepared)
 
@@ -48,7 +46,7 @@ class Deltas:
         await self._merge.close()
 
     async def batch(self, timeout_s: float | None = None) -> list[ChoiceDelta]:
-        """Everything that is there, waiting for something; empty after `timeout_s` of silence.
+        """All deltas that are there; waits for the first, and returns none after `timeout_s`.
 
         Raises Refused when a generation has failed, after all that came before it.
         """
@@ -57,7 +55,7 @@ class Deltas:
             async with limit:
                 return await self._next()
         except TimeoutError:
-            if not limit.expired():  # it is another one
+            if not limit.expired():  # something inside raised it
                 raise
             return []
 

@@ -29,7 +29,7 @@ RequestT = TypeVar("RequestT", bound=ApiRequest)
 
 
 class ProtocolHandler(Generic[RequestT]):
-    """`off_loop` prepares in a thread, for requests that are long enough to hold others up."""
+    """`off_loop`: prepare in a thread, because the request is long enough to delay others."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class ProtocolHandler(Generic[RequestT]):
         self._settings = settings
         self._off_loop = off_loop
         self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
-        self._has_card = False  # the model
+        self._has_card = False  # so no wait for the model any more
 
     async def begin(self, receive: Receive) -> Answer | DelayedAnswer:
-        """What is to be sent, `silence_s` after a model is waited for. Raises Refused, and
+        """The answer; a delayed one if the model is not up in time. Raises Refused and
         ClientDisconnect.
         """
         preparing = asyncio.create_task(self.handle())
         try:
-            await asyncio.sleep(0)  # what has nothing to wait for needs no watch
+            await asyncio.sleep(0)  # work that waits for nothing needs no watch
             if not preparing.done():
                 silence_s = self._silence_s()
                 await while_connected(_wait(preparing, silence_s), receive)
@@ -75,8 +75,9 @@ class ProtocolHandler(Generic[RequestT]):
         return preparing.result()
 
     def _silence_s(self) -> float | None:
-        """How long nothing may be heard of an answer. A unary one that has begun can't be refused
-        any more, so it does only where a proxy would not show that its client left.
+        """Seconds until an answer has to send something; None for no limit. A unary answer that has
+        begun can't be refused any more: it begins early only behind a proxy that hides a client's
+        disconnect.
         """
         probe_s = self._settings.probe_s
         return earliest(self._keep_alive_s, probe_s) if self._request.stream else probe_s
@@ -101,7 +102,7 @@ class ProtocolHandler(Generic[RequestT]):
         )
 
     def _is_delayed(self, preparing: asyncio.Task[Answer]) -> bool:
-        """What the caller did wrong is told with its own status, however long preparing takes."""
+        """Only while the model is waited for: an invalid request gets its own status."""
         return not (self._has_card or preparing.done())
 
     def _delayed(self, preparing: asyncio.Task[Answer], silence_s: float) -> DelayedAnswer:
@@ -120,7 +121,7 @@ class ProtocolHandler(Generic[RequestT]):
         return Prepared(generations, partial(self._engine.generate, card))
 
     async def _prepare_again(self) -> Prepared:
-        """For what the model's name means now. Raises Refused."""
+        """For the model that the name means now. Raises Refused."""
         return await self._prepared(await self._engine.card(self._request.model))
 
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:

@@ -1,11 +1,11 @@
-"""The requests in flight in a process: bounded, and no client takes all that is left."""
+"""Bounds the requests in flight in a process, and each client's share of them."""
 
 from collections import Counter
 from collections.abc import Callable
 
 from deployments.wire import ErrorKind, Refused
 
-CLIENT_SHARE = 8  # times the free places are what one client may hold
+CLIENT_SHARE = 8  # one client may hold so many times what is free
 
 
 class InflightLimit:
@@ -15,7 +15,7 @@ class InflightLimit:
         self.inflight = 0
 
     def acquire(self, client: str) -> Callable[[], None]:
-        """What gives the place back, to be called once. Raises Refused."""
+        """Returns the release, to be called once. Raises Refused."""
         free = self._limit - self.inflight
         if free <= 0:
             raise _overloaded(f"This server is answering {self._limit} requests already")

@@ -22,7 +22,7 @@ N_SEEDS = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class ContextError(RequestError):
-    """With the numbers that clients cut their prompts by."""
+    """With the numbers from which clients see how much of a prompt to cut."""
 
     n_prompt_tokens: int = 0
     n_ctx: int = 0

@@ -23,7 +23,7 @@ ApiRequestT = TypeVar("ApiRequestT", bound=ApiRequest, contravariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One choice of an answer: what the engine is asked, and how its tokens become text.
+    """One choice of an answer: the request to the engine, and the stream that makes its text.
 
     Of choices with the same prompt only one `counts_prompt` in the usage.
     """
@@ -34,7 +34,7 @@ class Generation:
 
 
 class Usage:
-    """The tokens of an answer so far, whole once its generations have ended."""
+    """The token counts of an answer so far; final when its generations have ended."""
 
     def __init__(self, generations: Sequence[Generation]) -> None:
         self._counts_prompt = [one.counts_prompt for one in generations]
@@ -55,29 +55,29 @@ class Usage:
 
 
 class ResponseBuilder(ABC, Generic[ApiRequestT]):
-    """Made for one request: after `keep_alive_s` comes `prepare`, and the rest may rely on what
-    that kept. `keep_alive` is what a silent stream sends every so often.
+    """Serves one request. `keep_alive_s` is called first, then `prepare`; the other methods may use
+    what `prepare` stored. `keep_alive` is the frame that a silent stream sends.
     """
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
 
     def keep_alive_s(self, request: ApiRequestT, default: float) -> float | None:
-        """Silence before that; None for never."""
+        """Seconds of silence before a keep-alive; None for none."""
         return default
 
     @abstractmethod
     def prepare(
         self, request: ApiRequestT, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
-        """One generation a choice, in the order of the choices. Raises Refused."""
+        """One generation for each choice, in their order. Raises Refused."""
 
     @abstractmethod
     def format_stream_start(self) -> bytes:
-        """What comes before the first chunk, and with it."""
+        """The frames before the first chunk. They are sent together with it."""
 
     @abstractmethod
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        """The events of one delta; none is fine."""
+        """The events of one delta; b"" for none."""
 
     @abstractmethod
     def format_stream_end(self, usage: Usage) -> bytes: ...
@@ -87,7 +87,7 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         """Closes a stream whose generation failed after `format_stream_start`."""
 
     def format_refusal(self, error: RequestError) -> bytes:
-        """The same for one that failed before, of which nothing but silence was sent."""
+        """Closes a stream that failed before, of which only keep-alives were sent."""
         return self.format_stream_error(error)
 
     @abstractmethod

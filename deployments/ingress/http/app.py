@@ -1,4 +1,4 @@
-"""What surrounds every route: whole paths, request ids, and errors in the protocol's own form."""
+"""The middleware around every route: full paths, request ids, errors in the protocol's format."""
 
 import logging
 import re
@@ -40,7 +40,7 @@ def protocol_app(
     public: frozenset[str] = frozenset(),
     documented: Documentation | None = None,
 ) -> ASGIApp:
-    """An ASGI application whose every answer, 404 and 500 included, is in the protocol's form.
+    """An ASGI application. Every answer, 404 and 500 included, is in the protocol's format.
 
     Paths in `public` need no key; nor does what is `documented`, which tells no secrets.
     """
@@ -64,7 +64,7 @@ def _guarded(
 
 
 class ClearRootPath:
-    """Clears root_path, which Serve sets to the route prefix: routes match the whole path."""
+    """Clears root_path, which Serve sets to the route prefix, so that routes match full paths."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -76,9 +76,7 @@ class ClearRootPath:
 
 
 class DirectPosts:
-    """Takes requests with a body straight to the endpoint of their path, past all that Starlette
-    has for others.
-    """
+    """Calls the endpoint of a POST directly, which costs less than Starlette's router."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], envelope: ErrorFormat) -> None:
         self.app = app
@@ -109,7 +107,7 @@ class DirectPosts:
 
 
 class ErrorBoundary:
-    """Names the request in every response, and lets no failure out as anything but an answer."""
+    """Adds the request id to every response, and answers every failure."""
 
     def __init__(self, app: ASGIApp, envelope: ErrorFormat) -> None:
         self.app = app
@@ -130,14 +128,14 @@ class ErrorBoundary:
         except Exception as failure:
             logger.exception("request %s", request_id)
             if progress.started and not progress.complete:
-                raise  # the server breaks the connection: the client must not think it whole
+                raise  # the server breaks the connection, so that the answer does not look complete
             if not progress.started:
                 response = error_response(internal_error(failure), self.envelope, request_id)
                 await response(scope, receive, progress)
 
 
 class _Progress:
-    """Passes messages on, with the request id, and knows how far the response has come."""
+    """Passes messages on with the request id, and records how far the response has come."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -155,9 +153,7 @@ class _Progress:
 
 
 class SingleRequestId:
-    """Leaves a response's id to Serve, which adds that of the request to whatever is there: the
-    SDKs would read both as one.
-    """
+    """Removes a request id that Serve adds again: the SDKs would read the two as one value."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -210,7 +206,7 @@ def _routing_error(request: Request, failure: HTTPException) -> RequestError:
 
 
 def _allowed(request: Request, failure: HTTPException) -> Mapping[str, str]:
-    """All methods of the path; Starlette names those of the first route that has it."""
+    """All methods of the path; Starlette has only those of the first route."""
     if failure.status_code != 405:
         return {}
     of_path = (

@@ -1,4 +1,4 @@
-"""Who may enter: whoever has a key. Keys are compared in constant time, and never shown."""
+"""API keys. They are compared in constant time, and never shown."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployments.ingress.http.errors import ErrorFormat, error_response
 from deployments.wire import ErrorKind, RequestError
 
-API_KEY_STATE = "api_key"  # in a request's state: the one that opened
+API_KEY_STATE = "api_key"  # where a request's state has its valid key
 KEY_NEEDED = (
     "A valid API key is needed: send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
 )
@@ -44,7 +44,7 @@ class Auth:
         return scope["method"] == "OPTIONS" or scope["path"] in self._public
 
     def _knows(self, key: str) -> bool:
-        """Every key is compared: how long it takes does not tell which one it was."""
+        """All keys are compared, so that the time does not tell which one matched."""
         digest = _digest(key.encode("latin-1"))
         return sum(compare_digest(digest, known) for known in self._digests) > 0
 
@@ -57,5 +57,5 @@ def offered_keys(headers: Headers) -> list[str]:
 
 
 def _digest(key: bytes) -> bytes:
-    """Of one length for all keys."""
+    """Has one length for all keys."""
     return sha256(key).digest()

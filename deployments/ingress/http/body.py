@@ -1,4 +1,4 @@
-"""The body of a request as JSON: bounded while it is read, and refused with what is wrong where."""
+"""The body of a request as JSON: bounded while it is read, and refused with the reason."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
-    """Raises Refused; a client that sends nothing more is not waited for."""
+    """Raises Refused, also when the body does not arrive within `timeout_s`."""
     _check_content_type(request.headers.get("content-type", ""))
     _check_encoding(request.headers.get("content-encoding", ""))
     declared = request.headers.get("content-length", "")
@@ -78,7 +78,7 @@ def _check_encoding(header: str) -> None:
 
 
 def _check_values(value: object, text: str) -> None:
-    """Walks the value only if its text has what could be wrong."""
+    """Walks the value only if its text may hold something wrong."""
     escaped = "\\ud" in text or "\\uD" in text
     if not escaped and text.count("[") + text.count("{") <= DEPTH_LIMIT:
         return
@@ -92,7 +92,7 @@ def _check_values(value: object, text: str) -> None:
 
 
 def _held_by(values: Iterable[object]) -> list[object]:
-    """What the lists and objects among the values hold, names aside."""
+    """The items of lists and the values of objects among `values`."""
     held: list[object] = []
     for value in values:
         if isinstance(value, dict):
@@ -103,7 +103,7 @@ def _held_by(values: Iterable[object]) -> list[object]:
 
 
 def _check_strings(values: Iterable[object]) -> None:
-    """Those among the values, and the names of the objects among them."""
+    """Strings among the values, and the names in objects among them."""
     for value in values:
         for text in value if isinstance(value, dict) else (value,):
             if isinstance(text, str) and not text.isascii() and SURROGATE.search(text):

@@ -1,4 +1,4 @@
-"""Every refusal and failure in one table: its HTTP status, and its name in each protocol."""
+"""The HTTP status and the name of each kind of error in each protocol, in one table."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ from deployments.wire import ErrorKind, RequestError
 
 logger = logging.getLogger(__name__)
 
-# A protocol's status and JSON body of an error; the string is the request id.
+# (error, request id) -> status and JSON body, as a protocol has them
 ErrorFormat = Callable[[RequestError, str], tuple[int, object]]
 
 RETRY_SOON = MappingProxyType({"retry-after": "1"})
 RETRY_LATER = MappingProxyType({"retry-after": "5"})
-NEVER_RETRY = MappingProxyType({"x-should-retry": "false"})  # the SDKs would, of any 5xx
+NEVER_RETRY = MappingProxyType({"x-should-retry": "false"})  # the SDKs retry any 5xx
 CLOSE_CONNECTION = MappingProxyType({"connection": "close"})
 BEARER_CHALLENGE = MappingProxyType({"www-authenticate": "Bearer"})
 MAX_ERROR_LENGTH = 2000  # characters of a message, and of the field it names
@@ -26,7 +26,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
-    """What one protocol calls an error."""
+    """An error as one protocol has it."""
 
     status: int
     type: str
@@ -35,7 +35,7 @@ class ErrorForm:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """A protocol that comes later adds its column here."""
+    """A kind of error; each protocol has a column."""
 
     openai: ErrorForm
     anthropic: ErrorForm
@@ -137,8 +137,8 @@ def internal_error(failure: object) -> RequestError:
 
 
 def public_error(error: RequestError, request_id: str) -> RequestError:
-    """The error as a client may see it: what broke inside is logged under the request id, and
-    what the client itself sent comes back in part only.
+    """The error as a client may see it. An internal error is logged under the request id and
+    hidden; long messages are cut, because they may quote the request.
     """
     if error.kind is not ErrorKind.INTERNAL:
         return error if _is_short(error) else _cut(error)

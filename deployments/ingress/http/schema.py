@@ -1,4 +1,4 @@
-"""What the schemas of all protocols share: how strict they are, and how much a request may ask."""
+"""What the schemas of all protocols share: strictness, limits and types."""
 
 from typing import Annotated, TypeVar
 
@@ -10,23 +10,23 @@ MAX_LOGIT_BIASES = 4096  # each is added in every step
 
 ItemT = TypeVar("ItemT")
 Value = TypeVar("Value")
-# A list without a limit: of a million wrong items one is told, and no more are looked for.
+# A list without a limit. Validation ends at the first wrong item: there may be a million.
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
 Switch = bool | None
-# What names no model, as clients do who know of one only.
+# "" names no model: clients that know one model only send it.
 ModelName = Annotated[str | None, BeforeValidator(lambda name: None if name == "" else name)]
 TokenId = Annotated[int, Field(ge=0)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 def without_nulls(value: Value) -> Value | dict[str, object]:
-    """What the SDKs print of an answer may come back: null stands for a field that is not there."""
+    """Without null fields: clients send back answers that SDKs printed with nulls."""
     if not isinstance(value, dict):
         return value
     return {name: inner for name, inner in value.items() if inner is not None}
 
 
 class Strict(BaseModel):
-    """No coercion and no unknown field; null stands for a field that is not there."""
+    """No coercion and no unknown field; null is the same as a missing field."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""A schema's verdict as one refusal: the path of the field, and what was expected there."""
+"""Validation errors as one refusal: the path of the field, and what was expected there."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from deployments.wire import Refused, refused
 
 Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]
-MAX_ERRORS = 1000  # that are looked at: telling one of very many takes longer than finding all
+MAX_ERRORS = 1000  # with more, the details are left out: they would take long
 VERDICT = re.compile(r"^\w+ should ")
 SIZE = re.compile(r"^(List|String|Dictionary) should have ")
 MODEL = re.compile(r" or instance of \w+$")
@@ -29,7 +29,7 @@ REPHRASINGS = {
 
 
 def parse(schema: type[Schema], value: object) -> Schema:
-    """The value as `schema` has it; raises Refused."""
+    """The validated value; raises Refused."""
     if not isinstance(value, dict):
         raise refused("The body must be a JSON object")
     try:
@@ -55,7 +55,7 @@ def refuse_unsupported(
 
 
 def refusal(error: ValidationError, value: object) -> Refused:
-    """One refusal for the field that went wrong; the forms a union allows are named together."""
+    """One refusal for the deepest wrong field; it names all forms that a union allows there."""
     if error.error_count() > MAX_ERRORS:
         return refused(f"The body is wrong in {error.error_count()} places")
     details = [(_path(detail, value), detail) for detail in error.errors()]
@@ -74,7 +74,7 @@ def format_path(path: Path) -> str:
 
 
 def _path(detail: ErrorDetails, value: object) -> Path:
-    """The places of `loc` that exist in the value: the rest names members of unions."""
+    """The parts of `loc` that exist in the value: the others name members of unions."""
     path: list[int | str] = []
     for rest, part in enumerate(detail["loc"], start=1 - len(detail["loc"])):
         if rest and _is_tag(part, value):
@@ -90,7 +90,7 @@ def _path(detail: ErrorDetails, value: object) -> Path:
 
 
 def _is_tag(part: int | str, value: object) -> bool:
-    """Whether it says which member of a union `value` is, though a field is called so too."""
+    """Whether `part` names the member of a union, though `value` has a field of that name."""
     if not isinstance(value, dict) or part not in (value.get("type"), value.get("role")):
         return False
     return not isinstance(value.get(part), (dict, list))

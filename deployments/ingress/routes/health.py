@@ -1,4 +1,4 @@
-"""Whether requests would be answered."""
+"""The health endpoint: whether requests would be answered."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -7,7 +7,7 @@ from starlette.routing import Route
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster
 from deployments.wire import ModelState, ModelStatus, Refused
 
-ROUTER_TIMEOUT_S = 1.0  # whoever asks for health does not wait long
+ROUTER_TIMEOUT_S = 1.0  # health checks do not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
 UNLOADED = {"status": "ok", "model_loaded": False}  # a request or an operator loads it
 UNLOADED_STATES = {ModelState.UNLOADED, ModelState.UNLOADING}
@@ -25,7 +25,7 @@ def health_route(cluster: Cluster, path: str) -> Route:
         states = {status.state for status in statuses}
         if states & UP_STATES:
             return JSONResponse(HEALTHY)
-        if any(_waits_to_be_wanted(status) for status in statuses):
+        if any(_loads_on_request(status) for status in statuses):
             return JSONResponse(UNLOADED)
         status = "loading" if ModelState.LOADING in states else "error"
         return _unhealthy(status, "; ".join(_describe(one) for one in statuses))
@@ -33,8 +33,8 @@ def health_route(cluster: Cluster, path: str) -> Route:
     return Route(path, health)
 
 
-def _waits_to_be_wanted(status: ModelStatus) -> bool:
-    """One that failed is tried again by the next request, which has to be let through for that."""
+def _loads_on_request(status: ModelStatus) -> bool:
+    """A model that failed is tried again by the next request, which has to get through."""
     failed = status.state is ModelState.FAILED and not status.will_retry
     return failed or status.state in UNLOADED_STATES
 

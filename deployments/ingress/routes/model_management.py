@@ -1,4 +1,4 @@
-"""Routes that load and unload models, and one that tells what becomes of them."""
+"""Routes that load and unload models, and one that streams their states."""
 
 from collections.abc import Awaitable, Callable
 
@@ -27,7 +27,7 @@ class NamedModel(Strict):
 def management_routes(
     cluster: Cluster, settings: IngressSettings, prefix: str = "/models"
 ) -> list[Route]:
-    """To stand before routes that take any name for a model's."""
+    """They have to stand before routes with a model's name in the path."""
     feed = StatusFeed(cluster, settings.keep_alive_s)
 
     async def follow(request: Request) -> Response:
@@ -65,7 +65,7 @@ async def reload_if_asked(cluster: Cluster, request: Request) -> None:
 
 
 def switch(request: Request, name: str) -> bool:
-    """A parameter of the query that is off unless it says otherwise. Raises Refused."""
+    """A boolean parameter of the query, False by default. Raises Refused."""
     given = request.query_params.get(name)
     if given not in SWITCH_VALUES:
         raise refused(f"`{name}` must be 0 or 1", name)

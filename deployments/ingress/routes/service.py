@@ -1,4 +1,4 @@
-"""What the routes of a protocol share; a route is a path, a schema, and a builder or an answer."""
+"""The routes of a protocol, from a path, a schema, and a response builder or a function."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ModelCard
 
-OFF_LOOP_BYTES = 8 << 10  # bytes of a body from which its work goes to a thread
+OFF_LOOP_BYTES = 8 << 10  # bodies from this size on are parsed and prepared in a thread
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 ValueT = TypeVar("ValueT")
@@ -41,7 +41,7 @@ def is_never_heavy(request: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[RequestT]):
-    """One way to ask for a generation. `parse` takes the JSON of a body, and raises Refused.
+    """A request for a generation. `parse` takes the JSON of a body, and raises Refused.
 
     `builder` is called for each request, with its headers, among which is its id. `body` is the
     schema that documents it. A `heavy` request takes long to prepare, however short its body is.
@@ -65,7 +65,7 @@ BodyT = TypeVar("BodyT", bound=NamesModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerOperation(Generic[BodyT]):
-    """One way to ask what takes a model's tokenizer and none of its computing; `heavy` as above."""
+    """A request that needs a model's tokenizer and no generation; `heavy` as above."""
 
     name: str
     path: str
@@ -77,7 +77,7 @@ class TokenizerOperation(Generic[BodyT]):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Service:
-    """Its requests are in flight, by their client's share, from before their bodies are read."""
+    """Requests count as in flight from before their bodies are read."""
 
     engine: Engine
     metrics: Metrics
@@ -152,7 +152,7 @@ class Service:
             return await handler.begin(http.receive)
 
     def _enter(self, http: Request, guard: InflightGuard) -> str:
-        """Who is at the door, and holds a place until the guard is closed. Raises Refused."""
+        """The client's digest. The request is in flight until the guard closes. Raises Refused."""
         connection = connection_of(http, sees_peers=self.settings.sees_peers)
         guard.on_close(self.inflight_limit.acquire(connection))
         return connection
@@ -180,13 +180,13 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _parsed(body: bytes, parse: Callable[[object], ValueT]) -> tuple[object, ValueT]:
-    """The JSON, and what it asks for. Raises Refused."""
+    """The JSON, and the request parsed from it. Raises Refused."""
     value = parse_json(body)
     return value, parse(value)
 
 
 def _named(http: Request) -> Mapping[str, str]:
-    """The headers of a request, with the id that it goes by here."""
+    """The headers of a request, with its id first."""
     own = (REQUEST_ID.encode(), request_id_of(http).encode())
     return Headers(raw=[own, *http.headers.raw])
 

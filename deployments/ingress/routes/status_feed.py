@@ -1,4 +1,4 @@
-"""Changes of the models' states for all who watch them here: one long poll, however many watch."""
+"""Changes of the models' states for all watchers of a process, from one long poll."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -11,7 +11,7 @@ from deployments.wire import ErrorKind, ModelStatus, Refused
 
 MAX_WATCHERS = 256
 POLL_TIMEOUT_S = 10.0
-RETRY_DELAY_S = 1.0  # before the router is asked again that did not answer
+RETRY_DELAY_S = 1.0  # before a router that did not answer is asked again
 
 
 class StatusFeed:
@@ -26,7 +26,7 @@ class StatusFeed:
         self._polling: asyncio.Task[None] | None = None
 
     def watch(self) -> AsyncIterator[bytes]:
-        """Events: first what is, then what changes. Raises Refused when too many watch."""
+        """Events: first all states, then changes. Raises Refused for too many watchers."""
         if len(self._watchers) >= MAX_WATCHERS:
             raise Refused.of_kind(ErrorKind.OVERLOADED, "Too many clients watch the models")
         return self._events()
@@ -63,7 +63,7 @@ class StatusFeed:
             self._known = False
 
     async def _poll(self) -> None:
-        version = -1  # none that the router has had
+        version = -1  # lower than any version of the router
         while True:
             try:
                 version, statuses = await self._cluster.changes(version, POLL_TIMEOUT_S)

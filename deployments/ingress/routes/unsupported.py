@@ -1,4 +1,4 @@
-"""Endpoints for what this server can't do: each refused in words of its own."""
+"""Endpoints that this server does not have: each is refused with its reason."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from deployments.wire import ErrorKind, Refused
 
 
 def unsupported_routes(paths: Mapping[str, str]) -> list[Route]:
-    """Of each path with what its clients look for there."""
+    """`paths`: each with what its clients look for there."""
     return [_route(path, what) for path, what in paths.items()]
 
 

@@ -1,4 +1,4 @@
-"""The bytes of one stream, kept so that readers may come late, leave, and come back.
+"""The last bytes of one stream, for readers that come late, leave and return.
 
 Whoever writes never waits: the oldest bytes go when there are too many.
 """
@@ -20,7 +20,7 @@ class ReplayBuffer:
         self._failure: Exception | None = None
         self.total = 0
         self.started_at = int(time.time())
-        self.completed_at = 0  # while it goes on
+        self.completed_at = 0  # 0 while the stream runs
 
     @property
     def is_begun(self) -> bool:
@@ -37,25 +37,25 @@ class ReplayBuffer:
         self._wake()
 
     def finish(self, failure: Exception | None = None) -> None:
-        """With a `failure` readers get that after the last byte."""
+        """Readers get `failure` after the last byte."""
         self.completed_at = int(time.time())
         self._failure = failure
         self._wake()
 
     async def until_begun(self) -> None:
-        """Until there is a byte or an end. Raises the failure of a stream that never began."""
+        """Waits for the first byte or the end. Raises the failure of a stream without a byte."""
         while not self.is_begun and not self.is_done:
             await self._changed.wait()
         if not self.is_begun and self._failure is not None:
             raise self._failure
 
     def check(self, offset: int) -> None:
-        """Raises Refused."""
+        """Raises Refused if the bytes at `offset` are no longer kept."""
         if offset < self.total - len(self._kept):
             raise refused("Stream offset lost, please restart", "from")
 
     async def read(self, offset: int) -> AsyncGenerator[bytes, None]:
-        """Everything from there to the end. Raises what ended it, or Refused for lost bytes."""
+        """From `offset` to the end. Raises the failure of the stream; Refused for lost bytes."""
         while offset < self.total or not self.is_done:
             self.check(offset)
             if offset < self.total:

@@ -1,4 +1,4 @@
-"""Streams that outlive their connections: named by the client, kept for a while, bounded in all.
+"""Streams that outlive their connections: named by the client, kept for a while, bounded.
 
 A process keeps its own: behind several replicas a client may come back to one that knows nothing.
 """
@@ -22,7 +22,7 @@ from deployments.ingress.streams.replay_buffer import ReplayBuffer
 from deployments.wire import ErrorKind, Refused, refused
 
 MAX_ID_LENGTH = 128
-StreamKey = tuple[bytes, str]  # who asks, and what it calls the conversation
+StreamKey = tuple[bytes, str]  # digest of the client's keys, and its name of the conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,8 @@ class KeptStream:
     key: StreamKey
     replay: ReplayBuffer
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    timer: asyncio.TimerHandle | None = None  # to its end, while nobody reads or nothing comes
+    # Stops the stream. It runs while there is no reader, and after the end.
+    timer: asyncio.TimerHandle | None = None
     readers: int = 0
 
 
@@ -55,7 +56,8 @@ class ResumableStreams:
     running: set[asyncio.Task[None]] = field(default_factory=set)
 
     def keeper(self, headers: Headers) -> Callable[[Answer | DelayedAnswer], ASGIApp] | None:
-        """What makes an answer outlive its connection, if the headers ask for it. Raises Refused.
+        """A function that makes an answer outlive its connection; None if the headers do not ask
+        for that. Raises Refused.
 
         An answer that is no stream stays as it is.
         """
@@ -69,7 +71,7 @@ class ResumableStreams:
         return self._kept.get(key)
 
     def start(self, key: StreamKey, answer: ASGIApp, scope: Scope) -> KeptStream:
-        """An earlier stream of this name is stopped. Raises Refused."""
+        """Stops an earlier stream of this name. Raises Refused."""
         self.stop(key)
         self._make_room()
         kept = self._kept[key] = KeptStream(key, ReplayBuffer(self.limits.capacity))
@@ -86,7 +88,7 @@ class ResumableStreams:
 
     @contextmanager
     def reading(self, kept: KeptStream) -> Iterator[None]:
-        """A stream that somebody reads goes on."""
+        """A stream is not stopped while it has a reader."""
         kept.readers += 1
         if not kept.replay.is_done:
             _cancel_timer(kept)
@@ -114,7 +116,7 @@ class ResumableStreams:
         finally:
             kept.replay.finish(failure)
             _cancel_timer(kept)
-            # One that never began has nothing to come back to.
+            # A stream without a byte is not kept.
             self._end_after(self.limits.kept_s if kept.replay.is_begun else 0, kept)
 
     def _end_after(self, seconds: float, kept: KeptStream) -> None:
@@ -123,7 +125,7 @@ class ResumableStreams:
             kept.timer = loop.call_later(seconds, self.stop, kept.key)
 
     def _make_room(self) -> None:
-        """Streams that have ended go first, then those that nobody reads. Raises Refused."""
+        """Stops a stream that has ended, or else one without a reader. Raises Refused."""
         if len(self._kept) < self.limits.most:
             return
         unread = [kept for kept in self._kept.values() if not kept.readers]
@@ -134,7 +136,7 @@ class ResumableStreams:
 
 
 def stream_key(headers: Headers, name: str, param: str) -> StreamKey:
-    """Whoever comes with other API keys has other streams. Raises Refused."""
+    """Requests with other API keys have other streams. Raises Refused."""
     if len(name) > MAX_ID_LENGTH or not PRINTABLE.fullmatch(name):
         message = f"`{param}` must be 1 to {MAX_ID_LENGTH} printable characters"
         raise refused(message, param)
@@ -143,7 +145,7 @@ def stream_key(headers: Headers, name: str, param: str) -> StreamKey:
 
 
 class StreamReader:
-    """A stream's bytes from an offset on as a response; leaving it does not end the stream."""
+    """A response with a stream's bytes from an offset on. The stream outlives it."""
 
     def __init__(self, streams: ResumableStreams, kept: KeptStream, offset: int) -> None:
         self._streams = streams
@@ -154,7 +156,7 @@ class StreamReader:
         with self._streams.reading(self._kept):
             try:
                 await run_while_connected(self._respond(send), receive)
-            except OSError:  # the server's word for a client that has left
+            except OSError:  # uvicorn raises it when the client has left
                 return
 
     async def _respond(self, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Routes to streams that are kept: read one from an offset, look some up, stop one."""
+"""Routes to resumable streams: read one from an offset, look some up, stop one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from deployments.ingress.streams.resumable_streams import (
 from deployments.wire import ErrorKind, Refused, refused
 
 TAG = "Resumable streams"
-MAX_OFFSET_DIGITS = 18  # digits
+MAX_OFFSET_DIGITS = 18
 
 
 class StreamLookup(BaseModel):
