@@ -24,6 +24,14 @@ ARGUMENTS: dict[str, type[BaseModel]] = {
 }
 COMMAND = re.compile(r"python -m ((?:serve_app|tests)[\w.]*)")
 SERVE_CONFIG = re.compile(r"<<END\n(proxy_location: .*?)\nEND\n", re.DOTALL)
+MENTIONED = re.compile(
+    r"`((?:[\w.-]+/)*[\w-]+\.(?:py|md)|(?:deployments|kv|serve_app|tests)/[\w./-]+)`"
+)
+FILES = [
+    file
+    for folder in ("deployments", "kv", "serve_app", "tests")
+    for file in (ROOT / folder).rglob("*.*")
+]
 LINK = re.compile(r"\]\(([^)#:]*)(#[^)]*)?\)")
 
 
@@ -67,6 +75,13 @@ def test_every_command_names_a_module_that_runs(path: Path) -> None:
         assert (found / "__main__.py").exists() or "__main__" in found.with_suffix(
             ".py"
         ).read_text()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_page_mentions_exists(path: Path) -> None:
+    for name in MENTIONED.findall(path.read_text()):
+        known = (ROOT / name).exists() or any(str(one).endswith(f"/{name}") for one in FILES)
+        assert known, f"{path.relative_to(ROOT)}: there is no {name}"
 
 
 def test_the_configurations_of_the_benchmarks_are_valid() -> None:
