@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import NEVER, STRONG, SamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import to_device
 from deployments.wire import SamplingParams

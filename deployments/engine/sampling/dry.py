@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import STRONG, SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import STRONG, SamplingStrategy
 from deployments.engine.tasks.repetitions import Repeats
 from deployments.engine.tasks.task import Task
 from deployments.wire import DryParams, SamplingParams

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import NEVER, SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import NEVER, SamplingStrategy
 from deployments.engine.tasks.grammar_matcher import Bitmask
 from deployments.engine.transfer import to_device
 

@@ -1,11 +1,14 @@
-"""Reports logprobs of drawn tokens, for the rows that ask, beside the likeliest alternatives."""
+"""Log-probabilities of drawn tokens, and of tokens that are known already: those of a prompt."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import NEVER, Asking, SamplingRows
+from deployments.engine.sampling.rows import Asking, SamplingRows
+from deployments.engine.sampling.strategy import NEVER
 from deployments.wire import SamplingParams, TokenLogprob
+
+SCORED_AT_ONCE = 64  # positions whose distributions are held at once
 
 
 class Logprobs:
@@ -65,3 +68,16 @@ def of_the_draw(logits: Tensor, rows: SamplingRows) -> Logprobs:
 
 def _asks_of_the_draw(params: SamplingParams) -> bool:
     return params.logprobs is not None and params.sampled_logprobs
+
+
+def score(logits: Tensor, token_ids: Tensor, n_top: int) -> Iterator[TokenLogprob]:
+    """For each row of logits [n, vocab] what the token [n] had, and the `n_top` likeliest ones."""
+    for start in range(0, len(token_ids), SCORED_AT_ONCE):
+        ids = token_ids[start : start + SCORED_AT_ONCE]
+        logprobs = logits[start : start + SCORED_AT_ONCE].float().log_softmax(1)
+        top = logprobs.topk(min(n_top, logprobs.shape[1]), dim=1)
+        columns = (ids, logprobs.gather(1, ids[:, None])[:, 0], top.indices, top.values)
+        for token_id, logprob, top_ids, values in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            yield TokenLogprob(token_id, logprob, tuple(zip(top_ids, values, strict=True)))

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import NEVER, STRONG, SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import NEVER, STRONG, SamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.wire import MirostatParams, SamplingParams
 

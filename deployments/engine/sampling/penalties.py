@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import STRONG, Asking, SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import Asking, SamplingRows
+from deployments.engine.sampling.strategy import STRONG, SamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.token_counts import Said
 from deployments.engine.transfer import to_device

@@ -18,7 +18,8 @@ from deployments.engine.sampling.dry import DryStrategy
 from deployments.engine.sampling.logprobs import Logprobs, of_the_draw, of_the_model
 from deployments.engine.sampling.mirostat import MirostatStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
-from deployments.engine.sampling.strategy import SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import SamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.thinking_budget import ThinkingStrategy
 from deployments.engine.sampling.truncation import (

@@ -5,7 +5,8 @@ from math import pow
 import torch
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import SamplingStrategy
 from deployments.wire import SamplingParams
 
 COLDEST, HOTTEST = 1e-30, 1e30

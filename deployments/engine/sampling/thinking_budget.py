@@ -6,7 +6,8 @@ Only a grammar can put that off, as long as it has the thought go on.
 
 from torch import Tensor
 
-from deployments.engine.sampling.strategy import NEVER, SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import NEVER, SamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.thinking_tracker import Thought
 

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from deployments.engine.rng import XTC
-from deployments.engine.sampling.strategy import NEVER, SamplingRows, SamplingStrategy, truncates
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import NEVER, SamplingStrategy, truncates
 from deployments.wire import SamplingParams
 
 LIKELIEST = 256  # tokens that hold most of the probability, as a rule: then no row is sorted

@@ -2,9 +2,10 @@
 
 import logging
 
-from deployments.engine.runner import Flight, Outcome, Rows, Runner
+from deployments.engine.runner import Flight, Outcome, Runner
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.recovery import Recovery
+from deployments.engine.tasks.batch import Rows
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)

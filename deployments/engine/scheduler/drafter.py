@@ -7,7 +7,7 @@ change how many steps a sequence takes, and none of its tokens. Saxena, Prompt L
 
 from collections.abc import Sequence
 
-from deployments.engine.sampling.strategy import is_blind
+from deployments.engine.sampling.rows import is_blind
 from deployments.engine.tasks.ngram_drafts import Drafts
 from deployments.engine.tasks.task import Task
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from deployments.engine.runner import Rows
+from deployments.engine.tasks.batch import Rows
 from deployments.engine.tasks.task import Task
 from deployments.wire import ErrorKind, FinishReason, TokenEvent
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deployments.engine.parallel.ranks import RanksLostError
-from deployments.engine.runner import Outcome, Rows, Runner
+from deployments.engine.runner import Outcome, Runner
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import Launcher
@@ -36,6 +36,7 @@ from deployments.engine.scheduler.recovery import (
     release_memory,
 )
 from deployments.engine.stats import EngineStats, count_tokens
+from deployments.engine.tasks.batch import Rows
 from deployments.engine.tasks.mailbox import Mailbox, deliver
 from deployments.engine.tasks.task import Task
 from deployments.wire import ErrorKind, TokenEvent, TokenLogprob

@@ -10,7 +10,8 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from deployments.engine.sampling.strategy import SamplingRows, SamplingStrategy
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.strategy import SamplingStrategy
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.wire import SamplingParams

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from deployments.engine import scoring
+from deployments.engine.sampling import logprobs
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
 from tests.models import tiny_model
@@ -87,7 +87,7 @@ def test_chunked_is_whole(max_batch_tokens: int) -> None:
 
 
 def test_a_block_of_positions_more_or_less_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "BLOCK", 4)
+    monkeypatch.setattr(logprobs, "SCORED_AT_ONCE", 4)
     with engine() as running:
         check(running.run_at_once(*requests()))
 

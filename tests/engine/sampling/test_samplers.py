@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from deployments.engine.rng import DRAW, XTC, uniform
 from deployments.engine.sampling.mirostat import MirostatStrategy
+from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import SAMPLERS, OrderedStrategy, default_pipeline
-from deployments.engine.sampling.strategy import SamplingRows
 from deployments.engine.tasks.task import Task
 from deployments.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from tests.engine.sampling.rows import (

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import Sample, default_pipeline
-from deployments.engine.sampling.strategy import SamplingRows, SamplingStrategy
+from deployments.engine.sampling.strategy import SamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.thinking_tracker import Thought
 from deployments.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget

@@ -14,8 +14,9 @@ from torch import Tensor
 from deployments.engine.rng import uniform
 from deployments.engine.sampling.bans import LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
+from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import BLOCK, default_pipeline, invert
-from deployments.engine.sampling.strategy import SamplingRows, SamplingStrategy
+from deployments.engine.sampling.strategy import SamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.truncation import (
     LIKELIEST,

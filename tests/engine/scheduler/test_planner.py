@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from deployments.engine.shares import divide
+from deployments.engine.scheduler.planner import divide
 from deployments.engine.tasks.task import Task
 from tests.engine.drive import engine, random_ids, request, roomy
 from tests.engine.sampling.rows import task_of
