@@ -1,4 +1,8 @@
-"""Computes one step: flat tensors in, what was drawn for each row that reached its end out."""
+"""Computes one step: a batch in, the tokens sampled behind its rows out.
+
+Nothing is decided here. A step that was launched may be in progress on a GPU while the next one is
+launched.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,64 +16,64 @@ from deployments.engine.attention.cpu import FEW
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward, Ints, StepInputs
 from deployments.engine.parallel.ranks import Ranks
-from deployments.engine.sampling.logprobs import score
-from deployments.engine.sampling.sampler import Draw, Sample, SamplingPipeline
-from deployments.engine.tasks.batch import Rows
+from deployments.engine.sampling.logprobs import score_tokens
+from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
+from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.grammar_matcher import begin_masks
+from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.task import Task, make_task
-from deployments.wire import GenerationRequest, TokenEvent, TokenLogprob
+from deployments.wire import GenerationRequest, TokenLogprob
 from kv.cache import KVCache
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the rows of a step came to: the tokens drawn, and by place log-probabilities of the
-    prompt's next tokens."""
+class StepResult:
+    """What a step has computed for each row of its batch."""
 
-    samples: Sequence[Sequence[Sample]]  # more than one of a row whose drafts were right
-    prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
+    samples: Sequence[Sequence[Sample]]  # [rows]; more than one for a row whose drafts were right
+    prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]  # by row, of the prompt's next tokens
 
-    def is_finite(self, place: int) -> bool:
-        """Whether the model's output was, as far as anything was made of it."""
-        drawn = all(one.token_id is not None or one.all_banned for one in self.samples[place])
-        return drawn and not any(isnan(one.logprob) for one in self.prompt_logprobs.get(place, ()))
+    def is_finite(self, row: int) -> bool:
+        """Whether the model's output was finite, as far as anything was made of it."""
+        sampled = all(one.token_id is not None or one.is_all_banned for one in self.samples[row])
+        return sampled and not any(isnan(one.logprob) for one in self.prompt_logprobs.get(row, ()))
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class PendingStep:
     """A step that was launched. A GPU may be computing it still."""
 
-    rows: Rows
-    drawing: Sequence[int]  # places
-    draw: Draw | None
+    batch: Batch
+    sampled_rows: Sequence[int]  # as `Batch.sampled_rows`
+    samples: PendingSamples | None  # one for each of `sampled_rows`
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
 
     @property
-    def all_draw_one(self) -> bool:
-        return [*self.drawing] == [*range(len(self.rows.tasks))]
+    def has_one_sample_per_row(self) -> bool:
+        return [*self.sampled_rows] == [*range(len(self.batch.tasks))]
 
     @torch.inference_mode()
-    def land(self) -> Outcome:
-        """What each row came to; no token for one that ends before its task's last token."""
-        drawn = [] if self.draw is None else self.draw.samples()
-        if self.all_draw_one:
-            return Outcome([(one,) for one in drawn], self.prompt_logprobs)
-        tasks = self.rows.tasks
+    def result(self) -> StepResult:
+        """Waits for the step. Raises whatever the device raised while it computed."""
+        sampled = [] if self.samples is None else self.samples.result()
+        if self.has_one_sample_per_row:
+            return StepResult([(one,) for one in sampled], self.prompt_logprobs)
+        tasks = self.batch.tasks
         samples: list[list[Sample]] = [[] for _ in tasks]
-        for place, sample in zip(self.drawing, drawn, strict=True):
-            if _stands(samples[place], tasks[place]):
-                samples[place].append(sample)
-        return Outcome(samples, self.prompt_logprobs)
+        for row, sample in zip(self.sampled_rows, sampled, strict=True):
+            if _is_accepted(samples[row], tasks[row]):
+                samples[row].append(sample)
+        return StepResult(samples, self.prompt_logprobs)
 
 
-def _stands(before: Sequence[Sample], task: Task) -> bool:
-    """Whether a draw is what follows: what was drawn `before` it is what was drafted."""
+def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
+    """Whether a sample counts: the samples `before` it in its row are the tokens drafted there."""
     n = len(before)
     return n == 0 or before[-1].token_id == task.tokens[task.n_tokens + n - 1]
 
 
 class Runner:
-    """Owns the model, or rank 0's share of it. Never decides what runs."""
+    """Owns the model, or rank 0's share of it. All methods are called on one thread."""
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class Runner:
         threads: int,
         ranks: Ranks | None = None,
     ) -> None:
+        """`threads` is how many of the CPU compute a step. With `ranks` all others follow."""
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -86,7 +91,8 @@ class Runner:
         self._ranks = ranks
 
     def start(self) -> None:
-        """To be called on the thread that will `launch`, which then has the arithmetic's threads.
+        """Tries the model, and captures CUDA graphs on a GPU. To be called first, on the thread
+        that calls all else: torch's number of threads and its device are set for it.
 
         Raises UnsupportedModelError for a model that can't be served.
         """
@@ -105,45 +111,56 @@ class Runner:
             self._forward.record(shape.max_tasks, shape.max_tokens)
 
     def probe(self, n_tokens: int = 1) -> None:
-        """Computes a token behind as many, and raises what the model raises; needs pages for them
-        and a free task."""
+        """Computes one step of a prompt of `n_tokens`, whose result nobody needs.
+
+        Raises whatever the model raises. Needs pages for the prompt and a free row of the cache.
+        """
         request = GenerationRequest(request_id="probe", prompt_ids=(0,) * n_tokens)
-        task = make_task(request.request_id, request, _Nowhere(), frozenset(), n_tokens + 1)
+        task = make_task(request.request_id, request, NullMailbox(), frozenset(), n_tokens + 1)
         self._cache.allocate(task.id, [], task.n_tokens, spare=0)
         self._cache.extend(task.id, task.n_tokens)
         try:
-            self.launch(Rows([task], [n_tokens])).land()
+            self.launch(Batch([task], [n_tokens])).result()
         finally:
             self._cache.free(task.id)
 
     @torch.inference_mode()
-    def launch(self, rows: Rows) -> Flight:
-        """Begins a step; what it raises may come when it lands."""
-        drawing, scored = rows.drawing(), rows.scored()
-        tasks = [rows.tasks[place] for place in drawing]
+    def launch(self, batch: Batch) -> PendingStep:
+        """Begins a step. The tasks' pages must hold all tokens of the batch.
+
+        Raises whatever the model raises, RanksLostError among it; some errors of a GPU come with
+        the step's `result` only.
+        """
+        sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
+        tasks = [batch.tasks[row] for row in sampled_rows]
         begin_masks([task.grammar for task in tasks if task.grammar is not None])
-        ahead = _ahead(drawing)
-        logits = self._compute(self._inputs(rows, drawing, ahead, scored))
-        draw = None
-        if drawing:
-            draw = self._pipeline.draw(logits[: len(drawing)].float(), tasks, ahead)
-        scores = self._score(logits[len(drawing) :], rows, scored) if scored else {}
-        return Flight(rows, drawing, draw, scores)
+        n_ahead = _n_drafted_before(sampled_rows)
+        logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
+        samples = None
+        if sampled_rows:
+            sampled_logits = logits[: len(sampled_rows)].float()
+            samples = self._pipeline.launch(sampled_logits, tasks, n_ahead)
+        logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
+        return PendingStep(batch, sampled_rows, samples, logprobs)
 
     @torch.inference_mode()
-    def launch_behind(self, flight: Flight, places: Sequence[int]) -> Flight:
-        """Begins the next step of some rows of one in flight, all of which draw, all of whose tasks
-        are blind (`is_blind`). Their pages hold one token more already."""
-        assert flight.draw is not None
-        rows = Rows([flight.rows.tasks[place] for place in places], [1] * len(places))
-        drawn = flight.draw.token_ids
-        if len(places) < len(drawn):
-            drawn = drawn[self._forward.tensor(np.array(places, dtype=np.int64))]
-        logits = self._forward.logits(self._inputs_behind(rows.tasks, drawn))
-        draw = self._pipeline.draw(logits.float(), rows.tasks, np.ones(len(places), dtype=np.int64))
-        return Flight(rows, range(len(places)), draw, {})
+    def launch_next(self, step: PendingStep, rows: Sequence[int]) -> PendingStep:
+        """Begins the step after one that is in progress, for some of its rows.
 
-    def _inputs_behind(self, tasks: Sequence[Task], drawn: Tensor) -> StepInputs:
+        The step must sample one token a row, and the tasks of `rows` must all be such that
+        `needs_no_history`. Their pages must hold one token more than is known. Raises as `launch`.
+        """
+        assert step.samples is not None
+        batch = Batch([step.batch.tasks[row] for row in rows], [1] * len(rows))
+        token_ids = step.samples.token_ids
+        if len(rows) < len(token_ids):
+            token_ids = token_ids[self._forward.tensor(np.array(rows, dtype=np.int64))]
+        logits = self._forward.logits(self._next_inputs(batch.tasks, token_ids))
+        n_ahead = np.ones(len(rows), dtype=np.int64)
+        samples = self._pipeline.launch(logits.float(), batch.tasks, n_ahead)
+        return PendingStep(batch, range(len(rows)), samples, {})
+
+    def _next_inputs(self, tasks: Sequence[Task], token_ids: Tensor) -> StepInputs:
         known = np.array([task.n_tokens for task in tasks], dtype=np.int64)
         return StepInputs(
             token_ids=np.zeros_like(known),
@@ -153,27 +170,32 @@ class Runner:
             page_table=self._cache.table.rows([task.id for task in tasks]),
             kept=np.arange(len(tasks)),
             uncleared=self._cache.take_uncleared(),
-            drawn=drawn,
+            drawn=token_ids,
         )
 
     def _inputs(
-        self, rows: Rows, drawing: Sequence[int], ahead: Ints, scored: Mapping[int, int]
+        self,
+        batch: Batch,
+        sampled_rows: Sequence[int],
+        n_ahead: Ints,
+        n_scored: Mapping[int, int],
     ) -> StepInputs:
-        """Kept are the tokens that something is drawn behind, then all that are to be scored."""
-        n = np.array(rows.n, dtype=np.int64)
-        start = np.array([task.n_computed for task in rows.tasks], dtype=np.int64)
-        newest = np.array([task.n_tokens for task in rows.tasks], dtype=np.int64) - 1
+        """Logits are kept of the tokens that something is sampled behind, then of all that are to
+        be scored."""
+        n = np.array(batch.new_len, dtype=np.int64)
+        start = np.array([task.n_computed for task in batch.tasks], dtype=np.int64)
+        newest = np.array([task.n_tokens for task in batch.tasks], dtype=np.int64) - 1
         ends = n.cumsum()
-        firsts = start - ends + n  # of row i, position p is at p - firsts[i]
+        offsets = start - ends + n  # row i has its position p at index p - offsets[i]
+        is_decode_only = len(sampled_rows) == len(batch.tasks) == ends[-1]
+        sampled = (newest - offsets)[sampled_rows] + n_ahead
         return StepInputs(
-            token_ids=_token_ids(rows, words_only=len(drawing) == len(rows.tasks) == ends[-1]),
-            positions=np.arange(ends[-1]) + np.repeat(firsts, n),
+            token_ids=_newest_ids(batch) if is_decode_only else _token_ids(batch),
+            positions=np.arange(ends[-1]) + np.repeat(offsets, n),
             total_len=start + n,
             new_len=n,
-            page_table=self._cache.table.rows([task.id for task in rows.tasks]),
-            kept=np.concatenate(
-                [(newest - firsts)[drawing] + ahead, *_places(rows, scored, firsts)]
-            ),
+            page_table=self._cache.table.rows([task.id for task in batch.tasks]),
+            kept=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             uncleared=self._cache.take_uncleared(),
         )
 
@@ -184,46 +206,43 @@ class Runner:
             return self._forward.logits(step)
 
     def _score(
-        self, logits: Tensor, rows: Rows, scored: Mapping[int, int]
+        self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]
     ) -> dict[int, list[TokenLogprob]]:
+        """By row, log-probabilities of the prompt's next tokens. logits [sum of n_scored, vocab]"""
         scores: dict[int, list[TokenLogprob]] = {}
-        for place, n in scored.items():
-            task = rows.tasks[place]
+        for row, n in n_scored.items():
+            task = batch.tasks[row]
             first = len(task.prompt_logprobs) + 1
             ids = self._forward.tensor(task.tokens[first : first + n])
-            scores[place] = list(score(logits[:n], ids, task.request.prompt_logprobs or 0))
+            n_top = task.request.prompt_logprobs or 0
+            scores[row] = list(score_tokens(logits[:n], ids, n_top))
             logits = logits[n:]
         return scores
 
 
-def _ahead(drawing: Sequence[int]) -> Ints:
-    """How many drafted tokens stand before each draw."""
-    places = np.array(drawing, dtype=np.int64)
-    return np.arange(len(places)) - np.searchsorted(places, places)
+def _n_drafted_before(sampled_rows: Sequence[int]) -> Ints:
+    """How many drafted tokens stand before each sample in its row. [sampled rows]"""
+    rows = np.array(sampled_rows, dtype=np.int64)
+    return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
-def _token_ids(rows: Rows, *, words_only: bool) -> Ints:
-    if words_only:  # each row is its task's newest token
-        return np.array([task.newest for task in rows.tasks], dtype=np.int64)
+def _newest_ids(batch: Batch) -> Ints:
+    """The token ids of a batch whose rows are each their task's newest token. [rows]"""
+    return np.array([task.newest for task in batch.tasks], dtype=np.int64)
+
+
+def _token_ids(batch: Batch) -> Ints:
+    """[tokens]"""
     return np.concatenate(
         [
             task.tokens[task.n_computed : task.n_computed + n]
-            for task, n in zip(rows.tasks, rows.n, strict=True)
+            for task, n in zip(batch.tasks, batch.new_len, strict=True)
         ]
     )
 
 
-def _places(rows: Rows, scored: Mapping[int, int], firsts: Ints) -> Iterator[Ints]:
-    """Where in the step the positions to score are."""
-    for place, n in scored.items():
-        first = len(rows.tasks[place].prompt_logprobs)
-        yield np.arange(first, first + n) - firsts[place]
-
-
-class _Nowhere:
-    """A mailbox that nobody reads."""
-
-    loop = None
-
-    def put(self, event: TokenEvent) -> None:
-        pass
+def _scored_indices(batch: Batch, n_scored: Mapping[int, int], offsets: Ints) -> Iterator[Ints]:
+    """Where the positions to score are in the flat batch, row by row."""
+    for row, n in n_scored.items():
+        first = len(batch.tasks[row].prompt_logprobs)
+        yield np.arange(first, first + n) - offsets[row]

@@ -88,18 +88,18 @@ class Clock:
 
         setattr(owner, method, timed)
 
-    def turn(self, owner: object, method: str) -> None:
+    def step(self, owner: object, method: str) -> None:
         self.around(owner, method, "rest")
         inner: Callable[..., object] = getattr(owner, method)
 
-        def turn() -> None:
+        def step() -> None:
             inner()
             if self.is_full:
                 self.steps.append(dict(self._step))
             self._step.clear()
             self.is_full = False
 
-        setattr(owner, method, turn)
+        setattr(owner, method, step)
 
     def _within(self) -> float:
         return sum(self._step.values()) + self.free
@@ -146,12 +146,14 @@ def build(shape: CacheShape, clock: Clock, vocab: int) -> tuple[InferenceSchedul
     scheduler = InferenceScheduler(
         runner, cache, admission, max_running=rows, max_batch_tokens=rows * shape.max_tokens
     )
-    for part in ("receive", "refill", "commit", "deliver"):
+    for part in ("receive", "refill"):
         clock.around(scheduler, f"_{part}", part)
+    clock.around(scheduler._committer, "commit", "commit")
+    clock.around(scheduler._outbox, "deliver", "deliver")
     clock.around(scheduler._planner, "plan", "plan")
     clock.around(runner, "_inputs", "inputs")
-    clock.around(pipeline, "draw", "sampling")
-    clock.turn(scheduler, "_turn")
+    clock.around(pipeline, "launch", "sampling")
+    clock.step(scheduler, "_step_once")
     return scheduler, admission
 
 

@@ -160,7 +160,7 @@ N = len(REQUESTS)
     n_pages=st.integers(16, 40),
     max_running=st.integers(1, N),
     max_batch_tokens=st.integers(N, 40),
-    is_ahead=st.booleans(),
+    is_async=st.booleans(),
     draft_tokens=st.integers(0, 6),
 )
 def test_whatever_happens_at_once_each_is_undisturbed(
@@ -170,7 +170,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
     n_pages: int,
     max_running: int,
     max_batch_tokens: int,
-    is_ahead: bool,
+    is_async: bool,
     draft_tokens: int,
 ) -> None:
     skipped = [min(cut, len(undisturbed(n)) - 1) for n, cut in zip(names, cuts, strict=True)]
@@ -182,7 +182,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
         n_pages=n_pages,
         max_running=max_running,
         max_batch_tokens=max_batch_tokens,
-        async_scheduling=is_ahead,
+        async_scheduling=is_async,
         draft_tokens=draft_tokens,
     )
     for name, n, events in zip(names, skipped, disturbed(limits, requests)[0], strict=True):

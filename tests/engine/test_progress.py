@@ -18,10 +18,10 @@ def told(events: list[TokenEvent]) -> list[int | None]:
     return [event.prompt_tokens for event in events]
 
 
-@pytest.mark.parametrize("is_ahead", [False, True])
-def test_every_chunk_of_a_prompt_is_told(is_ahead: bool) -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_every_chunk_of_a_prompt_is_told(is_async: bool) -> None:
     with engine(
-        limits=roomy(max_running=8, max_batch_tokens=8, async_scheduling=is_ahead)
+        limits=roomy(max_running=8, max_batch_tokens=8, async_scheduling=is_async)
     ) as running:
         first = events_of(running)
         assert told(first) == [0, 8, 16, 22, None, None, None, None]

@@ -1,4 +1,4 @@
-"""DRY (Don't Repeat Yourself, by p-e-w): the longer a repetition gets, the less it may go on."""
+"""DRY (Don't Repeat Yourself, by p-e-w): the longer a repetition is, the larger its penalty."""
 
 from math import log
 
@@ -7,33 +7,34 @@ import torch
 from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.strategy import STRONG, SamplingStrategy
-from deployments.engine.tasks.repetitions import Repeats
+from deployments.engine.sampling.strategy import MAX_LOGIT_CHANGE, BaseSamplingStrategy
+from deployments.engine.tasks.repetitions import Repetitions
 from deployments.engine.tasks.task import Task
 from deployments.wire import DryParams, SamplingParams
 
 
-class DryStrategy(SamplingStrategy):
+class DryStrategy(BaseSamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in rows.where(_asks_for_dry, "dry"):
+        for row in rows.where(_has_dry, "dry"):
             dry = rows.params[row].dry
             if dry is not None and dry.multiplier > 0 and dry.last_n != 0:
                 _penalise(logits[row], rows.tasks[row], dry)
 
 
-def _asks_for_dry(params: SamplingParams) -> bool:
+def _has_dry(params: SamplingParams) -> bool:
     return params.dry is not None
 
 
 def _penalise(logits: Tensor, task: Task, dry: DryParams) -> None:
-    if task.repeats is None:
-        task.repeats = Repeats(len(task.tokens), dry.breakers)
+    state = task.sampling_state
+    if state.repetitions is None:
+        state.repetitions = Repetitions(len(task.tokens), dry.breakers)
     known = task.tokens[: task.n_tokens]
     window = len(known) if dry.last_n < 0 else dry.last_n
     allowed = min(dry.allowed_length, len(known))  # no repetition is as long
-    ids, lengths = task.repeats.continuations(known, window, allowed)
+    ids, lengths = state.repetitions.continuations(known, window, allowed)
     # In logarithms no power overflows.
     powers = log(dry.multiplier) + (lengths - allowed) * log(dry.base)
-    penalties = np.exp(np.minimum(powers, log(STRONG))).astype(np.float32)
-    on = logits.device
-    logits[torch.from_numpy(ids).to(on)] -= torch.from_numpy(penalties).to(on)
+    penalties = np.exp(np.minimum(powers, log(MAX_LOGIT_CHANGE))).astype(np.float32)
+    device = logits.device
+    logits[torch.from_numpy(ids).to(device)] -= torch.from_numpy(penalties).to(device)

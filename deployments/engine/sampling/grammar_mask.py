@@ -1,28 +1,30 @@
-"""Leaves each row the tokens that its grammar allows next, and no others."""
+"""Bans every token that a row's grammar does not allow next."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.strategy import NEVER, SamplingStrategy
+from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy
 from deployments.engine.tasks.grammar_matcher import Bitmask
 from deployments.engine.transfer import to_device
 
 
-class GrammarStrategy(SamplingStrategy):
-    """The masks were begun before the model ran; they are collected here."""
+class GrammarStrategy(BaseSamplingStrategy):
+    """Collects the masks, whose computation began before the forward pass."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        held = {row: one for row in rows.chosen if (one := rows.tasks[row].grammar) is not None}
-        if held:
-            places = to_device(np.array([*held], dtype=np.int64), logits.device)
-            masks = np.stack([grammar.mask() for grammar in held.values()])
-            logits[places] = logits[places].masked_fill_(~_allowed(masks, logits), NEVER)
+        grammars = {
+            row: one for row in rows.selected if (one := rows.tasks[row].grammar) is not None
+        }
+        if grammars:
+            index = to_device(np.array([*grammars], dtype=np.int64), logits.device)
+            masks = np.stack([grammar.mask() for grammar in grammars.values()])
+            logits[index] = logits[index].masked_fill_(~_allowed(masks, logits), BANNED)
 
 
 def _allowed(masks: Bitmask, logits: Tensor) -> Tensor:
-    """The bits of the masks, one for each logit. [rows, vocab] of bool"""
+    """The bits of the masks [rows, vocab / 32] as one bool a logit. [rows, vocab]"""
     vocab = logits.shape[1]
     octets = to_device(masks.view(np.uint8), logits.device)  # [rows, vocab / 8]
     bits = octets[:, :, None] >> torch.arange(8, dtype=torch.uint8, device=logits.device) & 1

@@ -4,74 +4,78 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from deployments.engine.sampling.rows import Asking, SamplingRows
-from deployments.engine.sampling.strategy import NEVER
+from deployments.engine.sampling.rows import ParamGroup, SamplingRows
+from deployments.engine.sampling.strategy import BANNED
 from deployments.wire import SamplingParams, TokenLogprob
 
 SCORED_AT_ONCE = 64  # positions whose distributions are held at once
 
 
 class Logprobs:
-    """Of some rows' logits as they are now; to look up what is drawn later."""
+    """Log-probabilities of a group's logits as they are now, to look up tokens sampled later."""
 
-    def __init__(self, logits: Tensor, asking: Asking) -> None:
-        self._wanting = asking.rows
-        self._n = [params.logprobs or 0 for params in asking.params]
-        if asking:
-            self._all = asking.take(logits).log_softmax(1)
+    def __init__(self, logits: Tensor, group: ParamGroup) -> None:
+        self._rows = group.rows
+        self._n = [params.logprobs or 0 for params in group.params]
+        if group:
+            self._all = group.take(logits).log_softmax(1)
             top = self._all.topk(min(max(self._n), logits.shape[1]), dim=1)
             self._values, self._ids = top.values.tolist(), top.indices.tolist()
 
-    def of(self, drawn: Sequence[int | None]) -> dict[int, TokenLogprob]:
-        """By row, where one is wanted and a token was drawn."""
-        if not self._wanting:
+    def lookup(self, sampled: Sequence[int | None]) -> dict[int, TokenLogprob]:
+        """By row number: of rows of the group for which a token was sampled. `sampled` [batch]"""
+        if not self._rows:
             return {}
         found = [
             (i, token_id)
-            for i, row in enumerate(self._wanting)
-            if (token_id := drawn[row]) is not None
+            for i, row in enumerate(self._rows)
+            if (token_id := sampled[row]) is not None
         ]
         if not found:
             return {}
-        places, ids = zip(*found, strict=True)
-        values = self._all[list(places), list(ids)].tolist()
+        indices, ids = zip(*found, strict=True)
+        values = self._all[list(indices), list(ids)].tolist()
         return {
-            self._wanting[i]: TokenLogprob(token_id, value, self._alternatives(i))
+            self._rows[i]: TokenLogprob(token_id, value, self._alternatives(i))
             for (i, token_id), value in zip(found, values, strict=True)
         }
 
     def _alternatives(self, i: int) -> tuple[tuple[int, float], ...]:
         n = self._n[i]
-        likeliest = zip(self._ids[i][:n], self._values[i][:n], strict=True)
-        return tuple(entry for entry in likeliest if entry[1] > NEVER)
+        top = zip(self._ids[i][:n], self._values[i][:n], strict=True)
+        return tuple(entry for entry in top if entry[1] > BANNED)
 
 
-def of_the_model(logits: Tensor, rows: SamplingRows) -> Logprobs:
-    """To be taken before any strategy has changed the logits."""
-    return Logprobs(logits, rows.asking(_asks_of_the_model, "logprobs"))
+def model_logprobs(logits: Tensor, rows: SamplingRows) -> Logprobs:
+    """The model's own distribution: to be taken before any strategy changes the logits."""
+    return Logprobs(logits, rows.group(_has_model_logprobs, "logprobs"))
 
 
-def _asks_of_the_model(params: SamplingParams) -> bool:
+def _has_model_logprobs(params: SamplingParams) -> bool:
     return params.logprobs is not None and not params.sampled_logprobs
 
 
-def of_the_draw(logits: Tensor, rows: SamplingRows) -> Logprobs:
-    """To be taken when all strategies have; overwrites greedy rows, whose draw is certain."""
-    asking = rows.asking(_asks_of_the_draw, "logprobs")
-    for row, params in zip(asking.rows, asking.params, strict=True):
+def draw_logprobs(logits: Tensor, rows: SamplingRows) -> Logprobs:
+    """The distribution sampled from: to be taken after all strategies.
+
+    Overwrites the logits of greedy rows in which it was asked for, whose token is certain.
+    """
+    group = rows.group(_has_sampled_logprobs, "logprobs")
+    for row, params in zip(group.rows, group.params, strict=True):
         if params.temperature == 0:
             certain = logits[row].argmax()
-            logits[row] = NEVER
+            logits[row] = BANNED
             logits[row, certain] = 0
-    return Logprobs(logits, asking)
+    return Logprobs(logits, group)
 
 
-def _asks_of_the_draw(params: SamplingParams) -> bool:
+def _has_sampled_logprobs(params: SamplingParams) -> bool:
     return params.logprobs is not None and params.sampled_logprobs
 
 
-def score(logits: Tensor, token_ids: Tensor, n_top: int) -> Iterator[TokenLogprob]:
-    """For each row of logits [n, vocab] what the token [n] had, and the `n_top` likeliest ones."""
+def score_tokens(logits: Tensor, token_ids: Tensor, n_top: int) -> Iterator[TokenLogprob]:
+    """Log-probabilities of given tokens [n] and of the `n_top` most likely ones, row by row of
+    logits [n, vocab]."""
     for start in range(0, len(token_ids), SCORED_AT_ONCE):
         ids = token_ids[start : start + SCORED_AT_ONCE]
         logprobs = logits[start : start + SCORED_AT_ONCE].float().log_softmax(1)

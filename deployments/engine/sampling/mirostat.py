@@ -1,6 +1,6 @@
-"""Mirostat (Basu et al. 2021): truncation that steers the surprise of what is drawn to a target.
+"""Mirostat (Basu et al. 2021): truncation that keeps the surprise of sampled tokens near a target.
 
-Its only state is a task's `mirostat_mu`: the most surprise, in bits, that a token may have.
+Its only state is a task's `mirostat_mu`: the largest surprise, in bits, that a token may have.
 """
 
 from collections.abc import Sequence
@@ -11,40 +11,44 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.strategy import NEVER, STRONG, SamplingStrategy
+from deployments.engine.sampling.strategy import BANNED, MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.wire import MirostatParams, SamplingParams
 
 N_ESTIMATED = 100  # most likely tokens that version 1 estimates Zipf's exponent from
 
 
-class MirostatStrategy(SamplingStrategy):
+class MirostatStrategy(BaseSamplingStrategy):
+    """Bans tokens that would surprise more than the task's state allows."""
+
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for row in _steered(rows):
-            task, params = rows.tasks[row], _params(rows.tasks[row])
-            if task.mirostat_mu is None:
-                task.mirostat_mu = 2.0 * params.tau if params.mu is None else params.mu
+        for row in _mirostat_rows(rows):
+            state, params = rows.tasks[row].sampling_state, _params(rows.tasks[row])
+            if state.mirostat_mu is None:
+                first = min(2.0 * params.tau, MAX_LOGIT_CHANGE)  # a large tau would overflow
+                state.mirostat_mu = first if params.mu is None else params.mu
             if params.version == 1:
-                _cut_by_rank(logits[row], task.mirostat_mu)
+                _cut_by_rank(logits[row], state.mirostat_mu)
             else:
-                _cut_by_surprise(logits[row], task.mirostat_mu)
+                _cut_by_surprise(logits[row], state.mirostat_mu)
 
 
-def observe(logits: Tensor, rows: SamplingRows, drawn: Sequence[int | None]) -> None:
-    """Brings each state up to date with the token drawn from what the strategies left."""
-    for row in _steered(rows):
-        task, params, token_id = rows.tasks[row], _params(rows.tasks[row]), drawn[row]
-        if task.mirostat_mu is not None and token_id is not None:
+def observe(logits: Tensor, rows: SamplingRows, sampled: Sequence[int | None]) -> None:
+    """Updates the tasks' states by the tokens sampled [rows] from `logits` [rows, vocab]."""
+    for row in _mirostat_rows(rows):
+        task, token_id = rows.tasks[row], sampled[row]
+        state, params = task.sampling_state, _params(task)
+        if state.mirostat_mu is not None and token_id is not None:
             surprise = float(_surprises(logits[row])[token_id])
-            mu = task.mirostat_mu - params.eta * (surprise - params.tau)
-            task.mirostat_mu = min(max(mu, -STRONG), STRONG)
+            mu = state.mirostat_mu - params.eta * (surprise - params.tau)
+            state.mirostat_mu = min(max(mu, -MAX_LOGIT_CHANGE), MAX_LOGIT_CHANGE)
 
 
-def _steered(rows: SamplingRows) -> Sequence[int]:
-    return rows.where(_asks_for_mirostat, "mirostat")
+def _mirostat_rows(rows: SamplingRows) -> Sequence[int]:
+    return rows.where(_has_mirostat, "mirostat")
 
 
-def _asks_for_mirostat(params: SamplingParams) -> bool:
+def _has_mirostat(params: SamplingParams) -> bool:
     return params.mirostat is not None and params.temperature > 0
 
 
@@ -54,20 +58,20 @@ def _params(task: Task) -> MirostatParams:
 
 
 def _surprises(logits: Tensor) -> Tensor:
-    """In bits. [vocab]"""
+    """Of each token, in bits. [vocab] float64"""
     return logits.double().log_softmax(0) / -log(2)
 
 
 def _cut_by_surprise(logits: Tensor, mu: float) -> None:
     surprises = _surprises(logits)
-    logits.masked_fill_(surprises > surprises.amin().clamp(min=mu), NEVER)
+    logits.masked_fill_(surprises > surprises.amin().clamp(min=mu), BANNED)
 
 
 def _cut_by_rank(logits: Tensor, mu: float) -> None:
     ordered, order = logits.sort(descending=True, stable=True)
     top = ordered[:N_ESTIMATED].double().cpu().numpy()
     n_kept = _rank(top[np.isfinite(top)], mu, len(logits))
-    logits[order[n_kept:]] = NEVER
+    logits[order[n_kept:]] = BANNED
 
 
 def _rank(top: NDArray[np.float64], mu: float, vocab: int) -> int:

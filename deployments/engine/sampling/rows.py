@@ -1,6 +1,7 @@
-"""The rows of a batch whose next tokens are drawn, and what each asks for.
+"""The rows of a batch whose next tokens are sampled, and the parameters of each.
 
-What rows ask for stays the same all their lives: it is looked up once for a batch, not every step.
+A row's parameters stay the same as long as it lives: they are looked up once for a batch, and not
+in every step.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +21,17 @@ from deployments.wire import SamplingParams
 
 _64_BITS = (1 << 64) - 1
 
-Wants = Callable[[SamplingParams], bool]  # a function of a module: what it found is found by it
+# Must be a function of a module: groups are cached by it.
+Predicate = Callable[[SamplingParams], bool]
 
 
-class Asking:
-    """The rows of a batch that ask for one thing, and what they say of it."""
+class ParamGroup:
+    """The rows of a batch that one strategy changes, and their parameters."""
 
     def __init__(
         self, rows: Sequence[int], params: Sequence[SamplingParams], device: torch.device
     ) -> None:
+        """`rows` are row numbers of the batch; `params` are those of the whole batch."""
         self.rows = rows
         self.params = [params[row] for row in rows]
         self._device = device
@@ -41,7 +44,7 @@ class Asking:
         return len(self.rows)
 
     def column(self, name: str) -> Tensor:
-        """One parameter of theirs, to be broadcast over the vocabulary. [rows, 1] float32"""
+        """One parameter of these rows, to be broadcast over the vocabulary. [rows, 1] float32"""
         if name not in self._columns:
             values = [getattr(one, name) for one in self.params]
             column = torch.tensor(values, dtype=torch.float32)  # infinite where numpy would warn
@@ -50,124 +53,134 @@ class Asking:
         return self._columns[name]
 
     def take(self, logits: Tensor) -> Tensor:
-        """Their logits, which may be changed, to be `put` back."""
+        """The logits [rows, vocab] of these rows, of all [batch, vocab]. They may be changed in
+        place, and must be `put` back."""
         return logits if self._is_all else logits[self._index]
 
     def put(self, logits: Tensor, part: Tensor) -> None:
+        """Writes what was taken back. `logits` [batch, ...], `part` [rows, ...]"""
         if not self._is_all:
             logits[self._index] = part
         elif part is not logits:
             logits.copy_(part)
 
 
-class _Wishes:
-    """What some rows of a batch ask for, as far as anybody wanted to know."""
+class _GroupCache:
+    """The groups of some rows of a batch, as far as strategies have asked for them."""
 
     def __init__(
-        self, params: Sequence[SamplingParams], changed: frozenset[str], chosen: Sequence[int]
+        self,
+        params: Sequence[SamplingParams],
+        non_default: frozenset[str],
+        selected: Sequence[int],
     ) -> None:
         self.params = params
-        self.changed = changed
-        self.chosen = chosen
-        self.asking: dict[Wants, Asking] = {}
-        self.parts: dict[tuple[int, ...], _Wishes] = {}
+        self.non_default = non_default
+        self.selected = selected
+        self.groups: dict[Predicate, ParamGroup] = {}
+        self.subsets: dict[tuple[int, ...], _GroupCache] = {}
 
 
 class SamplingRows:
-    """The tasks whose next tokens are drawn together; strategies see the `chosen` ones of them."""
+    """The tasks whose next tokens are sampled together. Strategies see only `selected` rows."""
 
     def __init__(
         self,
         tasks: Sequence[Task],
         device: torch.device,
-        before: "SamplingRows | None" = None,
-        ahead: NDArray[np.int64] | None = None,
+        previous: "SamplingRows | None" = None,
+        n_ahead: NDArray[np.int64] | None = None,
     ) -> None:
-        """`before` is the last step's: where it asked for the same, nothing is looked up again.
+        """`previous` are the rows of the last step. If they had the same parameters, nothing is
+        looked up again.
 
-        `ahead` is how many tokens stand between a row's last known one and the one to draw.
-        [rows], or all are 0
+        `n_ahead` [rows] is the number of tokens between the last known one and the one to sample;
+        None stands for 0 in all rows.
         """
-        self.ahead = ahead
+        self.n_ahead = n_ahead
         self.tasks = tasks
         self.device = device
         self.params = [task.request.sampling for task in tasks]
-        if before is not None and _are_same(self.params, before.params):
-            wishes = before._wishes
+        if previous is not None and _are_same(self.params, previous.params):
+            cache = previous._cache
         else:
-            wishes = self._wishes_of(range(len(tasks)))
-        self._wishes: _Wishes = wishes
+            cache = self._cache_of(range(len(tasks)))
+        self._cache: _GroupCache = cache
 
     @property
-    def chosen(self) -> Sequence[int]:
-        return self._wishes.chosen
+    def selected(self) -> Sequence[int]:
+        """Row numbers."""
+        return self._cache.selected
 
     def without_tasks(self) -> "SamplingRows":
-        """What is worth keeping for the next step."""
+        """What the next step can use of these rows."""
         rest = copy(self)
         rest.tasks = ()
         return rest
 
-    def only(self, chosen: Sequence[int]) -> "SamplingRows":
-        key = tuple(chosen)
-        if key not in self._wishes.parts:
-            self._wishes.parts[key] = self._wishes_of(chosen)
-        some = copy(self)
-        some._wishes = self._wishes.parts[key]
-        return some
+    def select(self, selected: Sequence[int]) -> "SamplingRows":
+        """The same batch with these row numbers as the `selected` ones."""
+        key = tuple(selected)
+        if key not in self._cache.subsets:
+            self._cache.subsets[key] = self._cache_of(selected)
+        subset = copy(self)
+        subset._cache = self._cache.subsets[key]
+        return subset
 
-    def changed(self, *names: str) -> bool:
-        """Whether any of them has another value than the neutral one in any of these fields.
+    def has_non_default(self, *names: str) -> bool:
+        """Whether any row has another value than the default in any of these fields.
 
-        A batch that does not ask for a strategy should not even be searched for rows that do.
+        A batch in which no row uses a strategy should not even be searched for such rows.
         """
-        return not self._wishes.changed.isdisjoint(names)
+        return not self._cache.non_default.isdisjoint(names)
 
-    def changed_but(self, *names: str) -> bool:
-        """The same of all other fields."""
-        return not self._wishes.changed.issubset(names)
+    def has_non_default_except(self, *names: str) -> bool:
+        """Whether any row has another value than the default in any other field."""
+        return not self._cache.non_default.issubset(names)
 
-    def where(self, wants: Wants, *names: str) -> Sequence[int]:
-        """The rows that want something, which none does whose fields of these names are neutral."""
-        return self.asking(wants, *names).rows
+    def where(self, predicate: Predicate, *names: str) -> Sequence[int]:
+        """Numbers of the selected rows for which the predicate is true. It must be false where the
+        fields of these names have their default values."""
+        return self.group(predicate, *names).rows
 
-    def asking(self, wants: Wants, *names: str) -> Asking:
-        known = self._wishes.asking.get(wants)
-        if known is None:
-            wanted = not names or self.changed(*names)
-            rows = [row for row in self.chosen if wants(self.params[row])] if wanted else []
-            known = self._wishes.asking[wants] = Asking(rows, self.params, self.device)
-        return known
+    def group(self, predicate: Predicate, *names: str) -> ParamGroup:
+        """As `where`, with the rows' parameters."""
+        found = self._cache.groups.get(predicate)
+        if found is None:
+            is_used = not names or self.has_non_default(*names)
+            rows = [row for row in self.selected if predicate(self.params[row])] if is_used else []
+            found = self._cache.groups[predicate] = ParamGroup(rows, self.params, self.device)
+        return found
 
-    def uniform(self, asking: Asking, use: int = DRAW) -> NDArray[np.float64]:
-        """A random number in [0, 1) for the next position of each of some rows."""
-        known = np.array([self.tasks[row].n_tokens for row in asking.rows], dtype=np.int64)
-        if self.ahead is not None:
-            known += self.ahead[asking.rows]
-        return uniform(asking.seeds, known, use)
+    def uniform(self, group: ParamGroup, use: int = DRAW) -> NDArray[np.float64]:
+        """A random number in [0, 1) for the next position of each row of a group. [rows]"""
+        positions = np.array([self.tasks[row].n_tokens for row in group.rows], dtype=np.int64)
+        if self.n_ahead is not None:
+            positions += self.n_ahead[group.rows]
+        return uniform(group.seeds, positions, use)
 
-    def _wishes_of(self, chosen: Sequence[int]) -> _Wishes:
-        changed = frozenset[str]().union(*[_changed(self.tasks[row]) for row in chosen])
-        return _Wishes(self.params, changed, chosen)
+    def _cache_of(self, selected: Sequence[int]) -> _GroupCache:
+        names = [non_default_fields(self.tasks[row]) for row in selected]
+        return _GroupCache(self.params, frozenset[str]().union(*names), selected)
 
 
 def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
     return len(some) == len(others) and all(map(is_, some, others))
 
 
-def _changed(task: Task) -> frozenset[str]:
-    """The fields in which a task's sampling is not neutral; they stay the same all its life."""
-    if task.changed is None:
-        task.changed = frozenset(
+def non_default_fields(task: Task) -> frozenset[str]:
+    """Names of the fields in which a task's sampling parameters are not the default."""
+    if task.sampling_state.non_default is None:
+        task.sampling_state.non_default = frozenset(
             field.name
             for field in fields(SamplingParams)
             if getattr(task.sampling, field.name) != field.default
         )
-    return task.changed
+    return task.sampling_state.non_default
 
 
-# Fields of strategies that look at the logits and the position, and at no token before it.
-BLIND = frozenset(
+# Fields of strategies that read the logits and the position, and no token before it.
+NO_HISTORY_FIELDS = frozenset(
     {
         *("temperature", "seed", "top_k", "top_p", "min_p", "min_keep"),
         *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "samplers"),
@@ -175,13 +188,14 @@ BLIND = frozenset(
 )
 
 
-def is_blind(task: Task) -> bool:
-    """Whether its next token can be drawn without knowing the one before, but for its logits."""
+def needs_no_history(task: Task) -> bool:
+    """Whether the task's next token can be sampled from its logits before the token in front of it
+    is known to the host."""
     request = task.request
     return (
         task.grammar is None
         and not request.min_tokens
         and request.thinking is None
         and request.prompt_logprobs is None
-        and _changed(task) <= BLIND
+        and non_default_fields(task) <= NO_HISTORY_FIELDS
     )

@@ -1,4 +1,4 @@
-"""Draws one token a row from logits; the draw is a function of (seed, position) alone.
+"""Samples one token a row from logits. Chance is a function of (seed, position) alone.
 
 Each strategy touches only the rows that ask for it, so a batch costs what its rows ask for.
 """
@@ -15,11 +15,11 @@ from torch import Tensor
 from deployments.engine.sampling import mirostat
 from deployments.engine.sampling.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.dry import DryStrategy
-from deployments.engine.sampling.logprobs import Logprobs, of_the_draw, of_the_model
+from deployments.engine.sampling.logprobs import Logprobs, draw_logprobs, model_logprobs
 from deployments.engine.sampling.mirostat import MirostatStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.strategy import SamplingStrategy
+from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.thinking_budget import ThinkingStrategy
 from deployments.engine.sampling.truncation import (
@@ -30,13 +30,14 @@ from deployments.engine.sampling.truncation import (
     TypicalStrategy,
     XtcStrategy,
 )
-from deployments.engine.tasks.task import Task
+from deployments.engine.tasks.mailbox import NullMailbox
+from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.transfer import Readback, to_device
-from deployments.wire import SamplingParams, TokenLogprob
+from deployments.wire import GenerationRequest, SamplingParams, TokenLogprob
 
-BLOCK = 128  # tokens whose probabilities are summed in float32
+BLOCK_TOKENS = 128  # tokens whose probabilities are summed in float32
 # By llama-server's names, in our order.
-SAMPLERS: Mapping[str, SamplingStrategy] = {
+SAMPLERS: Mapping[str, BaseSamplingStrategy] = {
     "penalties": PenaltyStrategy(),
     "dry": DryStrategy(),
     "temperature": TemperatureStrategy(),
@@ -51,69 +52,79 @@ SAMPLERS: Mapping[str, SamplingStrategy] = {
 
 @dataclass(slots=True)
 class Sample:
-    """The token drawn for a row; none when the model's logits were not finite, or when they were
-    and `all_banned` says that nothing was left to draw."""
+    """The token sampled for a row; None when the model's logits were not finite, or when
+    `is_all_banned`: they were, and strategies have banned every token.
+
+    mirostat_mu: Mirostat's state after this token, in bits; None for rows without Mirostat.
+    """
 
     token_id: int | None
     logprob: TokenLogprob | None = None
     mirostat_mu: float | None = None
-    all_banned: bool = False
+    is_all_banned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """Tokens that are drawn on the device, now or later."""
+class PendingSamples:
+    """Tokens that a GPU may be sampling still."""
 
     rows: SamplingRows
-    logits: Tensor | None  # [rows, vocab], as the strategies left them, where they are looked at
-    own: Logprobs
-    token_ids: Tensor  # [rows], of no meaning where none could be drawn
-    facts: Readback  # [3, rows]: token ids, whether the model's logits were finite, are any left
+    logits: Tensor | None  # [rows, vocab], as strategies left them; None where nobody needs them
+    logprobs: Logprobs  # of the model's own distribution
+    token_ids: Tensor  # [rows], without meaning where no token could be sampled
+    # [3, rows]: token ids, whether the model's logits were finite, whether any token is not banned
+    readback: Readback
 
-    def samples(self) -> list[Sample]:
-        """Waits for them."""
-        facts, rows = self.facts.tolist(), self.rows
-        ids = [id_ if a and b else None for id_, a, b in zip(*facts, strict=True)]
+    def result(self) -> list[Sample]:
+        """Waits for the samples, one a row."""
+        facts, rows = self.readback.tolist(), self.rows
+        ids = [
+            token_id if is_finite and is_any_left else None
+            for token_id, is_finite, is_any_left in zip(*facts, strict=True)
+        ]
         if self.logits is None and None not in ids:
             return [Sample(token_id) for token_id in ids]
         logprobs: dict[int, TokenLogprob] = {}
         if self.logits is not None:
             mirostat.observe(self.logits, rows, ids)
-            logprobs = self.own.of(ids) | of_the_draw(self.logits, rows).of(ids)
+            logprobs = self.logprobs.lookup(ids) | draw_logprobs(self.logits, rows).lookup(ids)
         return [
-            Sample(None, all_banned=bool(facts[1][row]))
+            Sample(None, is_all_banned=bool(facts[1][row]))
             if token_id is None
-            else Sample(token_id, logprobs.get(row), rows.tasks[row].mirostat_mu)
+            else Sample(token_id, logprobs.get(row), rows.tasks[row].sampling_state.mirostat_mu)
             for row, token_id in enumerate(ids)
         ]
 
 
-class OrderedStrategy(SamplingStrategy):
-    """The samplers in the order that each row asks for."""
+class OrderedStrategy(BaseSamplingStrategy):
+    """Applies samplers in the order that each row asks for."""
 
-    def __init__(self, samplers: Mapping[str, SamplingStrategy]) -> None:
+    def __init__(self, samplers: Mapping[str, BaseSamplingStrategy]) -> None:
         self.samplers = samplers
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        for order, some in self._by_order(rows):
+        for order, ordered in self._by_order(rows):
             for name in order or self.samplers:
-                self.samplers[name].apply(logits, some)
+                self.samplers[name].apply(logits, ordered)
 
     def _by_order(self, rows: SamplingRows) -> Iterable[tuple[tuple[str, ...], SamplingRows]]:
-        if not rows.changed("samplers"):
+        if not rows.has_non_default("samplers"):
             return [((), rows)]
         by_order: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        for row in rows.chosen:
+        for row in rows.selected:
             by_order[rows.params[row].samplers].append(row)
-        return [(order, rows.only(chosen)) for order, chosen in by_order.items()]
+        return [(order, rows.select(selected)) for order, selected in by_order.items()]
 
 
-class SamplingPipeline(SamplingStrategy):
-    """Its strategies one after the other, then a draw."""
+class SamplingPipeline(BaseSamplingStrategy):
+    """Applies its strategies one after the other, then samples from what they leave.
 
-    def __init__(self, strategies: Sequence[SamplingStrategy]) -> None:
+    One thread uses it: it keeps what it has looked up for the rows of the last step.
+    """
+
+    def __init__(self, strategies: Sequence[BaseSamplingStrategy]) -> None:
         self.strategies = strategies
-        self._before: SamplingRows | None = None
+        self._previous: SamplingRows | None = None
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for strategy in self.strategies:
@@ -121,37 +132,42 @@ class SamplingPipeline(SamplingStrategy):
 
     def sample(self, logits: Tensor, tasks: Sequence[Task]) -> list[Sample]:
         """One token a task from float32 logits [tasks, vocab], which are overwritten."""
-        return self.draw(logits, tasks).samples()
+        return self.launch(logits, tasks).result()
 
-    def draw(
-        self, logits: Tensor, tasks: Sequence[Task], ahead: NDArray[np.int64] | None = None
-    ) -> "Draw":
-        """The same, without waiting for it. Of blind tasks (`is_blind`) the token may be so far
-        `ahead` of the next one. [tasks]"""
-        rows = SamplingRows(tasks, logits.device, self._before, ahead)
-        self._before = rows.without_tasks()
-        own = of_the_model(logits, rows)
-        finite = logits.amax(1).isfinite() if _bans(rows) else None  # before one could hide it
+    def launch(
+        self, logits: Tensor, tasks: Sequence[Task], n_ahead: NDArray[np.int64] | None = None
+    ) -> PendingSamples:
+        """As `sample`, without waiting for the device.
+
+        `n_ahead` [tasks]: so many tokens stand between a task's last known token and the sampled
+        one. It may be above 0 for tasks that `needs_no_history` alone.
+        """
+        rows = SamplingRows(tasks, logits.device, self._previous, n_ahead)
+        self._previous = rows.without_tasks()
+        logprobs = model_logprobs(logits, rows)
+        is_finite = logits.amax(1).isfinite() if _may_ban(rows) else None  # a ban could hide it
         self.apply(logits, rows)
-        drawn, allowed = _draw(logits, rows)
-        facts = torch.stack([drawn, allowed if finite is None else finite, allowed])
-        kept = logits if rows.changed("mirostat", "logprobs") else None
-        return Draw(rows, kept, own, drawn, Readback(facts))
+        token_ids, is_any_left = _sample(logits, rows)
+        facts = torch.stack(
+            [token_ids, is_any_left if is_finite is None else is_finite, is_any_left]
+        )
+        kept = logits if rows.has_non_default("mirostat", "logprobs") else None
+        return PendingSamples(rows, kept, logprobs, token_ids, Readback(facts))
 
 
-# What leaves every finite logit finite.
-HARMLESS = ("temperature", "seed", "logprobs", "sampled_logprobs")
+# Fields whose strategies leave every finite logit finite.
+BANNING_NOTHING = ("temperature", "seed", "logprobs", "sampled_logprobs")
 
 
-def _bans(rows: SamplingRows) -> bool:
-    """Whether anything may be banned, so that what the model said can't be seen any more."""
-    return rows.changed_but(*HARMLESS) or any(
+def _may_ban(rows: SamplingRows) -> bool:
+    """Whether strategies may ban tokens. They could hide logits that are not finite."""
+    return rows.has_non_default_except(*BANNING_NOTHING) or any(
         task.request.min_tokens or task.request.thinking or task.grammar for task in rows.tasks
     )
 
 
-def default_pipeline(*masks: SamplingStrategy) -> SamplingPipeline:
-    """All strategies; `masks` ban tokens and come after every other ban."""
+def default_pipeline(*masks: BaseSamplingStrategy) -> SamplingPipeline:
+    """All strategies in their order. `masks` ban tokens and come after every other ban."""
     return SamplingPipeline(
         [
             LogitBiasStrategy(),
@@ -165,51 +181,68 @@ def default_pipeline(*masks: SamplingStrategy) -> SamplingPipeline:
     )
 
 
-def _draw(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
-    """The most likely token of greedy rows, elsewhere the inverse of the distribution; and whether
-    a row has a token that may be drawn. [rows], [rows]"""
-    greatest, drawn = _greatest(logits)
-    asking = rows.asking(_is_random)
-    if asking:
-        u = to_device(rows.uniform(asking), logits.device)
-        asking.put(drawn, invert(asking.take(logits), u))
-    return drawn, greatest.isfinite()
+def sample(logits: Tensor, requests: Sequence[GenerationRequest]) -> list[Sample]:
+    """One token for each request from logits [requests, vocab], in one shot and without an engine.
+
+    The token follows the request's prompt and what was produced already. Any dtype; the logits are
+    not changed. Grammars are not applied: they need a tokenizer.
+    """
+    tasks = [_task_for(request) for request in requests]
+    return default_pipeline().sample(logits.to(torch.float32, copy=True), tasks)
+
+
+def _task_for(request: GenerationRequest) -> Task:
+    n_tokens = len(request.prompt_ids) + len(request.produced_ids)
+    return make_task(request.request_id, request, NullMailbox(), frozenset(), n_tokens + 1)
+
+
+def _sample(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
+    """Token ids [rows]: the most likely one of greedy rows, elsewhere a random one. And whether a
+    row has a token that is not banned. [rows]"""
+    largest, token_ids = _argmax(logits)
+    group = rows.group(_is_random)
+    if group:
+        u = to_device(rows.uniform(group), logits.device)
+        group.put(token_ids, inverse_transform(group.take(logits), u))
+    return token_ids, largest.isfinite()
 
 
 def _is_random(params: SamplingParams) -> bool:
     return params.temperature > 0
 
 
-def _greatest(logits: Tensor) -> tuple[Tensor, Tensor]:
+def _argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest logit of each row, and its token. [rows], [rows]"""
     if logits.is_cuda:
         return logits.max(1)
-    # Together a third of what torch takes for both at once.
+    # These two calls take a third of the time of `max`.
     return logits.amax(1), torch.from_numpy(logits.numpy().argmax(1))
 
 
-def invert(logits: Tensor, u: Tensor) -> Tensor:
-    """The token of each row at which the sum of the probabilities passes u, in the order of ids.
+def inverse_transform(logits: Tensor, u: Tensor) -> Tensor:
+    """The token of each row at which the sum of the probabilities, in the order of ids, passes u.
 
-    Found block by block: in float32 a large vocabulary's cumulative sum loses its unlikely tokens,
-    and float64 is for few.
+    logits [rows, vocab] float32; u [rows] float64 in [0, 1). Returns [rows] int64.
+    Sums go block by block: in float32 a large vocabulary's cumulative sum loses its unlikely
+    tokens, and float64 for every token would be slow.
     """
     rows, vocab = logits.shape
-    padded = -(-vocab // BLOCK) * BLOCK
+    padded = -(-vocab // BLOCK_TOKENS) * BLOCK_TOKENS
     weights = logits.new_zeros(rows, padded)
-    some = weights[:, :vocab]
-    torch.sub(logits, logits.amax(1, keepdim=True), out=some)
-    some.exp_()
-    blocks = weights.view(rows, -1, BLOCK)
-    upto = blocks.sum(2).double().cumsum(1)  # [rows, blocks]
-    goal = _below(u[:, None] * upto[:, -1:], upto)
-    block = torch.searchsorted(upto, goal, right=True).clamp_(max=upto.shape[1] - 1)
-    before = torch.where(block > 0, upto.gather(1, (block - 1).clamp(min=0)), 0.0)
+    used = weights[:, :vocab]
+    torch.sub(logits, logits.amax(1, keepdim=True), out=used)
+    used.exp_()
+    blocks = weights.view(rows, -1, BLOCK_TOKENS)
+    cumulative = blocks.sum(2).double().cumsum(1)  # [rows, blocks]
+    goal = _below(u[:, None] * cumulative[:, -1:], cumulative)
+    block = torch.searchsorted(cumulative, goal, right=True).clamp_(max=cumulative.shape[1] - 1)
+    before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
     within = blocks[torch.arange(rows, device=u.device), block[:, 0]].double().cumsum(1)
-    place = torch.searchsorted(within, _below(goal - before, within), right=True)
-    return (block * BLOCK + place)[:, 0].clamp_(max=vocab - 1)
+    offset = torch.searchsorted(within, _below(goal - before, within), right=True)
+    return (block * BLOCK_TOKENS + offset)[:, 0].clamp_(max=vocab - 1)
 
 
-def _below(goal: Tensor, upto: Tensor) -> Tensor:
-    """A goal that the sums pass, however they were rounded: what is banned is never drawn."""
-    total = upto[:, -1:]
+def _below(goal: Tensor, cumulative: Tensor) -> Tensor:
+    """A goal that the sums pass however they were rounded: a banned token is never sampled."""
+    total = cumulative[:, -1:]
     return torch.minimum(goal, torch.nextafter(total, torch.zeros_like(total)))

@@ -1,4 +1,4 @@
-"""What a sampling strategy is: it sees the chosen rows and touches those that ask for it."""
+"""What a sampling strategy is: it changes the logits of those selected rows that ask for it."""
 
 from abc import ABC, abstractmethod
 
@@ -7,18 +7,22 @@ from torch import Tensor
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.wire import SamplingParams
 
-NEVER = float("-inf")
-# A change to a logit that decides any draw, yet is far from where float32 overflows.
-STRONG = 1e9
+BANNED = float("-inf")
+# Decides which token is sampled whatever the other logits are, and is far from float32's overflow.
+MAX_LOGIT_CHANGE = 1e9
 
 
-def truncates(params: SamplingParams) -> bool:
-    """Greedy rows need no truncation, Mirostat does without."""
+def has_truncation(params: SamplingParams) -> bool:
+    """Whether truncation applies: greedy rows need none, and Mirostat replaces it."""
     return params.temperature > 0 and params.mirostat is None
 
 
-class SamplingStrategy(ABC):
-    """Changes logits [rows, vocab] in place."""
+class BaseSamplingStrategy(ABC):
+    """One way to change logits before a token is sampled from them. It has no state of its own."""
 
     @abstractmethod
-    def apply(self, logits: Tensor, rows: SamplingRows) -> None: ...
+    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
+        """Changes logits [rows, vocab] float32 in place, in some of the selected rows only.
+
+        What a row becomes depends on that row alone. A banned token's logit is BANNED.
+        """

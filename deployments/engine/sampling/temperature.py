@@ -1,4 +1,4 @@
-"""Temperature: how much the likely tokens are preferred, fixed or by the entropy of the row."""
+"""Temperature: divides logits by a number, fixed or chosen by the entropy of the row."""
 
 from math import pow
 
@@ -6,41 +6,43 @@ import torch
 from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.strategy import SamplingStrategy
+from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.wire import SamplingParams
 
-COLDEST, HOTTEST = 1e-30, 1e30
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 1e30
 
 
-class TemperatureStrategy(SamplingStrategy):
+class TemperatureStrategy(BaseSamplingStrategy):
+    """Divides the logits of rows that are not greedy by their temperature."""
+
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        asking = rows.asking(_asks_for_heat, "temperature", "dynatemp_range")
-        if asking:
+        group = rows.group(_has_temperature, "temperature", "dynatemp_range")
+        if group:
             # With the highest logit at 0 no temperature, however low, overflows.
-            part = asking.take(logits)
+            part = group.take(logits)
             part -= part.amax(1, keepdim=True)
-            degrees = asking.column("temperature").clamp(COLDEST, HOTTEST)
-            if rows.changed("dynatemp_range"):
-                for i, params in enumerate(asking.params):
+            temperature = group.column("temperature").clamp(MIN_TEMPERATURE, MAX_TEMPERATURE)
+            if rows.has_non_default("dynatemp_range"):
+                for i, params in enumerate(group.params):
                     if params.dynatemp_range > 0:
-                        degrees[i] = _dynamic(part[i], params)
-            part /= degrees
-            asking.put(logits, part)
+                        temperature[i] = _dynamic(part[i], params)
+            part /= temperature
+            group.put(logits, part)
 
 
-def _asks_for_heat(params: SamplingParams) -> bool:
+def _has_temperature(params: SamplingParams) -> bool:
     return params.temperature > 0 and (params.temperature != 1 or params.dynatemp_range > 0)
 
 
 def _dynamic(logits: Tensor, params: SamplingParams) -> float:
-    """The entropy's share of the greatest possible one, between the ends of the range."""
+    """Between the ends of the range, by the entropy's share of the largest possible one."""
     entropy = torch.special.entr(logits.double().softmax(0)).sum()
-    greatest = logits.isfinite().sum().double().log().clamp(min=1e-9)  # of one token it is 0
-    share = float((entropy / greatest).clamp(max=1))
-    coldest = _bounded(params.temperature - params.dynatemp_range)
-    hottest = _bounded(params.temperature + params.dynatemp_range)
-    return coldest + (hottest - coldest) * pow(share, params.dynatemp_exponent)
+    largest = logits.isfinite().sum().double().log().clamp(min=1e-9)  # of one token it is 0
+    share = float((entropy / largest).clamp(max=1))
+    lowest = _bounded(params.temperature - params.dynatemp_range)
+    highest = _bounded(params.temperature + params.dynatemp_range)
+    return lowest + (highest - lowest) * pow(share, params.dynatemp_exponent)
 
 
-def _bounded(degrees: float) -> float:
-    return min(max(degrees, COLDEST), HOTTEST)
+def _bounded(temperature: float) -> float:
+    return min(max(temperature, MIN_TEMPERATURE), MAX_TEMPERATURE)

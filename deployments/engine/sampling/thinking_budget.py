@@ -1,32 +1,35 @@
-"""Ends a thought whose budget is spent, or that somebody wants to be over: its end is all that may
-be drawn, whatever was banned.
+"""Ends thinking whose budget is spent, or that a client has ended: no other token than those of its
+end mark can be sampled, whatever was banned.
 
-Only a grammar can put that off, as long as it has the thought go on.
+Only a grammar can put that off, as long as it does not allow the mark.
 """
 
 from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.strategy import NEVER, SamplingStrategy
+from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy
 from deployments.engine.tasks.task import Task
-from deployments.engine.tasks.thinking_tracker import Thought
+from deployments.engine.tasks.thinking_tracker import ThinkingTracker
 
 
-class ThinkingStrategy(SamplingStrategy):
+class ThinkingStrategy(BaseSamplingStrategy):
+    """Bans every token but the next one of the end mark."""
+
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         tasks = rows.tasks
-        for row in [row for row in rows.chosen if tasks[row].request.thinking is not None]:
+        for row in [row for row in rows.selected if tasks[row].request.thinking is not None]:
             task = tasks[row]
             forced = _forced(task)
             if forced is not None and (task.grammar is None or task.grammar.allows(forced)):
-                logits[row] = NEVER
+                logits[row] = BANNED
                 logits[row, forced] = 0
 
 
 def _forced(task: Task) -> int | None:
-    if task.thought is None:
+    state = task.sampling_state
+    if state.thinking is None:
         assert task.request.thinking is not None
-        task.thought = Thought(task.request.thinking)
-    first_unread = task.n_prompt + task.thought.n_read
-    task.thought.read(task.tokens[first_unread : task.n_tokens].tolist())
-    return task.thought.forced(task.thought_over)
+        state.thinking = ThinkingTracker(task.request.thinking)
+    first_unread = task.n_prompt + state.thinking.n_read
+    state.thinking.read(task.tokens[first_unread : task.n_tokens].tolist())
+    return state.thinking.forced(state.is_thinking_over)

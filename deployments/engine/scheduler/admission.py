@@ -30,7 +30,7 @@ class Admission:
         with self._lock:
             return [*self._waiting]
 
-    def ask(self, task: Task) -> None:
+    def admit(self, task: Task) -> None:
         """Lets a task in. Raises Refused where the queue or its client's share of it is full."""
         client = task.request.client
         with self._lock:

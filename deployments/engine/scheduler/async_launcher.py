@@ -1,51 +1,52 @@
-"""Has steps computed, and the next one begun before this one's tokens are known where it may be."""
+"""Runs steps. Where it can, it launches the next step before the tokens of this one are known."""
 
 import logging
 
-from deployments.engine.runner import Flight, Outcome, Runner
+from deployments.engine.runner import PendingStep, Runner, StepResult
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.recovery import Recovery
-from deployments.engine.tasks.batch import Rows
+from deployments.engine.tasks.batch import Batch
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)
 
 
-class Launcher:
-    """`flight` is the step that was begun so, to be flown next."""
+class AsyncLauncher:
+    """`pending` is the step that was launched so, and is to be run next."""
 
     def __init__(
-        self, runner: Runner, cache: KVCache, planner: Planner, recovery: Recovery, is_ahead: bool
+        self, runner: Runner, cache: KVCache, planner: Planner, recovery: Recovery, is_async: bool
     ) -> None:
         self._runner = runner
         self._cache = cache
         self._planner = planner
         self._recovery = recovery
-        self._is_ahead = is_ahead
-        self.flight: Flight | None = None
+        self._is_async = is_async
+        self.pending: PendingStep | None = None
 
-    def fly(self, rows: Rows, n_running: int) -> Outcome:
-        """What the rows, those of `flight` if there is one, came to; raises what their step does.
+    def run(self, batch: Batch, n_running: int) -> StepResult:
+        """The result of `batch`, which is that of `pending` if there is such a step.
 
-        Of `n_running` tasks all must be in a step for another one to follow it.
+        The next step is launched only if all `n_running` tasks are in this one. Raises whatever the
+        step raises; `pending` is None then.
         """
-        flight, self.flight = self.flight or self._runner.launch(rows), None
-        following = self._launch_behind(flight, n_running)
-        outcome = flight.land()
-        self.flight = following
-        return outcome
+        step, self.pending = self.pending or self._runner.launch(batch), None
+        following = self._launch_next(step, n_running)
+        result = step.result()
+        self.pending = following
+        return result
 
-    def _launch_behind(self, flight: Flight, n_running: int) -> Flight | None:
-        if not (self._is_ahead and flight.all_draw_one and self._recovery.trusts):
+    def _launch_next(self, step: PendingStep, n_running: int) -> PendingStep | None:
+        if not (self._is_async and step.has_one_sample_per_row and self._recovery.allows_async):
             return None
-        places = self._planner.plan_behind(flight.rows.tasks, n_running)
-        if not places:
+        rows = self._planner.plan_next(step.batch.tasks, n_running)
+        if not rows:
             return None
         try:
-            return self._runner.launch_behind(flight, places)
-        except Exception as error:  # it will fail or not on its own account when its turn comes
-            log.warning("steps are not launched ahead for a while: %s", error)
-            self._recovery.distrust()
-            for task in [flight.rows.tasks[place] for place in places]:
+            return self._runner.launch_next(step, rows)
+        except Exception as error:  # whether the step itself fails shows when it is run
+            log.warning("the next step can't be launched ahead; it waits for a while: %s", error)
+            self._recovery.pause_async()
+            for task in [step.batch.tasks[row] for row in rows]:
                 self._cache.retract(task.id, task.n_tokens)
             return None

@@ -1,43 +1,46 @@
-"""Speculative decoding without a second model: drafts what a sequence has said before.
+"""Speculative decoding without a second model: drafts what followed the same tokens before.
 
-A step computes the logits behind every drafted token, and draws behind each. What is drawn depends
-on seed and position alone: as long as it is what was drafted, the next draw stands. So drafts
+A step computes the logits behind every drafted token, and samples behind each. Chance depends on
+seed and position alone: as long as a sample is the drafted token, the next sample counts. So drafts
 change how many steps a sequence takes, and none of its tokens. Saxena, Prompt Lookup Decoding, 2023
 """
 
 from collections.abc import Sequence
 
-from deployments.engine.sampling.rows import is_blind
-from deployments.engine.tasks.ngram_drafts import Drafts
+from deployments.engine.sampling.rows import needs_no_history
+from deployments.engine.tasks.ngram_drafts import NgramIndex
 from deployments.engine.tasks.task import Task
 
 
 class Drafter:
-    """Writes up to `most` tokens behind the known ones of a task."""
+    """Writes drafted tokens behind the known ones of tasks."""
 
-    def __init__(self, most: int, most_in_step: int) -> None:
-        """In steps of more than `most_in_step` tokens drafts cost more than they save."""
-        self._most = most
-        self._most_in_step = most_in_step
+    def __init__(self, max_per_task: int, max_step_tokens: int) -> None:
+        """`max_per_task` tokens are drafted for a task. In steps of more than `max_step_tokens`
+        tokens, drafts included, drafts cost more than they save."""
+        self._max_per_task = max_per_task
+        self._max_step_tokens = max_step_tokens
 
-    def suits(self, n_rows: int) -> bool:
+    def can_draft(self, n_rows: int) -> bool:
         """Whether anything may be drafted in a step of so many rows."""
-        return n_rows < self._most_in_step
+        return n_rows < self._max_step_tokens
 
-    def draft(self, decodes: Sequence[Task], n_beside: int, budget: int) -> None:
-        """For tasks whose last known token alone is uncomputed, in a step of `n_beside` other
-        tokens and `budget` in all."""
-        left = min(self._most_in_step, budget) - n_beside - len(decodes)
-        for place, task in enumerate(decodes):
-            share = left // (len(decodes) - place)
-            most = min(self._most, share, task.n_limit - task.n_tokens - 1)
-            if most > 0 and is_blind(task):
-                left -= self._write(task, most)
+    def draft(self, decodes: Sequence[Task], n_other: int, budget: int) -> None:
+        """Drafts for tasks of which the last known token alone is not computed.
 
-    def _write(self, task: Task, most: int) -> int:
-        if task.drafts is None:
-            task.drafts = Drafts()
-        found = task.drafts.find(task.tokens, task.n_tokens, most)
-        task.tokens[task.n_tokens : task.n_tokens + len(found)] = found
-        task.n_drafted = len(found)
-        return len(found)
+        The step has `n_other` tokens of other rows, and room for `budget` tokens in all.
+        """
+        left = min(self._max_step_tokens, budget) - n_other - len(decodes)
+        for i, task in enumerate(decodes):
+            share = left // (len(decodes) - i)
+            n_max = min(self._max_per_task, share, task.n_limit - task.n_tokens - 1)
+            if n_max > 0 and needs_no_history(task):
+                left -= self._write(task, n_max)
+
+    def _write(self, task: Task, n_max: int) -> int:
+        if task.ngrams is None:
+            task.ngrams = NgramIndex()
+        drafted = task.ngrams.propose(task.tokens, task.n_tokens, n_max)
+        task.tokens[task.n_tokens : task.n_tokens + len(drafted)] = drafted
+        task.n_drafted = len(drafted)
+        return len(drafted)

@@ -1,7 +1,7 @@
-"""Orders waiting tasks: by priority; among equals clients take turns; a client's own as they came.
+"""Orders waiting tasks: by priority, then fairly among clients, then as a client's own came.
 
-Start-time fair queueing (Goyal, Vin and Cheng 1996): a client's turn begins where its last one
-ended and is as long as its task has tokens. The turn that begins first is the next one.
+Start-time fair queueing (Goyal, Vin and Cheng 1996): a task's virtual start is the virtual finish
+of its client's last task. It finishes as much later as it has tokens. The lowest start is next.
 """
 
 import heapq
@@ -13,131 +13,134 @@ from math import inf
 from deployments.engine.tasks.task import Order, Task
 from kv.cache import KVCache
 
-EXPECTED_OUTPUT = 256  # tokens; a task is taken to draw no more
-MAX_REMEMBERED = 1024  # clients of one priority
-MAX_RESTING = 64  # priorities that are remembered while nothing of them waits
+MAX_EXPECTED_OUTPUT = 256  # tokens; nobody knows beforehand how long an output gets
+MAX_CLIENTS = 1024  # of one priority whose virtual finish is kept
+MAX_IDLE_PRIORITIES = 64  # whose queues are kept while nothing waits in them
 
 
 def cost(task: Task) -> int:
-    """Tokens that it takes to serve a task, as far as one can say beforehand."""
-    return task.n_tokens + min(max(task.n_limit - task.n_tokens, 0), EXPECTED_OUTPUT)
+    """Tokens of a task, as far as they are known before it runs."""
+    return task.n_tokens + min(max(task.n_limit - task.n_tokens, 0), MAX_EXPECTED_OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
-    """The head of the queue, when it did not fit: more room or one more cached page may help."""
+class BlockedHead:
+    """The head of the queue, for which there were too few pages. `room` is how many there were."""
 
     task: Task
     room: int
-    next_page: Sequence[bytes]  # hash of its first page that was not cached, if any
+    next_page: Sequence[bytes]  # the hash of its first page that was not cached, if any
 
-    def still(self, task: Task, room: int, cache: KVCache) -> bool:
-        """Whether another look at `task` must be vain."""
+    def is_still(self, task: Task, room: int, cache: KVCache) -> bool:
+        """Whether `task` is this one and neither more room nor a newly cached page can help it."""
         return self.task is task and room <= self.room and not cache.find(self.next_page)
 
 
 Heap = list[tuple[Order, Task]]
 
 
-class Turns:
+class FairQueue:
     """The waiting tasks of one priority.
 
-    A newcomer's turn begins `now`. That follows the work that is given out, but slower than any
-    client's share of it: so a newcomer goes before those who have had their turn, and however many
-    newcomers there are, these have their next one.
+    A new client starts at the virtual time. That follows the work that is given out, but slower
+    than any client's share of it. So a new client goes before those that were served, and however
+    many new clients come, the others are served again.
     """
 
     def __init__(self) -> None:
-        self._now = 0.0
-        self._lanes: dict[str, deque[Task]] = {}  # by client; the first of each has its turn
-        self._newcomers: Heap = []  # whose turns began when they came
-        self._due: Heap = []  # the other turns, and preempted tasks
-        self._ends: OrderedDict[str, float] = OrderedDict()  # of turns, by client, oldest first
+        self._virtual_time = 0.0
+        self._by_client: dict[str, deque[Task]] = {}  # the first of each is in a heap
+        self._new: Heap = []  # tasks that started when they came
+        # Tasks that started where their client's last one finished, and preempted ones.
+        self._due: Heap = []
+        self._finishes: OrderedDict[str, float] = OrderedDict()  # by client, oldest first
 
     @property
     def head(self) -> Task | None:
-        firsts = [heap[0] for heap in (self._newcomers, self._due) if heap]
+        firsts = [heap[0] for heap in (self._new, self._due) if heap]
         return min(firsts)[1] if firsts else None
 
     def push(self, task: Task) -> None:
-        lane = self._lanes.setdefault(task.request.client, deque())
-        lane.append(task)
-        if lane[0] is task:
-            self._begin_turn(task)
+        own = self._by_client.setdefault(task.request.client, deque())
+        own.append(task)
+        if own[0] is task:
+            self._start(task)
 
     def put_back(self, task: Task) -> None:
-        """A preempted task has its turn, which began before all others'."""
+        """A preempted task keeps its virtual start, which is before all others'."""
         heapq.heappush(self._due, (task.order, task))
 
     def pop(self) -> None:
         task = self.head
         assert task is not None
         self._take(task)
-        if self._leads(task):
-            n_clients = len(self._lanes) + 1
-            self._now = max(self._now, task.turn)
-            self._end_turn(task)
+        if self._is_first(task):
+            n_clients = len(self._by_client) + 1
+            self._virtual_time = max(self._virtual_time, task.virtual_start)
+            self._finish(task)
             following = self._due[0][0][1] if self._due else inf
-            self._now = max(self._now, min(self._now + cost(task) / n_clients, following))
+            self._virtual_time = max(
+                self._virtual_time, min(self._virtual_time + cost(task) / n_clients, following)
+            )
 
     def remove(self, task: Task) -> None:
         """A task that was not served costs its client nothing."""
-        if self._leads(task):
+        if self._is_first(task):
             self._take(task)
             if follower := self._shift(task):
-                self._begin_turn(follower)
+                self._start(follower)
         elif (task.order, task) in self._due:
             self._take(task)
         else:
-            self._lanes[task.request.client].remove(task)
+            self._by_client[task.request.client].remove(task)
 
-    def _leads(self, task: Task) -> bool:
-        lane = self._lanes.get(task.request.client)
-        return lane is not None and lane[0] is task
+    def _is_first(self, task: Task) -> bool:
+        own = self._by_client.get(task.request.client)
+        return own is not None and own[0] is task
 
     def _take(self, task: Task) -> None:
         entry = (task.order, task)
-        for heap in (self._newcomers, self._due):
+        for heap in (self._new, self._due):
             if heap and heap[0] == entry:
                 heapq.heappop(heap)
                 return
-        heap = self._due if entry in self._due else self._newcomers
+        heap = self._due if entry in self._due else self._new
         heap.remove(entry)
         heapq.heapify(heap)
 
     def _shift(self, task: Task) -> Task | None:
-        """The one that is first in its lane instead of a task."""
+        """Removes its client's first task; returns the one that is first now."""
         client = task.request.client
-        lane = self._lanes[client]
-        lane.popleft()
-        if not lane:
-            del self._lanes[client]
+        own = self._by_client[client]
+        own.popleft()
+        if not own:
+            del self._by_client[client]
             return None
-        return lane[0]
+        return own[0]
 
-    def _begin_turn(self, task: Task) -> None:
-        task.turn = max(self._now, self._ends.get(task.request.client, 0.0))
-        heap = self._due if task.turn > self._now else self._newcomers
+    def _start(self, task: Task) -> None:
+        task.virtual_start = max(self._virtual_time, self._finishes.get(task.request.client, 0.0))
+        heap = self._due if task.virtual_start > self._virtual_time else self._new
         heapq.heappush(heap, (task.order, task))
 
-    def _end_turn(self, task: Task) -> None:
-        client, end = task.request.client, task.turn + cost(task)
-        self._ends[client] = end
-        self._ends.move_to_end(client)
-        if len(self._ends) > MAX_REMEMBERED:
-            self._ends.popitem(last=False)
+    def _finish(self, task: Task) -> None:
+        client, finish = task.request.client, task.virtual_start + cost(task)
+        self._finishes[client] = finish
+        self._finishes.move_to_end(client)
+        if len(self._finishes) > MAX_CLIENTS:
+            self._finishes.popitem(last=False)
         if follower := self._shift(task):
-            follower.turn = end
+            follower.virtual_start = finish
             heapq.heappush(self._due, (follower.order, follower))
 
 
 class WaitingQueue:
-    """Iterates over its tasks in no order; `head` is the next to run."""
+    """All waiting tasks. Iterates over them in no order; `head` is the next to run."""
 
     def __init__(self) -> None:
         self._tasks: dict[Task, None] = {}
-        self._waiting: dict[int, Turns] = {}  # by priority
-        self._resting: OrderedDict[int, Turns] = OrderedDict()
+        self._queues: dict[int, FairQueue] = {}  # by priority, those with tasks
+        self._idle: OrderedDict[int, FairQueue] = OrderedDict()  # by priority, oldest first
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -147,44 +150,44 @@ class WaitingQueue:
 
     @property
     def head(self) -> Task:
-        task = self._waiting[min(self._waiting)].head
+        task = self._queues[min(self._queues)].head
         assert task is not None, "a priority of which nothing waits"
         return task
 
     def push(self, task: Task) -> None:
-        self._turns(task).push(task)
+        self._queue_of(task).push(task)
 
     def put_back(self, task: Task) -> None:
-        """A task that was popped; goes before all that it went before."""
-        self._turns(task).put_back(task)
+        """Puts a popped task back, in front of all that it was in front of."""
+        self._queue_of(task).put_back(task)
 
     def pop(self) -> Task:
         task = self.head
-        self._waiting[task.request.priority].pop()
-        self._let_go(task)
+        self._queues[task.request.priority].pop()
+        self._drop(task)
         return task
 
     def remove(self, task: Task) -> None:
-        self._waiting[task.request.priority].remove(task)
-        self._let_go(task)
+        self._queues[task.request.priority].remove(task)
+        self._drop(task)
 
-    def forget(self) -> None:
-        """Nobody has anything waiting or running: all begin anew."""
+    def reset(self) -> None:
+        """Forgets what clients were served. Nothing may be waiting or running."""
         assert not self._tasks
-        self._resting.clear()
+        self._idle.clear()
 
-    def _turns(self, task: Task) -> Turns:
+    def _queue_of(self, task: Task) -> FairQueue:
         self._tasks[task] = None
         priority = task.request.priority
-        if priority not in self._waiting:
-            rested = priority in self._resting
-            self._waiting[priority] = self._resting.pop(priority) if rested else Turns()
-        return self._waiting[priority]
+        if priority not in self._queues:
+            is_idle = priority in self._idle
+            self._queues[priority] = self._idle.pop(priority) if is_idle else FairQueue()
+        return self._queues[priority]
 
-    def _let_go(self, task: Task) -> None:
+    def _drop(self, task: Task) -> None:
         del self._tasks[task]
         priority = task.request.priority
-        if self._waiting[priority].head is None:
-            self._resting[priority] = self._waiting.pop(priority)
-            if len(self._resting) > MAX_RESTING:
-                self._resting.popitem(last=False)
+        if self._queues[priority].head is None:
+            self._idle[priority] = self._queues.pop(priority)
+            if len(self._idle) > MAX_IDLE_PRIORITIES:
+                self._idle.popitem(last=False)

@@ -1,68 +1,75 @@
 """Plans a step: rows of (task, n tokens) under a budget, and the pages that they are written to.
 
-Those that draw with one token come first and are cheap to plan; prompts share what they leave.
+Decodes come first and are cheap to plan; prompts share the tokens that they leave.
 """
 
 from collections.abc import Callable, Sequence
 
-from deployments.engine.sampling.rows import is_blind
+from deployments.engine.sampling.rows import needs_no_history
 from deployments.engine.scheduler.drafter import Drafter
-from deployments.engine.scheduler.prefill_pacer import Pace
-from deployments.engine.tasks.batch import Rows
+from deployments.engine.scheduler.prefill_pacer import PrefillPacer
+from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
-Share = tuple[Task, int]  # a task, and how many tokens it may have of what is left
+Share = tuple[Task, int]  # a task, and how many of the tokens that are left it may have
 
 
 class Planner:
-    """`preempt_last` takes the pages of the running task that is last in order, and returns it."""
+    """`preempt_last` frees the pages of the running task that is last in order, and returns it."""
 
     def __init__(
         self,
         cache: KVCache,
-        pace: Pace,
+        pacer: PrefillPacer,
         preempt_last: Callable[[], Task],
         drafter: Drafter | None = None,
     ) -> None:
         self._cache = cache
         self._drafter = drafter
         self._page_size = cache.shape.page_size
-        self._pace = pace
+        self._pacer = pacer
         self._preempt_last = preempt_last
 
-    def plan(self, tasks: Sequence[Task], budget: int) -> Rows:
-        """Rows of the next step, of up to `budget` tokens; `tasks` are in order."""
+    def plan(self, tasks: Sequence[Task], budget: int) -> Batch:
+        """The next step of some tasks, which are in order; of `budget` tokens at most.
+
+        All its tokens have pages. Tasks may be preempted for that; these are not in the batch.
+        """
         rows = self._plan_decodes(tasks, budget)
         if len(rows) < len(tasks):
             self._plan_prompts([task for task in tasks if task.n_uncomputed > 1], rows, budget)
         elif len(rows) == len(self._cache.table):
             rows = self._in_table_order([*rows])
-        if self._drafter is not None and self._drafter.suits(len(rows)):
+        if self._drafter is not None and self._drafter.can_draft(len(rows)):
             self._plan_drafts(self._drafter, rows, budget)
-        return Rows([*rows], [*rows.values()])
+        return Batch([*rows], [*rows.values()])
 
-    def plan_behind(self, tasks: Sequence[Task], n_running: int) -> list[int]:
-        """Places of those tasks of a step in flight, all of which draw, that the next step is for;
-        none if it has to wait for what they draw, or for other tasks."""
-        if self._drafter is not None and self._drafter.suits(len(tasks)):
+    def plan_next(self, tasks: Sequence[Task], n_running: int) -> list[int]:
+        """Which rows of the step in progress the next step can continue before their samples are
+        known; none if it has to wait for these, or for other tasks.
+
+        `tasks` are those of the step in progress, each of which samples one token. The rows' tasks
+        have a page for the token after that one.
+        """
+        if self._drafter is not None and self._drafter.can_draft(len(tasks)):
             return []
-        here = [place for place, task in enumerate(tasks) if not task.has_ended]
-        if len(here) < n_running or not all(is_blind(tasks[place]) for place in here):
+        alive = [row for row, task in enumerate(tasks) if not task.has_ended]
+        if len(alive) < n_running or not all(needs_no_history(tasks[row]) for row in alive):
             return []
-        places = [place for place in here if tasks[place].n_tokens + 1 < tasks[place].n_limit]
-        full = [tasks[place] for place in places if tasks[place].n_tokens % self._page_size == 0]
+        rows = [row for row in alive if tasks[row].n_tokens + 1 < tasks[row].n_limit]
+        full = [tasks[row] for row in rows if tasks[row].n_tokens % self._page_size == 0]
         has_room = all(self._cache.extend(task.id, task.n_tokens + 1) for task in full)
-        return places if has_room else []
+        return rows if has_room else []
 
     def _in_table_order(self, decodes: Sequence[Task]) -> dict[Task, int]:
-        """Where they are all the tasks, their page tables need not be copied then."""
-        places = self._cache.table.in_order([task.id for task in decodes])
-        return dict.fromkeys([decodes[place] for place in places], 1)
+        """The page tables of all tasks need not be copied when they are in this order."""
+        order = self._cache.table.in_order([task.id for task in decodes])
+        return dict.fromkeys([decodes[i] for i in order], 1)
 
     def _plan_decodes(self, tasks: Sequence[Task], budget: int) -> dict[Task, int]:
         decodes = [task for task in tasks if task.n_tokens - task.n_computed == 1]
-        if len(decodes) > budget:  # they take turns
+        if len(decodes) > budget:  # the others have the next steps
             decodes = sorted(decodes, key=lambda task: task.last_step)[:budget]
         rows = dict.fromkeys(decodes, 1)
         for task in [task for task in decodes if task.n_computed % self._page_size == 0]:
@@ -71,7 +78,7 @@ class Planner:
         return rows
 
     def _plan_drafts(self, drafter: Drafter, rows: dict[Task, int], budget: int) -> None:
-        """What is left of the step, and of the pages, is for drafts."""
+        """Drafts may have what is left of the step and of the pages."""
         decodes = [task for task in rows if task.n_uncomputed == 1]
         drafter.draft(decodes, sum(rows.values()) - len(decodes), budget)
         for task in [task for task in decodes if task.n_drafted]:
@@ -82,15 +89,15 @@ class Planner:
 
     def _plan_prompts(self, prompts: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
         n_decodes = len(rows)
-        left = self._pace.tokens_beside(n_decodes, budget - n_decodes)
-        coming: set[bytes] = set()  # pages that this step will make findable
+        left = self._pacer.max_prompt_tokens(n_decodes, budget - n_decodes)
+        coming: set[bytes] = set()  # hashes of pages that this step fills
         for task in rows:
             coming.update(task.filled_by(1, self._page_size))
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:
                 break
-            if task not in rows and self._awaits(task, coming):
+            if task not in rows and self._has_to_wait(task, coming):
                 continue
             before = rows.get(task, 0)
             n = self._cut(task, before + min(share, left), to_pages=not is_first)
@@ -101,19 +108,21 @@ class Planner:
                 is_first = False
 
     def _cut(self, task: Task, n: int, *, to_pages: bool) -> int:
-        """As many of its next `n` tokens as leave no page half full: others can share them then.
+        """How many of the task's next `n` tokens to compute so that no page is left half full: full
+        pages can be shared.
 
-        A chunk within a page is no use but for progress, when there is no other in the step.
+        A chunk that ends within its first page is good for progress only. It is taken where the
+        step has no other chunk, so unless `to_pages`.
         """
         if n >= task.n_uncomputed:
             return task.n_uncomputed
         whole = (task.n_computed + n) // self._page_size * self._page_size - task.n_computed
         return whole if whole > 0 or to_pages else n
 
-    def _awaits(self, task: Task, coming: set[bytes]) -> bool:
-        """Whether the task can't go on, or its next page is being computed for another one.
+    def _has_to_wait(self, task: Task, coming: set[bytes]) -> bool:
+        """Whether the task can't go on, or its next page is computed for another task in this step.
 
-        Adopts what others have computed since it was admitted.
+        Adopts pages that were computed for others since the task was admitted.
         """
         page_size = self._page_size
         if task.id not in self._cache.table:  # preempted by one before it
@@ -129,8 +138,8 @@ class Planner:
         return adopted < len(following) and following[adopted] in coming
 
     def _make_room(self, task: Task, n: int, rows: dict[Task, int]) -> bool:
-        """Pages for its next `n` tokens, taken from the last one if need be; False if it is that
-        one."""
+        """Gives the task pages for its next `n` tokens, taken from the last tasks if need be. False
+        if the task itself was the last one, and is preempted."""
         while not self._cache.extend(task.id, task.n_computed + n):
             last = self._preempt_last()
             rows.pop(last, None)
@@ -140,11 +149,11 @@ class Planner:
 
 
 def divide(prompts: Sequence[Task], budget: int) -> list[Share]:
-    """Who is served with how much, one after the other, until nothing is left of the budget.
+    """Shares of a step's `budget` tokens, to be given out in this order until none are left.
 
-    Of prompts in order the first has half of it, and so each has in its time; those with less to
-    compute, of the same priority, have the other half, the shortest first. What is left over goes
-    to all as they came.
+    Short prompts pass beside a long one, which goes on: the first prompt in order has half of the
+    budget. Prompts of the same priority with less to compute have the other half, the shortest
+    first. The rest goes to all in their order.
     """
     if not prompts:
         return []
@@ -156,6 +165,6 @@ def divide(prompts: Sequence[Task], budget: int) -> list[Share]:
         and task.request.priority == first.request.priority
     ]
     shorter.sort(key=lambda task: task.n_uncomputed)
-    beside = min(budget // 2, sum(task.n_uncomputed for task in shorter))
-    after = [(task, budget) for task in (*shorter, first, *others)]
-    return [(first, budget - beside), *after]
+    n_shorter = min(budget // 2, sum(task.n_uncomputed for task in shorter))
+    rest = [(task, budget) for task in (*shorter, first, *others)]
+    return [(first, budget - n_shorter), *rest]

@@ -7,27 +7,28 @@ from collections.abc import Sequence
 
 import torch
 
-from deployments.engine.tasks.batch import Rows
+from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
-from deployments.wire import ErrorKind, FinishReason, TokenEvent
 
-# So many tasks that failed alone, with no step between that succeeded, may not be the reason.
+# When so many tasks have failed alone and no step succeeded in between, the engine may be at fault.
 MAX_FAILED_ALONE = 3
 # Steps that succeed before the budget, lowered for want of memory, is doubled.
 STEPS_TO_DOUBLE = 64
-# Of torch's allocators, and of libraries that use their own.
-MEMORY_WORDS = ("out of memory", "can't allocate", "not enough memory", "alloc_failed")
+# What torch's allocators say, and libraries that use their own.
+OUT_OF_MEMORY_PHRASES = ("out of memory", "can't allocate", "not enough memory", "alloc_failed")
 
 
 def is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in text for words in MEMORY_WORDS)
+    return isinstance(error, RuntimeError) and any(
+        phrase in text for phrase in OUT_OF_MEMORY_PHRASES
+    )
 
 
 def release_memory() -> None:
-    """Gives back what torch keeps for later; what it keeps may be in too small pieces."""
+    """Gives back the memory that torch keeps for later: it may be in pieces that are too small."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
@@ -43,7 +44,7 @@ class Recovery:
         self._trials: list[list[Task]] = []  # the last one is next
         self._on_trial = False
         self._n_alone = 0
-        self._n_distrusted = 0  # steps that no other one is launched behind
+        self._n_async_paused = 0  # steps during which none is launched ahead
 
     @property
     def is_trying(self) -> bool:
@@ -51,13 +52,13 @@ class Recovery:
         return self._on_trial or bool(self._trials)
 
     @property
-    def trusts(self) -> bool:
+    def allows_async(self) -> bool:
         """Whether a step may be launched before the last one is known to have succeeded."""
-        return not self.is_trying and self._n_distrusted == 0
+        return not self.is_trying and self._n_async_paused == 0
 
-    def distrust(self) -> None:
-        """A step that was launched so has failed where by itself it may not."""
-        self._n_distrusted = STEPS_TO_DOUBLE
+    def pause_async(self) -> None:
+        """A step that was launched ahead has failed; launched by itself it may not."""
+        self._n_async_paused = STEPS_TO_DOUBLE
 
     @property
     def is_in_doubt(self) -> bool:
@@ -77,23 +78,23 @@ class Recovery:
 
     def succeed(self) -> None:
         self._n_alone = 0
-        self._n_distrusted = max(0, self._n_distrusted - 1)
+        self._n_async_paused = max(0, self._n_async_paused - 1)
         self._n_succeeded += 1
         if self.budget < self._max_tokens and self._n_succeeded >= STEPS_TO_DOUBLE:
             self._set_budget(min(2 * self.budget, self._max_tokens))
 
-    def trust(self) -> None:
+    def clear_doubt(self) -> None:
         """The engine was found to work."""
         self._n_alone = 0
 
-    def fail(self, rows: Rows, *, out_of_memory: bool) -> bool:
-        """Whether the rows will be tried again; only a single one is given up."""
+    def fail(self, batch: Batch, *, out_of_memory: bool) -> bool:
+        """Whether the rows are tried again in smaller steps; only a single one is given up."""
         if not self.is_trying:
             self._budget_before = self.budget
-        n_tokens = sum(rows.n)
+        n_tokens = sum(batch.new_len)
         if out_of_memory:
             self._set_budget(max(n_tokens // 2, 1))
-        tasks = [*rows.tasks]
+        tasks = [*batch.tasks]
         half = len(tasks) // 2
         if half:
             self._trials += [tasks[half:], tasks[:half]]
@@ -111,11 +112,3 @@ class Recovery:
     def _set_budget(self, n_tokens: int) -> None:
         self.budget = n_tokens
         self._n_succeeded = 0
-
-
-ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
-STOPPED = TokenEvent.failed("the engine stopped", ErrorKind.UNAVAILABLE)
-FAILED = TokenEvent.failed("the model failed on this request")
-OUT_OF_MEMORY = TokenEvent.failed(
-    "The model ran out of memory on this request alone; try a shorter one", ErrorKind.OUT_OF_MEMORY
-)

@@ -1,4 +1,4 @@
-"""What a step is for: rows of (task, n tokens). The scheduler makes it, and the runner reads it."""
+"""What a step computes: rows of (task, n tokens). The scheduler makes it, the runner reads it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,46 +7,48 @@ from deployments.engine.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """What a step is for: of each task the next `n` uncomputed tokens, drafted ones too."""
+class Batch:
+    """Row i computes the next `new_len[i]` uncomputed tokens of `tasks[i]`, drafted ones included.
+
+    Rows are numbered from 0 in the order of `tasks`.
+    """
 
     tasks: Sequence[Task]
-    n: Sequence[int]
+    new_len: Sequence[int]
 
     @property
-    def n_prompts(self) -> int:
-        """Tokens of prompts, which neither draw alone nor are drafted."""
-        paired = zip(self.tasks, self.n, strict=True)
+    def n_prompt_tokens(self) -> int:
+        """Tokens of rows that compute more than a task's newest token and its drafts."""
+        paired = zip(self.tasks, self.new_len, strict=True)
         return sum(n for task, n in paired if n != 1 + task.n_drafted)
 
-    def drawing(self) -> list[int]:
-        """Places of those that reach their last known token, so that the next one is drawn; once
-        more for each drafted token, to draw what is behind it."""
+    def sampled_rows(self) -> list[int]:
+        """Rows that reach their task's last known token: the next one is sampled. A row with d
+        drafted tokens stands there 1 + d times, since one is sampled behind each of them."""
         return [
-            place
-            for place, (task, n) in enumerate(zip(self.tasks, self.n, strict=True))
+            row
+            for row, (task, n) in enumerate(zip(self.tasks, self.new_len, strict=True))
             if n >= task.n_tokens - task.n_computed and task.n_tokens < task.n_limit
             for _ in range(1 + task.n_drafted)
         ]
 
-    def left(self) -> "Rows":
-        """Without those that ended in flight."""
-        left = [place for place, task in enumerate(self.tasks) if not task.has_ended]
-        return Rows([self.tasks[place] for place in left], [self.n[place] for place in left])
+    def without_ended(self) -> "Batch":
+        """The rows whose tasks have not ended while the step was in progress."""
+        left = [row for row, task in enumerate(self.tasks) if not task.has_ended]
+        return Batch([self.tasks[row] for row in left], [self.new_len[row] for row in left])
 
-    def scored(self) -> dict[int, int]:
-        """By place, positions whose next tokens are of the prompt and wait for their logprobs."""
-        wanting = [
-            place
-            for place, task in enumerate(self.tasks)
+    def n_scored(self) -> dict[int, int]:
+        """By row, how many of its positions have a next token of the prompt whose log-probability
+        is asked for and not known. Rows without such positions are left out."""
+        rows = [
+            row
+            for row, task in enumerate(self.tasks)
             if task.request.prompt_logprobs is not None and task.n_unscored
         ]
-        # After a preemption some are computed again that were scored before.
-        known = {place: len(self.tasks[place].prompt_logprobs) for place in wanting}
-        behind = {
-            place: min(
-                self.tasks[place].n_computed + self.n[place] - n, self.tasks[place].n_unscored
-            )
-            for place, n in known.items()
+        # After a preemption some positions are computed again that were scored before.
+        known = {row: len(self.tasks[row].prompt_logprobs) for row in rows}
+        n_new = {
+            row: min(self.tasks[row].n_computed + self.new_len[row] - n, self.tasks[row].n_unscored)
+            for row, n in known.items()
         }
-        return {place: n for place, n in behind.items() if n > 0}
+        return {row: n for row, n in n_new.items() if n > 0}

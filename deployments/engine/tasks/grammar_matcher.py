@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 MAX_COMPILED = 64  # kept after their last use
-MAX_HELD = 4 << 20  # bytes of the texts of all that are held; up to 210 bytes each were measured
+MAX_HELD = 4 << 20  # bytes of all texts; a compiled grammar takes up to 210 bytes for each
 MAX_LEXER_STATES = 50_000  # about 2 kB each
 NO_END = "<|end of a grammar|>"
 
@@ -56,26 +56,30 @@ class MaskWorker:
         self._thread.shutdown()
 
 
-class Compiled:
-    """A grammar for all who hold it, once one of them has compiled it; it is only copied."""
+class CompiledGrammar:
+    """One grammar for all sequences that use it. The first one compiles it; all copy it."""
 
     def __init__(self) -> None:
         self.matcher: Future[LLMatcher] = Future()
 
 
 class Grammar:
-    """One sequence's place in its grammar.
+    """Where one sequence is in its grammar.
 
-    `is_over`: the output is whole and nothing may follow. `failure`: why it cannot go on.
+    `is_over`: the output is complete and nothing may follow. `failure`: why it can't go on.
     """
 
-    def __init__(self, source: Compiled, worker: MaskWorker, barred: Sequence[int]) -> None:
+    def __init__(
+        self, source: CompiledGrammar, worker: MaskWorker, banned_ends: Sequence[int]
+    ) -> None:
         self.matcher = source.matcher.result().deep_copy()
         self.worker = worker
         self._source = source  # held: it shares its memory with the copy
         self.is_over = False
         self.failure = ""
-        self._barred = barred  # ends by llguidance's account that do not end this sequence
+        self._banned_ends = (
+            banned_ends  # ends by llguidance's account that do not end this sequence
+        )
         self._done: Future[None] | None = None
         self._mask: Bitmask | None = None
 
@@ -83,29 +87,30 @@ class Grammar:
         self._done, self._mask = done, mask
 
     def mask(self) -> Bitmask:
-        """Which tokens may follow, once `begin_masks` was told that somebody will ask."""
+        """Which tokens may follow, for a step that `begin_masks` was called for. [vocab / 32]"""
         assert self._done is not None
         assert self._mask is not None
         self._done.result()
         self._done = None
         if self.matcher.is_error():  # llguidance would have it end then
             self._mask[:] = 0
-        for token_id in self._barred:
+        for token_id in self._banned_ends:
             self._mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
         return self._mask
 
     def allows(self, token_id: int) -> bool:
-        """Whether the token is in the mask that was asked for last."""
+        """Whether the token is in the last mask."""
         assert self._mask is not None
         return bool(self._mask[token_id // 32] >> np.uint32(token_id % 32) & 1)
 
     def advance(self, token_ids: Sequence[int]) -> None:
+        """These tokens follow, none of which is an end token."""
         self.matcher.consume_tokens(list(token_ids))
         if self.matcher.is_stopped():
             self.stop()
 
     def stop(self) -> None:
-        """No token can follow: it is over, or a failure."""
+        """No token can follow: sets `is_over` or `failure`."""
         if self.matcher.is_error():
             self.failure = f"grammar: {_error(self.matcher)}"
         elif self.matcher.is_accepting():
@@ -114,7 +119,7 @@ class Grammar:
             self.failure = "grammar: it allows no token that is not banned otherwise"
 
 
-class Grammars:
+class GrammarCompiler:
     """Compiles grammars for the tokens of one model, each once while it is in use."""
 
     def __init__(
@@ -128,17 +133,20 @@ class Grammars:
         self._eos_token_ids = eos_token_ids
         self._lock = threading.Lock()
         self._tools: tuple[LLTokenizer, MaskWorker] | None = None
-        self._held: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
-        self._recent: OrderedDict[str, Compiled] = OrderedDict()
+        self._held: WeakValueDictionary[str, CompiledGrammar] = WeakValueDictionary()
+        self._recent: OrderedDict[str, CompiledGrammar] = OrderedDict()
 
-    def knows(self, request: GenerationRequest) -> bool:
-        """Whether to open the request's grammar takes no time."""
+    def is_compiled(self, request: GenerationRequest) -> bool:
+        """Whether `open` takes no time for this request."""
         compiled = self._held.get(request.grammar)
         return compiled is not None and compiled.matcher.done() and not request.produced_ids
 
     def open(self, request: GenerationRequest, end_token_ids: frozenset[int]) -> Grammar:
         """The request's grammar, behind what was produced already. Takes up to seconds where it is
-        not known. Raises Refused.
+        not compiled.
+
+        Raises Refused for a grammar that can't be followed, for a model whose tokenizer can't be
+        used, and where the grammars in use leave no memory for another one.
         """
         _check_text(request.grammar)
         try:
@@ -147,8 +155,8 @@ class Grammars:
             raise _unsupported("this engine has no llguidance") from failure
         except ValueError as failure:
             raise _unsupported(f"it can't hold this model's tokens: {failure}") from failure
-        barred = [one for one in tokenizer.eos_tokens if one not in end_token_ids]
-        grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, barred)
+        banned_ends = [one for one in tokenizer.eos_tokens if one not in end_token_ids]
+        grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, banned_ends)
         if grammar.matcher.is_error():
             raise _refused(_error(grammar.matcher))
         if request.produced_ids:
@@ -161,7 +169,7 @@ class Grammars:
         if self._tools is not None:
             self._tools[1].stop()
 
-    def _compiled(self, text: str, tokenizer: "LLTokenizer") -> Compiled:
+    def _compiled(self, text: str, tokenizer: "LLTokenizer") -> CompiledGrammar:
         """Whoever asks for a grammar first compiles it for all."""
         with self._lock:
             known = self._held.get(text)
@@ -178,14 +186,14 @@ class Grammars:
                 self._forget(text)
         return compiled
 
-    def _hold(self, text: str) -> Compiled:
+    def _hold(self, text: str) -> CompiledGrammar:
         """Room for one more grammar, taken from those that nobody uses. Raises Refused."""
         while sum(map(len, self._held)) + len(text) > MAX_HELD:
             if not self._recent:
                 message = "the grammars of the requests in progress leave no room for another one"
                 raise Refused.of_kind(ErrorKind.OVERLOADED, message)
             self._recent.popitem(last=False)
-        compiled = self._held[text] = Compiled()
+        compiled = self._held[text] = CompiledGrammar()
         return compiled
 
     def _forget(self, text: str) -> None:
@@ -220,7 +228,7 @@ def _check_text(text: str) -> None:
 
 
 def begin_masks(grammars: Sequence[Grammar]) -> None:
-    """Starts to compute which tokens may follow, for grammars of one model."""
+    """Begins to compute, on another thread, which tokens may follow. All must be of one model."""
     if grammars:
         grammars[0].worker.begin(grammars)
 

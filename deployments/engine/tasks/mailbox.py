@@ -11,7 +11,8 @@ from deployments.wire import TokenEvent, merge
 
 
 class Mailbox(Protocol):
-    """Where one sequence's events go; `loop` is None when its reader is a thread."""
+    """Where one sequence's events go. `put` is called on `loop`, or on the engine's thread where
+    `loop` is None."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...
@@ -20,7 +21,7 @@ class Mailbox(Protocol):
 
 
 class ThreadMailbox:
-    """One of several sequences that a plain thread reads from one queue, by number."""
+    """Puts a sequence's events, with its number, on a queue that a plain thread reads."""
 
     loop = None
 
@@ -33,7 +34,7 @@ class ThreadMailbox:
 
 
 class LoopMailbox:
-    """Read on an event loop: whatever piled up since the last read comes as one event."""
+    """Read on an event loop. Events that came since the last read are merged into one."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -54,8 +55,17 @@ class LoopMailbox:
                 return
 
 
+class NullMailbox:
+    """Where the events of a sequence go that nobody reads."""
+
+    loop = None
+
+    def put(self, event: TokenEvent) -> None:
+        pass
+
+
 def deliver(events: Iterable[tuple[Mailbox, TokenEvent]]) -> None:
-    """Hands over a step's events, waking each event loop once for all that is read on it."""
+    """Hands over a step's events, and wakes each event loop once for all that is read there."""
     for loop, batch in groupby(events, key=lambda item: item[0].loop):
         if loop is None:
             _put_all(list(batch))

@@ -1,4 +1,4 @@
-"""What may follow a sequence: what followed its last words before. And how far that was right."""
+"""Drafts tokens of a sequence: those that followed its newest n-gram when it came before."""
 
 from dataclasses import dataclass, field
 
@@ -7,47 +7,50 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-WORDS = 3  # tokens that have to stand before a draft as they did where it was found
-BITS = 21  # of a token id in a key
-MOST_WAITED = 32  # tokens after drafts that were wrong
-MOST_TAKEN = 2048  # tokens a look: streams wait meanwhile, and a prompt may be long
+NGRAM_SIZE = 3  # tokens
+TOKEN_ID_BITS = 21  # in a key of the index
+MAX_WAIT = 32  # tokens after wrong drafts
+MAX_INDEXED_AT_ONCE = 2048  # tokens: streams wait meanwhile, and a prompt may be long
 
 
 @dataclass(slots=True)
-class Drafts:
-    """Of one sequence. Each draft whose first token is wrong doubles the wait for the next one."""
+class NgramIndex:
+    """Of one sequence. A draft whose first token is wrong doubles the wait for the next draft."""
 
-    last: dict[int, int] = field(default_factory=dict)  # what stood behind `WORDS` tokens last
-    n_seen: int = WORDS - 1  # tokens whose ends are in `last`
-    length: int | None = None  # that the next draft may have
-    waited: int = 0
+    # By n-gram, the position behind its last occurrence.
+    ends: dict[int, int] = field(default_factory=dict)
+    n_indexed: int = NGRAM_SIZE - 1  # tokens up to which n-grams are in `ends`
+    max_length: int | None = None  # of the next draft
+    wait: int = 0  # tokens, after the last draft
     next_at: int = 0  # known tokens from which on to draft
 
-    def find(self, tokens: Ints, n: int, most: int) -> Ints:
-        """Up to `most` tokens that may follow the first `n`; what repeats itself goes on so."""
-        if n <= WORDS or n < self.next_at:
+    def propose(self, tokens: Ints, n: int, n_max: int) -> Ints:
+        """Up to `n_max` tokens that may follow the first `n` of `tokens`. A sequence that repeats
+        itself is taken to go on so."""
+        if n <= NGRAM_SIZE or n < self.next_at:
             return tokens[:0]
-        newest = self._see(tokens, n)
-        start = None if newest is None else self.last.get(newest)
+        newest = self._index(tokens, n)
+        start = None if newest is None else self.ends.get(newest)
         if start is None:
             return tokens[:0]
-        most = most if self.length is None else min(most, self.length)
-        return tokens[start + np.arange(most) % (n - start)]
+        if self.max_length is not None:
+            n_max = min(n_max, self.max_length)
+        return tokens[start + np.arange(n_max) % (n - start)]
 
-    def _see(self, tokens: Ints, n: int) -> int | None:
-        """Takes in all but the newest words, whose key it returns; None while more are left."""
-        end = min(n, self.n_seen + 1 + MOST_TAKEN)
-        some = tokens[self.n_seen - WORDS + 1 : end]
-        keys = np.zeros(len(some) - WORDS + 1, dtype=np.int64)
-        for place in range(WORDS):
-            keys = keys << BITS | some[place : place + len(keys)]
+    def _index(self, tokens: Ints, n: int) -> int | None:
+        """Indexes all n-grams but the newest, whose key it returns; None while more are left."""
+        end = min(n, self.n_indexed + 1 + MAX_INDEXED_AT_ONCE)
+        fresh = tokens[self.n_indexed - NGRAM_SIZE + 1 : end]
+        keys = np.zeros(len(fresh) - NGRAM_SIZE + 1, dtype=np.int64)
+        for i in range(NGRAM_SIZE):
+            keys = keys << TOKEN_ID_BITS | fresh[i : i + len(keys)]
         *known, newest = keys.tolist()
-        self.last.update(zip(known, range(self.n_seen + 1, end), strict=True))
-        self.n_seen = end - 1
+        self.ends.update(zip(known, range(self.n_indexed + 1, end), strict=True))
+        self.n_indexed = end - 1
         return newest if end == n else None
 
     def learn(self, n_drafted: int, n_right: int, n: int) -> None:
-        """The first `n_right` of the tokens drafted last were drawn; `n` are known now."""
-        self.length = 2 * n_right if n_right == n_drafted else n_right + 1
-        self.waited = 0 if n_right else min(max(2 * self.waited, 1), MOST_WAITED)
-        self.next_at = n + self.waited
+        """The first `n_right` of the tokens drafted last were sampled; `n` tokens are known now."""
+        self.max_length = 2 * n_right if n_right == n_drafted else n_right + 1
+        self.wait = 0 if n_right else min(max(2 * self.wait, 1), MAX_WAIT)
+        self.next_at = n + self.wait

@@ -1,6 +1,6 @@
-"""Finds where the newest tokens of a sequence were said before; a new token costs one array pass.
+"""Finds where the newest tokens of a sequence stood before. A new token costs one array pass.
 
-A match never holds a breaker, and never reaches back beyond the window that is asked for.
+A match holds no breaker, and does not reach back beyond the window that is asked for.
 """
 
 from collections.abc import Sequence
@@ -14,32 +14,37 @@ Ids = NDArray[np.int64]
 _BASE = np.uint64(0x9E6C63D0876A9A47)  # odd: no power of it is 0
 
 
-class Repeats:
+class Repetitions:
+    """Of one sequence of up to `capacity` tokens. `breakers` are token ids."""
+
     def __init__(self, capacity: int, breakers: Sequence[int]) -> None:
         self._breakers = np.unique(np.array(breakers, dtype=np.int64))
         self._breaking = frozenset(breakers)
-        self._n_seen = 0
-        self._n_unbroken = 0  # newest tokens without a breaker
-        # For the token at i, in place i + 1: how many up to it are as the newest ones.
+        self._n_followed = 0
+        self._n_unbroken = 0  # tokens behind the last breaker
+        # At index i + 1, for the token at i: how many tokens up to it are equal to the newest ones.
         self._lengths = np.zeros(capacity + 1, dtype=np.int64)
 
-    def continuations(self, tokens: Ids, window: int, least: int) -> tuple[Ids, Ids]:
-        """The tokens that would prolong a repetition of `least` or more of the newest tokens,
-        each with the length of the longest such repetition."""
+    def continuations(self, tokens: Ids, window: int, min_length: int) -> tuple[Ids, Ids]:
+        """Token ids that would continue a repetition of `min_length` or more of the newest tokens,
+        and for each the length of the longest such repetition. [n], [n]
+
+        Looks at the last `window` of `tokens`, which are all known ones.
+        """
         first = max(len(tokens) - window, 0)
         self._follow(tokens, first)
         lengths = self._lengths[first + 1 : len(tokens)]
         within = np.arange(1, len(lengths) + 1)  # a match begins in the window
         lengths = np.minimum(np.minimum(lengths, within), self._n_unbroken)
-        long = lengths >= least
-        ids, place = np.unique(tokens[first + 1 :][long], return_inverse=True)
+        is_long = lengths >= min_length
+        ids, index = np.unique(tokens[first + 1 :][is_long], return_inverse=True)
         longest = np.zeros(len(ids), dtype=np.int64)
-        np.maximum.at(longest, place, lengths[long])
-        free = ~np.isin(ids, self._breakers)
-        return ids[free], longest[free]
+        np.maximum.at(longest, index, lengths[is_long])
+        is_free = ~np.isin(ids, self._breakers)
+        return ids[is_free], longest[is_free]
 
     def _follow(self, tokens: Ids, first: int) -> None:
-        n_new, self._n_seen = len(tokens) - self._n_seen, len(tokens)
+        n_new, self._n_followed = len(tokens) - self._n_followed, len(tokens)
         if n_new == 1:
             self._advance(tokens, first)
         elif n_new:
@@ -59,7 +64,7 @@ class Repeats:
 
 
 def match_lengths(tokens: Ids) -> Ids:
-    """For each token but the last: how many up to it are as those up to the last one.
+    """For each token but the last: how many tokens up to it equal those up to the last one.
 
     A binary search over polynomial hashes modulo 2**64, for all of them at once.
     """
@@ -73,6 +78,6 @@ def match_lengths(tokens: Ids) -> Ids:
     found = np.zeros(n - 1, dtype=np.int64)
     for bit in reversed(range(n.bit_length())):
         longer = np.minimum(found + (1 << bit), ends)
-        here = (sums[ends] - sums[ends - longer]) * powers[n - ends]
-        found = np.where(here == sums[n] - sums[n - longer], longer, found)
+        hashes = (sums[ends] - sums[ends - longer]) * powers[n - ends]
+        found = np.where(hashes == sums[n] - sums[n - longer], longer, found)
     return found

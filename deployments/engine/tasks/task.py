@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 
 from deployments.engine.tasks.grammar_matcher import Grammar
 from deployments.engine.tasks.mailbox import Mailbox
-from deployments.engine.tasks.ngram_drafts import Drafts
-from deployments.engine.tasks.repetitions import Repeats
-from deployments.engine.tasks.thinking_tracker import Thought
-from deployments.engine.tasks.token_counts import Said
+from deployments.engine.tasks.ngram_drafts import NgramIndex
+from deployments.engine.tasks.sampling_state import SamplingState
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -21,7 +19,7 @@ from deployments.wire import (
 )
 from kv.hashing import page_hash, root_hash
 
-Order = tuple[int, float, int]
+Order = tuple[int, float, int]  # priority, virtual start, arrival
 
 
 @dataclass(slots=True, eq=False)
@@ -30,35 +28,29 @@ class Task:
     request: GenerationRequest
     mailbox: Mailbox
     end_token_ids: frozenset[int]
-    tokens: NDArray[np.int64]  # room for all the task may ever hold; drafts behind the known ones
+    # Room for all tokens that the task may ever hold. Behind the known ones stand drafted ones.
+    tokens: NDArray[np.int64]
     n_prompt: int
-    n_given: int  # prompt, and what an earlier replica produced
-    n_tokens: int  # known: prompt and output
+    n_given: int  # tokens of the prompt, and what an earlier replica produced
+    n_tokens: int  # known tokens: prompt and output
     n_limit: int  # known tokens at which it ends
     newest: int  # the last known token
     grammar: Grammar | None = None
-    stalled: bool = False
+    is_stalled: bool = False
     has_ended: bool = False
     arrival: int = 0  # a number that grows from task to task
-    turn: float = 0.0  # of its client, when it came
-    last_step: int = 0  # the number of the last step that it had a part in
-    n_computed: int = 0  # their keys and values are in the cache
-    cached_tokens: int = 0
-    most_cached: int = sys.maxsize  # of them, before it was preempted: then its own are among them
+    virtual_start: float = 0.0  # see `scheduler.fair_queue`
+    last_step: int = 0  # the number of the last step that it had a row in
+    n_computed: int = 0  # tokens whose keys and values are in the cache
+    cached_tokens: int = 0  # of the prompt, when its first token was sampled
+    max_cached: int = sys.maxsize  # cached tokens when it was preempted; later ones are its own
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
-    drafts: Drafts | None = None
-    drafted_tokens: int = 0  # of which no event has told yet
+    ngrams: NgramIndex | None = None
+    drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
-    changed: frozenset[str] | None = None  # fields in which its sampling is not neutral
-    said: Said | None = None  # for the penalties
-    repeats: Repeats | None = None  # for DRY
-    mirostat_mu: float | None = None
-    trusted_mu: float | None = None  # what it was after the last token
-    bad_words: dict[int, dict[bytes, list[int]]] | None = None  # as `bans` looks them up
-    thought: Thought | None = None
-    thought_over: bool = False  # whatever is left of its budget; set from other threads
+    sampling_state: SamplingState = field(default_factory=SamplingState)
 
     @property
     def sampling(self) -> SamplingParams:
@@ -73,72 +65,72 @@ class Task:
         return self.n_tokens - self.n_computed
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether nothing has been drawn for it yet."""
+    def has_no_sample(self) -> bool:
+        """Whether no token has been sampled for it here."""
         return self.n_tokens == self.n_given
 
     @property
     def order(self) -> Order:
-        """Of two tasks the one with the lower order runs first."""
-        return self.request.priority, self.turn, self.arrival
-
-    @property
-    def draws(self) -> bool:
-        """Whether a token may follow the known ones; a prompt may be computed for itself."""
-        return self.n_tokens < self.n_limit
+        """The task with the lowest order runs first."""
+        return self.request.priority, self.virtual_start, self.arrival
 
     @property
     def n_unscored(self) -> int:
-        """Tokens of the prompt whose log-probabilities are wanted and not known yet."""
+        """Tokens of the prompt whose log-probabilities are asked for and not known yet."""
         request = self.request
-        if request.prompt_logprobs is None or request.produced_ids:  # told with the first token
+        if (
+            request.prompt_logprobs is None or request.produced_ids
+        ):  # they came with the first token
             return 0
         return self.n_prompt - 1 - len(self.prompt_logprobs)
 
     @property
-    def tells_progress(self) -> bool:
-        """Whether how much of its prompt is computed is to be told."""
+    def reports_progress(self) -> bool:
+        """Whether events say how much of the prompt is computed: until the first token."""
         request = self.request
-        return request.tells_progress and self.is_fresh and not request.produced_ids
+        return request.tells_progress and self.has_no_sample and not request.produced_ids
 
     def progress(self, cached: int) -> TokenEvent:
-        known, cached = min(self.n_computed, self.n_prompt), self.count_cached(cached)
-        return TokenEvent(prompt_tokens=known, cached_tokens=cached)
+        """An event that says so; `cached` tokens were found in the cache."""
+        computed, cached = min(self.n_computed, self.n_prompt), self.count_cached(cached)
+        return TokenEvent(prompt_tokens=computed, cached_tokens=cached)
 
     def count_cached(self, cached: int) -> int:
-        """Of its cached tokens those of the prompt that it did not compute itself."""
-        return min(cached, self.most_cached, self.n_prompt)
+        """Of `cached` tokens those of the prompt that it did not compute itself."""
+        return min(cached, self.max_cached, self.n_prompt)
 
     @property
-    def ends_banned(self) -> bool:
+    def is_end_banned(self) -> bool:
+        """Whether the output is shorter than `min_tokens`, so that no end token may follow."""
         return self.n_output < self.request.min_tokens
 
-    def is_called(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Whether `name` is the task's id or its request's."""
         return name in (self.id, self.request.request_id)
 
     def append(self, token_id: int) -> None:
+        """Makes a sampled token the last known one."""
         self.tokens[self.n_tokens] = self.newest = token_id
         self.n_tokens += 1
         if self.grammar is not None and token_id not in self.end_token_ids:
             self.grammar.advance([token_id])
+        self.sampling_state.commit()
 
     @property
     def failure(self) -> str:
         """Why nothing can follow although the output is not whole."""
         if self.grammar is not None:
             return self.grammar.failure
-        return "every token is banned" if self.stalled else ""
+        return "every token is banned" if self.is_stalled else ""
 
     def rewind(self) -> None:
-        """As if the step in progress had never been. What follows from the tokens is found anew."""
+        """As if the step in progress had never been."""
         self.n_drafted = 0
-        self.mirostat_mu = self.trusted_mu
-        self.said = self.repeats = self.thought = None
+        self.sampling_state.rewind()
 
     def stall(self) -> None:
-        """Takes note that no token was left to draw."""
-        self.stalled = True
+        """No token was left to sample."""
+        self.is_stalled = True
         if self.grammar is not None:
             self.grammar.stop()
 
@@ -163,9 +155,9 @@ class Task:
         return FinishReason.LENGTH if self.n_tokens >= self.n_limit else None
 
     def usable_pages(self, page_size: int) -> list[bytes]:
-        """Hashes of the pages that it need not compute where they are cached."""
+        """Hashes of the pages that it need not compute if they are cached."""
         hashes = self.hash_pages(page_size)
-        # The logits behind every token that is not scored yet have to be seen.
+        # Log-probabilities need the logits behind every token before the ones they are of.
         return hashes[: len(self.prompt_logprobs) // page_size] if self.n_unscored else hashes
 
     def hash_pages(self, page_size: int) -> list[bytes]:
@@ -189,7 +181,7 @@ def make_task(
     eos_token_ids: frozenset[int],
     context_length: int,
 ) -> Task:
-    """A task for a request that was validated."""
+    """A task for a valid request. `context_length` bounds its tokens, prompt and output."""
     n_prompt, n_produced = len(request.prompt_ids), len(request.produced_ids)
     n_tokens = n_prompt + n_produced
     n_limit = context_length

@@ -1,4 +1,4 @@
-"""What one sequence has said: each token once, and how often it stands in the part that is seen."""
+"""Counts the tokens of one sequence: each token once, and how often it stands in a window."""
 
 from collections import Counter
 
@@ -6,64 +6,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-ROOM = 64  # tokens, at first
+INITIAL_CAPACITY = 64  # different tokens
 
 
-class Said:
-    """Of a sequence's `tokens`, an array that grows in place; the first ones may be `noted`."""
+class TokenCounts:
+    """Of a sequence's `tokens`, an array that is filled in place. A prompt need not be counted."""
 
-    def __init__(self, tokens: Ints, n_noted: int = 0) -> None:
-        noted = np.unique(tokens[:n_noted])
+    def __init__(self, tokens: Ints, n_prompt: int = 0) -> None:
+        prompt_ids = np.unique(tokens[:n_prompt])
         self._tokens = tokens
-        self._n = len(noted)
-        self._places = {token_id: place for place, token_id in enumerate(noted.tolist())}
-        self._ids = np.zeros(self._n + ROOM, dtype=np.int64)
-        self._ids[: self._n] = noted
-        self._counts = np.zeros(self._n + ROOM, dtype=np.float32)
-        self._noted = np.zeros(self._n + ROOM, dtype=np.bool_)
-        self._noted[: self._n] = True
-        self._seen: tuple[int, int] | None = None
+        self._n = len(prompt_ids)
+        self._index = {token_id: index for index, token_id in enumerate(prompt_ids.tolist())}
+        self._ids = np.zeros(self._n + INITIAL_CAPACITY, dtype=np.int64)
+        self._ids[: self._n] = prompt_ids
+        self._counts = np.zeros(self._n + INITIAL_CAPACITY, dtype=np.float32)
+        self._in_prompt = np.zeros(self._n + INITIAL_CAPACITY, dtype=np.bool_)
+        self._in_prompt[: self._n] = True
+        self._window: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return self._n
 
     @property
     def ids(self) -> Ints:
-        """Tokens that are noted or were ever counted."""
+        """Tokens of the prompt, and those that were ever in the window."""
         return self._ids[: self._n]
 
     @property
     def counts(self) -> NDArray[np.float32]:
-        """How often each is seen."""
+        """How often each stands in the window."""
         return self._counts[: self._n]
 
     @property
-    def noted(self) -> NDArray[np.bool_]:
-        return self._noted[: self._n]
+    def in_prompt(self) -> NDArray[np.bool_]:
+        """Whether each stands in the first `n_prompt` tokens."""
+        return self._in_prompt[: self._n]
 
-    def see(self, first: int, end: int) -> None:
-        """Counts the tokens from `first` to `end`, neither of which ever goes back."""
-        before_first, before_end = self._seen or (first, first)
+    def move_window(self, first: int, end: int) -> None:
+        """Counts the tokens from `first` up to `end`. Neither ever moves back."""
+        before_first, before_end = self._window or (first, first)
         self._add(self._tokens[before_end:end], 1)
         self._add(self._tokens[before_first:first], -1)
-        self._seen = first, end
+        self._window = first, end
 
     def _add(self, token_ids: Ints, amount: int) -> None:
         for token_id, n in Counter(token_ids.tolist()).items():
-            place = self._place(token_id)  # first: it may put a larger array in place of the counts
-            self._counts[place] += amount * n
+            index = self._index_of(token_id)  # first: it may replace the counts by a larger array
+            self._counts[index] += amount * n
 
-    def _place(self, token_id: int) -> int:
-        place = self._places.setdefault(token_id, self._n)
-        if place == self._n:
-            if place == len(self._ids):
+    def _index_of(self, token_id: int) -> int:
+        index = self._index.setdefault(token_id, self._n)
+        if index == self._n:
+            if index == len(self._ids):
                 self._grow()
-            self._ids[place] = token_id
+            self._ids[index] = token_id
             self._n += 1
-        return place
+        return index
 
     def _grow(self) -> None:
-        self._ids, self._counts, self._noted = (
+        self._ids, self._counts, self._in_prompt = (
             np.concatenate([array, np.zeros_like(array)])
-            for array in (self._ids, self._counts, self._noted)
+            for array in (self._ids, self._counts, self._in_prompt)
         )

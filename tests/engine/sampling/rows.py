@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.strategy import SamplingStrategy
+from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.wire import SamplingParams
@@ -40,7 +40,7 @@ def _nowhere() -> "SimpleQueue[Any]":
     return SimpleQueue()
 
 
-def applied(strategy: SamplingStrategy, logits: Sequence[float], task: Task) -> Array:
+def applied(strategy: BaseSamplingStrategy, logits: Sequence[float], task: Task) -> Array:
     row = torch.tensor([logits], dtype=torch.float32)
     strategy.apply(row, SamplingRows([task], CPU))
     result: Array = np.asarray(row[0].double().numpy())

@@ -86,6 +86,6 @@ def test_what_is_accepted_is_drawn(
     assert [find_invalid(task.request, VOCAB) for task in tasks] == [None] * len(tasks)
     drawn = default_pipeline().sample(torch.tensor([row for _, row, _, _ in batch]), tasks)
     for sample, task in zip(drawn, tasks, strict=True):
-        assert (sample.token_id is None) == sample.all_banned
-        assert task.mirostat_mu is None or isfinite(task.mirostat_mu)
+        assert (sample.token_id is None) == sample.is_all_banned
+        assert task.sampling_state.mirostat_mu is None or isfinite(task.sampling_state.mirostat_mu)
         assert sample.logprob is None or not isnan(sample.logprob.logprob)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from deployments.engine.sampling.bans import BadWordsStrategy
 from deployments.engine.sampling.dry import DryStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
-from deployments.engine.sampling.strategy import SamplingStrategy
-from deployments.engine.tasks.repetitions import Repeats, match_lengths
+from deployments.engine.sampling.strategy import BaseSamplingStrategy
+from deployments.engine.tasks.repetitions import Repetitions, match_lengths
 from deployments.wire import DryParams, SamplingParams
 from tests.engine.sampling.rows import VOCAB, Array, applied, sequences, task_of, token_ids
 
@@ -21,7 +21,10 @@ windows = st.integers(1, 9)
 
 
 def growing(
-    strategy: SamplingStrategy, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
+    strategy: BaseSamplingStrategy,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
 ) -> Array:
     """What a strategy that has seen a sequence grow token by token makes of the logits."""
     task = task_of(params, prompt)
@@ -184,7 +187,7 @@ def test_a_long_sequence_is_searched_at_once_as_token_by_token(period: int) -> N
     """Whatever its period: the search is not quadratic where all is repeated."""
     generator = np.random.default_rng(period)
     tokens = np.tile(generator.integers(0, 50, period), 1 + 100_000 // period)[:100_000]
-    at_once, grown = (Repeats(len(tokens), (3,)) for _ in range(2))
+    at_once, grown = (Repetitions(len(tokens), (3,)) for _ in range(2))
     for end in range(len(tokens) - 5, len(tokens)):
         grown.continuations(tokens[:end], 70_000, 1)
     for got, expected in zip(

@@ -13,20 +13,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import Sample, default_pipeline
-from deployments.engine.sampling.strategy import SamplingStrategy
+from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.tasks.task import Task
-from deployments.engine.tasks.thinking_tracker import Thought
+from deployments.engine.tasks.thinking_tracker import ThinkingTracker
 from deployments.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from tests.engine.sampling.rows import CPU, VOCAB, softmax, task_of
 
 LOGITS = [0.0, 3.0, 1.0, 3.0, -2.0, 2.0]
-NEVER = float("-inf")
+BANNED = float("-inf")
 
 
 class Chain:
     """A model of one token of memory, with random logits."""
 
-    def __init__(self, *masks: SamplingStrategy) -> None:
+    def __init__(self, *masks: BaseSamplingStrategy) -> None:
         generator = torch.Generator().manual_seed(5)
         self.logits = torch.randn(VOCAB, VOCAB, generator=generator) * 2
         self.pipeline = default_pipeline(*masks)
@@ -110,9 +110,9 @@ BUDGET = ThinkingBudget(tokens=6, start_ids=(1, 2), end_ids=(7, 8, 9))
 
 def told(budget: ThinkingBudget, output: Sequence[int]) -> int | None:
     """What must follow some output."""
-    thought = Thought(budget)
+    thought = ThinkingTracker(budget)
     thought.read(output)
-    return thought.forced(over=False)
+    return thought.forced(is_over=False)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_thought_ends_on_budget_also_across_a_restart(temperature: float) -> N
         assert ids(Chain().run(resumed, 20 - n_produced)) == whole[n_produced:]
 
 
-class Mask(SamplingStrategy):
+class Mask(BaseSamplingStrategy):
     """Allows some tokens, as a grammar does."""
 
     def __init__(self, allowed: Sequence[int]) -> None:
@@ -214,7 +214,7 @@ class Mask(SamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         banned = torch.ones(logits.shape[1], dtype=torch.bool)
         banned[list(self.allowed)] = False
-        logits[:, banned] = NEVER
+        logits[:, banned] = BANNED
 
 
 def test_truncation_takes_from_what_a_mask_allows() -> None:
@@ -235,7 +235,7 @@ def test_a_row_with_nothing_left_to_draw_fails_alone_and_says_so(temperature: fl
     banned = replace(
         free,
         bad_words=((0,), (1,), (2,)),
-        logit_bias=tuple((token_id, NEVER) for token_id in (3, 4, 5)),
+        logit_bias=tuple((token_id, BANNED) for token_id in (3, 4, 5)),
         mirostat=MirostatParams(version=2),
         typical_p=0.5,
         dynatemp_range=0.5,
@@ -243,12 +243,12 @@ def test_a_row_with_nothing_left_to_draw_fails_alone_and_says_so(temperature: fl
     rows = torch.tensor([LOGITS] * 3)
     tasks = [task_of(params) for params in (free, banned, free)]
     samples = default_pipeline().sample(rows, tasks)
-    assert samples[1] == Sample(None, all_banned=True)
+    assert samples[1] == Sample(None, is_all_banned=True)
     assert samples[0] == samples[2]
     assert samples[0].token_id is not None
     for version in (1, 2):
         steered = replace(banned, mirostat=MirostatParams(version=version), samplers=("xtc",))
-        assert sample(steered).all_banned
+        assert sample(steered).is_all_banned
 
 
 def test_a_row_that_is_not_finite_is_not_called_banned() -> None:

@@ -15,11 +15,11 @@ from deployments.engine.rng import uniform
 from deployments.engine.sampling.bans import LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.engine.sampling.sampler import BLOCK, default_pipeline, invert
-from deployments.engine.sampling.strategy import SamplingStrategy
+from deployments.engine.sampling.sampler import BLOCK_TOKENS, default_pipeline, inverse_transform
+from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.truncation import (
-    LIKELIEST,
+    FIRST_REACH,
     MinPStrategy,
     TopKStrategy,
     TopPStrategy,
@@ -106,7 +106,7 @@ def min_p(x: Array, params: SamplingParams, task: Task) -> Array:
     return only(x, probs >= params.min_p * probs.max() * (1 - 1e-6))
 
 
-STRATEGIES: list[tuple[SamplingStrategy, Reference]] = [
+STRATEGIES: list[tuple[BaseSamplingStrategy, Reference]] = [
     (LogitBiasStrategy(), biased),
     (PenaltyStrategy(), penalised),
     (TemperatureStrategy(), heated),
@@ -122,7 +122,7 @@ STRATEGIES: list[tuple[SamplingStrategy, Reference]] = [
 @settings(deadline=None, max_examples=60)
 @given(logits=logit_rows, params=sampling_params, prompt=sequences, output=sequences)
 def test_a_strategy_does_what_its_plain_reference_does(
-    strategy: SamplingStrategy,
+    strategy: BaseSamplingStrategy,
     reference: Reference,
     logits: list[float],
     params: SamplingParams,
@@ -246,7 +246,7 @@ def test_top_p_is_the_same_whether_a_large_vocabulary_is_sorted_or_not(
     seed: int, spread: float, step: float, asked: list[tuple[float, int]]
 ) -> None:
     """Also where tokens tie, as those of rounded logits do."""
-    vocab = 8 * LIKELIEST
+    vocab = 8 * FIRST_REACH
     logits = spread * torch.randn(len(asked), vocab, generator=torch.Generator().manual_seed(seed))
     if step:
         logits = (logits / step).round() * step
@@ -263,7 +263,9 @@ def test_top_p_is_the_same_whether_a_large_vocabulary_is_sorted_or_not(
         assert torch.equal(kept[order[:n_kept]], row[order[:n_kept]])
 
 
-@given(st.integers(0, 999), st.integers(1, 9), st.sampled_from([5, BLOCK, 3 * BLOCK + 1]))
+@given(
+    st.integers(0, 999), st.integers(1, 9), st.sampled_from([5, BLOCK_TOKENS, 3 * BLOCK_TOKENS + 1])
+)
 @settings(deadline=None)
 def test_a_draw_is_the_first_token_at_which_the_sum_passes_its_number(
     seed: int, rows: int, vocab: int
@@ -274,7 +276,7 @@ def test_a_draw_is_the_first_token_at_which_the_sum_passes_its_number(
     logits[:, 2] = 0.0
     u = torch.rand(rows, generator=generator, dtype=torch.float64)
     u[0] = 1 - 2**-53
-    drawn = invert(logits, u)
+    drawn = inverse_transform(logits, u)
     assert logits.gather(1, drawn[:, None]).isfinite().all()
     upto = logits.double().softmax(1).cumsum(1)
     at = upto.gather(1, drawn[:, None])[:, 0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deployments.engine.runner import Flight
+from deployments.engine.runner import PendingStep
 from deployments.wire import FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import Outcome, Record, engine, random_ids, request, roomy
 from tests.engine.test_laws import check, every_sampling, requests
@@ -38,13 +38,13 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
         check(running.run(*requests(name)), name)
 
 
-@pytest.mark.parametrize("is_ahead", [False, True])
-def test_the_next_step_begins_before_the_last_ones_token_is_told(is_ahead: bool) -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_next_step_begins_before_the_last_ones_token_is_told(is_async: bool) -> None:
     one = request("r", IDS, HOT, max_tokens=5)
-    with engine(limits=roomy(async_scheduling=is_ahead)) as running:
+    with engine(limits=roomy(async_scheduling=is_async)) as running:
         running.gate.close()
         n = asyncio.run(running.steps_to_first_token(one, limit=3))
-    assert n == (2 if is_ahead else 1)
+    assert n == (2 if is_async else 1)
 
 
 def undisturbed(one: GenerationRequest) -> Outcome:
@@ -92,15 +92,15 @@ def test_a_step_that_fails_ahead_of_its_turn_costs_nobody_anything(n_rows: int) 
     expected = [undisturbed(one).token_ids for one in asked]
     with engine(limits=AHEAD) as running:
         runner = running.core._scheduler._runner
-        launch_behind, n_failed = runner.launch_behind, 0
+        launch_next, n_failed = runner.launch_next, 0
 
-        def fail(flight: Flight, places: Sequence[int]) -> Flight:
+        def fail(step: PendingStep, rows: Sequence[int]) -> PendingStep:
             nonlocal n_failed
-            launch_behind(flight, places)
+            launch_next(step, rows)
             n_failed += 1
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-        runner.launch_behind = fail  # type: ignore[method-assign]
+        runner.launch_next = fail  # type: ignore[method-assign]
         outcomes = running.run_together(*asked)
         stats = running.core.stats()
     assert [one.token_ids for one in outcomes] == expected

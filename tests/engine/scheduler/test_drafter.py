@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
-from deployments.engine.scheduler.prefill_pacer import Pace
-from deployments.engine.tasks.ngram_drafts import MOST_TAKEN, Drafts
+from deployments.engine.scheduler.prefill_pacer import PrefillPacer
+from deployments.engine.tasks.ngram_drafts import MAX_INDEXED_AT_ONCE, NgramIndex
 from deployments.text.grammar.grammar import from_regex
 from deployments.wire import FinishReason, GenerationRequest, MirostatParams, SamplingParams
 from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
@@ -131,7 +131,7 @@ def test_nothing_is_guessed_where_a_draw_depends_on_more_than_its_logits(
 
 def test_drafts_are_no_prompts_to_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[int, int, float]] = []
-    monkeypatch.setattr(Pace, "observe", lambda _, *step: steps.append(step))
+    monkeypatch.setattr(PrefillPacer, "observe", lambda _, *step: steps.append(step))
     with drafting(max_batch_tokens=16) as running:
         running.run(REPEATING)
         assert running.core.stats().accepted_tokens > 0
@@ -187,30 +187,30 @@ def test_what_followed_the_last_words_before_is_found(
     said: tuple[int, ...], most: int, expected: tuple[int, ...]
 ) -> None:
     ids = np.array(said, dtype=np.int64)
-    assert tuple(Drafts().find(ids, len(ids), most)) == expected
-    growing = Drafts()
+    assert tuple(NgramIndex().propose(ids, len(ids), most)) == expected
+    growing = NgramIndex()
     for n in range(len(ids)):
-        growing.find(ids, n, most)
-    assert tuple(growing.find(ids, len(ids), most)) == expected
+        growing.propose(ids, n, most)
+    assert tuple(growing.propose(ids, len(ids), most)) == expected
 
 
 def test_a_long_prompt_is_taken_in_by_parts() -> None:
-    ids = np.arange(2 * MOST_TAKEN + 9, dtype=np.int64)
+    ids = np.arange(2 * MAX_INDEXED_AT_ONCE + 9, dtype=np.int64)
     ids[-3:] = (5, 6, 7)
-    drafts = Drafts()
-    found = [tuple(drafts.find(ids, len(ids), 2)) for _ in range(4)]
+    index = NgramIndex()
+    found = [tuple(index.propose(ids, len(ids), 2)) for _ in range(4)]
     assert found == [(), (), (8, 9), (8, 9)]
 
 
 def test_a_draft_that_was_wrong_is_waited_for_longer_each_time() -> None:
     ids = np.full(200, 9, dtype=np.int64)
-    drafts, tried = Drafts(), []
+    index, tried = NgramIndex(), []
     for n in range(4, 100):
-        if len(found := drafts.find(ids, n, 4)):
+        if len(found := index.propose(ids, n, 4)):
             tried.append((n, len(found)))
-            drafts.learn(len(found), 0, n + 1)
+            index.learn(len(found), 0, n + 1)
     assert tried[:6] == [(4, 4), (6, 1), (9, 1), (14, 1), (23, 1), (40, 1)]
-    drafts.learn(1, 1, 100)
-    assert [len(drafts.find(ids, n, 4)) for n in (100, 101)] == [2, 2]
-    drafts.learn(2, 2, 104)
-    assert len(drafts.find(ids, 104, 8)) == 4
+    index.learn(1, 1, 100)
+    assert [len(index.propose(ids, n, 4)) for n in (100, 101)] == [2, 2]
+    index.learn(2, 2, 104)
+    assert len(index.propose(ids, 104, 8)) == 4

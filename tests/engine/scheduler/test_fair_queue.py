@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.engine.scheduler.admission import Admission
-from deployments.engine.scheduler.fair_queue import MAX_REMEMBERED, MAX_RESTING, WaitingQueue, cost
+from deployments.engine.scheduler.fair_queue import (
+    MAX_CLIENTS,
+    MAX_IDLE_PRIORITIES,
+    WaitingQueue,
+    cost,
+)
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, Refused
@@ -162,18 +167,18 @@ def test_what_is_put_back_goes_before_what_it_went_before(
 
 def test_idle_clients_are_forgotten() -> None:
     line = Line()
-    for i in range(3 * MAX_REMEMBERED):
-        line.come(f"client {i}", priority=i % (2 * MAX_RESTING))
+    for i in range(3 * MAX_CLIENTS):
+        line.come(f"client {i}", priority=i % (2 * MAX_IDLE_PRIORITIES))
         line.serve()
-    resting = line.queue._resting
-    assert len(resting) == MAX_RESTING
-    assert sum(len(turns._ends) for turns in resting.values()) <= 3 * MAX_REMEMBERED
-    for i in range(3 * MAX_REMEMBERED):
+    idle = line.queue._idle
+    assert len(idle) == MAX_IDLE_PRIORITIES
+    assert sum(len(queue._finishes) for queue in idle.values()) <= 3 * MAX_CLIENTS
+    for i in range(3 * MAX_CLIENTS):
         line.come(f"client {i}")
         line.serve()
-    assert len(resting[0]._ends) == MAX_REMEMBERED
-    line.queue.forget()
-    assert not resting
+    assert len(idle[0]._finishes) == MAX_CLIENTS
+    line.queue.reset()
+    assert not idle
 
 
 @given(st.integers(1, 200), st.lists(st.sampled_from("aaabc"), max_size=400), st.data())
@@ -187,11 +192,11 @@ def test_no_client_holds_all_places_and_none_of_them_is_lost(
         waiting = Counter(one.request.client for one in held)
         free = max_waiting - len(held)
         if waiting[client] < 8 * free:
-            admission.ask(task)
+            admission.admit(task)
             held.append(task)
         else:
             with pytest.raises(Refused) as refusal:
-                admission.ask(task)
+                admission.admit(task)
             assert refusal.value.error.kind is ErrorKind.OVERLOADED
             assert ("this client" in str(refusal.value)) == (free > 0)
         if held and data.draw(st.integers(0, 3)) == 0:
@@ -207,11 +212,11 @@ def test_a_client_alone_may_hold_all_of_a_small_queue_and_most_of_a_large_one(
 ) -> None:
     line, admission = Line(), Admission(max_waiting)
     for _ in range(share):
-        admission.ask(line.come("a"))
+        admission.admit(line.come("a"))
     with pytest.raises(Refused):
-        admission.ask(line.come("a"))
+        admission.admit(line.come("a"))
     if share < max_waiting:
-        admission.ask(line.come("b"))
+        admission.admit(line.come("b"))
 
 
 def of(client: str, name: str, n_tokens: int = 4, max_tokens: int = 3) -> GenerationRequest:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.engine.scheduler.prefill_pacer import REMEMBERED, Pace
+from deployments.engine.scheduler.prefill_pacer import MAX_OBSERVED, PrefillPacer
 
 TARGET_S = 0.2
 BUDGET = 512
@@ -19,7 +19,7 @@ def machine(constant: float, per_row: float, per_token: float) -> Callable[[int,
 
 
 def drive(
-    pace: Pace,
+    pace: PrefillPacer,
     step_s: Callable[[int, int], float],
     n_steps: int = 100,
     *,
@@ -34,7 +34,7 @@ def drive(
     pace.observe(0, BUDGET, step_s(0, BUDGET))  # the first one's prompt, with no stream beside it
     for i in range(n_steps):
         rows = chance.randint(1, 8)
-        tokens = pace.tokens_beside(rows, BUDGET) if i % 2 else 0
+        tokens = pace.max_prompt_tokens(rows, BUDGET) if i % 2 else 0
         took = step_s(rows, tokens) * chance.uniform(1 - noise, 1 + noise)
         pace.observe(rows, tokens, took + (chance.random() < stalls))
         if tokens:
@@ -51,7 +51,7 @@ def test_steps_with_prompts_come_as_near_to_the_target_as_they_can(
     price: tuple[float, float, float], seed: int
 ) -> None:
     step_s = machine(*price)
-    for rows, tokens in drive(Pace(TARGET_S, LEAST), step_s, seed=seed)[10:]:
+    for rows, tokens in drive(PrefillPacer(TARGET_S, LEAST), step_s, seed=seed)[10:]:
         assert LEAST <= tokens <= BUDGET
         if tokens > LEAST:
             assert step_s(rows, tokens) <= TARGET_S * 1.01
@@ -63,16 +63,16 @@ def test_steps_with_prompts_come_as_near_to_the_target_as_they_can(
 @given(st.integers(0, 99))
 def test_noise_and_stalls_do_not_throw_it_off(seed: int) -> None:
     step_s = machine(0.03, 0.002, 0.0007)
-    last = drive(Pace(TARGET_S, LEAST), step_s, 200, seed=seed, noise=0.1, stalls=0.1)[-20:]
+    last = drive(PrefillPacer(TARGET_S, LEAST), step_s, 200, seed=seed, noise=0.1, stalls=0.1)[-20:]
     for rows, tokens in last:
         assert TARGET_S * 0.75 < step_s(rows, tokens) < TARGET_S * 1.25
 
 
 def test_it_follows_a_machine_that_becomes_slower() -> None:
-    pace = Pace(TARGET_S, LEAST)
+    pace = PrefillPacer(TARGET_S, LEAST)
     drive(pace, machine(0.03, 0.002, 0.0003))
     slower = machine(0.06, 0.004, 0.0006)
-    last = drive(pace, slower, 4 * REMEMBERED)[-5:]
+    last = drive(pace, slower, 4 * MAX_OBSERVED)[-5:]
     assert all(abs(slower(*step) - TARGET_S) < TARGET_S * 0.05 for step in last)
 
 
@@ -80,20 +80,20 @@ def test_it_follows_a_machine_that_becomes_slower() -> None:
 def test_prompts_have_all_of_a_step_without_streams_or_without_a_target(
     target_s: float | None,
 ) -> None:
-    pace = Pace(target_s, LEAST)
+    pace = PrefillPacer(target_s, LEAST)
     drive(pace, machine(0.1, 0.01, 0.01))
-    assert pace.tokens_beside(0, BUDGET) == BUDGET
-    assert (pace.tokens_beside(1, BUDGET) == BUDGET) == (target_s is None)
+    assert pace.max_prompt_tokens(0, BUDGET) == BUDGET
+    assert (pace.max_prompt_tokens(1, BUDGET) == BUDGET) == (target_s is None)
 
 
 def test_prompts_go_on_where_streams_alone_are_too_slow() -> None:
-    given = drive(Pace(TARGET_S, LEAST), machine(3 * TARGET_S, 0.01, 0.01))
+    given = drive(PrefillPacer(TARGET_S, LEAST), machine(3 * TARGET_S, 0.01, 0.01))
     assert {tokens for _, tokens in given} == {LEAST}
 
 
 def test_a_first_guess_is_small() -> None:
-    assert Pace(TARGET_S, LEAST).tokens_beside(4, BUDGET) < BUDGET / 4
+    assert PrefillPacer(TARGET_S, LEAST).max_prompt_tokens(4, BUDGET) < BUDGET / 4
 
 
 def test_never_more_than_the_budget() -> None:
-    assert Pace(TARGET_S, LEAST).tokens_beside(4, 3) == 3
+    assert PrefillPacer(TARGET_S, LEAST).max_prompt_tokens(4, 3) == 3

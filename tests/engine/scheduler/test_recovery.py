@@ -283,12 +283,12 @@ def run_with_faults(gaps: Sequence[int], limits: EngineLimits) -> tuple[int, lis
     gaps=st.lists(st.integers(1500, 5000), min_size=4, max_size=8),
     n_pages=st.integers(16, 60),
     n_tokens=st.integers(16, 60),
-    is_ahead=st.booleans(),
+    is_async=st.booleans(),
 )
 def test_memory_that_runs_out_at_any_operation_changes_nothing(
-    gaps: list[int], n_pages: int, n_tokens: int, is_ahead: bool
+    gaps: list[int], n_pages: int, n_tokens: int, is_async: bool
 ) -> None:
-    limits = roomy(n_pages=n_pages, max_batch_tokens=n_tokens, async_scheduling=is_ahead)
+    limits = roomy(n_pages=n_pages, max_batch_tokens=n_tokens, async_scheduling=is_async)
     n_faults, records = run_with_faults(gaps, limits)
     assert n_faults
     for name, record in zip(REQUESTS, records, strict=True):
@@ -321,6 +321,5 @@ def draw_all(one: GenerationRequest, logits: Tensor, fault: int) -> tuple[list[S
         (sample,) = pipeline.sample(row.clone(), [task])
         assert sample.token_id is not None
         task.append(sample.token_id)
-        task.trusted_mu = task.mirostat_mu
         samples.append(sample)
     return samples, 10**9 - memory.left

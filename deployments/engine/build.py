@@ -1,0 +1,73 @@
+"""Puts an engine together: a cache as large as the limits say, and a scheduler over a model."""
+
+import torch
+from transformers import PreTrainedModel
+
+from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.forward.decoder import fuse
+from deployments.engine.forward.forward import Forward
+from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.loading.loader import attach
+from deployments.engine.parallel.follower import lead
+from deployments.engine.parallel.ranks import Ranks
+from deployments.engine.runner import Runner
+from deployments.engine.sampling.grammar_mask import GrammarStrategy
+from deployments.engine.sampling.sampler import default_pipeline
+from deployments.engine.scheduler.admission import Admission
+from deployments.engine.scheduler.drafter import Drafter
+from deployments.engine.scheduler.scheduler import InferenceScheduler
+from kv.cache import KVCache
+
+
+def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | None) -> KVCache:
+    """The cache of a model, whose attention reads it from now on. Other ranks make theirs too.
+
+    Raises ValueError for limits that can't be kept, UnsupportedModelError for a model that can't be
+    served.
+    """
+    shape = cache_shape(model, limits, 1 if ranks is None else ranks.size)
+    if ranks is not None:
+        lead(ranks, shape)
+    attach(model, shape)
+    if ranks is None:
+        fuse(model)
+    return KVCache(shape, dtype=model.dtype, device=model.device)
+
+
+def build_scheduler(
+    model: PreTrainedModel,
+    cache: KVCache,
+    admission: Admission,
+    limits: EngineLimits,
+    threads: int,
+    ranks: Ranks | None,
+) -> InferenceScheduler:
+    """A running scheduler, whose steps are computed by `threads` CPU threads.
+
+    Raises UnsupportedModelError when the engine can't run the model.
+    """
+    forward = Forward(model, cache.storage)
+    runner = Runner(forward, cache, default_pipeline(GrammarStrategy()), threads, ranks)
+    return InferenceScheduler(
+        runner,
+        cache,
+        admission,
+        max_running=limits.max_running,
+        max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
+        target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
+        is_async=ranks is None and _is_async(limits, model.device),
+        drafter=_drafter(limits, model.device),
+    )
+
+
+def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:
+    if not limits.draft_tokens:
+        return None
+    is_gpu = device.type == "cuda"
+    return Drafter(limits.draft_tokens, MAX_DRAFTED_STEP_GPU if is_gpu else MAX_DRAFTED_STEP_CPU)
+
+
+def _is_async(limits: EngineLimits, device: torch.device) -> bool:
+    if limits.async_scheduling is not None:
+        return limits.async_scheduling
+    return device.type == "cuda"  # elsewhere the host computes the step itself

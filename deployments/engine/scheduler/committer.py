@@ -1,0 +1,110 @@
+"""Takes in what a step has computed: tasks go on by it, or end.
+
+A step's tokens belong to their tasks from here on, and its full pages can be found by others.
+"""
+
+from collections.abc import Sequence
+
+from deployments.engine.runner import StepResult
+from deployments.engine.sampling.sampler import Sample
+from deployments.engine.scheduler.events import NOT_FINITE, Outbox, token_event
+from deployments.engine.stats import EngineStats
+from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.task import Task
+from deployments.wire import ErrorKind, TokenEvent, TokenLogprob
+from kv.cache import KVCache
+
+
+class Committer:
+    """`running` is the scheduler's list of tasks, from which those that end are removed."""
+
+    def __init__(
+        self, cache: KVCache, running: list[Task], outbox: Outbox, stats: EngineStats
+    ) -> None:
+        self._cache = cache
+        self._running = running
+        self._outbox = outbox
+        self._stats = stats
+
+    def commit(self, batch: Batch, result: StepResult) -> None:
+        """Takes in the result of a batch, row by row."""
+        for row, samples in enumerate(result.samples):
+            task, logprobs = batch.tasks[row], result.prompt_logprobs.get(row, ())
+            if task.has_ended:  # while the step was in progress
+                continue
+            if result.is_finite(row):
+                self._advance(task, batch.new_len[row] - task.n_drafted, logprobs)
+                self.report_progress(task)
+                task.drafted_tokens += task.n_drafted
+                if samples or task.n_computed == task.n_tokens:
+                    self._append(task, samples[0] if samples else None)
+                if task.n_drafted:
+                    self._append_accepted(task, samples[1:])
+            else:
+                # The pages that it was computed from may be broken too: nobody may find them.
+                self._cache.forget(task.id)
+                self.finish(task, NOT_FINITE)
+
+    def finish(self, task: Task, event: TokenEvent) -> None:
+        """Ends a running task and frees its pages."""
+        task.has_ended = True
+        self._running.remove(task)
+        self._outbox.post(task, event)
+        self._cache.free(task.id)
+
+    def report_progress(self, task: Task) -> None:
+        """Tells how much of a prompt is computed, where the request asks for it."""
+        if task.reports_progress:
+            self._outbox.post(task, task.progress(self._cache.cached_tokens(task.id)))
+
+    def _advance(self, task: Task, n: int, prompt_logprobs: Sequence[TokenLogprob]) -> None:
+        """The task's next `n` tokens are computed."""
+        page_size = self._cache.shape.page_size
+        if full_pages := task.filled_by(n, page_size):
+            self._cache.record(task.id, task.n_computed // page_size, full_pages)
+        task.n_computed += n
+        task.last_step = self._stats.steps
+        task.prompt_logprobs.extend(prompt_logprobs)
+
+    def _append_accepted(self, task: Task, samples: Sequence[Sample]) -> None:
+        """Appends what was sampled behind those of the task's drafted tokens that were right."""
+        self._stats.drafted_tokens += task.n_drafted
+        assert task.ngrams is not None
+        task.ngrams.learn(task.n_drafted, len(samples), task.n_tokens)
+        task.n_drafted = 0
+        for sample in samples:
+            if not task.has_ended:
+                self._stats.accepted_tokens += 1
+                task.accepted_tokens += 1
+                self._advance(task, 1, ())
+                self._append(task, sample)
+        if not task.has_ended:
+            self._cache.retract(task.id, task.n_computed)
+
+    def _append(self, task: Task, sample: Sample | None) -> None:
+        """Appends what was sampled behind the last known token, if anything was, and posts it; or
+        ends the task."""
+        prompt_logprobs = self._count_prompt(task) if task.has_no_sample else None
+        if sample is not None and sample.token_id is not None:
+            task.append(sample.token_id)
+            self._stats.tokens_generated += 1
+        elif sample is not None:
+            task.stall()
+        if task.failure:
+            self.finish(task, TokenEvent.failed(task.failure, ErrorKind.INVALID_REQUEST))
+            return
+        event = token_event(task, sample, prompt_logprobs)
+        if event.finish_reason is None:
+            self._outbox.post(task, event)
+        else:
+            self.finish(task, event)
+
+    def _count_prompt(self, task: Task) -> tuple[TokenLogprob | None, ...] | None:
+        """Counts the prompt in the statistics; returns its log-probabilities where they are asked
+        for, with None for the first token."""
+        task.cached_tokens = task.count_cached(self._cache.cached_tokens(task.id))
+        self._stats.prompt_tokens += task.n_prompt
+        self._stats.cached_tokens += task.cached_tokens
+        if task.request.prompt_logprobs is None or task.request.produced_ids:
+            return None
+        return (None, *task.prompt_logprobs)

@@ -1,0 +1,50 @@
+"""What other threads tell the scheduler: tasks to run, names to abort, and that it has to stop."""
+
+import queue
+import threading
+from collections.abc import Iterator
+
+from deployments.engine.tasks.task import Task
+
+Message = Task | str | None  # a task to run, a name to abort, or None to stop
+
+
+class Inbox:
+    """Any thread may put in; the scheduler's thread alone takes out. A task that was accepted is
+    taken by `messages` or by `close`."""
+
+    def __init__(self) -> None:
+        self._closing = threading.Lock()
+        self.is_closed = False
+        self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    @property
+    def is_empty(self) -> bool:
+        return self._queue.empty()
+
+    def add(self, task: Task) -> bool:
+        """False, and no change, after `close`."""
+        with self._closing:
+            if not self.is_closed:
+                self._queue.put(task)
+            return not self.is_closed
+
+    def abort(self, name: str) -> None:
+        """`name` is the id of a task or of a request."""
+        self._queue.put(name)
+
+    def stop(self) -> None:
+        self._queue.put(None)
+
+    def messages(self, *, wait: bool) -> Iterator[Message]:
+        """All that have come, oldest first; waits for the first one if asked to."""
+        while wait or not self._queue.empty():
+            yield self._queue.get()
+            wait = False
+
+    def close(self) -> list[Task]:
+        """Accepts no task from now on. Returns those that were accepted and not taken."""
+        with self._closing:
+            self.is_closed = True
+        left = [self._queue.get() for _ in range(self._queue.qsize())]
+        return [message for message in left if isinstance(message, Task)]
