@@ -1,4 +1,4 @@
-"""What Serve says of what could not be deployed."""
+"""Reads the reason out of Serve's messages about failed deployments."""
 
 import re
 
@@ -6,7 +6,7 @@ EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
 
 
 def last_error(message: str) -> str:
-    """What the last exception of a traceback says."""
+    """The message of the last exception in a traceback."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     raised = [at for at, line in enumerate(lines) if EXCEPTION.match(line)]
     if not raised:

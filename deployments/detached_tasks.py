@@ -1,4 +1,4 @@
-"""Tasks that outlive the request which began them."""
+"""Tasks that outlive the request that started them."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,5 +9,7 @@ ValueT = TypeVar("ValueT")
 
 
 def create_detached_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[ValueT]":
-    """Serve cancels every call made in the context of a request that has ended."""
+    """A task with a context of its own: when a request ends, Serve cancels all calls made in its
+    context.
+    """
     return asyncio.get_running_loop().create_task(work, context=Context())

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ErrorKind(StrEnum):
-    """Why a request was refused or ended early; `ingress.http.errors` has the statuses."""
+    """Why a request was refused or ended early; `ingress.http.errors` has the HTTP statuses."""
 
     INVALID_REQUEST = "invalid_request"
     CONTEXT_LENGTH = "context_length"
@@ -15,9 +15,9 @@ class ErrorKind(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     AUTHENTICATION = "authentication"
     PERMISSION = "permission"
-    REQUEST_TIMEOUT = "request_timeout"  # the body did not come
-    GENERATION_TIMEOUT = "generation_timeout"  # the answer did not end
-    NOT_SUPPORTED = "not_supported"  # switched off, or nothing this model can do
+    REQUEST_TIMEOUT = "request_timeout"  # the body did not arrive in time
+    GENERATION_TIMEOUT = "generation_timeout"  # the answer did not end in time
+    NOT_SUPPORTED = "not_supported"  # switched off, or impossible with this model
     BODY_TOO_LARGE = "body_too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     OVERLOADED = "overloaded"
@@ -177,7 +177,7 @@ class GenerationRequest:
     priority: int = 0
     client: str = ""
     session: str = ""
-    response_id: str = ""  # of what it is a part of, as the client knows it
+    response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False
 
 
@@ -225,13 +225,13 @@ class TokenEvent:
 
 
 def merge(events: list[TokenEvent]) -> TokenEvent:
-    """One event that says what several consecutive ones say."""
+    """One event in the place of several consecutive ones of a sequence."""
     if len(events) == 1:
         return events[0]
     last = events[-1]
     logprobs: list[TokenLogprob] = [entry for event in events for entry in event.logprobs or ()]
     states = [event.mirostat_mu for event in events if event.mirostat_mu is not None]
-    # What is told with a token holds: before that a prompt may be preempted.
+    # With a token the number is final: before, a prompt may be preempted and looked up again.
     cached = [event.cached_tokens for event in events if event.token_ids]
     told = [event.prompt_tokens for event in events if event.prompt_tokens is not None]
     return TokenEvent(
@@ -270,7 +270,7 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
-    """What a replica says of itself to the router, unasked: how busy it is, which pages it holds.
+    """What a replica sends the router of itself: how busy it is, and which pages it holds.
 
     Page hashes stand one after the other in `stored` and `evicted`; where a hash would be in both,
     only the last of it counts and stands there. `sequence` rises by one with each report of one
@@ -355,7 +355,7 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
-    """The router's answer for one request; `is_up` False says that the model has to be wanted.
+    """The router's answer for one request; `is_up` False: the model has to be loaded first.
 
     version: of the replica's card.
     unloads: of the model, by operators, so far; None where the router has not said it.
@@ -368,7 +368,7 @@ class RoutingDecision:
 
 
 class RoutingQuery(NamedTuple):
-    """Which replica is best for a request to this model, whose prompt's full pages hash so?
+    """A request that needs a replica; `hashes` are of the full pages of its prompt.
 
     Its ids were made by the card of this version, and replicas of others refuse them.
     """

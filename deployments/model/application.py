@@ -1,4 +1,4 @@
-"""What Serve is told of a model: how many replicas, where, and what of them can change in place."""
+"""A model as a Serve application: number of replicas, resources, what may change in place."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,14 +18,14 @@ from deployments.telemetry.logs import serve_logging_config
 def model_application(
     settings: ModelSettings, rank_cpus: float | None = None, is_new: bool = True
 ) -> Application:
-    """What to deploy for a model; while the settings' version stays, its replicas live on.
+    """The application of a model. Its replicas stay while the version of the settings does.
 
     `rank_cpus` stands for what the settings and the nodes of now say. `is_new`: nothing of the
     model is deployed.
     """
     model = replicas_of(settings, rank_cpus, is_new).bind(settings)
-    # HAProxy balances the first deployment of an application itself, and Serve then refuses it a
-    # router of its own: another one has to stand before the model.
+    # HAProxy balances the first deployment of an application itself, and Serve then does not allow
+    # it a request router of its own: another deployment has to come before the model.
     if not RAY_SERVE_ENABLE_HA_PROXY:
         return model
     door = Door.options(  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ def replicas_of(
     ray_actor_options={"num_cpus": 0, "runtime_env": SHORT_DRAINING},
 )
 class Door:
-    """Does nothing; calls go to the model by its name."""
+    """Does nothing: calls go to the model's own deployment."""
 
     def __init__(self, model: DeploymentHandle) -> None:
         pass
@@ -75,14 +75,14 @@ def max_replicas(settings: ModelSettings) -> int:
 
 
 def rank_resources(settings: ModelSettings, rank_cpus: float | None = None) -> dict[str, float]:
-    """Of a replica's actor; of each of its ranks when it has several."""
+    """Of each rank of a replica."""
     if rank_cpus is None:
         rank_cpus = cpus_of_rank(settings, node_cpus)
     return {"num_cpus": rank_cpus, "num_gpus": settings.num_gpus or 0}
 
 
 def cpus_of_rank(settings: ModelSettings, nodes: Callable[[], Sequence[float]]) -> float:
-    """`nodes` tells the cores of each, where the settings leave it to them."""
+    """`nodes` returns the cores of each node. It is called only if the settings give none."""
     cpus = settings.num_cpus
     if cpus is None and settings.num_gpus:
         cpus = settings.tensor_parallel
@@ -96,7 +96,7 @@ def node_cpus() -> list[float]:
 
 
 def cpus_per_replica(nodes: Sequence[float], num_replicas: int) -> int:
-    """Half of a node's cores, which its replicas share: ingresses and proxies live on the rest.
+    """Half of a node's cores, shared by its replicas: ingresses and proxies need the rest.
 
     A head that is to run nothing has no cores, and takes no replicas.
     """

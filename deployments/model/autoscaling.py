@@ -1,4 +1,4 @@
-"""Decides how many replicas a model should have, by what its engines have to do.
+"""Decides how many replicas a model should have, by the load of its engines.
 
 Serve's controller runs the policy: nothing here may need torch.
 """
@@ -12,8 +12,8 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 
 from deployments.model.settings import Autoscaling
 
-# How often replicas and callers report. Ray's default of 10 s would make every reaction that slow;
-# the environment variables that are to replace this setting are read by nothing in Ray 2.60.
+# How often replicas and callers report. Ray's default of 10 s would make every reaction that slow.
+# Ray 2.60 reads none of the environment variables that should replace this setting.
 REPORT_INTERVAL_S = 1.0
 AVERAGE_WINDOW_S = 4.0
 
@@ -60,7 +60,7 @@ class DemandPolicy:
 
 
 def _sum_metric(metrics: Mapping[str, Mapping[Any, float]], name: str) -> float:
-    """Over all replicas that have said something."""
+    """Over all replicas that have reported."""
     return sum(metrics.get(name, {}).values())
 
 
@@ -68,8 +68,8 @@ def autoscaling_config(settings: Autoscaling, is_new: bool = True) -> Autoscalin
     """`is_new`: nothing of the model is deployed. Raises ValueError for bounds that contradict each
     other.
     """
-    # Somebody wants the model, or it would not be deployed. Serve goes back to this number at every
-    # change; without one it keeps those that load has called for.
+    # A new model is wanted now, so it begins with one replica. Serve would return to this number at
+    # every change; without one it keeps the replicas that the load needs.
     first = 1 if is_new and settings.min_replicas == 0 else None
     return AutoscalingConfig(
         min_replicas=settings.min_replicas,

@@ -1,4 +1,4 @@
-"""The actor around one engine: an asyncio front for other actors, the engine's thread behind it.
+"""The actor around one engine: asyncio for other actors in front of the engine's thread.
 
 Admission is the engine's: Serve's own limit on running calls is out of the way.
 """
@@ -59,9 +59,9 @@ MAX_ABORTED = 10_000
 class Model:
     # Async, which Serve awaits: a load takes long, and nothing may block the loop meanwhile.
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]
-        # With no core left for ingresses and proxies, threads that spin without end would stall
-        # them while nothing is computed; those that never spin make a step take half as long
-        # again (tests/bench/RESULTS.md). OpenMP reads this when torch loads it.
+        # Threads that spin without end would stall ingresses and proxies if no core is left for
+        # these. Threads that never spin make a step 1.5 times as long (tests/bench/RESULTS.md).
+        # OpenMP reads the variable when torch loads it.
         if int(os.environ.get("OMP_NUM_THREADS", "1")) >= len(os.sched_getaffinity(0)):
             os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
         logs.join_serve_log(access_log=False)
@@ -106,8 +106,8 @@ class Model:
     async def generate(
         self, pin: str | None, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Events of one sequence, whose ids were made by the card of this version; ALIVE when it
-        says nothing for long.
+        """Events of one sequence, whose ids were made by the card of this version; HEARTBEAT when
+        it says nothing for long.
 
         `pin` is for PinRouter alone.
         """
@@ -124,15 +124,15 @@ class Model:
                 yield burst
 
     async def update_channel(self, pin: str | None, name: str, update: bytes) -> bool:
-        """Whether the channel is here, and has heard who joins and who leaves it."""
+        """Whether the channel is here, and has taken the update."""
         return self._channels.update(name, update)
 
     async def heartbeat(self, *request_ids: str) -> None:
-        """The ingress of these sequences, which have streams of their own, is there."""
+        """The ingress of these sequences, which have streams of their own, lives."""
         self._channels.heartbeat(request_ids)
 
     async def abort(self, *request_ids: str) -> None:
-        """Ends requests, also those that are still on their way here.
+        """Ends requests, also those that arrive only later.
 
         Cancellation says the same and is sometimes lost.
         """
@@ -143,7 +143,7 @@ class Model:
             self._sleeper.abort(request_id)
 
     async def end_thoughts(self, response_id: str) -> bool:
-        """Of a response; whether anything of it runs here that can be told so."""
+        """Ends the thinking of a response; whether it runs here and could be told."""
         return self._sleeper.end_thoughts(response_id)
 
     async def card(self) -> AsyncGenerator[bytes, None]:
@@ -163,24 +163,24 @@ class Model:
         return self._sleeper.stats().as_dict() | {"sleeping": float(self._sleeper.sleeping)}
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
-        """Its metrics, and the labels that tell them from other replicas'."""
+        """Its metrics, and the labels that distinguish the replica."""
         labels = {"model": self._settings.name, "replica": self._replica_id}
         own = replica_families(self._sleeper.sleeping, self._source.gpu_memory())
         return labels, engine_families(self._sleeper.stats()) + own
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What Serve hands to the policy."""
+        """The demand that Serve passes to the policy."""
         stats = self._sleeper.stats()
         demand = ReplicaDemand(
             requests=self._sleeper.users, tokens=stats.context_tokens, usage=stats.cache_usage
         )
         return demand.as_dict()
 
-    # Async, so that it runs on the event loop whatever Serve is told of threads.
+    # Async, so that it always runs on the event loop.
     async def check_health(self) -> None:
-        """Raises when the engine can't go on, or what runs beside it has ended."""
-        # Here, as Serve asks for as long as it sends calls here: a replica that stops hears no more
-        # of ingresses that live.
+        """Raises when the engine can't go on, or a background task has ended."""
+        # Here, because Serve checks only while it sends calls: a replica that stops gets no
+        # heartbeats of ingresses.
         self._channels.expire()
         self._sleeper.check_health()
         for task in self._work:
@@ -194,7 +194,7 @@ class Model:
     async def _events(
         self, version: str, request: GenerationRequest
     ) -> AsyncGenerator[TokenEvent, None]:
-        self._reporter.received(request.request_id)  # else the router takes it to be on its way
+        self._reporter.received(request.request_id)  # else the router counts it as in flight
         if refusal := self._refusal(version, request):
             yield refusal
             return
@@ -214,7 +214,7 @@ class Model:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
 
     def _refusal(self, version: str, request: GenerationRequest) -> TokenEvent | None:
-        """How a request ends that the engine shall not see."""
+        """The last event of a request that must not reach the engine."""
         if version != self._card.version:
             return TokenEvent.failed("The model was replaced; try again", ErrorKind.MODEL_REPLACED)
         if request.request_id in self._aborted:
@@ -222,7 +222,7 @@ class Model:
         return None
 
     def _engine_changed(self, core: "EngineCore | None") -> None:
-        """Another engine, or none: what the last one held is gone."""
+        """The pages of the last engine are gone."""
         self._reporter.restart(Journal() if core is None else core.cache.journal)
 
     def _gauges(self) -> Gauges:
@@ -244,7 +244,7 @@ class Model:
 def load_engine(
     settings: ModelSettings, report: ReportProgress
 ) -> "tuple[ModelSource, EngineCore, bytes]":
-    """The model's first engine, and its card as it travels."""
+    """The model's first engine, and its card, pickled and compressed."""
     # Not at the top: the router imports this module and must stay free of torch.
     from deployments.model.model_source import ModelSource
 

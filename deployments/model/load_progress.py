@@ -1,4 +1,4 @@
-"""How far a load has come: said from its thread, told to the log and to the router, if any."""
+"""The progress of a load: reported by its thread, sent to the log and to the router."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from deployments.wire import LoadProgress
 
 log = logging.getLogger("ray.serve")
 
-ReportProgress = Callable[[str, float], None]  # stage, and from 0 to 1 how much of it is done
+ReportProgress = Callable[[str, float], None]  # stage, and the share of it that is done, 0 to 1
 
 MIN_STEP = 0.01
 MIN_LOGGED_STEP = 0.25
@@ -16,7 +16,7 @@ REPORT_INTERVAL_S = 0.25
 
 
 class ProgressReporter:
-    """`report` may be called from any thread; `run` tells the latest until it is cancelled."""
+    """`report` may be called from any thread. `run` sends the latest until it is cancelled."""
 
     def __init__(self, send: Callable[[LoadProgress], Awaitable[None]]) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""What a replica counts and measures, as Prometheus families."""
+"""The metrics of a replica as families."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ COUNTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMemory:
-    """Bytes of a replica's device: what the replica has taken, and what there is."""
+    """Bytes of a replica's device: those that the replica uses, and all."""
 
     used: int
     total: int

@@ -1,4 +1,4 @@
-"""Makes a model's engines from its settings, in the replica that owns them: first and after sleeps.
+"""Makes a model's engines from its settings: the first one, and one after each sleep.
 
 All of it blocks, and imports torch.
 """
@@ -29,11 +29,11 @@ from deployments.model.weights import adapters_of, device_of, load_weights
 from deployments.wire import ModelCard
 
 T = TypeVar("T")
-WEIGHTS_BAR = "Loading weights"  # as transformers calls it
+WEIGHTS_BAR = "Loading weights"  # transformers' name of its progress bar
 
 
 class ModelSource:
-    """Starts and releases engines of one model, one at a time; implements `sleep.Source`.
+    """Starts and releases engines of one model, one at a time; implements `sleeper.EngineSource`.
 
     Raises OSError, ValueError or UnsupportedModelError when the model can't be served.
     """
@@ -49,7 +49,7 @@ class ModelSource:
         self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
         self._kept: PreTrainedModel | None = None
         self._fingerprint = ""  # of the weights that were loaded last
-        self._large: list[ref[object]] = []  # what has to go with the engine
+        self._large: list[ref[object]] = []  # objects that have to be freed with the engine
 
     def start(self) -> EngineCore:
         core = self._restart() if self._large else self._start()
@@ -71,7 +71,7 @@ class ModelSource:
 
     def _start(self) -> EngineCore:
         settings = self._settings
-        tokenizer = load_tokenizer(settings.path)  # first: it is soon known to be broken
+        tokenizer = load_tokenizer(settings.path)  # first, because a broken one shows soon
         with self._model() as (model, ranks):
             core = self._engine(model, ranks, end_token_ids(model, tokenizer))
         sampling = settings.sampling.over(default_sampling(model.generation_config))
@@ -99,7 +99,7 @@ class ModelSource:
 
     @contextmanager
     def _model(self) -> Iterator[tuple[PreTrainedModel, Ranks | None]]:
-        """Weights, and the ranks that share them, which don't outlast what fails with them."""
+        """The weights, and the ranks that share them. The ranks stop if the block fails."""
         ranks = start_ranks(self._settings) if self._settings.tensor_parallel > 1 else None
         try:
             yield self._weights(ranks), ranks
@@ -128,20 +128,20 @@ class ModelSource:
 
 
 def engine_limits(settings: ModelSettings) -> EngineLimits:
-    """Those who have a part of a GPU share its memory as they share it."""
+    """A replica with a part of a GPU takes the same part of its memory."""
     part = min(1.0, settings.num_gpus or 1.0)
     limits = settings.limits
     return replace(limits, gpu_memory_utilization=limits.gpu_memory_utilization * part)
 
 
 def can_keep_on_host(settings: ModelSettings) -> bool:
-    """Whether the weights of one that sleeps can go to host memory and come back from there."""
+    """Whether the weights can stay in host memory during a sleep."""
     return bool(settings.num_gpus) and settings.tensor_parallel == 1
 
 
 @contextmanager
 def weights_progress(report: ReportProgress) -> Iterator[None]:
-    """While transformers reads weights, what would move its progress bar is said instead."""
+    """While transformers reads weights, `report` gets what would move its progress bar."""
 
     def watched(factory: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if args and isinstance(args[0], Collection) and options.get("desc") == WEIGHTS_BAR:
@@ -163,8 +163,8 @@ def with_progress(items: Collection[T], report: ReportProgress) -> Iterator[T]:
 
 
 def release_memory(large: Iterable[ref[object]]) -> None:
-    """Gives what nobody refers to any more back to the device and to the operating system."""
-    if any(one() is not None for one in large):  # it is part of a cycle
+    """Returns unreferenced memory to the device and to the operating system."""
+    if any(one() is not None for one in large):  # a reference cycle holds it
         collect_garbage()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
@@ -174,8 +174,8 @@ def release_memory(large: Iterable[ref[object]]) -> None:
 
 
 def collect_garbage() -> None:
-    """Looks at every object there is, for up to a second in which no other thread runs."""
-    frozen = gc.get_freeze_count()  # Serve may have frozen all that was there after the first load
+    """Looks at all objects. No other thread runs meanwhile, for up to a second."""
+    frozen = gc.get_freeze_count()  # Serve may have frozen all objects after the first load
     if frozen:
         gc.unfreeze()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Sends a call to the replica named in its first argument, if that one can take it.
+"""Sends a call to the replica that its first argument names, if that can take it.
 
 Ray Serve runs this in every process that calls a model; the choice itself was made elsewhere.
 """
@@ -10,8 +10,8 @@ from ray.serve._private.common import ReplicaID
 from ray.serve._private.utils import generate_request_id
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-# Ray says no more than "unavailable" of a replica whose node is lost, until it gives the node up;
-# each call to one waits for a connection, for 2 s.
+# Until Ray gives up a lost node its replicas are only "unavailable", and each call to one waits 2 s
+# for a connection.
 UNAVAILABLE_S = 10.0
 
 
@@ -22,7 +22,7 @@ class PinRouter(RequestRouter):  # type: ignore[misc]  # Ray ships no types
         self._unavailable: dict[ReplicaID, float] = {}  # since when
 
     def on_replica_actor_unavailable(self, replica_id: ReplicaID) -> None:
-        # That it is no longer in the cache of queues does not last: a broadcast puts it back.
+        # The base class only drops it from its cache of queues, and a broadcast puts it back.
         super().on_replica_actor_unavailable(replica_id)
         self._unavailable = {**self._lately_unavailable(), replica_id: time.monotonic()}
 

@@ -1,4 +1,4 @@
-"""Starts the further ranks of a replica, one actor in each further bundle of its placement group.
+"""Starts the further ranks of a replica: one actor in each further bundle of its placement group.
 
 They live and die with it: rank 0 is the replica's own process and the only one that Serve knows.
 """
@@ -22,13 +22,13 @@ if (
 
 log = logging.getLogger("ray.serve")
 
-# For ranks that have started and imported all they need; loading comes after.
+# For ranks that have imported all they need, and not loaded yet.
 JOIN_TIMEOUT_S = 60.0
 
 
 def start_ranks(settings: ModelSettings) -> "Ranks":
-    """Rank 0's place in a new group of `settings.tensor_parallel` ranks, the others of which load
-    their shares and then follow. To be called in the replica, off its event loop, which it blocks.
+    """Rank 0's end of a new group of `settings.tensor_parallel` ranks. The others load their shares
+    and then follow. It blocks: call it in the replica, off the event loop.
 
     Next: `load_weights(settings, ranks)` for its share, then `EngineCore(..., ranks=ranks)`.
     Its `shutdown` ends the others too; afterwards a new group may be started. If there is no
@@ -87,7 +87,7 @@ class RankActor:
         except BaseException as error:
             log.exception("rank %d of %s cannot go on", self._rank, self._settings.name)
             ranks.report(error)
-            os._exit(1)  # the others may wait for it: only closed connections tell them
+            os._exit(1)  # the others may wait for this rank: a closed connection ends that
 
 
 def _start(settings: ModelSettings, rank: int) -> Any:

@@ -1,4 +1,4 @@
-"""Tells the router what a replica holds and how busy it is, unasked; generation never waits for it.
+"""Reports to the router what a replica holds and how busy it is. Generation never waits for it.
 
 Every report has the next sequence number, whether or not the last one arrived: the router notices
 a gap, and what it then asks for goes with the next report.
@@ -30,7 +30,7 @@ MAX_BYTES = 32_768 * DIGEST_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """How busy a replica is now; ReplicaReport says what each means."""
+    """How busy a replica is now; the fields are those of ReplicaReport."""
 
     running: int = 0
     waiting: int = 0
@@ -47,8 +47,8 @@ class Gauges:
     def is_busy(self) -> bool:
         return self.running + self.waiting > 0
 
-    def differs_enough(self, other: "Gauges") -> bool:
-        """Whether the router should hear of it before the next heartbeat."""
+    def needs_report_after(self, other: "Gauges") -> bool:
+        """Whether to report before the next heartbeat."""
         mine = self.running, self.waiting, self.pending_tokens, self.sleeping
         return mine != (other.running, other.waiting, other.pending_tokens, other.sleeping)
 
@@ -85,7 +85,7 @@ class ReportWriter:
         heartbeat = BUSY_HEARTBEAT_S if gauges.is_busy else IDLE_HEARTBEAT_S
         return (
             self._has_news
-            or gauges.differs_enough(self._last)
+            or gauges.needs_report_after(self._last)
             or now + REPORT_INTERVAL_S > self._last_at + heartbeat
         )
 
@@ -112,7 +112,7 @@ class ReportWriter:
         self._wants_snapshot |= wants_snapshot
 
     def failed(self, report: ReplicaReport) -> None:
-        """The router may have it or not; it does no harm to name requests twice."""
+        """The router may have got it or not: to name requests twice does no harm."""
         self._received.extendleft(reversed(report.received))
 
     @property
@@ -121,7 +121,9 @@ class ReportWriter:
         return not told or self._journal.changed
 
     def _drain(self, is_snapshot: bool) -> None:
-        """What there is to tell; the journal goes on by itself while the last of it is not told."""
+        """Takes the pages to report. The journal is drained again only after the last ones were
+        sent.
+        """
         if is_snapshot:
             self._journal.drain()
             self._stored, self._evicted = bytearray(self._journal.snapshot()), bytearray()
@@ -152,11 +154,11 @@ class Reporter:
         self._is_heard = True
 
     def received(self, request_id: str) -> None:
-        """A request has come: the next report says so."""
+        """A request has come: the next report names it."""
         self._writer.received(request_id)
 
     def restart(self, journal: Journal) -> None:
-        """The replica starts over with another cache, whose journal this is."""
+        """The replica starts over with an empty cache and this journal."""
         self._writer.restart(journal)
 
     async def run(self) -> None:
@@ -173,7 +175,7 @@ class Reporter:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 wants_snapshot = await self._send(report)
         except (Exception, asyncio.CancelledError) as error:
-            if _is_cancelled():  # and not the call alone
+            if _is_cancelled():  # this task, and not the call alone
                 raise
             self._writer.failed(report)
             self._set_heard(False, repr(error))
@@ -182,7 +184,7 @@ class Reporter:
             self._set_heard(True, "")
 
     def _set_heard(self, is_heard: bool, why: str) -> None:
-        """Logs the first report of many that the router does not answer, and the first it does."""
+        """Logs when the router stops answering, and when it answers again."""
         if is_heard != self._is_heard:
             log.warning(
                 "the router answers again" if is_heard else f"no answer by the router: {why}"

@@ -1,4 +1,4 @@
-"""A replica's way to the router, which may be missing: every call has an end, and none piles up."""
+"""A replica's calls to the router, which may be missing. All have a timeout, and none piles up."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ class RouterLink:
         return self._handle
 
     async def _look_up(self) -> None:
-        """One at a time, whoever has given up: without a controller each would keep a thread."""
+        """One at a time: without Serve's controller each would hold a thread."""
         try:
             if time.monotonic() < self._next_lookup:
                 raise RayServeException("there is no router")
@@ -50,7 +50,7 @@ class RouterLink:
 
 
 async def call_result(response: DeploymentResponse) -> object:
-    """What a call returns, which is called off when it takes too long or its caller leaves."""
+    """The result of a call, which is cancelled after a timeout or when the caller leaves."""
     is_over = False
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):

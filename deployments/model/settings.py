@@ -10,12 +10,12 @@ from typing import Literal
 from deployments.engine.limits import EngineLimits
 from deployments.wire import SamplingParams
 
-MODEL_DEPLOYMENT = "MantaModel"  # a name that no application of others has
+MODEL_DEPLOYMENT = "MantaModel"  # a name that no other application has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """Replicas by what the engines say of themselves; 0 of them is a choice.
+    """The number of replicas by the load of the engines; 0 is allowed.
 
     target_tokens: of running and waiting sequences that one replica should have.
     target_usage: share of its pages that sequences should hold, 0 to 1.
@@ -30,7 +30,7 @@ class Autoscaling:
 
     @property
     def fewest(self) -> int:
-        """Replicas of a model that somebody wants."""
+        """Replicas of a model that is in use."""
         return max(1, self.min_replicas)
 
 
@@ -103,7 +103,7 @@ class ModelSettings:
 
     @property
     def version(self) -> str:
-        """Changes with all that a running replica can't take over: it has to be replaced then."""
+        """Changes with every setting for which running replicas have to be replaced."""
         built = asdict(self)
         for name in ("num_replicas", "autoscaling", "stop_timeout_s"):
             del built[name]
@@ -112,7 +112,7 @@ class ModelSettings:
 
 
 def check_settings(settings: ModelSettings) -> None:
-    """Raises ValueError for what contradicts itself, whatever the model is."""
+    """Raises ValueError for settings that contradict each other for any model."""
     on_gpu, alone = bool(settings.num_gpus), settings.tensor_parallel == 1
     if (settings.num_gpus or 0) > 1:
         n = math.ceil(settings.num_gpus or 0)
@@ -140,7 +140,7 @@ def check_settings(settings: ModelSettings) -> None:
 
 
 def _check_room(limits: EngineLimits) -> None:
-    """Where the settings alone say how much there is."""
+    """If the settings give the number of pages."""
     n_pages, context = limits.n_pages, limits.context_length
     if n_pages and context and context > n_pages * limits.page_size:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Keeps an engine while it is asked for: without requests it goes, and the next one brings it back.
+"""Frees an engine without requests; the next request brings it back.
 
 Whoever comes while it goes or returns waits and is served. Belongs to one event loop, which nothing
 here blocks.
@@ -22,12 +22,12 @@ log = logging.getLogger("ray.serve")
 
 
 class EngineSource(Protocol):
-    """Makes engines and unmakes them; both block."""
+    """Makes engines and frees them; both block."""
 
     def start(self) -> EngineCore: ...
 
     def release(self) -> None:
-        """Gives back the memory of an engine that was shut down and that nobody refers to."""
+        """Frees the memory of an engine that was shut down and that nobody refers to."""
         ...
 
 
@@ -53,16 +53,16 @@ class Sleeper:
         self._on_change = on_change
         self._awake = asyncio.Event()
         self._awake.set()
-        self._transition = asyncio.Lock()  # held while an engine comes or goes
+        self._transition = asyncio.Lock()  # held while an engine starts or stops
         self._waking: asyncio.Task[None] | None = None
         self._failure = ""
         self._users = 0
         self._idle_since = time.monotonic()
-        self._past_stats = EngineStats()  # what earlier engines have counted
+        self._past_stats = EngineStats()  # counters of earlier engines
 
     @property
     def users(self) -> int:
-        """Those who have the engine, or wait for it."""
+        """Requests that use the engine, or wait for it."""
         return self._users
 
     @property
@@ -76,8 +76,9 @@ class Sleeper:
 
     @asynccontextmanager
     async def engine(self) -> AsyncGenerator[EngineCore, None]:
-        """The engine, which stays for as long as it is used. Raises Refused when it can't wake, or
-        too many wait for that."""
+        """The engine, which stays while it is used. Raises Refused when it can't wake, or when too
+        many requests wait for that.
+        """
         self._users += 1
         try:
             yield self._core or await self._ensure_awake()
@@ -108,7 +109,7 @@ class Sleeper:
             self._core.check_health()
 
     async def run(self) -> None:
-        """Lets the engine go whenever nobody has asked for it for long enough."""
+        """Puts the engine to sleep whenever it was idle for `idle_s`."""
         if self._idle_limit_s is None:
             return
         while True:
@@ -118,7 +119,7 @@ class Sleeper:
                 await self.sleep()
 
     async def sleep(self) -> bool:
-        """Whether it fell asleep: not while somebody uses the engine."""
+        """Whether it fell asleep. It does not while the engine is used."""
         if self._core is None or self._users:
             return False
         async with self._transition:
@@ -145,7 +146,7 @@ class Sleeper:
             raise Refused.of_kind(ErrorKind.OVERLOADED, message)
         if self._core is None and not self._failure:
             if self._waking is None:
-                # Detached: whoever is the first to wait may leave.
+                # Detached: the request that wakes it may leave.
                 self._waking = create_detached_task(self._wake())
             await asyncio.shield(self._waking)
         if self._core is None:
@@ -158,7 +159,7 @@ class Sleeper:
             try:
                 self._core = await asyncio.to_thread(self._source.start)
             except Exception as error:
-                # As text: a traceback would hold what has been loaded so far.
+                # As text: a traceback would hold the loaded weights.
                 self._failure = f"the model could not be woken: {error}"
                 log.exception("the model could not be woken")
                 return

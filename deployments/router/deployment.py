@@ -1,4 +1,4 @@
-"""Knows the models, loads and unloads them, chooses replicas; carries no tokens.
+"""The router: knows the models, loads and unloads them, chooses replicas. It carries no tokens.
 
 Every model is a Serve application of its own, deployed from here, so that one which is not
 loaded holds nothing. The router can die: requests flow without it, and its successor learns what
@@ -31,8 +31,8 @@ from deployments.wire import (
     RoutingQuery,
 )
 
-LEASE_S = 5.0  # for whoever wants a model to say so again
-USE_LEASE_S = 2.0  # for a request to follow
+LEASE_S = 5.0  # until the next call of a request that waits for a model
+USE_LEASE_S = 2.0  # until the request reaches the model
 MAX_WAIT_S = 60.0
 FINAL_STATES = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
 
@@ -50,7 +50,7 @@ class Router:
         self, sources: Sources, capacity: CapacitySettings, routing: RoutingSettings
     ) -> None:
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
-        join_serve_log(access_log=False)  # polls and choices: noise beside the ingress's
+        join_serve_log(access_log=False)  # polls and choices would hide the ingresses' lines
         self._lifecycle = Lifecycle(self._replica_id, sources, capacity, routing)
         await self._lifecycle.start()
         self._work = asyncio.create_task(self._lifecycle.watch())
@@ -87,22 +87,22 @@ class Router:
         return [entry.status for entry in self._lifecycle.registry]
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
-        """All models when they differ from those of this version, or when the time is over."""
+        """The models and their version, once it is not `version`, or after `wait_s`."""
         await self._lifecycle.changes.wait(version, min(wait_s, MAX_WAIT_S))
         return self._lifecycle.changes.version, await self.models()
 
     async def load(self, model: str) -> RequestError | None:
-        """Returns when it is begun, or a refusal."""
+        """Starts the load. Returns the refusal, if any."""
         entry = self._lifecycle.registry.find(model)
         return unknown_model(model) if entry is None else self._lifecycle.load(entry)
 
     async def unload(self, model: str) -> RequestError | None:
-        """Returns when it is begun, or a refusal; running streams end."""
+        """Starts the unload; running streams end. Returns the refusal, if any."""
         entry = self._lifecycle.registry.find(model)
         return unknown_model(model) if entry is None else self._lifecycle.unload(entry)
 
     async def reload(self) -> RequestError | None:
-        """Reads the sources again; what can't be read changes nothing and is refused."""
+        """Reads the sources again. If they can't be read nothing changes, and it returns why."""
         return await self._lifecycle.reload()
 
     async def report(self, report: ReplicaReport) -> bool:
@@ -121,7 +121,7 @@ class Router:
             self._lifecycle.changed(entry)
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
-        """Its metrics, and the label that tells them from its predecessor's."""
+        """Its metrics, and the label that distinguishes it from its predecessor."""
         families = router_families(self._lifecycle.registry, len(self._lifecycle.capacity.waiting))
         return {"replica": self._replica_id}, families
 
@@ -155,7 +155,7 @@ class Router:
             await self._lifecycle.changes.wait(version, left)
 
     def _keep(self, entry: ModelEntry, lessee: str) -> None:
-        """For whoever is about to ask again, or to use the model."""
+        """Extends the lease for the next call, or for the request that follows."""
         lasts = {
             ModelState.READY: USE_LEASE_S,
             ModelState.SLEEPING: USE_LEASE_S,

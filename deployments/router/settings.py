@@ -1,4 +1,4 @@
-"""What an operator may set of the whole fleet; read once, at the root."""
+"""The settings of the fleet; read once, at the root."""
 
 from dataclasses import dataclass
 

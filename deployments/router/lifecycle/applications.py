@@ -1,4 +1,4 @@
-"""Models as Serve applications: what Serve knows of them, deploying and deleting one.
+"""Models as Serve applications: reads their state, deploys and deletes them.
 
 All of it blocks on Serve's controller: never to be called on an event loop.
 """
@@ -30,7 +30,7 @@ Applications = Mapping[str, Mapping[str, Any]]  # as Serve describes them
 
 
 class LoadError(Exception):
-    """The model can't be loaded as it is; says why."""
+    """The model can't be loaded; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def read_applications() -> dict[str, DeployedApplication]:
 
 
 def read_applications_as(replica_id: str) -> tuple[dict[str, DeployedApplication], bool]:
-    """All models' applications, and whether the replica that asks is to stay, at one moment.
+    """All models' applications, and whether this replica of the router is to stay, at one moment.
 
     Raises one of UNREACHABLE.
     """
@@ -67,7 +67,7 @@ def models_in(applications: Applications) -> dict[str, DeployedApplication]:
 
 
 def is_current(replica_id: str, applications: Applications) -> bool:
-    """Serve lists no replicas of an application that it deletes."""
+    """Whether the replica is to stay. Serve lists no replicas of an application that it deletes."""
     deployments = [d for it in applications.values() for d in it["deployments"].values()]
     replicas = [replica for deployment in deployments for replica in deployment["replicas"]]
     return any(
@@ -82,7 +82,7 @@ def deploy(settings: ModelSettings) -> None:
 
 
 def redeploy(settings: ModelSettings) -> None:
-    """Leaves alone what runs and needs no change. Raises LoadError."""
+    """Deploys new settings. Replicas that need no change stay. Raises LoadError."""
     _deploy(settings, lambda: _read_deployed(settings))
 
 
@@ -115,8 +115,8 @@ def model_handle(settings: ModelSettings) -> DeploymentHandle:
 
 
 def current_rank_cpus(settings: ModelSettings, there: DeploymentInfo) -> float | None:
-    """Of a rank, where these settings are those of what is there: other cores would replace it,
-    because a node has come or gone since.
+    """The CPUs of a deployed rank, if the settings are the deployed ones: another number, because a
+    node has come or gone, would replace the replicas.
     """
     config = there.deployment_config
     scaling = config.autoscaling_config
@@ -133,7 +133,7 @@ def _read_details() -> Applications:
 
 
 def _read_deployed(settings: ModelSettings) -> DeploymentInfo | None:
-    """What is deployed of the model now."""
+    """The model's deployment as it is now; None without one."""
     try:
         client = _get_global_client()
         there, _ = client.get_deployment_info(MODEL_DEPLOYMENT, settings.application)

@@ -1,4 +1,4 @@
-"""Who may load and who has to go: a pure state machine of models that wait and models that hold.
+"""Which models to load and which to evict: a pure state machine of waiting and loaded models.
 
 Models that wait start in the order they came, but for those that take nothing of what the ones
 before them lack. Only models that are idle, not pinned and wanted by nobody are ever evicted, the
@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-TOLERANCE = 1e-6  # what a sum of fractions of cores may be off
+TOLERANCE = 1e-6  # rounding error of sums of fractions of cores
 GIB = 1 << 30
-WAITS_FOR_ROOM = "waits for room"  # that others are leaving
+WAITS_FOR_ROOM = "waits for room"  # until models that are unloaded have left
 
 
 class Resources(NamedTuple):
-    """What a model needs, or what there is of it: infinite for no limit."""
+    """What a model needs, or what the cluster has: infinite for no limit."""
 
     models: float = 1
     cpus: float = 0
@@ -31,23 +31,23 @@ class Resources(NamedTuple):
         return Resources(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> "Resources":
-        """Of so much more of the same model."""
+        """Of `factor` times the replicas of one model."""
         return Resources(self.models, *(amount * factor for amount in self[1:]))
 
     def within(self, limits: "Resources") -> bool:
         return not self.excess(limits)
 
     def excess(self, limits: "Resources") -> set[str]:
-        """Names of what there is too little of."""
+        """Names of the resources that exceed the limits."""
         pairs = zip(self._fields, self, limits, strict=True)
         return {name for name, need, limit in pairs if need > limit + TOLERANCE}
 
     def takes(self, names: Collection[str]) -> bool:
-        """Whether it needs any of these: its end would leave more of them."""
+        """Whether it needs any of these resources."""
         return any(getattr(self, name) > 0 for name in names)
 
     def limiting(self, needs: "Resources") -> "Resources":
-        """These limits, and none for what is not needed."""
+        """These limits for the resources that are needed, and none for the others."""
         pairs = zip(self, needs, strict=True)
         return Resources(*(limit if need > 0 else math.inf for limit, need in pairs))
 
@@ -102,7 +102,7 @@ class Capacity:
         self.lease(name, lessee, until)
 
     def lease(self, name: str, lessee: str, until: float) -> None:
-        """Somebody wants this model until then: it is not evicted, and keeps its place."""
+        """Until then the model is not evicted, and keeps its place in the queue."""
         self._leases.setdefault(name, {})[lessee] = until
 
     def release(self, name: str, lessee: str) -> None:
@@ -112,7 +112,7 @@ class Capacity:
             self.forget(name)
 
     def forget(self, name: str) -> None:
-        """Nobody wants this model."""
+        """Takes the model out of the queue, and ends its leases."""
         self._queue.pop(name, None)
         self._leases.pop(name, None)
 
@@ -125,7 +125,7 @@ class Capacity:
         self._expire(now)
         plan = CapacityPlan()
         kept = {h.name: h for h in holders if not h.leaving}
-        for name in kept:  # it stays after all
+        for name in kept:  # it was not unloaded after all
             self._queue.pop(name, None)
         self._refuse(holders, plan)
         self._plan_queue(holders, kept, plan)
@@ -140,8 +140,8 @@ class Capacity:
     ) -> None:
         """In the order of the queue. `kept` loses the models that are evicted."""
         held = sum_resources(h.needs for h in holders)
-        ahead = claimed = NOTHING  # of all so far, and of those for which there can be room
-        lacking: set[str] = set()  # to the others
+        ahead = claimed = NOTHING  # by all models so far; by those for which there can be room
+        lacking: set[str] = set()  # resources that models before lack
         for name, needs in self._queue.items():
             if needs.takes(lacking):
                 continue
@@ -167,14 +167,14 @@ class Capacity:
     def admits(
         self, name: str, needs: Resources, holders: Collection[ResourceHolder], now: float
     ) -> bool:
-        """Whether this model can be loaded after those that wait, with all that is idle gone."""
+        """Whether the model can be loaded after those that wait, if all idle ones are evicted."""
         self._expire(now)
         ahead = sum_resources(n for other, n in self._queue.items() if other != name)
         kept = [h for h in holders if not h.leaving and h.name != name]
         return not self._shortage_beside(ahead.plus(needs), kept, self.limits.limiting(needs))
 
     def has_room(self, needs: Resources, holders: Iterable[ResourceHolder]) -> bool:
-        """Beside those that wait, and without an eviction."""
+        """Whether there is room beside those that wait, without an eviction."""
         held = sum_resources(h.needs for h in holders if not h.leaving)
         claimed = sum_resources(self._queue.values()).plus(held).plus(needs)
         return claimed.within(self.limits.limiting(needs))
@@ -186,7 +186,7 @@ class Capacity:
                 self.forget(name)
 
     def shortage(self, needs: Resources, holders: Iterable[ResourceHolder]) -> str:
-        """What there is too little of, with only pinned models beside it; "" for nothing."""
+        """Why it can never be loaded, even beside pinned models only; "" if it can."""
         stay = (h for h in holders if h.pinned and not h.leaving)
         pinned = sum_resources(h.needs.minus(h.extra) for h in stay)
         lacking = needs.plus(pinned).excess(self.limits.limiting(needs))
@@ -199,14 +199,14 @@ class Capacity:
     def _shortage_beside(
         self, claimed: Resources, kept: Iterable[ResourceHolder], limits: Resources
     ) -> set[str]:
-        """What there is too little of for what is claimed, with all gone that may be evicted."""
+        """The resources that lack for `claimed` if all models are evicted that may be."""
         stay = sum_resources(h.needs for h in kept if not self._evictable(h))
         return stay.plus(claimed).excess(limits)
 
     def _victims(
         self, claimed: Resources, kept: Collection[ResourceHolder], limits: Resources
     ) -> list[str]:
-        """Whom to evict so that there is room for what is claimed, which can be had."""
+        """The models to evict so that there is room for `claimed`."""
         use = sum_resources(h.needs for h in kept).plus(claimed)
         victims: list[ResourceHolder] = []
         for holder in sorted(kept, key=lambda h: (h.last_used, h.name)):
@@ -235,7 +235,7 @@ class Capacity:
 def minimal_victims(
     victims: list[ResourceHolder], use: Resources, limits: Resources
 ) -> list[ResourceHolder]:
-    """Without those that a later and larger victim made needless."""
+    """Without those that a later and larger one made needless."""
     kept: list[ResourceHolder] = []
     for holder in reversed(victims):
         if use.plus(holder.needs).within(limits):
@@ -253,7 +253,7 @@ def sum_resources(many: Iterable[Resources]) -> Resources:
 
 
 def describe_shortage(name: str, needs: Resources, left: Resources) -> str:
-    """How one need exceeds what is left for it."""
+    """How the need of one resource exceeds what is left of it."""
     need, there = getattr(needs, name), max(0.0, getattr(left, name))
     if name.endswith("bytes"):
         what = RESOURCE_NAMES[name]

@@ -1,4 +1,4 @@
-"""A number that rises with every change of a model, and those who wait for the next one."""
+"""A version that rises with every change of a model, and calls that wait for the next one."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from deployments.wire import ModelStatus
 
-PROGRESS_INTERVAL_S = 0.2  # a load's progress alone is told no more often
+PROGRESS_INTERVAL_S = 0.2  # at least between two changes that are only progress of a load
 
 
 class ChangeFeed:
@@ -20,7 +20,7 @@ class ChangeFeed:
         self._delayed: dict[str, ModelStatus] = {}
 
     def publish(self, status: ModelStatus) -> None:
-        """Of a model whose status may have changed."""
+        """The status of a model, which may have changed."""
         name, published = status.name, self._published.get(status.name)
         if status == published:
             return
@@ -35,14 +35,14 @@ class ChangeFeed:
             self._publish(status)
 
     def forget(self, name: str) -> None:
-        """A model that is no longer listed."""
+        """The model is no longer listed."""
         self._published.pop(name, None)
         self._published_at.pop(name, None)
         self._delayed.pop(name, None)
         self._advance()
 
     async def wait(self, version: int, wait_s: float) -> None:
-        """Until the version is another one than this, or the time is over."""
+        """Waits until the version is another than this, or for `wait_s`."""
         try:
             async with asyncio.timeout(wait_s):
                 while self.version == version:
@@ -61,7 +61,7 @@ class ChangeFeed:
         self._delayed[status.name] = status
 
     def _publish_delayed(self, name: str) -> None:
-        if name in self._delayed:  # else something else of it was told meanwhile
+        if name in self._delayed:  # else another change of it was published meanwhile
             self._publish(self._delayed[name])
 
     def _advance(self) -> None:

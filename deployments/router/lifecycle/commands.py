@@ -1,4 +1,4 @@
-"""What the router asks of Serve and of replicas: for one model, one command after the other.
+"""Commands to Serve and to replicas: for each model, one after the other.
 
 Nothing here decides anything; no command keeps the event loop waiting.
 """
@@ -28,7 +28,7 @@ CALL_TIMEOUT_S = 5.0
 
 
 class Commands:
-    """`changed` hears of each entry that a command has changed. Belongs to one event loop."""
+    """Calls `changed` with each entry that a command has changed. Belongs to one event loop."""
 
     def __init__(self, changed: Callable[[ModelEntry], None]) -> None:
         self._changed = changed
@@ -37,7 +37,7 @@ class Commands:
         self._failure: BaseException | None = None
 
     def check(self) -> None:
-        """Raises what a command raised that it should not have."""
+        """Raises the unexpected error of a command, if any."""
         if self._failure is not None:
             raise self._failure
 
@@ -51,7 +51,7 @@ class Commands:
         self._start(entry, self._load(entry))
 
     def change(self, entry: ModelEntry) -> None:
-        """Gives what runs its settings of now: Serve touches only what they change."""
+        """Deploys the settings again: Serve touches only what they change."""
         self._start(entry, self._change(entry))
 
     def unload(self, entry: ModelEntry) -> None:
@@ -61,7 +61,7 @@ class Commands:
         self.delete(entry)
 
     def evict(self, entry: ModelEntry) -> None:
-        """Unless a replica has work of which the router does not know yet."""
+        """Unloads the model, unless a replica has work of which the router does not know yet."""
         entry.stop(time.monotonic())
         self._changed(entry)
         self._start(entry, self._evict(entry, entry.unloads, entry.preset.settings))
@@ -70,7 +70,7 @@ class Commands:
         self._start(entry, self._delete(entry))
 
     def delete_application(self, application: str) -> None:
-        """One that no model of now owns."""
+        """Of an application that no model owns."""
         self._spawn(self._delete_application(application))
 
     async def _load(self, entry: ModelEntry) -> None:
@@ -92,7 +92,7 @@ class Commands:
                 log.error("model %s stays as it was: %s", entry.name, error)
 
     async def _evict(self, entry: ModelEntry, unloads: int, settings: ModelSettings) -> None:
-        """What an operator unloads, or sets anew, while replicas are asked counts as well."""
+        """Respects an unload or new settings by an operator while replicas are asked."""
         async with self._command(entry):
             if await self._is_busy(entry) and entry.unloads == unloads:
                 entry.resume(time.monotonic())
@@ -144,7 +144,7 @@ class Commands:
             yield
 
     def _start(self, entry: ModelEntry, command: Coroutine[None, None, None]) -> None:
-        entry.commands += 1  # also before it begins: what Serve is saying just now is stale then
+        entry.commands += 1  # counts also before it begins: what Serve reports meanwhile is stale
         self._spawn(command)
 
     def _lock(self, application: str) -> asyncio.Lock:

@@ -1,4 +1,4 @@
-"""What a model will take, estimated before it is loaded, and what the cluster has.
+"""Estimates what a model will need before it is loaded, and reads what the cluster has.
 
 All of it but `cpu_needs` blocks, on files and on Ray: never to be called on an event loop.
 """
@@ -21,7 +21,7 @@ from deployments.router.lifecycle.capacity import GIB, Resources
 from deployments.router.presets.paths import CONFIG
 from deployments.router.settings import CapacitySettings
 
-# Bytes of a weight, as files say its type and as settings do.
+# Bytes of a weight, by its type in files and by the dtype of the settings.
 STORED_BYTES = {
     "F64": 8.0,
     "F32": 4.0,
@@ -32,12 +32,12 @@ STORED_BYTES = {
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 QUANTIZED_BYTES = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 4 / 64}  # int4 has scale and zero for 64
 UNQUANTIZED = ("embed", "lm_head")
-# What another config than those of the engine's models can raise when it is read as one.
+# Errors of reading the config of a model that the engine does not serve.
 CONFIG_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
 def model_needs(settings: ModelSettings) -> Resources:
-    """With autoscaling, of the fewest replicas that serve: more come only where there is room."""
+    """With autoscaling, of the fewest replicas that serve: more come only if there is room."""
     replicas = _replicas(settings)
     size = replicas * (weight_bytes(settings) + _kv_bytes(settings))
     return Resources(
@@ -49,7 +49,7 @@ def model_needs(settings: ModelSettings) -> Resources:
 
 
 def cpu_needs(settings: ModelSettings, nodes: Callable[[], Sequence[float]]) -> float:
-    """`nodes` tells the cores of each."""
+    """`nodes` returns the cores of each node."""
     ranks = _replicas(settings) * settings.tensor_parallel
     return ranks * cpus_of_rank(settings, nodes)
 
@@ -71,12 +71,11 @@ def _replicas(settings: ModelSettings) -> int:
 
 
 def weight_bytes(settings: ModelSettings) -> int:
-    """Of what the files on this disk are loaded as; 0 for what can't be read, as a hub id never
-    fetched to it."""
+    """Bytes of the weights as they will be loaded; 0 if their files are not on this disk."""
     try:
         files = weight_files(_folder(settings.path))
         return sum(_loaded_bytes(file, settings) for file in files)
-    except (OSError, ValueError):  # the latter from a file that is no text
+    except (OSError, ValueError):  # ValueError from a file that is no text
         return 0
 
 
@@ -85,7 +84,7 @@ def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
         with safe_open(file, "np") as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
             return round(sum(_bytes_of(name, one, settings) for name, one in slices.items()))
-    except SafetensorError:  # of another format, or broken, which the replica will say
+    except SafetensorError:  # of another format, or broken: then the load fails
         return file.stat().st_size
 
 
@@ -106,7 +105,7 @@ def _folder(path: str) -> Path:
 
 
 def _snapshot(hub_id: str) -> Path:
-    """Where the hub's own library keeps it."""
+    """The folder where huggingface_hub keeps it."""
     home = os.environ.get("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
     hub = Path(os.environ.get("HF_HUB_CACHE", str(Path(home) / "hub")))
     model = hub / f"models--{hub_id.replace('/', '--')}"
@@ -125,7 +124,7 @@ def _kv_bytes(settings: ModelSettings) -> int:
 
 
 def _token_bytes(settings: ModelSettings) -> int:
-    """Keys and values of one token, on all ranks together; 0 where no config on this disk says."""
+    """Of keys and values of one token, on all ranks; 0 without a config on this disk."""
     try:
         config = json.loads((_folder(settings.path) / CONFIG).read_text())
         text = config.get("text_config") or config

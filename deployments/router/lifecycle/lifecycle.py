@@ -1,4 +1,4 @@
-"""Loads and unloads models: by what is wanted, what there is room for, and what Serve says of each.
+"""Loads and unloads models, by requests, by the room that there is, and by Serve's state of each.
 
 Serve's state is the truth. It is read at one place, for all models at once, and a router that
 starts finds in it what its predecessor loaded.
@@ -31,10 +31,10 @@ from deployments.wire import ErrorKind, ModelState, RequestError
 log = logging.getLogger("ray.serve")
 
 POLL_S = 0.5
-QUIET_POLL_S = 1.5  # while nothing is on its way
-OPERATOR = "the operator"  # holds a lease on what is to be loaded without a request
+QUIET_POLL_S = 1.5  # while nothing changes
+OPERATOR = "the operator"  # the lessee of models that are loaded without a request
 OPERATOR_LEASE_S = 60.0
-RETRY_S = 5.0  # after a failure, before a request has the model tried again
+RETRY_S = 5.0  # after a failure, until a request may load the model again
 BEING_REPLACED = RequestError(ErrorKind.UNAVAILABLE, "The router is being replaced; try again soon")
 
 
@@ -55,16 +55,16 @@ class Lifecycle:
         self._sources = sources
         self._settings = settings
         self._commands = Commands(self._changed)
-        self._orphans: set[str] = set()  # applications that no model of now owns
+        self._orphans: set[str] = set()  # applications that no model owns
         self._presets_stamp = presets_stamp(sources)
         self._reading = asyncio.Lock()
         self._wake = asyncio.Event()
         self._states: dict[str, ModelState] = {}
         self._reachable = True
-        self._is_current = True  # else a successor has taken over, and what it does must stand
+        self._is_current = True  # False when another router has taken over
 
     async def start(self) -> None:
-        """Adopts what runs. Raises PresetError, or one of UNREACHABLE."""
+        """Adopts the applications that run. Raises PresetError, or one of UNREACHABLE."""
         self.registry.take(await asyncio.to_thread(read_presets, self._sources))
         await self._read_serve()
         for entry in self.registry:
@@ -75,7 +75,7 @@ class Lifecycle:
         self.plan()
 
     async def watch(self) -> None:
-        """For ever, as the router's background work."""
+        """Runs for ever, as the router's background work."""
         while True:
             await self._reload_if_changed()
             await self._read_serve_if_reachable()
@@ -87,14 +87,14 @@ class Lifecycle:
         self._commands.check()
 
     def ensure_loaded(self, entry: ModelEntry, lessee: str, until: float) -> RequestError | None:
-        """Keeps what is loaded from being evicted, and queues what is not."""
+        """Protects a loaded model from eviction, and queues one that is not loaded."""
         waits = entry.name in self.capacity.waiting
         if entry.phase in (Phase.STARTING, Phase.UP) or waits:
             self.capacity.lease(entry.name, lessee, until)
         elif entry.failure:
-            return None  # said by its status
+            return None  # its status says so
         elif not self._is_current:
-            return None  # its successor's work, whom the next call meets
+            return None  # its successor loads it: the next call goes there
         elif not self._settings.autoload:
             return RequestError(ErrorKind.UNAVAILABLE, f"The model {entry.name!r} is not loaded")
         else:
@@ -102,14 +102,14 @@ class Lifecycle:
         return None
 
     def retry(self, entry: ModelEntry) -> None:
-        """A model that failed is tried again, but not by every request of a storm."""
+        """Lets a failed model be loaded again, at most once in RETRY_S."""
         down = entry.phase in (Phase.GONE, Phase.STOPPING)
         due = time.monotonic() - entry.failed_at > RETRY_S
         if self._settings.autoload and down and entry.failure and due:
             entry.clear_failure()
 
     def load(self, entry: ModelEntry) -> RequestError | None:
-        """At once, with an eviction if it must be; refused when nothing can go."""
+        """Starts the load at once, with an eviction if needed. Refused when none is possible."""
         now = time.monotonic()
         if not self._is_current:
             return BEING_REPLACED
@@ -127,7 +127,7 @@ class Lifecycle:
         return None
 
     def unload(self, entry: ModelEntry) -> RequestError | None:
-        """Also what is loading, waits to be loaded or would be tried again; running streams end."""
+        """Also of a model that loads, waits or would be retried; running streams end."""
         if not self._is_current:
             return BEING_REPLACED
         waited = entry.name in self.capacity.waiting or entry.will_retry
@@ -143,7 +143,7 @@ class Lifecycle:
         return None
 
     async def reload(self) -> RequestError | None:
-        """Reads the sources again; what can't be read changes nothing."""
+        """Reads the sources again. If they can't be read nothing changes."""
         async with self._reading:
             self._presets_stamp = await asyncio.to_thread(presets_stamp, self._sources)
             try:
@@ -156,7 +156,7 @@ class Lifecycle:
         return None
 
     def plan(self) -> None:
-        """Begins what there is room for."""
+        """Starts the loads and evictions that are possible now."""
         if not self._is_current:
             return
         now = time.monotonic()
@@ -172,7 +172,7 @@ class Lifecycle:
         self._publish_waits(plan)
 
     def changed(self, entry: ModelEntry) -> None:
-        """By a report or a call; a model that fell idle may make room for another."""
+        """Call it after a report: a model that became idle may make room for another one."""
         self.changes.publish(entry.status)
         if self.capacity.waiting:
             self.plan()
@@ -201,7 +201,7 @@ class Lifecycle:
                 log.warning("there is no room to load model %s at the start", entry.name)
 
     def _retry_failed(self) -> None:
-        """What failed at the start: a node may have come since, or the hub may be back."""
+        """Models of the start that failed: a node may have come since, or the hub may be back."""
         if not self._is_current:
             return
         for entry in self.registry:
@@ -209,7 +209,7 @@ class Lifecycle:
                 entry.clear_failure()
 
     def _enqueue_without_eviction(self, entry: ModelEntry) -> bool:
-        """Whether that takes no eviction; what does not fit at all the plan will say."""
+        """Whether it was queued. A model that can never fit is queued too: the plan refuses it."""
         holders = self._holders(time.monotonic())
         lacks = self.capacity.shortage(entry.needs, holders)
         if not lacks and not self.capacity.has_room(entry.needs, holders):
@@ -238,7 +238,7 @@ class Lifecycle:
             self.changes.forget(entry.name)
 
     async def _reload_if_changed(self) -> None:
-        """When the presets' file has changed, and only then."""
+        """Reloads when the presets file has changed."""
         if await asyncio.to_thread(presets_stamp, self._sources) == self._presets_stamp:
             return
         if (error := await self.reload()) is not None:
@@ -254,7 +254,7 @@ class Lifecycle:
             self._reachable = False
 
     async def _read_serve(self) -> None:
-        """Takes in what Serve says, except of models that a command was changing meanwhile."""
+        """Reads Serve's state. Ignores models that a command was changing meanwhile."""
         asked = {e.name: e.commands for e in self.registry if not self._commands.is_running(e)}
         found, self._is_current = await asyncio.to_thread(read_applications_as, self._replica_id)
         if not self._is_current:
@@ -273,7 +273,7 @@ class Lifecycle:
                 self._commands.delete_application(name)
 
     def _update_cpu_needs(self, nodes: Sequence[float]) -> None:
-        """What is not loaded is to have the cores that it would be deployed with now."""
+        """Of models that are not loaded: their CPUs depend on the nodes there are now."""
         for entry in self.registry:
             if entry.phase is Phase.GONE:
                 cpus = cpu_needs(entry.preset.settings, lambda: nodes)
@@ -293,7 +293,7 @@ class Lifecycle:
             self._commands.delete(entry)
 
     def _changed(self, entry: ModelEntry) -> None:
-        """By a command: Serve is to be asked soon what came of it."""
+        """A command changed the entry: Serve's state is read again soon."""
         self._publish(entry)
         self._wake.set()
 
@@ -320,12 +320,12 @@ class Lifecycle:
 
 
 def read_presets(sources: Sources) -> list[tuple[Preset, Resources]]:
-    """What can be served, and what each will take. Blocks; raises PresetError."""
+    """All presets, and what each model needs. Blocks; raises PresetError."""
     return [(preset, model_needs(preset.settings)) for preset in sources.read()]
 
 
 def presets_stamp(sources: Sources) -> tuple[int, int] | None:
-    """Another one when the presets' file was written. Blocks."""
+    """Time and size of the presets file, which show that it was written. Blocks."""
     try:
         found = os.stat(sources.presets or "")
     except OSError:

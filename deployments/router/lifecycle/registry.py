@@ -1,4 +1,4 @@
-"""The models as the router sees them: where each one's application stands, and so its state.
+"""The models as the router sees them: the phase of each application, and the state from it.
 
 Pure: Serve's view and the replicas' reports come in, the time is passed in, and nobody is called.
 """
@@ -16,12 +16,15 @@ from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
 from deployments.wire import LoadProgress, ModelState, ModelStatus, ReplicaReport, RoutingDecision
 
-BUSY_GRACE_S = 1.0  # after a replica said that it was busy
+BUSY_GRACE_S = 1.0  # a model is not idle so long after a replica was busy
 FIRST_REPORT_GRACE_S = 5.0  # for the replicas of a model that has come up to say how busy they are
 SCALE_UP_GRACE_S = 120.0  # for the first replica of a model that a request found without any
-RETRY_DELAY_S = 30.0  # before a model of the start that failed is tried again; then twice that, ...
+RETRY_DELAY_S = 30.0  # before a failed model of the start is retried; doubled each time
 MAX_RETRY_DOUBLINGS = 4
-UP_STATUSES = {ApplicationStatus.RUNNING, ApplicationStatus.UNHEALTHY}  # Serve mends the latter
+UP_STATUSES = {
+    ApplicationStatus.RUNNING,
+    ApplicationStatus.UNHEALTHY,
+}  # Serve replaces unhealthy replicas
 
 
 class Phase(Enum):
@@ -34,7 +37,7 @@ class Phase(Enum):
 
 
 class ModelEntry:
-    """`commands` counts what was asked of Serve: what Serve said before the last one is stale.
+    """`commands` counts commands to Serve: what Serve reported before the last one is stale.
 
     removed: no source names it any more.
     unloads: by an operator, so far.
@@ -55,7 +58,7 @@ class ModelEntry:
         self.failures = 0
         self._failures_since_up = 0
         self._created = int(time.time())
-        self._since = 0.0  # of the phase
+        self._since = 0.0  # when the phase began
         self._last_used = 0.0
         self._not_idle_until = 0.0
         self._message = ""
@@ -72,7 +75,7 @@ class ModelEntry:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is under way that Serve has to be asked about often."""
+        """Whether Serve's state of it need not be read often."""
         return self.phase in (Phase.GONE, Phase.UP) and self.state is not ModelState.LOADING
 
     @property
@@ -104,7 +107,7 @@ class ModelEntry:
         )
 
     def holder(self, now: float) -> ResourceHolder:
-        """What it holds; only of an entry that is not GONE."""
+        """Its resources. The entry must not be GONE."""
         held = self._held()
         return ResourceHolder(
             name=self.name,
@@ -125,7 +128,7 @@ class ModelEntry:
 
     @property
     def will_retry(self) -> bool:
-        """By itself: it was to be loaded at the start, and failed."""
+        """Without a request: it was to be loaded at the start, and failed."""
         return self.preset.load_on_startup and self.state is ModelState.FAILED
 
     def is_retry_due(self, now: float) -> bool:
@@ -146,7 +149,7 @@ class ModelEntry:
         self._last_used = now
 
     def resume(self, now: float) -> None:
-        """It was needed after all, before anything was done to unload it."""
+        """It is needed after all, and nothing was done yet to unload it."""
         assert self.phase is Phase.STOPPING
         self._enter(Phase.UP, now)
         self._last_used = now
@@ -157,7 +160,7 @@ class ModelEntry:
         self.failure = ""
 
     def fail(self, message: str, now: float) -> None:
-        """It can't be loaded; what there is of it is to be deleted."""
+        """It can't be loaded. Its application, if any, has to be deleted."""
         if self.phase is not Phase.GONE:
             self.stop(now)
         self.failure, self.failed_at = message, now
@@ -165,11 +168,11 @@ class ModelEntry:
         self._failures_since_up += 1
 
     def clear_failure(self) -> None:
-        """It may be tried again."""
+        """It may be loaded again."""
         self.failure = ""
 
     def observe(self, deployed: DeployedApplication | None, now: float) -> None:
-        """What Serve knows of its application; None when it knows none."""
+        """Serve's state of its application; None without one."""
         if deployed is None:
             self._set_gone(now)
         elif deployed.status is ApplicationStatus.DELETING:
@@ -189,7 +192,7 @@ class ModelEntry:
         return RoutingDecision(chosen, True, self.replicas.version_of(chosen), self.unloads)
 
     def report(self, report: ReplicaReport) -> bool:
-        """Whether a snapshot is asked for. Replicas that end are not to be chosen again."""
+        """Whether the replica has to send a snapshot. Reports of stopping replicas are ignored."""
         stopping = self._deployed.stopping if self._deployed else frozenset()
         if self.phase is Phase.STOPPING or report.replica_id in stopping:
             return False
@@ -203,7 +206,7 @@ class ModelEntry:
         return self._deployed.running if self._deployed else frozenset()
 
     def _held(self) -> Resources:
-        """With autoscaling `needs` are of the fewest replicas."""
+        """The needs of all its replicas; with autoscaling `needs` are of the fewest."""
         scaling = self.preset.settings.autoscaling
         if scaling is None or self._deployed is None:
             return self.needs
@@ -251,7 +254,7 @@ class ModelEntry:
             self._enter(Phase.STOPPING, now)
 
     def _follow(self, deployed: DeployedApplication, now: float) -> None:
-        """Its application is there and means to stay."""
+        """Its application exists and is not being deleted."""
         if is_found := self.phase is Phase.GONE:  # an earlier router deployed it
             self._enter(Phase.STARTING, now)
         self._deployed = deployed
@@ -260,9 +263,9 @@ class ModelEntry:
         if failed and not deployed.running:
             self.fail(last_error(deployed.message), now)
         elif self.phase is Phase.STARTING and (deployed.status in UP_STATUSES or deployed.running):
-            self._come_up(now)  # those that answer take requests, while others load or are changed
+            self._come_up(now)  # replicas that run take requests while others load or change
         if is_found:
-            self._last_used = 0.0  # its replicas know when it was
+            self._last_used = 0.0  # unknown: its replicas report it
         if self.phase is Phase.STARTING:
             self._message = last_error(deployed.message) if deployed.message else ""
         elif self.phase is Phase.UP:
@@ -304,7 +307,7 @@ class Registry:
         return next((e for e in self._entries.values() if e.application == application), None)
 
     def take(self, offers: Iterable[tuple[Preset, Resources]]) -> list[ModelEntry]:
-        """What the sources name now. Returns the models whose settings have changed."""
+        """Takes the models of the sources. Returns those whose settings have changed."""
         before, self._entries = self._entries, {}
         changed = []
         for preset, needs in offers:

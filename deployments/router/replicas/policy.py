@@ -46,7 +46,7 @@ def choose(
     settings: RoutingSettings,
     rng: random.Random,
 ) -> Candidate | None:
-    """The cheapest, the least busy of those that cost the same, any of those; None without any."""
+    """The cheapest; among equals the least busy, then a random one; None without candidates."""
     if not candidates:
         return None
     costs = [cost(candidate, prompt_pages, settings) for candidate in candidates]
@@ -59,7 +59,7 @@ def choose(
 
 
 def weights(costs: Sequence[float], temperature: float) -> list[float]:
-    """A softmax over costs of which the least counts as 0 and the greatest as 1."""
+    """A softmax over costs, scaled so that the least is 0 and the greatest 1."""
     least = min(costs)
     spread = (max(costs) - least) or 1.0
     return [exp((least - price) / spread / temperature) for price in costs]

@@ -1,4 +1,4 @@
-"""Where prefixes are: page hash -> replicas, by what they report and by what was just sent there.
+"""The prefix index: page hash -> replicas, from their reports and from requests just sent there.
 
 Bounded by sampling: when there is no room, pages whose hash begins with the highest byte are left
 out from then on, for all replicas alike. The rest tells a little less exactly how far a prefix
@@ -11,16 +11,16 @@ from typing import NamedTuple
 from kv.hashing import DIGEST_BYTES
 
 N_SHARDS = 256  # by a hash's first byte
-PREDICTION_TTL_S = 5.0  # a prediction holds for one to two of these, unless a report confirms it
+PREDICTION_TTL_S = 5.0  # a prediction lives for one to two of these, unless a report confirms it
 MAX_PREDICTED_PAGES = 65_536
-MAX_GROUP_PAGES = 2048  # that are forgotten together: a large dict is slow to grow and to free
+MAX_GROUP_PAGES = 2048  # forgotten together: a large dict is slow to grow and to free
 
 Slots = int  # one bit for each replica
 Shard = dict[bytes, Slots]
 
 
 class PredictionGroup(NamedTuple):
-    """Predictions that were made from then on, and are forgotten together."""
+    """Predictions that were made from `began` on, and are forgotten together."""
 
     began: float
     pages: Shard
@@ -44,16 +44,16 @@ class PrefixIndex:
         self._shards: list[Shard] = [{} for _ in range(N_SHARDS)]
         self._predicted: list[PredictionGroup] = []  # oldest first
         self._live: Slots = 0
-        self._holding: Slots = 0  # of those, the ones that have stored pages
-        self._gone: Slots = 0  # of replicas that are gone, and not swept out yet
-        self._sweeping: Slots = 0  # those of them that are being swept out
+        self._holding: Slots = 0  # of those, the replicas that have stored pages
+        self._gone: Slots = 0  # of replicas that are gone and still in shards
+        self._sweeping: Slots = 0  # of those, the replicas that are being swept out
         self._sweep_at = N_SHARDS
 
     def __len__(self) -> int:
         return self._n_pages
 
     def overlap(self, hashes: Sequence[bytes]) -> dict[str, int]:
-        """Leading pages that each replica holds or soon will; those with none are left out."""
+        """Number of leading pages that each replica holds or soon will; none for 0."""
         lengths: Sequence[int] = range(1, len(hashes) + 1)
         if self._n_sampled < N_SHARDS:
             lengths = [n for n in lengths if hashes[n - 1][0] < self._n_sampled]
@@ -86,7 +86,7 @@ class PrefixIndex:
         self._n_pages = sum(map(len, self._shards))
 
     def predict(self, replica_id: str, hashes: Iterable[bytes], now: float) -> None:
-        """These pages will be there, unless the request ends before."""
+        """The replica will hold these pages, unless the request ends before."""
         n_sampled = self._n_sampled
         if n_sampled < N_SHARDS:
             hashes = [page_hash for page_hash in hashes if page_hash[0] < n_sampled]
@@ -97,7 +97,7 @@ class PrefixIndex:
         current.update(pages)
 
     def expire(self, now: float) -> None:
-        """Forgets predictions that are due, and the oldest of them when there are many."""
+        """Forgets predictions that are too old, and the oldest when there are too many."""
         made = self._predicted
         while made and now - made[0].began >= 2 * PREDICTION_TTL_S:
             del made[0]
@@ -105,7 +105,7 @@ class PrefixIndex:
             del made[0]
 
     def _prediction_group(self, now: float) -> Shard:
-        """Where predictions of now belong."""
+        """The group of predictions that are made now."""
         last = self._predicted[-1] if self._predicted else None
         if (
             last is None
@@ -117,12 +117,12 @@ class PrefixIndex:
         return last.pages
 
     def restart(self, replica_id: str) -> None:
-        """Forgets what it holds; what was predicted stands when that is all there is."""
+        """Forgets the pages of a replica. If it has stored none, its predictions stay."""
         if self._slots.get(replica_id, 0) & self._holding:
             self.forget(replica_id)
 
     def forget(self, replica_id: str) -> None:
-        """At once to the eye; `sweep` makes it true."""
+        """The replica is no longer found; `sweep` removes its pages later."""
         slot = self._slots.pop(replica_id, 0)
         self._live &= ~slot
         self._holding &= ~slot
@@ -131,7 +131,7 @@ class PrefixIndex:
             self._clear()
 
     def sweep(self) -> None:
-        """Takes those that are gone out of one shard, if there are any left in one."""
+        """Removes replicas that are gone from one shard, if they are in one."""
         if self._sweep_at == N_SHARDS:
             self._begin_sweep()
         if self._sweeping:
@@ -141,7 +141,7 @@ class PrefixIndex:
             self._sweep_at += 1
 
     def _begin_sweep(self) -> None:
-        """The slots of the last sweep are free now; those left since then are next."""
+        """Frees the slots of the last sweep, and starts with those gone since."""
         if self._sweeping:
             self._predicted = [
                 PredictionGroup(one.began, _without(self._sweeping, one.pages))
@@ -169,8 +169,8 @@ class PrefixIndex:
     def _longest_prefixes(
         self, hashes: Sequence[bytes], lengths: Sequence[int]
     ) -> Iterator[tuple[int, Slots]]:
-        """Of these leading lengths, those that are the longest for some replicas; and which."""
-        # From one place in `lengths` to another, and who holds what is up to each.
+        """The lengths that are the longest prefix of some replicas, with these replicas."""
+        # (index in `lengths`, holders up to it) at the low and the high end of a span
         spans = [(-1, self._live, len(lengths), 0)]
         predicted = [generation.pages for generation in self._predicted]
         while spans:

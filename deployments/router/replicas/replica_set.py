@@ -1,4 +1,4 @@
-"""A model's replicas as the router sees them: what they hold, how busy they are, who is next.
+"""A model's replicas as the router sees them: what they hold, how busy they are, the next one.
 
 Pure: it is told by reports, asks a clock for the time and calls nobody.
 """
@@ -15,11 +15,11 @@ from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import ReplicaReport
 
-INFLIGHT_TIMEOUT_S = 4.0  # a request that no report has named by then does not come
-REPORT_TIMEOUT_S = 5.0  # of a replica that others are preferred to
-REQUEST_COST_PAGES = 32  # what a request is worth as work beside its prompt
-WORK_WINDOW = 64  # requests a replica that count as lately
-MIN_WORK_PAGES = 1000  # of work; less of it than that says little of who has more than the others
+INFLIGHT_TIMEOUT_S = 4.0  # a request that no report names in this time will not come
+REPORT_TIMEOUT_S = 5.0  # without a report for so long other replicas are preferred
+REQUEST_COST_PAGES = 32  # the work of a request beside its prompt
+WORK_WINDOW = 64  # requests a replica over which recent work fades
+MIN_WORK_PAGES = 1000  # less work than this says little about imbalance
 MAX_INFLIGHT = 65_536
 MAX_SESSIONS = 65_536
 
@@ -40,14 +40,14 @@ class Replica:
     last_report: ReplicaReport
     reported_at: float
     is_in_sync: bool = False
-    pending: float = 0.0  # pages to compute, of prompts that have come
-    inflight: int = 0  # requests on their way
+    pending: float = 0.0  # pages to compute of prompts that it has
+    inflight: int = 0  # requests that no report has named yet
     inflight_pages: int = 0
-    recent_work: float = 0.0  # work that was sent here, in pages, fading
+    recent_work: float = 0.0  # work that was sent here, in pages; it fades
 
 
 class ReplicaSet:
-    """`clock` gives seconds that never go back; `seed` is of all that is drawn."""
+    """`clock` returns monotonic seconds; `seed` is of all random choices."""
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class ReplicaSet:
 
     @property
     def running(self) -> int:
-        """Sequences that run, as last reported, on all replicas."""
+        """Running sequences of all replicas, as last reported."""
         return sum(replica.last_report.running for replica in self._replicas.values())
 
     @property
     def waiting(self) -> int:
-        """Sequences that wait there, and requests on their way that no report has named yet."""
+        """Waiting sequences of all replicas, and requests that no report has named yet."""
         self._expire(self._clock())
         return sum(one.last_report.waiting + one.inflight for one in self._replicas.values())
 
@@ -137,7 +137,7 @@ class ReplicaSet:
         for replica_id in gone:
             del self._replicas[replica_id]
             self._index.forget(replica_id)
-        if gone:  # what flies there must not land at one of that id that reports again
+        if gone:  # a replica of that id that returns must not get their in-flight requests
             flights = ((k, one) for k, one in self._inflight.items() if one.replica_id not in gone)
             self._inflight = OrderedDict(flights)
 
@@ -189,7 +189,7 @@ class ReplicaSet:
         if report.snapshot:
             self._index.restart(report.replica_id)
             replica.is_in_sync = True
-        if replica.is_in_sync:  # else a snapshot is to come, and what was known is a better guess
+        if replica.is_in_sync:  # else a snapshot will come, and the old pages are a better guess
             self._index.store(report.replica_id, report.stored)
             self._index.evict(report.replica_id, report.evicted)
         self._index.sweep()
@@ -219,8 +219,8 @@ class ReplicaSet:
         ]
 
     def _fresh_replicas(self, now: float, version: str) -> Mapping[str, Replica]:
-        """Replicas of this version, or of any when there are none; of those the ones that were
-        heard of lately, or all when there are none.
+        """Replicas of this version, or all if there are none. Of these the ones with a recent
+        report, or all if there are none.
         """
         since = now - REPORT_TIMEOUT_S
         fit = {k: one for k, one in self._replicas.items() if one.last_report.version == version}
@@ -228,7 +228,7 @@ class ReplicaSet:
         return {k: one for k, one in fit.items() if one.reported_at > since} or fit
 
     def _add_inflight(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
-        """Counts the request where it was sent, until a report does."""
+        """Counts the request at its replica until a report names it."""
         left = len(hashes) - chosen.overlap
         now = self._clock()
         self._index.predict(chosen.replica_id, hashes[chosen.overlap :], now)
@@ -273,7 +273,7 @@ class ReplicaSet:
 
 
 def is_stale(report: ReplicaReport, last: ReplicaReport) -> bool:
-    """Whether it was overtaken on its way here."""
+    """Whether a later report arrived before this one."""
     return report.epoch == last.epoch and report.sequence <= last.sequence
 
 
