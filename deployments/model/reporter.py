@@ -117,8 +117,8 @@ class ReportWriter:
 
     @property
     def _has_news(self) -> bool:
-        told = not (self._stored or self._evicted or self._received or self._wants_snapshot)
-        return not told or self._journal.changed
+        is_empty = not (self._stored or self._evicted or self._received or self._wants_snapshot)
+        return not is_empty or self._journal.changed
 
     def _drain(self, is_snapshot: bool) -> None:
         """Takes the pages to report. The journal is drained again only after the last ones were

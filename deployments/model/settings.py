@@ -56,8 +56,8 @@ class SamplingDefaults:
     frequency_penalty: float | None = None
 
     def over(self, recommended: SamplingParams) -> SamplingParams:
-        said = {name: value for name, value in asdict(self).items() if value is not None}
-        return replace(recommended, **said)
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(recommended, **given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +107,8 @@ class ModelSettings:
         built = asdict(self)
         for name in ("num_replicas", "autoscaling", "stop_timeout_s"):
             del built[name]
-        said = repr((version_of("manta"), sorted(built.items())))
-        return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        described = repr((version_of("manta"), sorted(built.items())))
+        return blake2b(described.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def check_settings(settings: ModelSettings) -> None:

@@ -129,8 +129,8 @@ def _describe_wait(model: str | None, status: ModelStatus | None) -> str:
         of = f" about the model {model!r}" if model else ""
         return f"The router has not answered{of}; try again soon"
     doing = "still loading" if status.state is ModelState.LOADING else f"still {status.state}"
-    told = [status.message] if status.message else []
+    details = [status.message] if status.message else []
     if status.progress is not None:
-        told.append(f"{status.progress.stage} {status.progress.value:.0%}")
-    details = f" ({', '.join(told)})" if told else ""
-    return f"The model {status.name!r} is {doing}{details}; try again soon"
+        details.append(f"{status.progress.stage} {status.progress.value:.0%}")
+    suffix = f" ({', '.join(details)})" if details else ""
+    return f"The model {status.name!r} is {doing}{suffix}; try again soon"

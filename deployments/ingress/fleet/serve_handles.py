@@ -90,8 +90,8 @@ class ServeHandles:
         found = status.applications.get(application)
         if found is None or found.status is not ApplicationStatus.DEPLOY_FAILED:
             return None
-        told = [one.message for one in found.deployments.values() if one.message]
-        return last_error(told[0] if told else found.message)
+        messages = [one.message for one in found.deployments.values() if one.message]
+        return last_error(messages[0] if messages else found.message)
 
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""

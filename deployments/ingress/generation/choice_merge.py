@@ -136,10 +136,10 @@ class ChoiceMerge:
         raise RuntimeError("the engine's stream ended without a finish reason")
 
 
-def _check(said: TokenEvent | TextDelta) -> None:
-    if said.finish_reason is FinishReason.ERROR:
-        raise Refused(said.error or internal_error("the engine gave no reason"))
-    if said.finish_reason is FinishReason.ABORT:
+def _check(item: TokenEvent | TextDelta) -> None:
+    if item.finish_reason is FinishReason.ERROR:
+        raise Refused(item.error or internal_error("the engine gave no reason"))
+    if item.finish_reason is FinishReason.ABORT:
         message = "The generation was aborted by the server"
         raise Refused.of_kind(ErrorKind.UNAVAILABLE, message)
 

@@ -53,8 +53,8 @@ def parse_json(body: bytes) -> object:
     except UnicodeDecodeError as error:
         raise refused(f"The body is not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}"
-        raise refused(f"The body is not JSON: {error.msg} at {place}") from error
+        position = f"line {error.lineno} column {error.colno}"
+        raise refused(f"The body is not JSON: {error.msg} at {position}") from error
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:  # an integer of thousands of digits

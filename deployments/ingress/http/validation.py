@@ -116,8 +116,8 @@ def _expectation(detail: ErrorDetails) -> str:
 
 
 def _received(detail: ErrorDetails) -> str:
-    told = isinstance(detail["input"], (int, float)) and detail["type"] != "extra_forbidden"
-    return f", got {json.dumps(detail['input'])}" if told else ""
+    shows_input = isinstance(detail["input"], (int, float)) and detail["type"] != "extra_forbidden"
+    return f", got {json.dumps(detail['input'])}" if shows_input else ""
 
 
 def _among(value: object, allowed: Sequence[object]) -> bool:

@@ -10,33 +10,33 @@ LLAMA_STATES = {ModelState.READY: "loaded", ModelState.FAILED: "unloaded"}
 
 def status_object(status: ModelStatus) -> Mapping[str, object]:
     """`value` is what llama-server's clients know; `state` is the state itself."""
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "value": LLAMA_STATES.get(status.state, status.state.value),
         "state": status.state.value,
     }
     if status.state is ModelState.FAILED:
-        told["failed"] = True
+        fields["failed"] = True
     if status.message:
-        told["message"] = status.message
+        fields["message"] = status.message
     if status.progress is not None:
         stage = status.progress.stage
-        told["progress"] = {"stages": [stage], "current": stage, "value": status.progress.value}
-    return told
+        fields["progress"] = {"stages": [stage], "current": stage, "value": status.progress.value}
+    return fields
 
 
 def status_events(before: Sequence[ModelStatus], now: Sequence[ModelStatus]) -> Iterator[bytes]:
     """Server-sent events for all that differs."""
     known = {status.name: status_object(status) for status in before}
     for status in now:
-        told = status_object(status)
-        if known.pop(status.name, None) != told:
-            rest = {name: value for name, value in told.items() if name != "value"}
-            yield _event(status.name, "status_change", {"status": told["value"], **rest})
+        fields = status_object(status)
+        if known.pop(status.name, None) != fields:
+            rest = {name: value for name, value in fields.items() if name != "value"}
+            yield _event(status.name, "status_change", {"status": fields["value"], **rest})
     for name in known:
         yield _event(name, "model_remove", {})
     if before and {status.name for status in before} != {status.name for status in now}:
         yield _event("*", "models_reload", {})
 
 
-def _event(model: str, event: str, told: Mapping[str, object]) -> bytes:
-    return data(encode({"model": model, "event": event, "data": told}))
+def _event(model: str, event: str, fields: Mapping[str, object]) -> bytes:
+    return data(encode({"model": model, "event": event, "data": fields}))

@@ -284,8 +284,8 @@ class Lifecycle:
         now, timeout_s = time.monotonic(), self._settings.load_timeout_s
         entry.observe(deployed, now)
         if entry.is_overdue(now, timeout_s):
-            said = f": {entry.status.message}" if entry.status.message else ""
-            entry.fail(f"it was not ready after {timeout_s:g} s{said}", now)
+            reason = f": {entry.status.message}" if entry.status.message else ""
+            entry.fail(f"it was not ready after {timeout_s:g} s{reason}", now)
         self._publish(entry)
         if entry.phase is not Phase.STOPPING:
             return

@@ -99,20 +99,20 @@ def _is_version(line: Line, file: Path) -> bool:
 
 def _options(lines: list[Line], file: Path, start: int) -> ModelOptions:
     values: dict[str, object] = {}
-    places: dict[str, int] = {}
+    lines_of_keys: dict[str, int] = {}
     for line in lines:
         try:
             key, inverted = find_key(line.key)
         except ValueError as error:
             raise PresetError(f"{file}:{line.number}: {error}") from error
-        said = f"{line.key} = {line.value}"
-        if (first := places.setdefault(key.name, line.number)) != line.number:
+        setting = f"{line.key} = {line.value}"
+        if (first := lines_of_keys.setdefault(key.name, line.number)) != line.number:
             reason = f"{key.name} is said in line {first} too"
-            raise PresetError(f"{file}:{line.number}: {said}: {reason}")
+            raise PresetError(f"{file}:{line.number}: {setting}: {reason}")
         try:
             values[key.name] = parse_value(key, line.value, inverted)
         except ValueError as error:
-            raise PresetError(f"{file}:{line.number}: {said}: {error}") from error
+            raise PresetError(f"{file}:{line.number}: {setting}: {error}") from error
     try:
         return build_options(values)
     except ValueError as error:

@@ -76,8 +76,8 @@ def _keys(options: type[BaseModel], within: tuple[str, ...] = ()) -> Iterable[Ke
         if field.annotation == ScalingOptions | None:
             yield from _keys(ScalingOptions, (name,))
             continue
-        said = [one for one in field.metadata if isinstance(one, Ini)]
-        for ini in said or [Ini((_dashed(name),))]:
+        inis = [one for one in field.metadata if isinstance(one, Ini)]
+        for ini in inis or [Ini((_dashed(name),))]:
             yield Key((*within, name), ini)
 
 
@@ -125,15 +125,17 @@ def parse_value(key: Key, text: str, inverted: bool) -> object:
 
 def build_options(values: Mapping[str, object]) -> ModelOptions:
     """What the values of one section, by the names of their keys, say together."""
-    said: dict[tuple[str, ...], object] = {}
+    given: dict[tuple[str, ...], object] = {}
     for key in KEYS:
         if key.name in values:
             value = values[key.name]
-            said[key.option] = _both(key, said[key.option], value) if key.option in said else value
-    return _options(said)
+            given[key.option] = (
+                _combined(key, given[key.option], value) if key.option in given else value
+            )
+    return _options(given)
 
 
-def _both(second: Key, value: object, second_value: object) -> object:
+def _combined(second: Key, value: object, second_value: object) -> object:
     """Of two keys that say one option."""
     if isinstance(value, tuple) and isinstance(second_value, tuple):
         return (*value, *second_value)
@@ -147,14 +149,14 @@ def _both(second: Key, value: object, second_value: object) -> object:
 def format_section(name: str, options: ModelOptions) -> str:
     """A section of a presets file that says these options."""
     lines = sorted(
-        _shown(key, _at(options, option))
+        _format_option(key, _at(options, option))
         for option, key in SHOWN.items()
-        if _is_said(options, option)
+        if _is_given(options, option)
     )
     return "\n".join([f"[{name}]", *lines, "", ""])
 
 
-def _shown(key: Key, value: object) -> str:
+def _format_option(key: Key, value: object) -> str:
     if value is None:
         return f"{key.name} = {key.ini.unset}"
     if isinstance(value, bool):
@@ -165,18 +167,18 @@ def _shown(key: Key, value: object) -> str:
         return f"{key.name} = {value}"
     scaled = any(isinstance(one, AdapterOptions) and one.scale != 1 for one in value)
     name = "lora-scaled" if scaled else key.name
-    return f"{name} = {','.join(_listed(one, scaled) for one in value)}"
+    return f"{name} = {','.join(_format_item(one, scaled) for one in value)}"
 
 
-def _listed(one: object, scaled: bool) -> str:
+def _format_item(one: object, scaled: bool) -> str:
     if not isinstance(one, AdapterOptions):
         return str(one)
     return f"{one.path}:{one.scale}" if scaled else one.path
 
 
-def _options(said: Mapping[tuple[str, ...], object]) -> ModelOptions:
-    flat = {option[0]: value for option, value in said.items() if len(option) == 1}
-    scaling = {option[1]: value for option, value in said.items() if len(option) == 2}
+def _options(given: Mapping[tuple[str, ...], object]) -> ModelOptions:
+    flat = {option[0]: value for option, value in given.items() if len(option) == 1}
+    scaling = {option[1]: value for option, value in given.items() if len(option) == 2}
     return ModelOptions.model_validate(flat | ({"autoscaling": scaling} if scaling else {}))
 
 
@@ -184,9 +186,9 @@ def _at(options: ModelOptions, option: tuple[str, ...]) -> object:
     return reduce(getattr, option, options)
 
 
-def _is_said(options: BaseModel, option: tuple[str, ...]) -> bool:
+def _is_given(options: BaseModel, option: tuple[str, ...]) -> bool:
     name, *rest = option
     if name not in options.model_fields_set:
         return False
     within = getattr(options, name)
-    return _is_said(within, tuple(rest)) if rest and within is not None else not rest
+    return _is_given(within, tuple(rest)) if rest and within is not None else not rest

@@ -282,21 +282,21 @@ class ModelOptions(StrictOptions):
         description="Seconds of one step after which the health check fails",
     )
 
-    def said(self) -> dict[str, object]:
+    def given(self) -> dict[str, object]:
         """The options that somebody chose; all others have their defaults."""
         return self.model_dump(exclude_unset=True)
 
     def over(self, base: "ModelOptions") -> "ModelOptions":
-        """What is said here, and of the rest what `base` says."""
-        said, below = self.said(), base.said()
-        scaling, scaling_below = said.get("autoscaling"), below.get("autoscaling")
-        if "num_replicas" in said:
+        """These options over those of `base`."""
+        given, below = self.given(), base.given()
+        scaling, scaling_below = given.get("autoscaling"), below.get("autoscaling")
+        if "num_replicas" in given:
             below.pop("autoscaling", None)
         elif isinstance(scaling, dict):
             below.pop("num_replicas", None)
         if isinstance(scaling, dict) and isinstance(scaling_below, dict):
-            said["autoscaling"] = scaling_below | scaling
-        return ModelOptions.model_validate(below | said)
+            given["autoscaling"] = scaling_below | scaling
+        return ModelOptions.model_validate(below | given)
 
     def preset(self, name: str, *, source: str, text: str = "") -> Preset:
         """Raises ValueError for options that contradict each other."""

@@ -18,14 +18,14 @@ from deployments.router.settings import Preset
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model before the arguments: `place` is where its operator finds it.
+    """A model before the arguments: `location` is where its operator finds it.
 
     options: those of the presets file, for this model and for all.
     """
 
     name: str
     source: str
-    place: str
+    location: str
     options: ModelOptions
     folder: Path | None = None
 
@@ -48,25 +48,25 @@ class Sources:
     def read(self) -> list[Preset]:
         """All models that can be served, the default one first. Raises PresetError."""
         sections = {} if self.presets is None else read_presets(Path(self.presets))
-        star = sections.pop(ALL_MODELS, Section(ALL_MODELS, 0)).options
-        found = self._found(list(sections.values()), star)
+        defaults = sections.pop(ALL_MODELS, Section(ALL_MODELS, 0)).options
+        found = self._found(list(sections.values()), defaults)
         listed = [] if self.argument is None else [("the argument model", self.argument)]
-        listed += [(one.place, self._preset(one)) for one in found]
+        listed += [(one.location, self._preset(one)) for one in found]
         if not listed:
             raise PresetError(f"there is no model in {self.presets or self.folder}")
         _check_names(listed)
         return [preset for _, preset in listed]
 
-    def _found(self, sections: Sequence[Section], star: ModelOptions) -> Iterable[FoundModel]:
+    def _found(self, sections: Sequence[Section], defaults: ModelOptions) -> Iterable[FoundModel]:
         folders = self._folders()
         for one in sections:
-            place, options = f"{self.presets}:{one.line}", one.options.over(star)
+            location, options = f"{self.presets}:{one.line}", one.options.over(defaults)
             folder = folders.pop(one.name, None)
             if options.model is None and folder is None:
-                raise PresetError(f"{place}: [{one.name}] {self._without_model(one.name)}")
-            yield FoundModel(one.name, "preset", place, options, folder)
+                raise PresetError(f"{location}: [{one.name}] {self._without_model(one.name)}")
+            yield FoundModel(one.name, "preset", location, options, folder)
         for name, path in folders.items():
-            yield FoundModel(name, "folder", str(path), star, path)
+            yield FoundModel(name, "folder", str(path), defaults, path)
 
     def _folders(self) -> dict[str, Path]:
         try:
@@ -85,14 +85,16 @@ class Sources:
     def _preset(self, found: FoundModel) -> Preset:
         folder = ModelOptions() if found.folder is None else ModelOptions(model=str(found.folder))
         try:
-            said = with_absolute_paths(found.options, Path(self.presets or "/").parent)
+            located = with_absolute_paths(found.options, Path(self.presets or "/").parent)
             text = (
-                format_section(found.name, said) if found.source == "preset" or said.said() else ""
+                format_section(found.name, located)
+                if found.source == "preset" or located.given()
+                else ""
             )
-            options = self.overrides.over(said).over(folder)
+            options = self.overrides.over(located).over(folder)
             return options.preset(found.name, source=found.source, text=text)
         except (OSError, RuntimeError, ValueError) as error:  # the first two from odd paths
-            raise PresetError(f"{found.place}: [{found.name}] {error}") from error
+            raise PresetError(f"{found.location}: [{found.name}] {error}") from error
 
 
 def with_absolute_paths(options: ModelOptions, base: Path) -> ModelOptions:
@@ -112,14 +114,14 @@ def _check_names(listed: Iterable[tuple[str, Preset]]) -> None:
     """A request's `model` has to mean one model, and an application has to be of one."""
     names: dict[str, tuple[str, str]] = {}
     applications: dict[str, str] = {}
-    for place, preset in listed:
+    for location, preset in listed:
         own = preset.settings.name
         for name in (own, *preset.aliases):
-            _claim(names, name, (own, place))
+            _claim(names, name, (own, location))
         other = applications.setdefault(preset.settings.application, own)
         if other != own:
             raise PresetError(
-                f"{place}: the names {other} and {own} differ in marks that the application's "
+                f"{location}: the names {other} and {own} differ in marks that the application's "
                 f"name {application_name(own)} can't have"
             )
 

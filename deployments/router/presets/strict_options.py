@@ -38,14 +38,14 @@ class StrictOptions(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_names_and_lists(cls, said: object) -> object:
+    def _check_names_and_lists(cls, given: object) -> object:
         """With more help than pydantic would give."""
-        for name, value in said.items() if isinstance(said, dict) else ():
+        for name, value in given.items() if isinstance(given, dict) else ():
             if name not in cls.model_fields:
                 raise ValueError(f"unknown setting {name}{cls._nearest(str(name))}")
             if isinstance(value, str) and get_origin(cls.model_fields[name].annotation) is tuple:
                 raise ValueError(f"{name}: must be a list")
-        return said
+        return given
 
     @classmethod
     def _nearest(cls, unknown: str) -> str:

@@ -197,8 +197,8 @@ class ReplicaSet:
     def _candidates(
         self, overlap: Mapping[str, int], last: str | None, version: str
     ) -> list[Candidate]:
-        heard = self._fresh_replicas(self._clock(), version)
-        awake = [one.recent_work for one in heard.values() if not one.last_report.sleeping]
+        fresh = self._fresh_replicas(self._clock(), version)
+        awake = [one.recent_work for one in fresh.values() if not one.last_report.sleeping]
         mean = sum(awake) / max(1, len(awake))
         scale = mean + MIN_WORK_PAGES
         return [
@@ -214,7 +214,7 @@ class ReplicaSet:
                 if last_report.sleeping or one.recent_work < mean
                 else (one.recent_work - mean) / scale,
             )
-            for name, one in heard.items()
+            for name, one in fresh.items()
             for last_report in (one.last_report,)
         ]
 

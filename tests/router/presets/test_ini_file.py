@@ -19,8 +19,8 @@ def options(lines: str) -> ModelOptions:
     return parse_presets(f"[m]\n{lines}", FILE)["m"].options
 
 
-def said(lines: str) -> dict[str, object]:
-    return options(lines).said()
+def given_in(lines: str) -> dict[str, object]:
+    return options(lines).given()
 
 
 def test_a_file_is_read_as_llama_server_reads_it() -> None:
@@ -40,8 +40,8 @@ sleep-idle-seconds = 3    ; seconds
 """
     sections = parse_presets(text, FILE)
     assert [(one.name, one.line) for one in sections.values()] == [("*", 3), ("user/small:Q8", 7)]
-    assert sections["*"].options.said() == {"context_length": 512, "max_running": 1}
-    assert sections["user/small:Q8"].options.said() == {
+    assert sections["*"].options.given() == {"context_length": 512, "max_running": 1}
+    assert sections["user/small:Q8"].options.given() == {
         "model": "some/file",
         "aliases": ("tb", "sm"),
         "tags": ("chat", "test"),
@@ -54,18 +54,18 @@ sleep-idle-seconds = 3    ; seconds
 def test_a_file_of_another_editor_is_read_too(tmp_path: Path) -> None:
     file = tmp_path / "models.ini"
     file.write_bytes("\ufeffversion = 1\r\n[m]\r\nnp = 3\r\n".encode())
-    assert read_presets(file)["m"].options.said() == {"max_running": 3}
+    assert read_presets(file)["m"].options.given() == {"max_running": 3}
 
 
 def test_lines_before_any_section_are_of_the_model_default() -> None:
     sections = parse_presets("c = 512\n[a]\n", FILE)
-    assert sections["default"].options.said() == {"context_length": 512}
-    assert sections["a"].options.said() == {}
+    assert sections["default"].options.given() == {"context_length": 512}
+    assert sections["a"].options.given() == {}
 
 
 def test_sections_of_one_name_are_one() -> None:
     both = parse_presets("[a]\nc = 9\n[b]\n[a]\nnp = 2\n", FILE)
-    assert both["a"].options.said() == {"max_running": 2, "context_length": 9}
+    assert both["a"].options.given() == {"max_running": 2, "context_length": 9}
 
 
 @pytest.mark.parametrize("text", ["[a]\nnp = 1\n\nparallel = 2\n", "[a]\nnp = 1\n[a]\nnp = 1\n"])
@@ -82,8 +82,8 @@ def test_a_key_that_a_section_says_twice_is_an_error(text: str) -> None:
     ],
 )
 def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None:
-    assert said(f"load-on-startup = {word}") == {"load_on_startup": value}
-    assert said(f"no-load-on-startup = {word}") == {"load_on_startup": not value}
+    assert given_in(f"load-on-startup = {word}") == {"load_on_startup": value}
+    assert given_in(f"no-load-on-startup = {word}") == {"load_on_startup": not value}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None
     ],
 )  # fmt: skip
 def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
-    assert said(line) == {option: value}
+    assert given_in(line) == {option: value}
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_written_preset_reads_back(name: str, given_options: dict[str, object]
     sections = parse_presets(format_section(name, options), FILE)
     assert list(sections) == [name]
     assert sections[name].options == options
-    assert sections[name].options.said() == options.said()
+    assert sections[name].options.given() == options.given()
 
 
 @given(st.text("[]=;# \n\r\tcnp*m-_.1a\u2028", max_size=60))
