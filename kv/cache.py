@@ -9,19 +9,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from kv.arrays import IntArray
 from kv.journal import Journal
 from kv.pool import PagePool
 from kv.storage import Storage
 from kv.table import TaskTable
+from kv.view import KvcacheView, bind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheShape:
-    """Sizes of a cache; `max_tokens` is the longest sequence, `max_tasks` how many at once.
+    """Sizes of a cache.
 
-    is_fp8: keys and values are kept in one byte each (e4m3), whatever the model computes with.
+    page_size: tokens of a page.
+    max_tasks: sequences that have pages at once.
+    max_tokens: of the longest sequence, prompt and output.
+    is_fp8: keys and values are stored in one byte each (e4m3), whatever the model computes with.
     """
 
     n_layers: int
@@ -33,19 +37,23 @@ class CacheShape:
     max_tokens: int
     is_fp8: bool = False
 
-    def kept_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Of keys and values, for a model that computes with `dtype`."""
+    def storage_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The type of stored keys and values, for a model that computes with `dtype`."""
         return torch.float8_e4m3fn if self.is_fp8 else dtype
 
     def storage(self, dtype: torch.dtype, device: torch.device | str) -> Storage:
+        """New memory of this shape, for a model that computes with `dtype`."""
         sizes = self.n_layers, self.n_pages, self.page_size, self.n_kv_heads, self.head_dim
-        return Storage(*sizes, dtype=self.kept_dtype(dtype), device=device)
+        return Storage(*sizes, dtype=self.storage_dtype(dtype), device=device)
 
     def pages_for(self, n_tokens: int) -> int:
+        """Pages that hold `n_tokens` tokens."""
         return -(-n_tokens // self.page_size)
 
 
 class KVCache:
+    """One thread uses it, but for its journal. Tasks are named by strings."""
+
     def __init__(
         self,
         shape: CacheShape,
@@ -57,13 +65,27 @@ class KVCache:
         self.pool = PagePool(shape.n_pages)
         self.table = TaskTable(shape.max_tasks, shape.pages_for(shape.max_tokens))
         self.storage = shape.storage(dtype, device)
-        self._uncleared: list[int] = []  # handed out since the last batch, and to be filled in part
-        self._untrusted: list[tuple[int, int]] = []  # pages, and their first tokens that stay
+        self._uncleared: list[
+            int
+        ] = []  # pages handed out since the last batch, to be filled in part
+        self._untrusted: list[
+            tuple[int, int]
+        ] = []  # pages, and how many of their first tokens stay
 
     @property
     def journal(self) -> Journal:
         """What can be found here, for another thread."""
         return self.pool.journal
+
+    def bind(
+        self, page_table: IntArray, total_len: IntArray, new_len: IntArray | None = None
+    ) -> KvcacheView:
+        """What attention layers write to and gather from, for rows with these pages.
+
+        page_table [rows, pages]; total_len [rows], tokens after the write; new_len [rows], how many
+        of these are written, by default the newest one of each row.
+        """
+        return bind(self.storage, page_table, total_len, new_len)
 
     @property
     def usage(self) -> float:
@@ -89,7 +111,7 @@ class KVCache:
         return True
 
     def cached_tokens(self, task_id: str) -> int:
-        """Tokens that the task found in the cache, when it was admitted or since."""
+        """Tokens of the task that were found in the cache, when it was admitted or since."""
         return self.table.cached_tokens(task_id)
 
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
@@ -106,7 +128,7 @@ class KVCache:
         return max(0, self.shape.pages_for(n_tokens) - self.table.n_pages(task_id))
 
     def missing_in_all(self, task_ids: Sequence[str], n_tokens: Sequence[int]) -> int:
-        """Pages that some tasks still lack, all together, to hold so many tokens each."""
+        """Pages that some tasks still lack, all together, to hold `n_tokens` [tasks] each."""
         n_pages = -(-np.array(n_tokens, dtype=np.int64) // self.shape.page_size)
         return self.table.missing(task_ids, n_pages)
 
@@ -146,14 +168,15 @@ class KVCache:
         self.pool.forget(self.table.pages(task_id))
 
     def free(self, task_id: str) -> None:
+        """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
         self.pool.free(self.table.remove(task_id))
 
-    def take_uncleared(self) -> NDArray[np.int64]:
-        """What has to be cleared before the next batch, wherever its pages are: [places, 2], each a
-        page and how many of its first tokens stay."""
-        places = [(page, 0) for page in self._uncleared] + self._untrusted
+    def take_uncleared(self) -> IntArray:
+        """What every storage has to clear before the next batch: [n, 2], each a page and how many
+        of its first tokens stay."""
+        tails = [(page, 0) for page in self._uncleared] + self._untrusted
         self._uncleared, self._untrusted = [], []
-        return np.array(places, dtype=np.int64).reshape(-1, 2)
+        return np.array(tails, dtype=np.int64).reshape(-1, 2)
 
     def check(self) -> None:
         """Asserts that references and tables agree and no page is lost."""

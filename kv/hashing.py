@@ -21,7 +21,10 @@ def page_hash(parent: bytes, token_ids: bytes) -> bytes:
 
 
 def page_hashes(token_ids: Sequence[int], page_size: int, salt: str = "") -> list[bytes]:
-    """Hashes of the full pages of a sequence, first page first."""
+    """Hashes of the full pages of a sequence, first page first; `page_size` is in tokens.
+
+    `salt` names what else than tokens changes the content of pages.
+    """
     hashes: list[bytes] = []
     parent, raw = root_hash(salt), array("q", token_ids).tobytes()
     size = page_size * array("q").itemsize

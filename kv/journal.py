@@ -1,4 +1,4 @@
-"""What became findable and what no longer is: one thread tells it, another one drains it.
+"""Which pages became findable and which no longer are: one thread records it, another drains it.
 
 Only the net effect is kept, so that a journal which nobody drains stays as small as the cache.
 """
@@ -12,13 +12,15 @@ class Journal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changes: dict[bytes, bool] = {}  # page hash -> stored, or else evicted
-        self._told: set[bytes] = set()
+        self._drained: set[bytes] = set()
 
     def stored(self, page_hash: bytes) -> None:
-        self._note(page_hash, True)
+        """A page with this hash can be found from now on."""
+        self._record(page_hash, True)
 
     def evicted(self, page_hash: bytes) -> None:
-        self._note(page_hash, False)
+        """No page with this hash can be found any more."""
+        self._record(page_hash, False)
 
     @property
     def changed(self) -> bool:
@@ -26,20 +28,21 @@ class Journal:
         return bool(self._changes)
 
     def drain(self) -> tuple[bytes, bytes]:
-        """Hashes stored and evicted since the last drain, one after the other; none is in both."""
+        """Hashes stored and hashes evicted since the last drain, each a concatenation of
+        `kv.hashing.DIGEST_BYTES` bytes a hash; none is in both."""
         with self._lock:
             changes, self._changes = self._changes, {}
         stored = [page_hash for page_hash, is_stored in changes.items() if is_stored]
         evicted = [page_hash for page_hash, is_stored in changes.items() if not is_stored]
-        self._told.difference_update(evicted)
-        self._told.update(stored)
+        self._drained.difference_update(evicted)
+        self._drained.update(stored)
         return b"".join(stored), b"".join(evicted)
 
     def snapshot(self) -> bytes:
-        """All hashes that were findable at the last drain."""
-        return b"".join(self._told)
+        """All hashes that were findable at the last drain, concatenated."""
+        return b"".join(self._drained)
 
-    def _note(self, page_hash: bytes, is_stored: bool) -> None:
+    def _record(self, page_hash: bytes, is_stored: bool) -> None:
         with self._lock:
             # A page is stored and evicted by turns: the second event undoes the first.
             if self._changes.pop(page_hash, None) is None:

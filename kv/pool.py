@@ -77,5 +77,6 @@ class PagePool:
             self.allocator.release(page, keep=page in self.prefix_cache)
 
     def check(self) -> None:
+        """Asserts what the allocator and the prefix cache assert."""
         self.allocator.check()
         self.prefix_cache.check()

@@ -7,9 +7,8 @@ of all tasks, in the order of their rows, reads the array as it is.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from kv.arrays import IntArray
 
 
 class TaskTable:
@@ -34,6 +33,7 @@ class TaskTable:
         return list(self._rows)
 
     def insert(self, task_id: str, pages: Sequence[int], cached_tokens: int) -> None:
+        """A new task with these pages. Asserts that it has no row yet and that one is free."""
         assert task_id not in self._rows, f"task {task_id} is in the table already"
         assert len(self._ids) < len(self._pages), "more tasks than rows"
         row = self._rows[task_id] = len(self._ids)
@@ -55,26 +55,32 @@ class TaskTable:
         return pages
 
     def n_pages(self, task_id: str) -> int:
+        """Pages that the task has. KeyError for an unknown task, here and below."""
         return int(self._n_pages[self._rows[task_id]])
 
     def cached_tokens(self, task_id: str) -> int:
+        """Tokens of the task that were found in the cache."""
         return int(self._cached[self._rows[task_id]])
 
     def pages(self, task_id: str) -> list[int]:
+        """The task's pages in the order of its tokens."""
         row = self._rows[task_id]
         pages: list[int] = self._pages[row, : self._n_pages[row]].tolist()
         return pages
 
     def page(self, task_id: str, index: int) -> int:
+        """The task's page number `index`, from 0."""
         return int(self._pages[self._rows[task_id], index])
 
     def replace(self, task_id: str, index: int, page: int) -> None:
+        """Puts another page with the same content in the place of one."""
         row = self._rows[task_id]
         self._pages[row, index] = page
         if index == 0:
             self._fill(row)
 
     def append(self, task_id: str, pages: Sequence[int], cached_tokens: int = 0) -> None:
+        """Adds pages behind those of the task; `cached_tokens` of their tokens are computed."""
         row = self._rows[task_id]
         start = int(self._n_pages[row])
         self._pages[row, start : start + len(pages)] = pages
@@ -84,33 +90,33 @@ class TaskTable:
             self._fill(row)
 
     def shorten(self, task_id: str, n_pages: int) -> list[int]:
-        """Takes a task's pages behind the first `n_pages`; returns them."""
+        """Removes a task's pages behind the first `n_pages`; returns them."""
         taken = self.pages(task_id)[n_pages:]
         row = self._rows[task_id]
         self._n_pages[row] -= len(taken)
         self._fill(row)
         return taken
 
-    def rows(self, task_ids: Sequence[str]) -> Ints:
-        """Page tables of some tasks [tasks, longest], padded with each row's own first page.
+    def page_table(self, task_ids: Sequence[str]) -> IntArray:
+        """Pages of some tasks [tasks, longest], padded with each row's own first page.
 
         Nothing is copied where these are all tasks `in_order`: it changes with the table then.
         """
-        rows = self._numbers(task_ids)
+        rows = self._rows_of(task_ids)
         longest = int(self._n_pages[rows].max(initial=0))
         if len(rows) == len(self._ids) and bool((rows[1:] > rows[:-1]).all()):
             return self._pages[: len(rows), :longest]
-        tables: Ints = self._pages[rows, :longest]
+        tables: IntArray = self._pages[rows, :longest]
         return tables
 
     def in_order(self, task_ids: Sequence[str]) -> list[int]:
-        """Places of some tasks, in the order of their rows."""
-        places: list[int] = self._numbers(task_ids).argsort().tolist()
-        return places
+        """Indices of some tasks, sorted by the tasks' rows."""
+        indices: list[int] = self._rows_of(task_ids).argsort().tolist()
+        return indices
 
-    def missing(self, task_ids: Sequence[str], n_pages: Ints) -> int:
-        """Pages that some tasks still lack to have so many, all together."""
-        lacking = n_pages - self._n_pages[self._numbers(task_ids)]
+    def missing(self, task_ids: Sequence[str], n_pages: IntArray) -> int:
+        """Pages that some tasks lack to have `n_pages` [tasks] each, all together."""
+        lacking = n_pages - self._n_pages[self._rows_of(task_ids)]
         return int(lacking.clip(min=0).sum())
 
     def references(self) -> list[int]:
@@ -124,7 +130,7 @@ class TaskTable:
             behind = self._pages[row, n_pages:]
             assert n_pages == 0 or (behind == self._pages[row, 0]).all(), "a row is not filled up"
 
-    def _numbers(self, task_ids: Sequence[str]) -> Ints:
+    def _rows_of(self, task_ids: Sequence[str]) -> IntArray:
         rows = self._rows
         return np.array([rows[task_id] for task_id in task_ids], dtype=np.int64)
 

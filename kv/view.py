@@ -1,83 +1,89 @@
-"""What attention layers see of the cache: write new keys and values, gather all of them."""
+"""What attention layers see of the cache: they write new keys and values, and gather all of them.
+
+Keys are written after the rotary embedding, at their absolute positions.
+"""
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from kv.arrays import IntArray
 from kv.storage import Storage
 
-Ints = NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KvcacheView:
-    """Some sequences of a batch: their page tables and lengths, new tokens included.
-
-    Keys are written after the rotary embedding, at their absolute positions.
-    """
+    """The pages and lengths of some sequences of a batch."""
 
     storage: Storage
-    page_table: Ints  # [rows, pages]
-    total_len: Ints  # [rows], tokens after the write
-    pages: Tensor  # [rows * pages] int64, the page table on the storage's device
+    page_table: IntArray  # [rows, pages]
+    total_len: IntArray  # [rows], tokens after the write
+    slots: Tensor  # [tokens] int64, where `write` puts the new tokens, on the storage's device
+
+    def write(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Stores keys and values [tokens, kv_heads, head_dim] of the new tokens, row after row.
+        Both have the storage's dtype."""
+        self.storage.write(layer, self.slots, k, v)
 
     def gather(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values [rows, pages * page_size, kv_heads, head_dim] of all rows.
 
         Behind a row's `total_len` stands whatever its pages hold: mask it.
         """
-        return self._pages(self.storage.k[layer]), self._pages(self.storage.v[layer])
+        return self._gather(self.storage.k[layer]), self._gather(self.storage.v[layer])
 
-    def _pages(self, cache: Tensor) -> Tensor:
+    @cached_property
+    def _pages(self) -> Tensor:
+        return _to_device(self.storage, self.page_table.ravel())  # [rows * pages]
+
+    def _gather(self, cache: Tensor) -> Tensor:
         # One contiguous copy a page: three to five times faster than by token on a CPU.
         rows, pages = self.page_table.shape
-        taken = cache.flatten(1).index_select(0, self.pages)
+        taken = cache.flatten(1).index_select(0, self._pages)
         return taken.view(rows, pages * self.storage.page_size, *cache.shape[2:])
 
 
-def view_pages(
-    storage: Storage, page_table: Ints, total_len: Ints, multiple: int = 1
+def bind(
+    storage: Storage, page_table: IntArray, total_len: IntArray, new_len: IntArray | None = None
 ) -> KvcacheView:
-    """Rows with these pages, the table as wide as the longest of them needs, and then as
-    `multiple` tokens go into it; what is beyond a row's own pages is its first one again."""
+    """A view of rows with these pages [rows, pages] and `total_len` tokens [rows]. The last
+    `new_len` [rows] of them are written; by default the newest one of each row."""
+    if new_len is None:
+        new_len = np.ones_like(total_len)
+    slots = token_slots(page_table, total_len, new_len, storage.page_size)
+    return KvcacheView(storage, page_table, total_len, _to_device(storage, slots))
+
+
+def bind_padded(
+    storage: Storage, page_table: IntArray, total_len: IntArray, multiple: int = 1
+) -> KvcacheView:
+    """A view to gather from: as few pages as the longest row allows, and a multiple of `multiple`
+    tokens. Behind a row's own pages stands its first one again. It writes nothing."""
     n_pages = -(-int(total_len.max()) // storage.page_size)
     step = multiple // gcd(multiple, storage.page_size)
-    beyond = page_table[:, :1].repeat(-n_pages % step, axis=1)
-    table = np.concatenate([page_table[:, :n_pages], beyond], axis=1)
-    return KvcacheView(storage, table, total_len, _on(storage, table.ravel()))
+    padding = page_table[:, :1].repeat(-n_pages % step, axis=1)
+    table = np.concatenate([page_table[:, :n_pages], padding], axis=1)
+    return KvcacheView(storage, table, total_len, torch.empty(0, dtype=torch.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class NewTokens:
-    """Where a batch's new tokens go."""
+def token_slots(
+    page_table: IntArray, total_len: IntArray, new_len: IntArray, page_size: int
+) -> IntArray:
+    """Slots of the last `new_len` tokens of each row, row after row. [sum(new_len)]
 
-    storage: Storage
-    slots: Tensor  # [tokens] int64, page * page_size + place in the page
-
-    def write(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """Stores new keys and values [tokens, kv_heads, head_dim] of all rows."""
-        for cache, new in ((self.storage.k, k), (self.storage.v, v)):
-            cache[layer].flatten(0, 1).index_copy_(0, self.slots, new)
-
-
-def new_tokens(storage: Storage, page_table: Ints, total_len: Ints, new_len: Ints) -> NewTokens:
-    """The last `new_len` of each row's `total_len` tokens, row after row."""
-    slots = token_slots(page_table, total_len, new_len, storage.page_size)
-    return NewTokens(storage, _on(storage, slots))
-
-
-def token_slots(page_table: Ints, total_len: Ints, new_len: Ints, page_size: int) -> Ints:
-    """Slots of the last `new_len` tokens of each row, row after row. [sum(new_len)]"""
+    A token's slot is its page times `page_size` plus its offset in the page. page_table
+    [rows, pages]; total_len and new_len [rows], in tokens.
+    """
     rows = np.repeat(np.arange(len(new_len)), new_len)
     before = total_len - new_len.cumsum()
     positions = np.arange(len(rows)) + before[rows]
-    slots: Ints = page_table[rows, positions // page_size] * page_size + positions % page_size
+    slots: IntArray = page_table[rows, positions // page_size] * page_size + positions % page_size
     return slots
 
 
-def _on(storage: Storage, array: Ints) -> Tensor:
+def _to_device(storage: Storage, array: IntArray) -> Tensor:
     return torch.from_numpy(array).to(storage.k.device)

@@ -57,7 +57,7 @@ def cache_shape(model: PreTrainedModel, limits: EngineLimits, n_ranks: int = 1) 
     if one.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
     size = Storage.page_bytes(
-        one.n_layers, one.page_size, one.n_kv_heads, one.head_dim, one.kept_dtype(model.dtype)
+        one.n_layers, one.page_size, one.n_kv_heads, one.head_dim, one.storage_dtype(model.dtype)
     )
     context = one.max_tokens
     n_pages = limits.n_pages or _n_pages(model, limits, n_ranks, one, size)

@@ -167,7 +167,7 @@ class Runner:
             positions=known,
             total_len=known + 1,
             new_len=np.ones_like(known),
-            page_table=self._cache.table.rows([task.id for task in tasks]),
+            page_table=self._cache.table.page_table([task.id for task in tasks]),
             kept=np.arange(len(tasks)),
             uncleared=self._cache.take_uncleared(),
             drawn=token_ids,
@@ -194,7 +194,7 @@ class Runner:
             positions=np.arange(ends[-1]) + np.repeat(offsets, n),
             total_len=start + n,
             new_len=n,
-            page_table=self._cache.table.rows([task.id for task in batch.tasks]),
+            page_table=self._cache.table.page_table([task.id for task in batch.tasks]),
             kept=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             uncleared=self._cache.take_uncleared(),
         )

@@ -147,10 +147,10 @@ class KVCacheMachine(RuleBasedStateMachine):
     @invariant()
     def page_tables_are_the_same_copied_or_not(self) -> None:
         table, ids = self.cache.table, list(self.tasks)
-        in_order = [ids[place] for place in table.in_order(ids)]
-        rows, reverse = table.rows(in_order), table.rows(in_order[::-1])[::-1]
+        in_order = [ids[i] for i in table.in_order(ids)]
+        rows, reverse = table.page_table(in_order), table.page_table(in_order[::-1])[::-1]
         assert np.array_equal(rows, reverse)
-        assert not rows.size or np.shares_memory(rows, table.rows(in_order)), "a copy"
+        assert not rows.size or np.shares_memory(rows, table.page_table(in_order)), "a copy"
         for task_id, row in zip(in_order, rows.tolist(), strict=True):
             pages = table.pages(task_id)
             assert row == pages + pages[:1] * (len(row) - len(pages)) or not pages
@@ -235,7 +235,7 @@ def test_rows_of_the_table_are_padded_to_the_longest_with_pages_of_their_own() -
     run(cache, "other", [9, 9])  # holds the page that a careless padding would name
     run(cache, "long", [1, 2, 3, 4, 5])
     run(cache, "short", [6])
-    table = cache.table.rows(["short", "long"])
+    table = cache.table.page_table(["short", "long"])
     assert table.shape == (2, 3)
     assert set(table[0].tolist()) == {cache.table.page("short", 0)}
     assert table[1].tolist() == [cache.table.page("long", i) for i in range(3)]
@@ -244,6 +244,6 @@ def test_rows_of_the_table_are_padded_to_the_longest_with_pages_of_their_own() -
 def test_rows_of_tasks_without_pages_are_empty() -> None:
     cache = small_cache(8, 2)
     assert cache.allocate("task", [], 5, 0)
-    assert cache.table.rows(["task"]).shape == (1, 0)
-    assert cache.table.rows([]).shape == (0, 0)
-    assert cache.table.rows([]).dtype == np.int64
+    assert cache.table.page_table(["task"]).shape == (1, 0)
+    assert cache.table.page_table([]).shape == (0, 0)
+    assert cache.table.page_table([]).dtype == np.int64

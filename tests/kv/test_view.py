@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kv.cache import CacheShape, KVCache
 from kv.storage import Storage
-from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
+from kv.view import KvcacheView, bind_padded
 
 LAYERS, HEADS, DIM = 2, 2, 3
 
@@ -51,22 +51,18 @@ def cache_for(batch: Ragged) -> KVCache:
     )
 
 
-def bind(
-    cache: KVCache, ids: list[str], total: list[int], new: list[int]
-) -> tuple[KvcacheView, NewTokens]:
+def bind(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> KvcacheView:
     """As a step does before it writes."""
-    cache.storage.clear_places(cache.take_uncleared())
-    table, total_len = cache.table.rows(ids), np.array(total)
-    places = new_tokens(cache.storage, table, total_len, np.array(new))
-    return view_pages(cache.storage, table, total_len), places
+    cache.storage.clear_tails(cache.take_uncleared())
+    return cache.bind(cache.table.page_table(ids), np.array(total), np.array(new))
 
 
 def write(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> torch.Tensor:
     """Random keys for the new tokens of all layers, and their negatives as values."""
-    _, places = bind(cache, ids, total, new)
+    view = bind(cache, ids, total, new)
     keys = torch.randn(LAYERS, sum(new), HEADS, DIM)
     for layer in range(LAYERS):
-        places.write(layer, keys[layer], -keys[layer])
+        view.write(layer, keys[layer], -keys[layer])
     return keys
 
 
@@ -86,7 +82,7 @@ def test_two_ragged_writes_gather_like_a_dense_tensor(batch: Ragged, random: obj
         for row, (start, end) in enumerate(zip(before, total, strict=True)):
             dense[:, row, start:end] = keys[row]
     total_len = torch.tensor(total)
-    view, _ = bind(cache, ids, total, batch.new)
+    view = bind(cache, ids, total, batch.new)
     for layer in range(LAYERS):
         k, v = view.gather(layer)
         assert k.shape[:2] == (len(ids), view.page_table.shape[1] * batch.page_size)
@@ -106,9 +102,9 @@ def test_a_selection_of_rows_gathers_what_the_batch_gathers_for_them(
         assert cache.allocate(task_id, [], new, 0)
         assert cache.extend(task_id, new)
     write(cache, ids, batch.new, batch.new)
-    view, _ = bind(cache, ids, batch.new, batch.new)
+    view = bind(cache, ids, batch.new, batch.new)
     rows = data.draw(st.lists(st.integers(0, len(ids) - 1), min_size=1, unique=True))
-    part = view_pages(cache.storage, view.page_table[rows], view.total_len[rows])
+    part = bind_padded(cache.storage, view.page_table[rows], view.total_len[rows])
     longest = max(batch.new[row] for row in rows)
     assert part.page_table.shape[1] == cache.shape.pages_for(longest)
     for layer in range(LAYERS):
@@ -130,9 +126,23 @@ def test_behind_a_rows_end_stand_only_numbers_of_its_own(batch: Ragged) -> None:
         assert cache.allocate(task_id, [], new, 0)
         assert cache.extend(task_id, new)
     write(cache, ids, batch.new, batch.new)
-    view, _ = bind(cache, ids, batch.new, batch.new)
+    view = bind(cache, ids, batch.new, batch.new)
     for layer in range(LAYERS):
         assert all(gathered.isfinite().all() for gathered in view.gather(layer))
+
+
+def test_without_lengths_a_view_writes_the_newest_token_of_each_row() -> None:
+    cache = cache_for(Ragged(4, [0, 0], [6, 3]))
+    for task_id, n_tokens in (("a", 6), ("b", 3)):
+        assert cache.allocate(task_id, [], n_tokens, 0)
+        assert cache.extend(task_id, n_tokens)
+    view = cache.bind(cache.table.page_table(["a", "b"]), np.array([6, 3]))
+    keys = torch.randn(2, HEADS, DIM)
+    view.write(1, keys, -keys)
+    k, v = view.gather(1)
+    assert torch.equal(torch.stack([k[0, 5], k[1, 2]]), keys)
+    assert torch.equal(v, -k)
+    assert cache.storage.k.count_nonzero() == keys.count_nonzero(), "it wrote something else"
 
 
 def test_page_bytes_are_what_a_page_takes_in_memory() -> None:

@@ -24,7 +24,7 @@ from deployments.engine.kernels.cpu.features import can_multiply, has_instructio
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.storage import Storage
-from kv.view import KvcacheView, NewTokens, new_tokens, view_pages
+from kv.view import KvcacheView, bind, bind_padded
 
 # A plain name of our own: transformers then builds no mask and passes on `step`.
 ATTENTION = "manta"
@@ -105,7 +105,7 @@ class StepAttention(Protocol):
 class AttentionStep:
     """Attention part by part, in torch's own operations, and of the other rows by our kernels."""
 
-    new: NewTokens
+    new: KvcacheView
     parts: list[Part]
     decodes: DecodeRows | None
     chunks: ChunkRows | None
@@ -149,7 +149,7 @@ def plan_attention(
 ) -> AttentionStep:
     """Cuts a flat batch into parts. `page_table` [rows, pages], the others [rows]."""
     starts = new_len.cumsum() - new_len
-    new = new_tokens(storage, page_table, total_len, new_len)
+    new = bind(storage, page_table, total_len, new_len)
     decodes = chunks = None
     has_kernels = suit(storage.k)
     lengths = np.unique(new_len).tolist()
@@ -169,7 +169,7 @@ def plan_attention(
     for n in lengths:
         for rows in _alike((new_len == n).nonzero()[0], total_len, storage):
             tokens = (starts[rows, None] + np.arange(n)).ravel()
-            view = view_pages(storage, page_table[rows], total_len[rows], PADDING)
+            view = bind_padded(storage, page_table[rows], total_len[rows], PADDING)
             place = torch.from_numpy(tokens).to(storage.k.device)
             parts.append(Part(view, place, n))
     return AttentionStep(new, parts, decodes, chunks, has_kernels)

@@ -80,7 +80,7 @@ class Forward:
     def logits(self, step: StepInputs) -> Tensor:
         """Behind the kept tokens, until the next step. [kept, vocab]"""
         if not self._has_kernels:  # which never read behind a row's end
-            self._storage.clear_places(step.uncleared)
+            self._storage.clear_tails(step.uncleared)
         if self._recorded is not None and (found := self._recorded.logits(step)) is not None:
             return found
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from kv.arrays import IntArray
 
 NGRAM_SIZE = 3  # tokens
 TOKEN_ID_BITS = 21  # in a key of the index
@@ -24,7 +23,7 @@ class NgramIndex:
     wait: int = 0  # tokens, after the last draft
     next_at: int = 0  # known tokens from which on to draft
 
-    def propose(self, tokens: Ints, n: int, n_max: int) -> Ints:
+    def propose(self, tokens: IntArray, n: int, n_max: int) -> IntArray:
         """Up to `n_max` tokens that may follow the first `n` of `tokens`. A sequence that repeats
         itself is taken to go on so."""
         if n <= NGRAM_SIZE or n < self.next_at:
@@ -37,7 +36,7 @@ class NgramIndex:
             n_max = min(n_max, self.max_length)
         return tokens[start + np.arange(n_max) % (n - start)]
 
-    def _index(self, tokens: Ints, n: int) -> int | None:
+    def _index(self, tokens: IntArray, n: int) -> int | None:
         """Indexes all n-grams but the newest, whose key it returns; None while more are left."""
         end = min(n, self.n_indexed + 1 + MAX_INDEXED_AT_ONCE)
         fresh = tokens[self.n_indexed - NGRAM_SIZE + 1 : end]

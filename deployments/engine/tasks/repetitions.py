@@ -6,11 +6,10 @@ A match holds no breaker, and does not reach back beyond the window that is aske
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deployments.engine.rng import mix
+from kv.arrays import IntArray
 
-Ids = NDArray[np.int64]
 _BASE = np.uint64(0x9E6C63D0876A9A47)  # odd: no power of it is 0
 
 
@@ -25,7 +24,9 @@ class Repetitions:
         # At index i + 1, for the token at i: how many tokens up to it are equal to the newest ones.
         self._lengths = np.zeros(capacity + 1, dtype=np.int64)
 
-    def continuations(self, tokens: Ids, window: int, min_length: int) -> tuple[Ids, Ids]:
+    def continuations(
+        self, tokens: IntArray, window: int, min_length: int
+    ) -> tuple[IntArray, IntArray]:
         """Token ids that would continue a repetition of `min_length` or more of the newest tokens,
         and for each the length of the longest such repetition. [n], [n]
 
@@ -43,27 +44,27 @@ class Repetitions:
         is_free = ~np.isin(ids, self._breakers)
         return ids[is_free], longest[is_free]
 
-    def _follow(self, tokens: Ids, first: int) -> None:
+    def _follow(self, tokens: IntArray, first: int) -> None:
         n_new, self._n_followed = len(tokens) - self._n_followed, len(tokens)
         if n_new == 1:
             self._advance(tokens, first)
         elif n_new:
             self._begin(tokens, first)
 
-    def _advance(self, tokens: Ids, first: int) -> None:
+    def _advance(self, tokens: IntArray, first: int) -> None:
         newest, end = tokens[-1], len(tokens)
         self._n_unbroken = 0 if int(newest) in self._breaking else self._n_unbroken + 1
         longer = self._lengths[first : end - 1] + 1
         self._lengths[first + 1 : end] = np.where(tokens[first:-1] == newest, longer, 0)
 
-    def _begin(self, tokens: Ids, first: int) -> None:
+    def _begin(self, tokens: IntArray, first: int) -> None:
         window = tokens[first:]
         breaking = np.flatnonzero(np.isin(window, self._breakers))
         self._n_unbroken = len(window) - 1 - int(breaking[-1]) if len(breaking) else len(window)
         self._lengths[first + 1 : len(tokens)] = match_lengths(window)
 
 
-def match_lengths(tokens: Ids) -> Ids:
+def match_lengths(tokens: IntArray) -> IntArray:
     """For each token but the last: how many tokens up to it equal those up to the last one.
 
     A binary search over polynomial hashes modulo 2**64, for all of them at once.

@@ -5,14 +5,15 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from kv.arrays import IntArray
+
 INITIAL_CAPACITY = 64  # different tokens
 
 
 class TokenCounts:
     """Of a sequence's `tokens`, an array that is filled in place. A prompt need not be counted."""
 
-    def __init__(self, tokens: Ints, n_prompt: int = 0) -> None:
+    def __init__(self, tokens: IntArray, n_prompt: int = 0) -> None:
         prompt_ids = np.unique(tokens[:n_prompt])
         self._tokens = tokens
         self._n = len(prompt_ids)
@@ -28,7 +29,7 @@ class TokenCounts:
         return self._n
 
     @property
-    def ids(self) -> Ints:
+    def ids(self) -> IntArray:
         """Tokens of the prompt, and those that were ever in the window."""
         return self._ids[: self._n]
 
@@ -49,7 +50,7 @@ class TokenCounts:
         self._add(self._tokens[before_first:first], -1)
         self._window = first, end
 
-    def _add(self, token_ids: Ints, amount: int) -> None:
+    def _add(self, token_ids: IntArray, amount: int) -> None:
         for token_id, n in Counter(token_ids.tolist()).items():
             index = self._index_of(token_id)  # first: it may replace the counts by a larger array
             self._counts[index] += amount * n

@@ -18,7 +18,6 @@ from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, LEAST_ROWS, Pack
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.rotary import rotary_turn
 from kv.storage import Storage
-from kv.view import NewTokens
 from tests.effort import tries
 from tests.engine.kernels.cpu import test_attention_kernels
 from tests.engine.kernels.cpu import test_matmul_ops as test_quantized_kernels
@@ -78,7 +77,7 @@ def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
     slots = torch.randperm(6 * PAGE)[:40]
     both = some(40, 3 + 2 * KV_HEADS, DIM)
     k, v = both[:, 3 : 3 + KV_HEADS], both[:, 3 + KV_HEADS :]
-    NewTokens(storages[0], slots).write(0, k, v)
+    storages[0].write(0, slots, k, v)
     layer_ops.store(k, v, slots, *storages[1].layers[0])
     assert torch.equal(storages[0].k, storages[1].k)
     assert torch.equal(storages[0].v, storages[1].v)
