@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -20,16 +20,16 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 START_S = 200
 STOP_S = 60
 THROUGHPUT_MODE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
-# Pages of 16 tokens for 16 sequences of 160 tokens, as the tests of many streams use them.
-SMALL_POOL = {"dtype": "float32", "num_cpus": 1, "n_pages": 160, "name": "tiny"}
 HAPROXY_PORTS = (
     "RAY_SERVE_HAPROXY_METRICS_PORT",
     "RAY_SERVE_HAPROXY_STATS_PORT",
     "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
     "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
 )
+MODES = ("default", "throughput")
 # For tests of what no proxy has a part in.
 ONE_MODE = pytest.mark.parametrize("server", ["default"], indirect=True)
+THROUGHPUT = pytest.mark.parametrize("server", ["throughput"], indirect=True)
 
 
 class Server:
@@ -88,6 +88,14 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
+    @contextmanager
+    def ending_later(self, ending: list["Server"]) -> Iterator["Server"]:
+        """Tells it to end when the block is left, and adds it to those that will be waited for."""
+        self.__enter__()
+        yield self
+        self._tell_to_end()
+        ending.append(self)
+
     def stats(self) -> dict[str, float]:
         answer: dict[str, float] = self.http.get("/stats").json()
         return answer
@@ -103,15 +111,16 @@ class Server:
         found = (re.search(r"--session-dir=(\S+)", command) for command in commands)
         return Path(next(one[1] for one in found if one))
 
-    def replicas(self, deployment: str) -> list[int]:
+    def replicas(self, deployment: str, application: str = "[^:]*") -> list[int]:
         """Processes of a deployment's replicas."""
-        named = re.compile(rf"^ray::ServeReplica:[^:]*:{deployment}(\.|$)")  # with what it runs
+        title = rf"^ray::ServeReplica:{application}:{deployment}(\.|$)"  # with what it runs
+        named = re.compile(title)
         commands = processes_of_session(self._process.pid).items()
         return [pid for pid, command in commands if named.search(command)]
 
-    def kill(self, deployment: str) -> None:
+    def kill(self, deployment: str, application: str = "[^:]*") -> None:
         """Kills all of a deployment's replicas as a crash would."""
-        pids = self.replicas(deployment)
+        pids = self.replicas(deployment, application)
         assert pids, f"no replica of {deployment}"
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -130,12 +139,22 @@ class Server:
             models = self.http.get("/v1/models", timeout=5)
         except httpx.HTTPError:
             return False
-        return health.status_code == 200 and models.status_code == 200
+        if health.status_code != 200 or models.status_code != 200:
+            return False
+        loaded: bool = health.json()["model_loaded"]
+        return loaded
 
     def _stop(self) -> None:
-        """As a person would, by Ctrl-C; whatever of its session is left then is a failure."""
+        self._tell_to_end()
+        self.wait_ended()
+
+    def _tell_to_end(self) -> None:
+        """As a person would, by Ctrl-C."""
         self.http.close()
         self._process.send_signal(signal.SIGINT)
+
+    def wait_ended(self) -> None:
+        """Whatever of its session is left then is a failure."""
         try:
             self._process.wait(STOP_S)
         finally:

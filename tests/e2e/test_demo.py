@@ -26,8 +26,9 @@ WEATHER: ChatCompletionToolParam = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("demo"), {}) as running:
+def server(ending: list[Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Its own: the file says which models there are."""
+    with Server(tmp_path_factory.mktemp("demo"), {}).ending_later(ending) as running:
         yield running
 
 

@@ -1,4 +1,7 @@
-"""One server a mode, shared by the tests that need nothing special of it."""
+"""One server a mode, which all tests of this folder share: each asks for the model that it needs.
+
+In throughput mode the server also logs in JSON and traces all requests.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,17 +9,50 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.e2e.server import SMALL_POOL, THROUGHPUT_MODE, Server
+from tests.e2e.server import MODES, THROUGHPUT_MODE, Server
+from tests.e2e.shared.models import LOADED_AT_ONCE, save_models
+
+WATCHED = {
+    "logging_config": {"encoding": "JSON"},
+    "tracing_config": {"enabled": True, "sampling_ratio": 1.0},
+}
+TURNS = {"test_operate.py": -1, "test_chaos.py": 1}
+AT_ONCE = {"RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1"}  # else logs come by the thousand lines
 
 
-@pytest.fixture(scope="package", params=["default", "throughput"])
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In each mode first what reads all that was logged so far, last what kills replicas."""
+    here = Path(__file__).parent
+    own = [at for at, item in enumerate(items) if here in item.path.parents]
+    kept = iter(sorted((items[at] for at in own), key=_turn))
+    for at in own:
+        items[at] = next(kept)
+
+
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    mode: str = item.callspec.params["server"]  # type: ignore[attr-defined]
+    return MODES.index(mode), TURNS.get(item.path.name, 0)
+
+
+@pytest.fixture(scope="package")
+def presets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="package", params=MODES)
 def server(
-    request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    presets: Path,
+    ending: list[Server],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    """A tiny random model in float32, behind Serve's Python proxy and behind HAProxy."""
-    environment = THROUGHPUT_MODE if request.param == "throughput" else {}
+    """Random models in float32, behind Serve's Python proxy and behind HAProxy."""
     folder = tmp_path_factory.mktemp(request.param)
-    with Server(folder, {"model": str(checkpoint), **SMALL_POOL}, environment) as running:
+    router = {"presets": str(presets), "models_max": LOADED_AT_ONCE}
+    throughput = request.param == "throughput"
+    environment, config = (THROUGHPUT_MODE | AT_ONCE, WATCHED) if throughput else ({}, {})
+    with Server(folder, router, environment, config).ending_later(ending) as running:
         yield running
 
 

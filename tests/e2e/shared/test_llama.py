@@ -70,7 +70,7 @@ def test_text_becomes_tokens_and_text_again(server: Server) -> None:
 
 
 def test_the_server_tells_of_itself(server: Server) -> None:
-    props = server.http.get("/props").json()
+    props = server.http.get("/props?model=tiny").json()
     assert props["total_slots"] == len(server.http.get("/slots").json())
     assert "llamacpp:tokens_predicted_total" in server.http.get("/metrics").text
     assert server.http.get("/tools").status_code == 403

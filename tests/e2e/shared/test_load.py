@@ -6,7 +6,7 @@ import random
 import httpx
 import openai
 
-from tests.e2e.server import Server
+from tests.e2e.server import ONE_MODE, Server
 
 
 def sdk(server: Server) -> openai.AsyncOpenAI:
@@ -27,6 +27,7 @@ async def streamed(client: openai.AsyncOpenAI, prompt: str, max_tokens: int) -> 
     return "".join([chunk.choices[0].text async for chunk in stream])
 
 
+@ONE_MODE
 def test_64_streams_on_pages_for_16_say_what_each_says_alone(server: Server) -> None:
     rng = random.Random(5)
     jobs = [

@@ -3,6 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.server import Server
+from tests.e2e.shared.models import PAGES
 
 SEED_STATS = {
     "active_requests",
@@ -36,12 +37,13 @@ def test_metrics_cover_the_whole_graph(server: Server) -> None:
     requests = families["manta_requests"].samples
     assert any(s.labels["model"] == "tiny" and s.value >= 1 for s in requests)
     pages = families["manta_kv_pages"].samples
-    assert [(s.labels["model"], s.value) for s in pages] == [("tiny", 160)]
+    assert ("tiny", PAGES) in [(s.labels["model"], s.value) for s in pages]
 
 
 def test_dynamos_model_list_has_both_kinds(server: Server) -> None:
     answer = server.http.get("/dynamo/alpha/list-models").json()
-    assert answer == {"chat_completion_models": ["tiny"], "completion_models": ["tiny"]}
+    assert answer.keys() == {"chat_completion_models", "completion_models"}
+    assert all("tiny" in names for names in answer.values())
 
 
 def test_unknown_paths_and_methods_are_json_errors(server: Server) -> None:

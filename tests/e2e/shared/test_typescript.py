@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.server import ONE_MODE, Server
 from tests.e2e.shared.asked import ASKED, ask, ask_stream
+from tests.e2e.shared.models import NAMES
 
 SOURCES = Path(__file__).parent / "typescript"
 IMPORTS = """import type Anthropic from "@anthropic-ai/sdk";
@@ -91,7 +92,7 @@ def test_the_sdks_accumulate_streams_to_the_unary_answers(server: Server, projec
     for name in ("chatCalls", "responseCalls", "messageCalls"):
         assert set(SAID[name](told[name][0])[0]) == {"city", "days"}
     assert told["counted"]["input_tokens"] > 0
-    assert told["models"] == told["anthropicModels"] == ["tiny"]
+    assert told["models"] == told["anthropicModels"] == list(NAMES)
     assert [(failure["name"], failure["status"]) for failure in told["failures"]] == [
         ("NotFoundError", 404),
         ("BadRequestError", 400),

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,42 +11,20 @@ import httpx
 import openai
 import pytest
 
-from tests.checkpoints import save_checkpoint
-from tests.e2e.server import Server
+from tests.e2e.server import ONE_MODE, Server
+from tests.e2e.shared.models import FLEET, NAMES, PRESETS
 
-NAMES = ("a", "b", "c")
-PRESETS = """
-version = 1
-
-[*]                        ; for all of them
-dtype = float32
-num-cpus = 0.5
-n-pages = 320
-
-[a]
-model = a-files
-alias = first, alpha
-tags = test
-[b]
-model = b-files
-[c]
-model = c-files
-"""
+pytestmark = ONE_MODE
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("presets")
-    for seed, name in enumerate(NAMES):
-        save_checkpoint(made / f"{name}-files", seed=seed)
-    (made / "models.ini").write_text(PRESETS)
-    return made
-
-
-@pytest.fixture(scope="module")
-def fleet(folder: Path) -> Iterator[Server]:
-    with Server(folder, {"presets": str(folder / "models.ini"), "models_max": 2}) as running:
-        yield running
+def fleet(server: Server) -> Server:
+    """The server, with no more models than `tiny`, so that two others may be loaded."""
+    for name in NAMES[1:]:
+        if state(server, name) != "unloaded":
+            server.http.post("/models/unload", json={"model": name}).raise_for_status()
+    server.eventually(lambda: all(state(server, name) == "unloaded" for name in NAMES[1:]))
+    return server
 
 
 @asynccontextmanager
@@ -68,7 +46,7 @@ async def say(client: openai.AsyncOpenAI, model: str, prompt: str = "Hello") -> 
 
 async def states(client: openai.AsyncOpenAI) -> dict[str, str]:
     models: Any = await client.models.list()
-    return {model.id: model.status["value"] for model in models.data}
+    return {model.id: model.status["value"] for model in models.data if model.id in FLEET}
 
 
 def listed(server: Server) -> list[str]:
@@ -93,7 +71,7 @@ def loads(server: Server, model: str) -> float:
 def test_models_come_and_go_as_requests_need_them(fleet: Server) -> None:
     async def talk() -> None:
         async with sdk(fleet) as client:
-            assert await states(client) == dict.fromkeys(NAMES, "unloaded")
+            assert await states(client) == dict.fromkeys(FLEET, "unloaded")
             said = [await say(client, "a"), await say(client, "b")]
             assert len(set(said)) == 2
             assert await say(client, "alpha") == said[0]
@@ -182,19 +160,18 @@ def test_the_states_are_told_as_they_change(fleet: Server) -> None:
         assert f'"state":"{state}"' in told
 
 
-def test_a_wrong_model_is_refused_and_a_broken_one_says_why(fleet: Server, folder: Path) -> None:
+def test_a_wrong_model_is_refused_and_a_broken_one_says_why(fleet: Server, presets: Path) -> None:
     missing = fleet.http.post("/v1/completions", json={"model": "d", "prompt": "x"})
     assert missing.status_code == 404
-    presets = folder / "models.ini"
-    presets.write_text(PRESETS + "[d]\nmodel = d-files\n")
-    broken = shutil.copytree(folder / "a-files", folder / "d-files")
+    presets.write_text(PRESETS + "[d]\nmodel = d\n")
+    broken = shutil.copytree(presets.with_name("tiny"), presets.with_name("d"))
     config = (broken / "config.json").read_text()
     (broken / "config.json").write_text(config.replace('"llama"', '"no-such-type"'))
     assert fleet.http.get("/models?reload=1").status_code == 200
     refused = fleet.http.post("/v1/completions", json={"model": "d", "prompt": "x"})
     assert refused.status_code == 503
     assert "no-such-type" in refused.json()["error"]["message"]
-    presets.write_text(PRESETS + "[d]\nmodel = d-files\nno-such-key = 1\n")
+    presets.write_text(PRESETS + "[d]\nmodel = d\nno-such-key = 1\n")
     wrong = fleet.http.get("/models?reload=1")
     assert wrong.status_code == 400
     assert "no-such-key" in wrong.json()["error"]["message"]

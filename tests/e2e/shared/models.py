@@ -1,0 +1,101 @@
+"""The models of the shared servers: a presets file with one for each kind of test."""
+
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.checkpoints import byte_tokenizer, save_checkpoint
+
+PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
+FLEET = ("a", "b", "c")
+NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "wide")
+LOADED_AT_ONCE = 3  # `tiny`, and two of the others
+SLEEP_S = 2
+BIG_MB = 184
+CONTEXT = 2304
+# A token's activations take 1.5 MiB, and its keys and values 256 KiB.
+WIDE = {"intermediate_size": 1 << 17, "num_attention_heads": 16, "head_dim": 2048}
+PRESETS = f"""
+version = 1
+
+[*]                        ; for all of them
+dtype = float32
+num-cpus = 0.5
+n-pages = 320
+
+[tiny]                     ; the one that a request gets that names none
+model = tiny
+n-pages = {PAGES}
+load-on-startup = true
+pinned = true
+[a]                        ; those that come and go
+model = tiny
+alias = first, alpha
+tags = test
+[b]
+model = b
+[c]
+model = c
+[pair]                     ; whose replicas are killed
+model = tiny
+replicas = 2
+max-running = 16
+ctx-size = 1024
+n-pages = 4096
+[narrow]                   ; which soon has too much to do
+model = tiny
+max-running = 2
+max-waiting = 4
+[big]                      ; which sleeps
+model = big
+n-pages = 512
+sleep-idle-seconds = {SLEEP_S}
+[wide]                     ; whose steps take memory
+model = wide
+page-size = 64
+n-pages = 72
+max-running = 16
+max-batch-tokens = 1024
+"""
+
+
+def save_models(folder: Path) -> Path:
+    """All of them, and their presets file. Returns its path."""
+    save_checkpoint(folder / "tiny")
+    save_checkpoint(folder / "b", seed=1)
+    save_checkpoint(folder / "c", seed=2)
+    _save_big(folder / "big")
+    _save_wide(folder / "wide")
+    presets = folder / "models.ini"
+    presets.write_text(PRESETS)
+    return presets
+
+
+def _save_big(path: Path) -> None:
+    """Weights that the process without them visibly is without."""
+    sizes = {
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+    }
+    model = _save(path, initializer_range=0.1, max_position_embeddings=1024, **sizes)
+    assert sum(one.numel() * 4 for one in model.parameters()) > BIG_MB * 1e6 * 0.95
+
+
+def _save_wide(path: Path) -> None:
+    """Small weights, and steps that take far more memory than they do."""
+    sizes = {**WIDE, "hidden_size": 64, "num_hidden_layers": 1}
+    _save(path, initializer_range=0.3, max_position_embeddings=CONTEXT, **sizes)
+
+
+def _save(path: Path, **config: float) -> LlamaForCausalLM:
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(0)
+    marks = {"bos_token_id": None, "pad_token_id": None, "eos_token_id": tokenizer.eos_token_id}
+    model = LlamaForCausalLM(LlamaConfig(**config, **marks, vocab_size=len(tokenizer))).float()
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return model

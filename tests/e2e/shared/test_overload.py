@@ -1,0 +1,31 @@
+"""More than a model can take: what is too much is told so, and the rest is answered."""
+
+import asyncio
+
+import httpx
+
+from tests.e2e.server import ONE_MODE, Server
+
+pytestmark = ONE_MODE
+
+
+def test_what_is_too_much_is_refused_and_what_is_accepted_finishes(server: Server) -> None:
+    async def ask(client: httpx.AsyncClient, number: int) -> httpx.Response:
+        body = {"model": "narrow", "prompt": f"{number}", "max_tokens": 200, "ignore_eos": True}
+        return await client.post(f"{server.url}/v1/completions", json=body, timeout=120)
+
+    async def ask_all() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(limits=limits) as client:
+            return await asyncio.gather(*(ask(client, number) for number in range(40)))
+
+    answers = asyncio.run(ask_all())
+    refused = [answer for answer in answers if answer.status_code == 429]
+    served = [answer for answer in answers if answer.status_code == 200]
+    assert len(refused) + len(served) == 40
+    assert refused
+    assert all(answer.headers["retry-after"] for answer in refused)
+    assert all(answer.json()["error"]["code"] == "overloaded" for answer in refused)
+    assert len(served) >= 2 + 4
+    assert all(answer.json()["usage"]["completion_tokens"] == 200 for answer in served)
+    server.eventually(lambda: server.pages_used() == 0)

@@ -1,0 +1,54 @@
+"""What needs a server of its own: one that can't start, and one that runs beside another one."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.server import THROUGHPUT_MODE, Server
+
+# tests/serve_app/test_router_arguments.py has the refusal, tests/ingress its way over HTTP, and no
+# two ports of tests/e2e/server.py are the same.
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
+
+
+class Broken(Server):
+    """Whose router can't be started, and which is ready when it says why."""
+
+    def is_ready(self) -> bool:
+        try:
+            health = self.http.get("/health", timeout=20)
+        except httpx.HTTPError:
+            return False
+        return health.status_code == 503 and "models_maximum" in health.text
+
+
+def test_a_router_with_a_wrong_setting_is_told_of_over_http(tmp_path: Path) -> None:
+    with Broken(tmp_path, {"models_maximum": 2}) as server:
+        answer = server.http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 4})
+        assert answer.status_code == 503
+        message = answer.json()["error"]["message"]
+        assert message.startswith("The router could not be started: ")
+        assert "models_max" in message
+
+
+def test_two_servers_share_a_host_and_leave_nothing_of_themselves(
+    checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nothing is set for it but the ports: both end as soon as a person's would."""
+
+    def of(name: str) -> Server:
+        router = {"model": str(checkpoint), "num_cpus": 0.5, "n_pages": 160, "name": name}
+        return Server(tmp_path_factory.mktemp(name), router, THROUGHPUT_MODE)
+
+    with of("one") as one:
+        with of("other") as other:
+            assert names(one) == ["one"]
+            assert names(other) == ["other"]
+        body = {"prompt": "abc", "max_tokens": 4}
+        assert one.http.post("/v1/completions", json=body).status_code == 200
+
+
+def names(server: Server) -> list[str]:
+    models = server.http.get("/v1/models").json()["data"]
+    return [model["id"] for model in models]
