@@ -104,6 +104,12 @@ class Server:
         answer = self.http.get("/stats").json()
         return sum(replica["pages_used"] for replica in answer["replicas"])
 
+    def failovers(self) -> float:
+        """How many streams went on elsewhere after their first token."""
+        lines = self.http.get("/metrics").text.splitlines()
+        counts = [line for line in lines if 'phase="mid_stream"' in line and "_total{" in line]
+        return sum(float(line.rpartition(" ")[2]) for line in counts)
+
     @property
     def session(self) -> Path:
         """Where its Ray keeps logs and what it knows of its ports."""

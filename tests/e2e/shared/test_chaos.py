@@ -138,17 +138,10 @@ def both_serve(server: Server) -> bool:
     return len([one for one in replicas if one["model"] == PAIR]) == 2
 
 
-def failovers(server: Server) -> float:
-    """How many streams went on elsewhere so far."""
-    lines = server.http.get("/metrics").text.splitlines()
-    counts = [line for line in lines if 'phase="mid_stream"' in line]
-    return sum(float(line.rpartition(" ")[2]) for line in counts)
-
-
 @pytest.mark.timeout(900)
 def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
     rng = random.Random(SEED)
-    before = failovers(pair)
+    before = pair.failovers()
     undisturbed = asyncio.run(all_streams(pair, None, rng))
     exact = 0
     for _ in range(ROUNDS):
@@ -156,7 +149,7 @@ def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
         said = asyncio.run(all_streams(pair, rng.randint(1, MOST_TOKENS), rng))
         exact += sum(map(Said.is_exactly, said, undisturbed))
     assert exact == ROUNDS * len(undisturbed)
-    assert failovers(pair) > before
+    assert pair.failovers() > before
 
 
 @pytest.mark.timeout(600)

@@ -1,6 +1,7 @@
 """Three models where two may be loaded: what a request needs is loaded, what is busy stays."""
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -69,20 +70,49 @@ def loads(server: Server, model: str) -> float:
 
 
 def test_models_come_and_go_as_requests_need_them(fleet: Server) -> None:
-    async def talk() -> None:
-        async with sdk(fleet) as client:
+    async def talk() -> list[str]:
+        async with sdk(fleet) as client, watched(fleet, "b") as told:
             assert await states(client) == dict.fromkeys(FLEET, "unloaded")
             said = [await say(client, "a"), await say(client, "b")]
             assert len(set(said)) == 2
             assert await say(client, "alpha") == said[0]
             assert await states(client) == {"a": "loaded", "b": "loaded", "c": "unloaded"}
-            await say(client, "c")  # for which b has to go, because a was used later
+            # For `c` the model `b` has to go, because `a` was used later.
+            many = await asyncio.gather(*(say(client, "c") for _ in range(20)))
+            assert len(set(many)) == 1
+            assert loads(fleet, "c") == 1
             assert await states(client) == {"a": "loaded", "b": "unloaded", "c": "loaded"}
             await client.post("/models/unload", body={"model": "c"}, cast_to=object)
             await asyncio.to_thread(fleet.eventually, lambda: state(fleet, "c") == "unloaded")
             assert await say(client, "b") == said[1]
+        return told
 
-    asyncio.run(talk())
+    states_of_b = asyncio.run(talk())
+    wanted = ["unloaded", "loading", "ready", "unloading", "unloaded", "loading"]
+    assert [one for one in states_of_b if one in wanted][: len(wanted)] == wanted
+
+
+@asynccontextmanager
+async def watched(server: Server, model: str) -> AsyncIterator[list[str]]:
+    """The states of a model one after the other, as `/models/sse` tells of them."""
+    states: list[str] = []
+    begun = asyncio.Event()
+
+    async def watch() -> None:
+        async with (
+            httpx.AsyncClient(timeout=60) as client,
+            client.stream("GET", f"{server.url}/models/sse") as events,
+        ):
+            async for line in events.aiter_lines():
+                found = re.search(rf'"model":"{model}".*?"state":"(\w+)"', line)
+                if found and found[1] not in states[-1:]:
+                    states.append(found[1])
+                    begun.set()
+
+    watching = asyncio.create_task(watch())
+    await begun.wait()
+    yield states
+    watching.cancel()
 
 
 def test_a_busy_model_is_never_evicted(fleet: Server) -> None:
@@ -114,50 +144,6 @@ def test_a_busy_model_is_never_evicted(fleet: Server) -> None:
             await third
 
     asyncio.run(talk())
-
-
-def test_20_first_requests_at_once_cost_one_load(fleet: Server) -> None:
-    async def talk() -> list[str]:
-        async with sdk(fleet) as client:
-            await client.post("/models/unload", body={"model": "c"}, cast_to=object)
-            await asyncio.to_thread(fleet.eventually, lambda: state(fleet, "c") == "unloaded")
-            before = loads(fleet, "c")
-            said = await asyncio.gather(*(say(client, "c") for _ in range(20)))
-            assert loads(fleet, "c") == before + 1
-            return said
-
-    assert len(set(asyncio.run(talk()))) == 1
-
-
-def test_the_states_are_told_as_they_change(fleet: Server) -> None:
-    async def watch(told: list[str], seen: asyncio.Event) -> None:
-        async with (
-            httpx.AsyncClient(timeout=60) as client,
-            client.stream("GET", f"{fleet.url}/models/sse") as events,
-        ):
-            async for line in events.aiter_lines():
-                if line.startswith("data:") and '"model":"b"' in line:
-                    told.append(line)
-                    seen.set()
-
-    async def talk() -> list[str]:
-        told: list[str] = []
-        seen = asyncio.Event()
-        watching = asyncio.create_task(watch(told, seen))
-        await seen.wait()
-        async with sdk(fleet) as client:
-            await say(client, "b")
-            await client.post("/models/unload", body={"model": "b"}, cast_to=object)
-            await say(client, "a")
-        while not any('"state":"unloaded"' in line for line in told[2:]):
-            seen.clear()
-            await seen.wait()
-        watching.cancel()
-        return told
-
-    told = " ".join(asyncio.run(talk()))
-    for state in ("ready", "unloading", "unloaded"):
-        assert f'"state":"{state}"' in told
 
 
 def test_a_wrong_model_is_refused_and_a_broken_one_says_why(fleet: Server, presets: Path) -> None:
