@@ -136,6 +136,7 @@ def test_an_ingress_that_is_lost_with_its_node_cuts_its_own_connections_alone(
 ) -> None:
     # Else the proxy prefers the ingress of its own node.
     monkeypatch.setenv("RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING", "0")
+    # Its own cluster: an ingress on either node.
     with two_nodes(monkeypatch, checkpoint, tmp_path, ON_EACH) as (cluster, served):
         undisturbed = asyncio.run(streams(served, lambda: None, N_STREAMS))
         said = asyncio.run(streams(served, losing_its_worker(cluster, served), N_STREAMS))

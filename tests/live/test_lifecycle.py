@@ -34,7 +34,7 @@ def presets(file: Path, checkpoint: Path, **sections: str) -> Sources:
     return Sources(presets=str(file))
 
 
-@pytest.mark.exhaustive  # tests/e2e/test_presets.py says it over HTTP
+@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says it over HTTP
 def test_many_who_want_a_model_cost_one_load_and_all_see_its_states(checkpoint: Path) -> None:
     with running(alone(checkpoint)) as fleet, Recorder(fleet, "a") as recorder:
         names: list[str | None] = [None, "a", "other", "a"] * 5
@@ -58,7 +58,7 @@ def test_many_who_want_a_model_cost_one_load_and_all_see_its_states(checkpoint: 
     ]
 
 
-@pytest.mark.exhaustive  # tests/e2e/test_presets.py says it over HTTP
+@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says it over HTTP
 def test_the_least_recently_used_idle_model_goes_and_a_busy_one_never(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -84,7 +84,7 @@ def test_the_least_recently_used_idle_model_goes_and_a_busy_one_never(
         assert recorder.states == [ModelState.READY]
 
 
-@pytest.mark.exhaustive  # tests/e2e/test_presets.py says it over HTTP
+@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says it over HTTP
 def test_a_model_that_fails_says_why_and_holds_nothing(checkpoint: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(checkpoint, tmp_path / "broken"))
     (broken / "model.safetensors").unlink()
