@@ -11,11 +11,11 @@ from torch import Tensor
 from deployments.engine.attention.interface import Scores
 from deployments.engine.attention.tiles import tile
 from deployments.engine.kernels.cpu.attention_kernels import (
-    SPLIT,
-    chunk_kernel,
+    KEYS_PER_SPLIT,
     decode_kernel,
     merge_kernel,
 )
+from deployments.engine.kernels.cpu.chunk_kernels import chunk_kernel
 from deployments.engine.kernels.cpu.dispatch import address_of, contiguous_rows, empty
 from deployments.engine.kernels.cpu.matmul_ir import PACK
 
@@ -45,21 +45,43 @@ class DecodeRows:
         _, page_size, kv_heads, _ = keys.shape
         n, width = self.page_table.shape
         sinks, window, group = _sinks(form, q), _window(form), heads // kv_heads
-        splits = -(-width * page_size // SPLIT)
+        splits = -(-width * page_size // KEYS_PER_SPLIT)
         parts = empty((n, splits * heads * (2 + dim)), torch.float32) if splits > 1 else None
         places, table, lengths = self._addresses
-        decode_kernel(dim, group)(
+        decode_kernel(dim, group).call(
             self._n_tokens * heads * dim,
-            *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
-            *(keys.data_ptr(), values.data_ptr(), n, places),
-            *(table, width, lengths),
-            *(kv_heads, page_size, window, address_of(sinks), form.scale, form.softcap or 0.0),
-            *(MANY_SPLITS * torch.get_num_threads(), address_of(parts), splits),
+            q=q.data_ptr(),
+            q_token_stride=q.stride(0),
+            q_head_stride=q.stride(1),
+            out=out.data_ptr(),
+            k_pages=keys.data_ptr(),
+            v_pages=values.data_ptr(),
+            rows=n,
+            tokens=places,
+            page_table=table,
+            page_table_stride=width,
+            lengths=lengths,
+            kv_heads=kv_heads,
+            page_size=page_size,
+            window=window,
+            sinks=address_of(sinks),
+            scale=form.scale,
+            softcap=form.softcap or 0.0,
+            many_splits=MANY_SPLITS * torch.get_num_threads(),
+            parts=address_of(parts),
+            max_splits=splits,
         )
         if parts is not None:
-            merge_kernel(dim, group)(
+            merge_kernel(dim, group).call(
                 n * splits * heads * dim,
-                *(out.data_ptr(), address_of(parts), splits, n, places, lengths, kv_heads, window),
+                out=out.data_ptr(),
+                parts=parts.data_ptr(),
+                max_splits=splits,
+                rows=n,
+                tokens=places,
+                lengths=lengths,
+                kv_heads=kv_heads,
+                window=window,
             )
 
 
@@ -84,13 +106,25 @@ class ChunkRows:
         _, page_size, kv_heads, _ = keys.shape
         tokens = self._piece(heads // kv_heads, kv_heads)
         pieces, sinks = self._cut(tokens), _sinks(form, q)
-        chunk_kernel(dim, heads // kv_heads)(
+        chunk_kernel(dim, heads // kv_heads).call(
             sys.maxsize,
-            *(q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()),
-            *(keys.data_ptr(), values.data_ptr(), len(pieces), pieces.ctypes.data),
-            *(self._page_table.ctypes.data, self._page_table.shape[1]),
-            *(kv_heads, page_size, _window(form), address_of(sinks)),
-            *(form.scale, form.softcap or 0.0, tokens),
+            q=q.data_ptr(),
+            q_token_stride=q.stride(0),
+            q_head_stride=q.stride(1),
+            out=out.data_ptr(),
+            k_pages=keys.data_ptr(),
+            v_pages=values.data_ptr(),
+            n_pieces=len(pieces),
+            pieces=pieces.ctypes.data,
+            page_table=self._page_table.ctypes.data,
+            page_table_stride=self._page_table.shape[1],
+            kv_heads=kv_heads,
+            page_size=page_size,
+            window=_window(form),
+            sinks=address_of(sinks),
+            scale=form.scale,
+            softcap=form.softcap or 0.0,
+            max_tokens=tokens,
         )
 
     def _piece(self, group: int, kv_heads: int) -> int:

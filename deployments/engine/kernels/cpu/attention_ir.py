@@ -3,9 +3,6 @@
 Numbers of heads, their width and the like are literals: each of them has code of its own.
 """
 
-from pathlib import Path
-from zlib import crc32
-
 import numpy as np
 from numba import types
 from numba.core.typing import Signature
@@ -13,7 +10,6 @@ from numba.extending import intrinsic
 
 from deployments.engine.kernels.cpu.simd import HAS_AVX512, LANES, STRICT, Code, Emitter
 
-STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
 REGISTERS = 16 if HAS_AVX512 else 8  # that sums may take, of twice as many
 LOWEST = float(np.finfo(np.float32).min)
 

@@ -1,24 +1,21 @@
-"""Attention to the paged cache, for bfloat16 on a CPU, compiled by numba.
+"""Attention of single tokens to the paged cache, for bfloat16 on a CPU, compiled by numba.
 
-What a token gets from either kernel does not depend on what else that computes, to the last bit:
-its keys come in the order of their positions, in blocks that begin at the same positions for all.
+What a token gets does not depend on what else a kernel computes, to the last bit: its keys are
+summed in the order of their positions, in blocks that begin at the same positions for all.
 """
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numba import carray, njit
 
-from deployments.engine.kernels.cpu.attention_ir import LOWEST, mix_tokens, score_tokens, soften
-from deployments.engine.kernels.cpu.attention_ir import STAMP as ATTENTION_STAMP
-from deployments.engine.kernels.cpu.dispatch import WORDS, Kernel
-from deployments.engine.kernels.cpu.matmul_ir import MOST, PACK, multiply_some
-from deployments.engine.kernels.cpu.matmul_ir import STAMP as PRODUCT_STAMP
+from deployments.engine.kernels.cpu.attention_ir import LOWEST, mix_tokens, score_tokens
+from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.simd import (
     Code,
     as_bits,
     as_float32,
-    as_float64,
     at_f32,
     at_i32,
     at_i64,
@@ -29,31 +26,44 @@ from deployments.engine.kernels.cpu.simd import (
     up,
 )
 
-KEYS = 128  # of a block: scores of so many
-SPLIT = 512  # tokens of a row, from a multiple of it on, that one task attends to
+KEYS_PER_SPLIT = 512  # of a decode's context, from a multiple of it on: one task's
+
+
+class Keys(NamedTuple):
+    """Positions [begin, end) of a row, and the pages they lie in."""
+
+    table: Code  # the row's pages
+    begin: Code
+    end: Code
+    page_size: Code
+    token_bytes: Code  # of all KV heads
 
 
 @njit(inline="always")
-def _page_part(
-    table: Code, page: Code, begin: Code, n: Code, page_size: Code, token_bytes: Code, base: Code
-) -> Code:
-    """What of a row's tokens [begin, n) one of its pages holds: where the first one lies, its
-    position, how many they are, and how far ahead the row's next page lies."""
-    start = max(begin, page * page_size)
-    at = base + (table[page] * page_size + start % page_size) * token_bytes
-    count = min(n, (page + 1) * page_size) - start
-    following = table[min(page + 1, (n - 1) // page_size)] - table[page]
-    return at, start, count, following * page_size * token_bytes
+def pages_of(keys: Code) -> Code:
+    return range(keys.begin // keys.page_size, (keys.end - 1) // keys.page_size + 1)
+
+
+@njit(inline="always")
+def page_part(keys: Code, page: Code, pages: Code) -> Code:
+    """What one page holds of the keys: the address of the first one, its position, how many they
+    are, and how many bytes ahead the row's next page lies."""
+    table, page_size, token_bytes = keys.table, keys.page_size, keys.token_bytes
+    start = max(keys.begin, page * page_size)
+    address = pages + (table[page] * page_size + start % page_size) * token_bytes
+    count = min(keys.end, (page + 1) * page_size) - start
+    ahead = table[min(page + 1, (keys.end - 1) // page_size)] - table[page]
+    return address, start, count, ahead * page_size * token_bytes
 
 
 # Loops over numbers side by side, from 0: the compiler makes vectors of no others.
 
 
 @njit(inline="always")
-def _highest(place: Code, count: Code, least: Code) -> Code:
-    """Of `count` scores, and `least`."""
-    scores = carray(at_i32(place), (count,))
-    highest = _ordered(np.int32(as_bits(least)))
+def _max_score(address: Code, count: Code, lower_bound: Code) -> Code:
+    """Of `count` scores, and of `lower_bound`."""
+    scores = carray(at_i32(address), (count,))
+    highest = _ordered(np.int32(as_bits(lower_bound)))
     for t in range(count):
         highest = max(highest, _ordered(scores[t]))
     return as_float32(np.uint32(_ordered(highest)))
@@ -61,14 +71,14 @@ def _highest(place: Code, count: Code, least: Code) -> Code:
 
 @njit(inline="always")
 def _ordered(bits: Code) -> Code:
-    """Of a float32 a whole number that is greater where it is, and the other way round."""
+    """A float32's bits as a whole number of the same order; of that number the bits."""
     return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
 
 
 @njit(inline="always")
-def _rise(place: Code, count: Code, highest: Code) -> Code:
+def _exp_and_sum(address: Code, count: Code, highest: Code) -> Code:
     """Makes exp(score - highest) of scores, and gives the sum."""
-    scores = carray(at_f32(place), (count,))
+    scores = carray(at_f32(address), (count,))
     total = np.float32(0)
     for t in range(count):
         scores[t] = exp(scores[t] - highest)
@@ -77,259 +87,243 @@ def _rise(place: Code, count: Code, highest: Code) -> Code:
 
 
 @njit(inline="always")
-def _cap(place: Code, count: Code, cap: Code) -> None:
-    scores = carray(at_f32(place), (count,))
+def apply_softcap(address: Code, count: Code, softcap: Code) -> None:
+    scores = carray(at_f32(address), (count,))
     for t in range(count):
-        scores[t] = np.tanh(scores[t] / cap) * cap
+        scores[t] = np.tanh(scores[t] / softcap) * softcap
 
 
 @njit(inline="always")
-def _splits(length: Code, window: Code) -> Code:
+def _count_splits(length: Code, window: Code) -> Code:
     """How many hold tokens that the last one of a row sees."""
-    return (length - 1) // SPLIT - max(0, length - window) // SPLIT + 1
+    first = max(0, length - window)
+    return (length - 1) // KEYS_PER_SPLIT - first // KEYS_PER_SPLIT + 1
+
+
+@njit(inline="always")
+def _count_all_splits(lengths: Code, window: Code) -> Code:
+    n_splits = 0
+    for length in lengths:
+        n_splits += _count_splits(length, window)
+    return n_splits
+
+
+@njit(inline="always")
+def _split_range(length: Code, window: Code, nth: Code) -> Code:
+    """The keys [begin, end) of one of a row's splits."""
+    first = max(0, length - window)
+    base = (first // KEYS_PER_SPLIT + nth) * KEYS_PER_SPLIT
+    return max(first, base), min(length, base + KEYS_PER_SPLIT)
+
+
+@njit(inline="always")
+def _load_query(address: Code, head_stride: Code, scale: Code, query: Code) -> None:
+    """A token's heads, times the scale."""
+    heads, dim = query.shape
+    for i in range(heads):
+        given = carray(at_u16(address + 2 * i * head_stride), (dim,))
+        for d in range(dim):
+            query[i, d] = up(given[d]) * scale
+
+
+@njit(inline="always")
+def _score_split(
+    keys: Code, pages: Code, query: Code, scores: Code, kv_heads: Code, group: Code, dim: Code
+) -> None:
+    """Scores [kv_heads * group, KEYS_PER_SPLIT] of a split's keys."""
+    stride, bytes_ = 4 * KEYS_PER_SPLIT, keys.token_bytes
+    for page in pages_of(keys):
+        address, start, count, ahead = page_part(keys, page, pages)
+        for head in range(kv_heads):
+            own = query.ctypes.data + 4 * head * group * dim
+            out = scores.ctypes.data + head * group * stride + 4 * (start - keys.begin)
+            k = address + 2 * head * dim
+            score_tokens(k, bytes_, count, ahead, own, out, stride, group, dim)
+
+
+@njit(inline="always")
+def _mix_split(
+    keys: Code, pages: Code, weights: Code, sums: Code, kv_heads: Code, group: Code, dim: Code
+) -> None:
+    """Adds a split's values, times their weights, to the heads' sums."""
+    stride, bytes_ = 4 * KEYS_PER_SPLIT, keys.token_bytes
+    for page in pages_of(keys):
+        address, start, count, ahead = page_part(keys, page, pages)
+        for head in range(kv_heads):
+            own = weights.ctypes.data + head * group * stride + 4 * (start - keys.begin)
+            into = sums.ctypes.data + 4 * head * group * dim
+            v = address + 2 * head * dim
+            mix_tokens(v, bytes_, count, ahead, own, stride, into, group, dim)
+
+
+@njit(inline="always")
+def _softmax_split(scores: Code, count: Code, softcap: Code, has_sink: Code, sink: Code) -> Code:
+    """Makes weights of one head's scores; gives the highest score and the weights' sum.
+
+    A sink is a key without a value.
+    """
+    if softcap > 0:
+        apply_softcap(scores, count, softcap)
+    highest = _max_score(scores, count, sink if has_sink else np.float32(LOWEST))
+    total = _exp_and_sum(scores, count, highest)
+    if has_sink:
+        total += exp(sink - highest)
+    return highest, total
+
+
+class DecodeArguments(NamedTuple):
+    """Addresses of contiguous arrays, if no strides are given; strides are in numbers."""
+
+    q: int  # bfloat16 [tokens, heads, dim]
+    q_token_stride: int
+    q_head_stride: int
+    out: int  # bfloat16 [tokens, heads, dim]
+    k_pages: int  # bfloat16 [pages, page_size, kv_heads, dim]
+    v_pages: int
+    rows: int
+    tokens: int  # int64 [rows]: each row's token in the batch
+    page_table: int  # int64 [rows, pages]
+    page_table_stride: int
+    lengths: int  # int64 [rows]: keys of each row
+    kv_heads: int
+    page_size: int
+    window: int  # keys that a token sees
+    sinks: int  # bfloat16 [heads], or 0
+    scale: float
+    softcap: float  # or 0
+    many_splits: int  # of all rows: if there are as many, a task is of all heads, else of a group
+    parts: int  # float32 [rows, max_splits, heads, 2 + dim], or 0: see `merge_kernel`
+    max_splits: int  # that there is room for in each row
+
+
+_decode_arguments = reader_of(DecodeArguments)
 
 
 @cache
 def decode_kernel(dim: int, group: int) -> Kernel:
-    """Attention of one new token a row to the pages of its row.
+    """Attention of one new token of each row to the pages of its row.
 
-    A task attends to one split of a row. If that is all of it, it writes what is sought, and else
-    what `merge_kernel` takes: of each head the highest score, the sum of the shares, and that of
-    the values.
-
-    Arguments: q, its strides of tokens and heads, out [tokens, heads, dim], cache of keys and of
-    values [pages, page size, kv heads, dim], rows, their places in the batch, page tables, stride
-    of these, tokens of each row, kv heads, page size, window, sinks of the heads or 0, scale, soft
-    cap or 0, splits from which on a task is of all heads, parts [rows, splits, heads, 2 + dim],
-    splits that a row has room for.
+    A task attends to one split of a row. If the row has no other one, the task writes the result,
+    and else a part for `merge_kernel`: of each head the highest score, the sum of the weights, and
+    the sum of the weighted values.
     """
 
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        rows, kv_heads, page_size, window = a[7], a[12], a[13], a[14]
-        scale, cap = np.float32(as_float64(a[16])), np.float32(as_float64(a[17]))
-        heads = kv_heads * group
-        sinks = carray(at_u16(a[15]), (heads,))
-        places, lengths = carray(at_i64(a[8]), (rows,)), carray(at_i64(a[11]), (rows,))
-        n_splits = 0
-        for length in lengths:
-            n_splits += _splits(length, window)
-        kv_heads_each = kv_heads if n_splits >= a[18] else 1
-        heads_each, tasks_each = kv_heads_each * group, kv_heads // kv_heads_each
-        scores = np.empty((heads_each, SPLIT), np.float32)
-        query, sums = np.empty((2, heads_each, dim), np.float32)
-        totals = np.empty(heads_each, np.float32)
-        token_bytes = 2 * kv_heads * dim
+        args = _decode_arguments(block)
+        kv_heads, page_size, window = args.kv_heads, args.page_size, args.window
+        scale, softcap = np.float32(args.scale), np.float32(args.softcap)
+        heads, token_bytes = kv_heads * group, 2 * kv_heads * dim
+        sinks = carray(at_u16(args.sinks), (heads,))
+        tokens = carray(at_i64(args.tokens), (args.rows,))
+        lengths = carray(at_i64(args.lengths), (args.rows,))
+        n_splits = _count_all_splits(lengths, window)
+        task_kv_heads = kv_heads if n_splits >= args.many_splits else 1
+        task_heads, tasks_per_split = task_kv_heads * group, kv_heads // task_kv_heads
+        scores = np.empty((task_heads, KEYS_PER_SPLIT), np.float32)
+        query, sums = np.empty((2, task_heads, dim), np.float32)
+        totals = np.empty(task_heads, np.float32)
         row = before = 0  # splits of the rows before
         while True:
-            taken = take(block)
-            if taken >= n_splits * tasks_each:
+            task = take(block)
+            if task >= n_splits * tasks_per_split:
                 break
-            while taken // tasks_each >= before + _splits(lengths[row], window):
-                before += _splits(lengths[row], window)
+            while task // tasks_per_split >= before + _count_splits(lengths[row], window):
+                before += _count_splits(lengths[row], window)
                 row += 1
-            nth, first = taken // tasks_each - before, taken % tasks_each * kv_heads_each
-            n, is_all = lengths[row], _splits(lengths[row], window) == 1
-            seen = max(0, n - window)
-            base = (seen // SPLIT + nth) * SPLIT
-            begin, end = max(seen, base), min(n, base + SPLIT)
-            table = carray(at_i64(a[9] + 8 * row * a[10]), ((end - 1) // page_size + 1,))
-            q = a[1] + 2 * (places[row] * a[2] + first * group * a[3])
-            for i in range(heads_each):
-                given = carray(at_u16(q + 2 * i * a[3]), (dim,))
+            nth, first = task // tasks_per_split - before, task % tasks_per_split * task_kv_heads
+            is_whole = _count_splits(lengths[row], window) == 1
+            begin, end = _split_range(lengths[row], window, nth)
+            table = args.page_table + 8 * row * args.page_table_stride
+            table = carray(at_i64(table), ((end - 1) // page_size + 1,))
+            keys = Keys(table, begin, end, page_size, token_bytes)
+            head = first * group
+            q = args.q + 2 * (tokens[row] * args.q_token_stride + head * args.q_head_stride)
+            _load_query(q, args.q_head_stride, scale, query)
+            own_pages = args.k_pages + 2 * first * dim
+            _score_split(keys, own_pages, query, scores, task_kv_heads, group, dim)
+            part = args.parts + 4 * ((row * args.max_splits + nth) * heads + head) * (2 + dim)
+            parts = carray(at_f32(part), (task_heads, 2 + dim))
+            for i in range(task_heads):
+                has_sink = args.sinks != 0 and nth == 0
+                sink = up(sinks[head + i]) if has_sink else np.float32(LOWEST)
+                own = scores.ctypes.data + 4 * i * KEYS_PER_SPLIT
+                highest, totals[i] = _softmax_split(own, end - begin, softcap, has_sink, sink)
+                if not is_whole:
+                    parts[i, 0], parts[i, 1] = highest, totals[i]
+            sums[:] = 0
+            own_pages = args.v_pages + 2 * first * dim
+            _mix_split(keys, own_pages, scores, sums, task_kv_heads, group, dim)
+            out = args.out + 2 * (tokens[row] * heads + head) * dim
+            result = carray(at_u16(out), (task_heads, dim))
+            for i in range(task_heads):
                 for d in range(dim):
-                    query[i, d] = up(given[d]) * scale
-                    sums[i, d] = 0
-            for page in range(begin // page_size, (end - 1) // page_size + 1):
-                at, start, count, ahead = _page_part(
-                    table, page, begin, end, page_size, token_bytes, a[5] + 2 * first * dim
-                )
-                for head in range(kv_heads_each):
-                    keys = at + 2 * head * dim
-                    own = query.ctypes.data + 4 * head * group * dim
-                    out = scores.ctypes.data + 4 * (head * group * SPLIT + start - begin)
-                    score_tokens(keys, token_bytes, count, ahead, own, out, 4 * SPLIT, group, dim)
-            part = a[19] + 4 * ((row * a[20] + nth) * heads + first * group) * (2 + dim)
-            parts = carray(at_f32(part), (heads_each, 2 + dim))
-            for i in range(heads_each):
-                own = scores.ctypes.data + 4 * i * SPLIT
-                if cap > 0:
-                    _cap(own, end - begin, cap)
-                is_sunk = a[15] != 0 and nth == 0
-                sink = up(sinks[first * group + i]) if is_sunk else np.float32(LOWEST)
-                most = _highest(own, end - begin, sink)
-                total = _rise(own, end - begin, most)
-                if is_sunk:
-                    total += exp(sink - most)
-                totals[i] = total
-                if not is_all:
-                    parts[i, 0], parts[i, 1] = most, total
-            for page in range(begin // page_size, (end - 1) // page_size + 1):
-                at, start, count, ahead = _page_part(
-                    table, page, begin, end, page_size, token_bytes, a[6] + 2 * first * dim
-                )
-                for head in range(kv_heads_each):
-                    values = at + 2 * head * dim
-                    shares = scores.ctypes.data + 4 * (head * group * SPLIT + start - begin)
-                    into = sums.ctypes.data + 4 * head * group * dim
-                    mix_tokens(
-                        values, token_bytes, count, ahead, shares, 4 * SPLIT, into, group, dim
-                    )
-            result = a[4] + 2 * (places[row] * heads + first * group) * dim
-            result = carray(at_u16(result), (heads_each, dim))
-            for i in range(heads_each):
-                for d in range(dim):
-                    if is_all:
+                    if is_whole:
                         result[i, d] = down(sums[i, d] / totals[i])
                     else:
                         parts[i, 2 + d] = sums[i, d]
 
-    body.__qualname__ += f"_{ATTENTION_STAMP}"
-    return Kernel(body, "qqqqqqqqqqqqqqqddqqq")
+    return Kernel(body, DecodeArguments)
+
+
+class MergeArguments(NamedTuple):
+    """As of `DecodeArguments`."""
+
+    out: int
+    parts: int
+    max_splits: int
+    rows: int
+    tokens: int
+    lengths: int
+    kv_heads: int
+    window: int
+
+
+_merge_arguments = reader_of(MergeArguments)
+
+
+@njit(inline="always")
+def _merge_parts(parts: Code, n_splits: Code, sums: Code) -> Code:
+    """Of one head's parts [splits, 2 + dim] the values' sum, and the sum of the weights."""
+    highest, total = np.float32(LOWEST), np.float32(0)
+    for nth in range(n_splits):
+        highest = max(highest, parts[nth, 0])
+    sums[:] = 0
+    for nth in range(n_splits):
+        part = parts[nth]
+        share = exp(part[0] - highest)
+        total += share * part[1]
+        for d in range(len(sums)):
+            sums[d] += share * part[2 + d]
+    return total
 
 
 @cache
 def merge_kernel(dim: int, group: int) -> Kernel:
-    """What rows of several splits get, of their parts.
-
-    Arguments: out [tokens, heads, dim], parts and splits as of `decode_kernel`, rows, their places
-    in the batch, tokens of each row, kv heads, window.
-    """
+    """Adds up the parts that `decode_kernel` left of rows with several splits."""
 
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        rows, kv_heads, window = a[4], a[7], a[8]
-        places, lengths = carray(at_i64(a[5]), (rows,)), carray(at_i64(a[6]), (rows,))
+        args = _merge_arguments(block)
+        rows, kv_heads, window = args.rows, args.kv_heads, args.window
+        tokens, lengths = (
+            carray(at_i64(args.tokens), (rows,)),
+            carray(at_i64(args.lengths), (rows,)),
+        )
         heads = kv_heads * group
-        parts = carray(at_f32(a[2]), (rows, a[3], heads, 2 + dim))
+        parts = carray(at_f32(args.parts), (rows, args.max_splits, heads, 2 + dim))
         sums = np.empty(dim, np.float32)
         while True:
-            taken = take(block)
-            if taken >= rows * kv_heads:
+            task = take(block)
+            if task >= rows * kv_heads:
                 break
-            row, first = taken // kv_heads, taken % kv_heads * group
-            n_splits = _splits(lengths[row], window)
+            row, first = task // kv_heads, task % kv_heads * group
+            n_splits = _count_splits(lengths[row], window)
             if n_splits == 1:
                 continue
             for head in range(first, first + group):
-                most, total = np.float32(LOWEST), np.float32(0)
-                for nth in range(n_splits):
-                    most = max(most, parts[row, nth, head, 0])
-                sums[:] = 0
-                for nth in range(n_splits):
-                    part = parts[row, nth, head]
-                    share = exp(part[0] - most)
-                    total += share * part[1]
-                    for d in range(dim):
-                        sums[d] += share * part[2 + d]
-                result = carray(at_u16(a[1] + 2 * (places[row] * heads + head) * dim), (dim,))
+                total = _merge_parts(parts[row, :, head], n_splits, sums)
+                out = args.out + 2 * (tokens[row] * heads + head) * dim
+                result = carray(at_u16(out), (dim,))
                 for d in range(dim):
                     result[d] = down(sums[d] / total)
 
-    return Kernel(body, "qqqqqqqq")
-
-
-@njit(inline="always")
-def _read(
-    table: Code,
-    cache: Code,
-    base: Code,
-    begin: Code,
-    end: Code,
-    kv_heads: Code,
-    page_size: Code,
-    block: Code,
-    dim: Code,
-) -> None:
-    """Tokens [begin, end) of one head, whose cache begins there, to `block` [tokens, dim], of which
-    the first is `base`. Beside them are zeros: what is no number has no share of 0."""
-    token_bytes = 2 * kv_heads * dim
-    block[: begin - base] = 0
-    block[end - base :] = 0
-    for page in range(begin // page_size, (end - 1) // page_size + 1):
-        at, start, count, _ = _page_part(table, page, begin, end, page_size, token_bytes, cache)
-        for t in range(count):
-            given = carray(at_u16(at + t * token_bytes), (dim,))
-            for d in range(dim):
-                block[start - base + t, d] = up(given[d])
-
-
-@cache
-def chunk_kernel(dim: int, group: int) -> Kernel:
-    """Attention of pieces of prompts to the pages of their rows.
-
-    A task multiplies its queries with a block of keys, makes shares of the scores as if no more
-    keys came, and multiplies these with the values; the next block lessens what was before (the
-    online softmax). Queries, a token's heads side by side, are the lanes of vectors.
-
-    Arguments: q, its strides of tokens and heads, out [tokens, heads, dim], cache of keys and of
-    values [pages, page size, kv heads, dim], pieces, their [place in the batch, position, tokens,
-    row], page tables, stride of these, kv heads, page size, window, sinks of the heads or 0, scale,
-    soft cap or 0, most tokens of a piece.
-    """
-
-    def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        n, kv_heads, page_size, window = a[7], a[11], a[12], a[13]
-        scale, cap = np.float32(as_float64(a[15])), np.float32(as_float64(a[16]))
-        pieces = carray(at_i64(a[8]), (n, 4))
-        sinks = carray(at_u16(a[14]), (kv_heads * group,))
-        most = (a[17] * group + PACK - 1) // PACK
-        query, mixed = np.zeros((2, most, dim + MOST, PACK), np.float32)
-        scores = np.empty((most, KEYS, PACK), np.float32)
-        queries = np.empty((most, 4, PACK), np.float32)  # see `soften`
-        keys, values = np.zeros((2, KEYS + MOST, dim), np.float32)
-        while True:
-            taken = take(block)
-            if taken >= n * kv_heads:
-                break
-            head, piece = taken % kv_heads, pieces[taken // kv_heads]
-            place, position, rows, last = piece[0], piece[1], piece[2] * group, piece[1] + piece[2]
-            table = carray(at_i64(a[9] + 8 * piece[3] * a[10]), ((last - 1) // page_size + 1,))
-            packs = (rows + PACK - 1) // PACK
-            for r in range(packs * PACK):
-                nth, j, own = r // PACK, r % PACK, min(r, rows - 1)
-                token, of = own // group, head * group + own % group
-                given = carray(at_u16(a[1] + 2 * ((place + token) * a[2] + of * a[3])), (dim,))
-                for d in range(dim):
-                    query[nth, d, j] = up(given[d]) * scale
-                queries[nth, 0, j] = as_float32(np.uint32(position + token))
-                queries[nth, 1, j] = np.float32(-np.inf) if a[14] == 0 else up(sinks[of])
-                queries[nth, 2, j] = np.float32(0) if a[14] == 0 else np.float32(1)
-            mixed[:packs] = 0
-            first = max(0, position - window + 1)  # that anything here sees
-            for base in range(first // KEYS * KEYS, last, KEYS):
-                begin, end = max(first, base), min(base + KEYS, last)
-                width = (end - base + 1) // 2 * 2
-                for at, read in ((a[5], keys), (a[6], values)):
-                    at += 2 * head * dim
-                    _read(table, at, base, begin, end, kv_heads, page_size, read, dim)
-                for nth in range(packs):
-                    own, done = query[nth].ctypes.data, 0
-                    while done < width:
-                        x, into = keys[done].ctypes.data, scores[nth, done].ctypes.data
-                        left = width - done
-                        done += multiply_some(own, 0, x, dim, 1, 0, into, dim, left, PACK, 32, 0)
-                    if cap > 0:
-                        _cap(scores[nth].ctypes.data, width * PACK, cap)
-                    own, of = scores[nth].ctypes.data, queries[nth].ctypes.data
-                    if base + width - 1 > position or base < last - window:
-                        soften(own, width, base, window, of, PACK, 1)
-                    else:
-                        soften(own, width, base, window, of, PACK, 0)
-                    fade, done = queries[nth, 3].ctypes.data, 0
-                    while done < dim:
-                        x, into = values.ctypes.data + 4 * done, mixed[nth, done].ctypes.data
-                        left = dim - done
-                        done += multiply_some(
-                            own, fade, x, 1, dim, 0, into, width, left, PACK, 32, 1
-                        )
-            for r in range(rows):
-                nth, j = r // PACK, r % PACK
-                of = (place + r // group) * kv_heads * group + head * group + r % group
-                result = carray(at_u16(a[4] + 2 * of * dim), (dim,))
-                for d in range(dim):
-                    result[d] = down(mixed[nth, d, j] / queries[nth, 2, j])
-
-    body.__qualname__ += f"_{PRODUCT_STAMP}_{ATTENTION_STAMP}"
-    return Kernel(body, "qqqqqqqqqqqqqqddq")
+    return Kernel(body, MergeArguments)

@@ -1,6 +1,7 @@
-"""How kernels compiled by numba are called: on torch's own OpenMP team, at once or in a sequence.
+"""Calls kernels compiled by numba on torch's own OpenMP team, at once or in a sequence.
 
-A kernel's block of arguments counts the tasks that are taken, so that threads take them in turns.
+A kernel's block of arguments begins with the number of tasks that threads have taken, so that each
+thread takes the next one when it has done one.
 """
 
 import ctypes
@@ -10,19 +11,21 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol, get_type_hints
+from zlib import crc32
 
 import numpy as np
 import torch  # which loads the OpenMP that is looked for here
-from numba import carray, cfunc, types
+from numba import carray, cfunc, from_dtype, njit, types
 from torch import Tensor
 
-from deployments.engine.kernels.cpu.simd import STAMP, Code, at_i64, call
+from deployments.engine.kernels.cpu.simd import Code, at_i64, call, pointer_to
 
 # Sums may be taken in lanes; NaN and infinity stay what they are.
-MATH = {"reassoc", "contract", "arcp", "nsz"}
-SERIAL_WORK = 1 << 15  # multiplications that waking the workers would cost more than they save
-WORDS = 24  # of a block of arguments
+FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
+MAX_SERIAL_WORK = 1 << 15  # multiplications: for so few it does not pay to wake the workers
+BLOCK_WORDS = 24  # of a block of arguments, the number of tasks taken included
 
 
 class Call(NamedTuple):
@@ -31,19 +34,19 @@ class Call(NamedTuple):
 
 
 class Recording(Protocol):
-    """Takes down what a thread's kernels are called with, in the place of the calls."""
+    """Keeps a thread's calls of kernels, which are then not made."""
 
     def add(self, call: Call) -> None: ...
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Memory for what a kernel gives."""
+        """As `empty`."""
 
 
 class _Thread(threading.local):
-    """Every thread's own block of arguments; its first word counts the tasks that are taken."""
+    """Each thread's own block of arguments."""
 
     def __init__(self) -> None:
-        self.block = (ctypes.c_int64 * WORDS)()
+        self.block = (ctypes.c_int64 * BLOCK_WORDS)()
         self.address = ctypes.addressof(self.block)
         self.recording: Recording | None = None
 
@@ -51,58 +54,96 @@ class _Thread(threading.local):
 THREAD = _Thread()
 
 
-class Kernel:
-    """A loop over independent tasks, which the threads of torch's own team take in turns."""
+Arguments = type[tuple[float, ...]]  # a NamedTuple of int and float, which names and orders them
 
-    def __init__(self, body: Callable[[Code], None], layout: str) -> None:
+
+def reader_of(arguments: Arguments) -> Code:
+    """A function for kernels: it reads the block at an address as a record of these names."""
+    kinds = {int: np.int64, float: np.float64}
+    fields = [(name, kinds[hint]) for name, hint in get_type_hints(arguments).items()]
+    at = pointer_to(from_dtype(np.dtype([("tasks_taken", np.int64), *fields])))
+
+    @njit(inline="always")
+    def read(block: Code) -> Code:
+        return carray(at(block), (1,))[0]
+
+    return read
+
+
+class Kernel:
+    """A loop over independent tasks, of which the threads of torch's own team take the next one
+    each.
+
+    call: takes about how many multiplications there are to do, and the arguments by their names.
+    """
+
+    def __init__(self, body: Callable[[Code], None], arguments: Arguments) -> None:
         self._function = _compile(body)  # kept, or its code would be gone
         self._address = self._function.address
-        self._alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
-        self._pack = struct.Struct("q" + layout).pack_into
+        self._run_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
+        hints = get_type_hints(arguments)
+        codes = ["q" if hint is int else "d" for hint in hints.values()]
+        self._pack = struct.Struct("".join(["q", *codes])).pack_into
+        # Written out, as a namedtuple is: such a call takes no longer than one without names.
+        names = ", ".join(hints)
+        source = f"lambda work, {names}: run(work, ({names},))"
+        self.call: Callable[..., None] = eval(source, {"run": self._run})
 
-    def __call__(self, work: int, *arguments: float) -> None:
-        """`work` is about how many multiplications it takes."""
+    def _run(self, work: int, arguments: tuple[float, ...]) -> None:
         block, address = THREAD.block, THREAD.address
         self._pack(block, 0, 0, *arguments)
         if THREAD.recording is not None:
             THREAD.recording.add(Call(self._address, list(block)))
-        elif work > SERIAL_WORK and TEAM is not None:
+        elif work > MAX_SERIAL_WORK and TEAM is not None:
             TEAM(self._address, address, 0, 0)
         else:
-            self._alone(address)
+            self._run_alone(address)
 
 
 class CallSequence:
-    """Calls that all threads of the team make one behind the other. Between two of them all wait
-    for all, and nobody for Python."""
+    """Calls that all threads of the team make one after the other.
+
+    Between two calls each thread waits for all others, and none for Python.
+    """
 
     def __init__(self, calls: Sequence[Call]) -> None:
         functions = np.array([one.function for one in calls], dtype=np.int64)
-        self._blocks = np.array([one.block for one in calls], dtype=np.int64)  # [calls, WORDS]
-        places = self._blocks.ctypes.data + np.arange(len(calls)) * self._blocks.strides[0]
-        self._pairs = np.stack([functions, places], axis=1)
+        self._blocks = np.array(
+            [one.block for one in calls], dtype=np.int64
+        )  # [calls, BLOCK_WORDS]
+        addresses = self._blocks.ctypes.data + np.arange(len(calls)) * self._blocks.strides[0]
+        self._pairs = np.stack([functions, addresses], axis=1)
 
     def __call__(self) -> None:
         self._blocks[:, 0] = 0  # no task is taken
-        _sequence_kernel()(sys.maxsize, self._pairs.ctypes.data, len(self._pairs), BARRIER)
+        _sequence_kernel().call(
+            sys.maxsize, calls=self._pairs.ctypes.data, n_calls=len(self._pairs), barrier=BARRIER
+        )
+
+
+class SequenceArguments(NamedTuple):
+    calls: int  # address of int64 [n_calls, 2]: addresses of a function and of its block
+    n_calls: int
+    barrier: int  # address of a function
+
+
+_sequence_arguments = reader_of(SequenceArguments)
 
 
 @cache
 def _sequence_kernel() -> Kernel:
-    """Arguments: pairs of function and block, how many, the barrier's function."""
-
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        pairs = carray(at_i64(a[1]), (a[2], 2))
-        for i in range(a[2]):
-            call(pairs[i, 0], pairs[i, 1])
-            call(a[3], 0)
+        args = _sequence_arguments(block)
+        calls = carray(at_i64(args.calls), (args.n_calls, 2))
+        for i in range(args.n_calls):
+            call(calls[i, 0], calls[i, 1])
+            call(args.barrier, 0)
 
-    return Kernel(body, "qqq")
+    return Kernel(body, SequenceArguments)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory for what a kernel gives."""
+    """Memory for the result of a kernel."""
     recording = THREAD.recording
     return torch.empty(shape, dtype=dtype) if recording is None else recording.empty(shape, dtype)
 
@@ -116,13 +157,22 @@ def contiguous_rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+@cache
+def _checksum_of_sources() -> str:
+    checksum = 0
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        checksum = crc32(path.read_bytes(), checksum)
+    return f"{checksum:08x}"
+
+
 def _compile(body: Callable[[Code], None]) -> Code:
-    # numba keeps what it compiled under this name while the file of the function stays the same.
-    body.__qualname__ += f"_{STAMP}"
+    # numba keeps on disk what it compiled, by this name, while the function's own file stays the
+    # same. It does not look at other files, from which code is compiled into the function.
+    body.__qualname__ += f"_{_checksum_of_sources()}"
 
     def compiled(cache: bool) -> Code:
         kind = types.void(types.intp)
-        return cfunc(kind, cache=cache, fastmath=MATH, error_model="numpy")(body)
+        return cfunc(kind, cache=cache, fastmath=FAST_MATH, error_model="numpy")(body)
 
     try:
         return compiled(cache=True)
@@ -131,8 +181,9 @@ def _compile(body: Callable[[Code], None]) -> Code:
 
 
 def _find_team() -> tuple[Callable[..., None] | None, int]:
-    """What runs a function on OpenMP's team of the calling thread, as torch's operations do, and
-    the address of what its threads wait for each other with."""
+    """GOMP_parallel, which runs a function on the OpenMP team that torch's operations use, and the
+    address of GOMP_barrier, at which the team's threads wait for each other.
+    """
     try:
         gomp = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL)
         team, barrier = gomp.GOMP_parallel, gomp.GOMP_barrier

@@ -8,24 +8,38 @@ which thread takes it change no bit.
 """
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
-from numba import carray
+from numba import carray, njit
 
-from deployments.engine.kernels.cpu.dispatch import WORDS, Kernel
-from deployments.engine.kernels.cpu.simd import Code, as_float64, at_i64, at_u16, down, take, up
+from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.simd import Code, at_i64, at_u16, down, take, up
+
+
+class NormArguments(NamedTuple):
+    x: int  # bfloat16 [tokens, width]
+    weight: int  # bfloat16 [width]
+    out: int  # bfloat16 [tokens, width]
+    tokens: int
+    width: int
+    tokens_per_task: int
+    epsilon: float
+
+
+_norm_arguments = reader_of(NormArguments)
 
 
 @cache
 def norm_kernel() -> Kernel:
-    """Arguments: x, weight, out, tokens, width, width of a task's block of tokens, epsilon."""
+    """RMSNorm of each token."""
 
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        n, width, step = a[4], a[5], a[6]
-        epsilon = np.float32(as_float64(a[7]))
-        x, out = carray(at_u16(a[1]), (n, width)), carray(at_u16(a[3]), (n, width))
-        weight = carray(at_u16(a[2]), (width,))
+        args = _norm_arguments(block)
+        n, width, step = args.tokens, args.width, args.tokens_per_task
+        epsilon = np.float32(args.epsilon)
+        x, out = carray(at_u16(args.x), (n, width)), carray(at_u16(args.out), (n, width))
+        weight = carray(at_u16(args.weight), (width,))
         while True:
             first = take(block) * step
             if first >= n:
@@ -39,26 +53,43 @@ def norm_kernel() -> Kernel:
                 for i in range(width):
                     out[token, i] = down(up(x[token, i]) * scale * up(weight[i]))
 
-    return Kernel(body, "qqqqqqd")
+    return Kernel(body, NormArguments)
+
+
+class RotaryArguments(NamedTuple):
+    x: int  # bfloat16 [tokens, heads, dim], its heads one behind the other
+    token_stride: int  # in numbers
+    tokens: int
+    heads: int
+    dim: int
+    cos: int  # bfloat16 [tokens, dim]
+    sin: int  # the same, negative in its first half
+    first_weight: int  # bfloat16 [dim], of the norm of the first heads; 0 for no norms
+    n_first: int
+    other_weight: int  # of the norm of the other heads
+    epsilon: float
+
+
+_rotary_arguments = reader_of(RotaryArguments)
 
 
 @cache
 def turn_kernel() -> Kernel:
-    """Rotary embedding in place, behind an RMSNorm of each head if there are weights for it.
-
-    Arguments: x, its stride of tokens, tokens, heads, dim, cos, sin, weight of the first heads or
-    0, how many these are, weight of the others, epsilon. `sin` is negative in its first half.
-    """
+    """Rotary embedding in place, after an RMSNorm of each head if there are weights for it."""
 
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        stride, n, heads, dim, n_first = a[2], a[3], a[4], a[5], a[9]
-        epsilon = np.float32(as_float64(a[11]))
+        args = _rotary_arguments(block)
+        n, heads, dim = args.tokens, args.heads, args.dim
+        stride, n_first = args.token_stride, args.n_first
+        epsilon = np.float32(args.epsilon)
         half = dim // 2
-        x = carray(at_u16(a[1]), (n * stride,))
-        cos, sin = carray(at_u16(a[6]), (n, dim)), carray(at_u16(a[7]), (n, dim))
-        is_normed = a[8] != 0
-        weights = carray(at_u16(a[8]), (dim,)), carray(at_u16(a[10]), (dim,))
+        x = carray(at_u16(args.x), (n * stride,))
+        cos, sin = carray(at_u16(args.cos), (n, dim)), carray(at_u16(args.sin), (n, dim))
+        is_normed = args.first_weight != 0
+        weights = (
+            carray(at_u16(args.first_weight), (dim,)),
+            carray(at_u16(args.other_weight), (dim,)),
+        )
         while True:
             token = take(block)
             if token >= n:
@@ -82,29 +113,56 @@ def turn_kernel() -> Kernel:
                     )
                     x[start + i] = down(turned)
 
-    return Kernel(body, "qqqqqqqqqqd")
+    return Kernel(body, RotaryArguments)
+
+
+class StoreArguments(NamedTuple):
+    """Strides are in numbers."""
+
+    k: int  # bfloat16 [tokens, heads, dim]
+    k_token_stride: int
+    k_head_stride: int
+    v: int
+    v_token_stride: int
+    v_head_stride: int
+    slots: int  # int64 [tokens]
+    k_pages: int  # bfloat16 [slots, heads, dim]
+    v_pages: int
+    tokens: int
+    heads: int
+    dim: int
+
+
+_store_arguments = reader_of(StoreArguments)
+
+
+@njit(inline="always")
+def _copy_heads(source: Code, stride: Code, target: Code, heads: Code, dim: Code) -> None:
+    for head in range(heads):
+        given = carray(at_u16(source + 2 * head * stride), (dim,))
+        kept = carray(at_u16(target + 2 * head * dim), (dim,))
+        for i in range(dim):
+            kept[i] = given[i]
 
 
 @cache
 def store_kernel() -> Kernel:
-    """Arguments: keys, their strides of tokens and heads, values, theirs, slots, cache of keys and
-    of values, tokens, heads, dim."""
+    """Copies new keys and values to their slots."""
 
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        n, heads, dim = a[10], a[11], a[12]
-        slots = carray(at_i64(a[7]), (n,))
+        args = _store_arguments(block)
+        heads, dim = args.heads, args.dim
+        slots = carray(at_i64(args.slots), (args.tokens,))
         while True:
             token = take(block)
-            if token >= n:
+            if token >= args.tokens:
                 break
-            for of in range(2):
-                new = a[1 + 3 * of] + 2 * token * a[2 + 3 * of]
-                kept = a[8 + of] + 2 * slots[token] * heads * dim
-                for head in range(heads):
-                    source = carray(at_u16(new + 2 * head * a[3 + 3 * of]), (dim,))
-                    target = carray(at_u16(kept + 2 * head * dim), (dim,))
-                    for i in range(dim):
-                        target[i] = source[i]
+            slot = 2 * slots[token] * heads * dim
+            k, v = (
+                args.k + 2 * token * args.k_token_stride,
+                args.v + 2 * token * args.v_token_stride,
+            )
+            _copy_heads(k, args.k_head_stride, args.k_pages + slot, heads, dim)
+            _copy_heads(v, args.v_head_stride, args.v_pages + slot, heads, dim)
 
-    return Kernel(body, "qqqqqqqqqqqq")
+    return Kernel(body, StoreArguments)

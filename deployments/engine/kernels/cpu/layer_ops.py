@@ -9,15 +9,24 @@ from deployments.engine.kernels.cpu.dispatch import contiguous_rows, empty
 from deployments.engine.kernels.cpu.layer_kernels import norm_kernel, store_kernel, turn_kernel
 from deployments.engine.kernels.rotary import HeadNorm
 
-BLOCK_TOKENS = 8  # that one task of a norm takes
+TOKENS_PER_TASK = 8  # of a norm
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """[tokens, width]"""
     x = x.contiguous()
     out = empty(x.shape, x.dtype)
-    places = x.data_ptr(), weight.data_ptr(), out.data_ptr()
-    norm_kernel()(x.numel(), *places, *x.shape, BLOCK_TOKENS, epsilon)
+    tokens, width = x.shape
+    norm_kernel().call(
+        tokens * width,
+        x=x.data_ptr(),
+        weight=weight.data_ptr(),
+        out=out.data_ptr(),
+        tokens=tokens,
+        width=width,
+        tokens_per_task=TOKENS_PER_TASK,
+        epsilon=epsilon,
+    )
     return out
 
 
@@ -33,10 +42,20 @@ def turn(
     if norms is not None:
         first, others = norms[0].weight.data_ptr(), norms[1].weight.data_ptr()
         epsilon = norms[0].epsilon
-    turn_kernel()(
-        x.numel(),
-        *(x.data_ptr(), x.stride(0), *x.shape, cos.data_ptr(), sin.data_ptr()),
-        *(first, n_first, others, epsilon),
+    tokens, heads, dim = x.shape
+    turn_kernel().call(
+        tokens * heads * dim,
+        x=x.data_ptr(),
+        token_stride=x.stride(0),
+        tokens=tokens,
+        heads=heads,
+        dim=dim,
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        first_weight=first,
+        n_first=n_first,
+        other_weight=others,
+        epsilon=epsilon,
     )
 
 
@@ -49,6 +68,19 @@ def store(k: Tensor, v: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> 
     if not (fits and k.shape == v.shape == (len(slots), *keys.shape[2:])):
         raise ValueError(f"{k.dtype} {k.shape}, {v.dtype} {v.shape} for pages of {keys.shape[2:]}")
     k, v = contiguous_rows(k), contiguous_rows(v)
-    strides = (k.data_ptr(), *k.stride()[:2]), (v.data_ptr(), *v.stride()[:2])
-    places = slots.data_ptr(), keys.data_ptr(), values.data_ptr()
-    store_kernel()(k.numel(), *strides[0], *strides[1], *places, *k.shape)
+    tokens, heads, dim = k.shape
+    store_kernel().call(
+        tokens * heads * dim,
+        k=k.data_ptr(),
+        k_token_stride=k.stride(0),
+        k_head_stride=k.stride(1),
+        v=v.data_ptr(),
+        v_token_stride=v.stride(0),
+        v_head_stride=v.stride(1),
+        slots=slots.data_ptr(),
+        k_pages=keys.data_ptr(),
+        v_pages=values.data_ptr(),
+        tokens=tokens,
+        heads=heads,
+        dim=dim,
+    )

@@ -4,9 +4,6 @@ x [rows, width] and sums [rows, pack] are float32. The order of a sum is that of
 the number of rows, which is a literal, as `pack` is: each has code of its own.
 """
 
-from pathlib import Path
-from zlib import crc32
-
 from llvmlite import ir
 from numba import njit, types
 from numba.core.typing import Signature
@@ -14,10 +11,8 @@ from numba.extending import intrinsic
 
 from deployments.engine.kernels.cpu.simd import AHEAD, LANES, STRICT, TILES, WORD, Code, Emitter
 
-STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
-
 PACK = 2 * LANES  # outputs of a block of ours
-MOST, MORE, SOME, ONE = TILES
+FULL_TILE, LARGE_TILE, SMALL_TILE, ONE_ROW = TILES
 
 
 class Loop:
@@ -183,16 +178,24 @@ def multiply_some(
 ) -> Code:
     """`multiply` for as many of the rows that are `left` as go at once; returns how many. It may
     take, and give, some behind the last one."""
-    if left > MORE:
-        tile = MOST
-        multiply(weight, scales, x, of_row, of_input, totals, sums, width, MOST, pack, bits, group)
-    elif left > SOME:
-        tile = MORE
-        multiply(weight, scales, x, of_row, of_input, totals, sums, width, MORE, pack, bits, group)
-    elif left > ONE:
-        tile = SOME
-        multiply(weight, scales, x, of_row, of_input, totals, sums, width, SOME, pack, bits, group)
+    if left > LARGE_TILE:
+        tile = FULL_TILE
+        multiply(
+            weight, scales, x, of_row, of_input, totals, sums, width, FULL_TILE, pack, bits, group
+        )
+    elif left > SMALL_TILE:
+        tile = LARGE_TILE
+        multiply(
+            weight, scales, x, of_row, of_input, totals, sums, width, LARGE_TILE, pack, bits, group
+        )
+    elif left > ONE_ROW:
+        tile = SMALL_TILE
+        multiply(
+            weight, scales, x, of_row, of_input, totals, sums, width, SMALL_TILE, pack, bits, group
+        )
     else:
-        tile = ONE
-        multiply(weight, scales, x, of_row, of_input, totals, sums, width, ONE, pack, bits, group)
+        tile = ONE_ROW
+        multiply(
+            weight, scales, x, of_row, of_input, totals, sums, width, ONE_ROW, pack, bits, group
+        )
     return tile

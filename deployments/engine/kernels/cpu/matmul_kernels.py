@@ -10,13 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray, njit
 
-from deployments.engine.kernels.cpu.dispatch import WORDS, Kernel
-from deployments.engine.kernels.cpu.matmul_ir import MOST, multiply_some
-from deployments.engine.kernels.cpu.matmul_ir import STAMP as PRODUCT_STAMP
+from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, multiply_some
 from deployments.engine.kernels.cpu.simd import (
     Code,
     at_i8,
-    at_i64,
     at_u8,
     at_u16,
     down,
@@ -64,30 +62,37 @@ class Form(NamedTuple):
     group: int = 0
 
 
+class DequantizeArguments(NamedTuple):
+    weight: int  # packed; see `multiply`
+    scales: int
+    out: int  # bfloat16 [in_features, out_features]
+    in_features: int
+    out_features: int
+
+
+_dequantize_arguments = reader_of(DequantizeArguments)
+
+
 @cache
 def widen_kernel(form: Form) -> Kernel:
-    """A packed matrix of whole numbers as bfloat16 [in, out].
-
-    Arguments: weight, scales, out, in, out features.
-    """
+    """A packed matrix of whole numbers as bfloat16."""
     pack, bits, group = form
 
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        width, n = a[4], a[5]
+        args = _dequantize_arguments(block)
+        width, n = args.in_features, args.out_features
         even = width + width % 2
-        out = carray(at_u16(a[3]), (width, n))
+        out = carray(at_u16(args.out), (width, n))
         groups = width // group if group else 1
         while True:
             nth = take(block)
             first = nth * pack
             if first >= n:
                 break
-            place = a[1] + first * even * bits // 8
-            bytes_, whole = carray(at_u8(place), (even, pack)), carray(at_i8(place), (even, pack))
-            scales = carray(
-                at_u16(a[2] + 2 * first * groups * (16 // bits // 2)), (groups, 2, pack)
-            )
+            weight = args.weight + first * even * bits // 8
+            bytes_, whole = carray(at_u8(weight), (even, pack)), carray(at_i8(weight), (even, pack))
+            scales = args.scales + 2 * first * groups * (16 // bits // 2)
+            scales = carray(at_u16(scales), (groups, 2, pack))
             for i in range(width):
                 for j in range(min(pack, n - first)):
                     if group == 0:
@@ -98,7 +103,35 @@ def widen_kernel(form: Form) -> Kernel:
                         value = np.float32(number) * up(step) + up(least)
                     out[i, first + j] = down(value)
 
-    return Kernel(body, "qqqqq")
+    return Kernel(body, DequantizeArguments)
+
+
+class MatmulArguments(NamedTuple):
+    x: int  # bfloat16 [rows, in_features]
+    weight: int  # packed; see `multiply`
+    scales: int  # of the weights, or 0
+    bias: int  # bfloat16 [out_features], or 0
+    other: int  # bfloat16 [rows, out_features], which is added or multiplied with; or 0
+    out: int  # bfloat16 [rows, out_features]
+    rows: int
+    in_features: int
+    out_features: int
+    epilogue: int  # what follows the product: NONE, SWISH, ADD or MUL
+    rows_per_task: int
+
+
+_matmul_arguments = reader_of(MatmulArguments)
+
+
+@njit(inline="always")
+def _load_rows(x: Code, begin: Code, end: Code, rows: Code, totals: Code, group: Code) -> None:
+    """Rows [begin, end) of x as float32, and the totals of their groups of inputs."""
+    width, n_groups = x.shape[1], totals.shape[1]
+    for row in range(begin, end):
+        for i in range(width):
+            rows[row - begin, i] = up(x[row, i])
+        for g in range(n_groups):
+            totals[row - begin, g] = rows[row - begin, g * group : g * group + group].sum()
 
 
 @cache
@@ -108,50 +141,44 @@ def product_kernel(form: Form) -> Kernel:
     Of few rows memory is the bound: each weight is read once, and a thread that is held up is
     waited for no longer than a block takes. Of many a task's rows stay in a cache, and a tile's
     sums in registers. A sum is taken in the order of the inputs, whatever the tile.
-
-    Arguments: x, weight, its scales or 0, bias or 0, other or 0, out, rows, in, out features, what
-    follows the product, rows of one task.
     """
     pack, bits, group = form
 
     def body(block: Code) -> None:
-        a = carray(at_i64(block), (WORDS,))
-        rows, width, n, then, each = a[7], a[8], a[9], a[10], a[11]
-        given = carray(at_u16(a[1]), (rows, width))
+        args = _matmul_arguments(block)
+        n_rows, width, n = args.rows, args.in_features, args.out_features
+        rows_per_task = args.rows_per_task
+        x = carray(at_u16(args.x), (n_rows, width))
         even = width + width % 2
         groups = width // group if group else 0
-        x = np.zeros((each + MOST, even), np.float32)
-        totals = np.zeros((each + MOST, groups), np.float32)
-        sums = np.empty((MOST, pack), np.float32)
-        blocks, held = (n + pack - 1) // pack, -1
+        rows = np.zeros((rows_per_task + FULL_TILE, even), np.float32)
+        totals = np.zeros((rows_per_task + FULL_TILE, groups), np.float32)
+        sums = np.empty((FULL_TILE, pack), np.float32)
+        blocks, loaded = (n + pack - 1) // pack, -1
         while True:
-            taken = take(block)
-            begin, nth_block = taken // blocks * each, taken % blocks
-            if begin >= rows:
+            task = take(block)
+            begin, first = task // blocks * rows_per_task, task % blocks * pack
+            if begin >= n_rows:
                 break
-            end, first = min(rows, begin + each), nth_block * pack
-            if begin != held:
-                held = begin
-                for row in range(begin, end):
-                    for i in range(width):
-                        x[row - begin, i] = up(given[row, i])
-                    for g in range(groups):
-                        totals[row - begin, g] = x[row - begin, g * group : g * group + group].sum()
-            weight = a[2] + first * even * bits // 8
-            scales = a[3] + 2 * first * (2 * groups if group else 1)
+            end = min(n_rows, begin + rows_per_task)
+            if begin != loaded:
+                _load_rows(x, begin, end, rows, totals, group)
+                loaded = begin
+            weight = args.weight + first * even * bits // 8
+            scales = args.scales + 2 * first * (2 * groups if group else 1)
+            bias = args.bias + 2 * first if args.bias != 0 else 0
             count, row = min(pack, n - first), begin
             while row < end:
-                own, left = x.ctypes.data + 4 * (row - begin) * even, end - row
+                own, left = rows.ctypes.data + 4 * (row - begin) * even, end - row
                 own_totals = totals.ctypes.data + 4 * (row - begin) * groups
                 into = sums.ctypes.data
                 tile = multiply_some(
                     weight, scales, own, even, 1, own_totals, into, even, left, pack, bits, group
                 )
                 for nth in range(min(tile, left)):
-                    place = 2 * ((row + nth) * n + first)
-                    bias = a[4] + 2 * first if a[4] != 0 else 0
-                    _finish(sums[nth], bias, then, a[5] + place, a[6] + place, count)
+                    offset = 2 * ((row + nth) * n + first)
+                    other, out = args.other + offset, args.out + offset
+                    _finish(sums[nth], bias, args.epilogue, other, out, count)
                 row += tile
 
-    body.__qualname__ += f"_{PRODUCT_STAMP}"
-    return Kernel(body, "qqqqqqqqqqq")
+    return Kernel(body, MatmulArguments)

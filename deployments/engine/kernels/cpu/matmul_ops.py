@@ -78,8 +78,14 @@ def _filled(x: Tensor, *beside: int) -> Tensor:
 def widened(weight: Packed, n_out: int, width: int) -> Tensor:
     """A matrix of whole numbers as bfloat16, turned: [in, out]."""
     out = torch.empty((width, n_out), dtype=torch.bfloat16)
-    sizes = width, n_out
-    widen_kernel(weight.form)(n_out * width, weight.address, weight.scales, out.data_ptr(), *sizes)
+    widen_kernel(weight.form).call(
+        n_out * width,
+        weight=weight.address,
+        scales=weight.scales,
+        out=out.data_ptr(),
+        in_features=width,
+        out_features=n_out,
+    )
     return out
 
 
@@ -97,10 +103,18 @@ def product(
     x = x.contiguous()
     other = None if other is None else other.contiguous()
     out = empty((*shape, out_features), x.dtype)
-    product_kernel(weight.form)(
+    product_kernel(weight.form).call(
         rows * width * out_features,
-        *(x.data_ptr(), weight.address, weight.scales, address_of(bias), address_of(other)),
-        *(out.data_ptr(), rows, width, out_features, then),
-        min(rows, max(LEAST_ROWS, HELD_NUMBERS // width)),
+        x=x.data_ptr(),
+        weight=weight.address,
+        scales=weight.scales,
+        bias=address_of(bias),
+        other=address_of(other),
+        out=out.data_ptr(),
+        rows=rows,
+        in_features=width,
+        out_features=out_features,
+        epilogue=then,
+        rows_per_task=min(rows, max(LEAST_ROWS, HELD_NUMBERS // width)),
     )
     return out

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from llvmlite import ir
@@ -14,7 +12,6 @@ from numba.core.registry import cpu_target
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 
-STAMP = f"{crc32(Path(__file__).read_bytes()):08x}"  # of what is compiled into others' code
 # What is compiled for, which NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may say.
 FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 HAS_FMA, HAS_AVX512 = "+fma" in FEATURES, "+avx512f" in FEATURES
@@ -72,7 +69,7 @@ def _cast(to: Code, of: Code, width: Callable[[], Code]) -> Code:
     return cast
 
 
-def _pointer(to: Code) -> Code:
+def pointer_to(to: Code) -> Code:
     @intrinsic
     def pointer(typing: Code, address: Code) -> tuple[Signature, Code]:
         def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
@@ -85,10 +82,9 @@ def _pointer(to: Code) -> Code:
 
 as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
 as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
-as_float64 = _cast(types.float64, types.int64, ir.DoubleType)
-at_u8, at_i8 = _pointer(types.uint8), _pointer(types.int8)
-at_u16, at_i32 = _pointer(types.uint16), _pointer(types.int32)
-at_i64, at_f32 = _pointer(types.int64), _pointer(types.float32)
+at_u8, at_i8 = pointer_to(types.uint8), pointer_to(types.int8)
+at_u16, at_i32 = pointer_to(types.uint16), pointer_to(types.int32)
+at_i64, at_f32 = pointer_to(types.int64), pointer_to(types.float32)
 
 
 class Emitter:

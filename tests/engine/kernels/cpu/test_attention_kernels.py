@@ -9,7 +9,8 @@ from torch import Tensor
 
 from deployments.engine.attention.cpu import FEW, AttentionStep, plan_attention
 from deployments.engine.attention.cpu_rows import MANY_SPLITS, PIECE_ROWS
-from deployments.engine.kernels.cpu.attention_kernels import KEYS, SPLIT
+from deployments.engine.kernels.cpu.attention_kernels import KEYS_PER_SPLIT
+from deployments.engine.kernels.cpu.chunk_kernels import KEYS_PER_BLOCK
 from deployments.engine.kernels.cpu.features import can_multiply
 from kv.storage import Storage
 
@@ -113,12 +114,20 @@ def test_single_tokens_attend_to_their_own_context(
 
 @pytest.mark.parametrize(("heads", "dim"), [(6, 32), (10, 24)])
 @pytest.mark.parametrize(
-    ("window", "softcap", "sunk"), [*KINDS, (SPLIT, None, True), (SPLIT + 9, None, False)]
+    ("window", "softcap", "sunk"),
+    [*KINDS, (KEYS_PER_SPLIT, None, True), (KEYS_PER_SPLIT + 9, None, False)],
 )
 def test_long_contexts_are_attended_to_in_splits(
     heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
 ) -> None:
-    lengths = [SPLIT - 1, SPLIT, SPLIT + 1, 2 * SPLIT + 20, 7, 4 * SPLIT]
+    lengths = [
+        KEYS_PER_SPLIT - 1,
+        KEYS_PER_SPLIT,
+        KEYS_PER_SPLIT + 1,
+        2 * KEYS_PER_SPLIT + 20,
+        7,
+        4 * KEYS_PER_SPLIT,
+    ]
     attend_to_their_own_contexts(lengths, heads, dim, window, softcap, sunk)
 
 
@@ -183,12 +192,12 @@ class Chunks(Batch):
 
 @pytest.mark.usefixtures("chunk_kernels")
 @pytest.mark.parametrize(("heads", "dim"), SHAPES)
-@pytest.mark.parametrize(("window", "softcap", "sunk"), [*KINDS, (KEYS + 3, None, False)])
+@pytest.mark.parametrize(("window", "softcap", "sunk"), [*KINDS, (KEYS_PER_BLOCK + 3, None, False)])
 def test_chunks_attend_to_their_own_contexts(
     heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
 ) -> None:
     new_len = [FEW + 1, 60, 200, PIECE_ROWS, 130]
-    batch = Chunks([FEW + 1, 75, 333, KEYS + PIECE_ROWS, 130], new_len, heads, dim)
+    batch = Chunks([FEW + 1, 75, 333, KEYS_PER_BLOCK + PIECE_ROWS, 130], new_len, heads, dim)
     options: dict[str, Any] = {"window": window, "softcap": softcap}
     options["sinks"] = some(heads) if sunk else None
     rows = list(range(len(new_len)))
@@ -204,7 +213,7 @@ def test_chunks_attend_to_their_own_contexts(
 
 
 @pytest.mark.usefixtures("chunk_kernels")
-@pytest.mark.parametrize("page_size", [1, 24, KEYS + 72])
+@pytest.mark.parametrize("page_size", [1, 24, KEYS_PER_BLOCK + 72])
 def test_pages_may_be_of_any_size(page_size: int) -> None:
     batch = Chunks([333, 40], [200, 40], 6, page_size=page_size)
     together = batch.attend_chunks([0, 1], 0, 1000, window=150)
@@ -239,13 +248,13 @@ def test_a_prompt_in_chunks_attends_as_the_whole(window: int | None) -> None:
 @pytest.mark.usefixtures("chunk_kernels")
 @pytest.mark.parametrize("window", [None, 40])
 def test_what_is_no_number_stays_with_its_row(window: int | None) -> None:
-    batch = Chunks([KEYS + 70, 90], [100, 90], 6)
+    batch = Chunks([KEYS_PER_BLOCK + 70, 90], [100, 90], 6)
     clean = batch.attend_chunks([0, 1], 0, 1000, window=window)
     none = float("nan")
     batch.storage.v[0, batch.table[1]] = none
     batch.values[1][:] = none
-    last = batch.table[0, (KEYS + 69) // PAGE]
-    batch.storage.v[0, last, (KEYS + 70) % PAGE :] = none  # behind the last token
+    last = batch.table[0, (KEYS_PER_BLOCK + 69) // PAGE]
+    batch.storage.v[0, last, (KEYS_PER_BLOCK + 70) % PAGE :] = none  # behind the last token
     if window is not None:
         batch.storage.v[0, batch.table[0, :2]] = none  # what nobody sees any more
     found = batch.attend_chunks([0, 1], 0, 1000, window=window)
