@@ -1,4 +1,4 @@
-"""What a person runs: one builder an application, listed in `serve.yaml`."""
+"""The builders of the applications, which `serve.yaml` lists."""
 
 from ray.serve.deployment import Application
 

@@ -1,4 +1,4 @@
-"""What `serve.yaml` may say under `args` of an ingress, checked once at start."""
+"""The `args` of an ingress in `serve.yaml`, checked once at start."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^\s/A-Z]+)$")]
 
 
 class IngressArguments(StrictOptions):
-    """Of the applications `openai`, `anthropic` and `llama`."""
+    """Arguments of the applications `openai`, `anthropic` and `llama`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)  # keys are no matter for logs
 
@@ -81,7 +81,7 @@ class IngressArguments(StrictOptions):
 
 
 class LlamaArguments(IngressArguments):
-    """Of the application `llama`."""
+    """Arguments of the application `llama`."""
 
     tools_folder: Annotated[str | None, Unset("off")] = Field(
         default=None,
@@ -94,7 +94,7 @@ class LlamaArguments(IngressArguments):
     )
 
     def tool_settings(self) -> ToolSettings | None:
-        """Raises ValueError for a folder that is none, or for hosts without one."""
+        """Raises ValueError for a folder that does not exist, or for hosts without a folder."""
         if self.tools_folder is None and self.tools_hosts:
             raise ValueError("tools_hosts: the tools are off, as no tools_folder is said beside it")
         if self.tools_folder is None:

@@ -1,6 +1,6 @@
-"""What `serve.yaml` may say under `args` of the router: its models, and how much of them at once.
+"""The `args` of the router in `serve.yaml`: models, capacity and routing.
 
-The options of a model are those of a presets file; ModelOptions is the table of both.
+The options of a model are the same as in a presets file; ModelOptions has both.
 """
 
 from dataclasses import fields
@@ -18,7 +18,7 @@ from deployments.router.settings import CapacitySettings, Preset, RoutingSetting
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
 DEMO_NAME = "manta-demo"
-# What only one model can have: the one that `model` names, or the demo model.
+# Options for the model that `model` names, or the demo model, only.
 OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "adapters"})
 OPTIONS = frozenset(ModelOptions.model_fields)
 CAPACITY = CapacitySettings()
@@ -63,7 +63,7 @@ class RoutingArguments(StrictOptions):
 
 
 class RouterArguments(ModelOptions):
-    """Of the application `router`. An option of a model holds for all models."""
+    """Arguments of the application `router`. An option of a model applies to all models."""
 
     name: Annotated[Name | None, Unset("the id, or the name of the directory")] = Field(
         default=None, description="What clients send as `model` for the argument `model`"
@@ -100,7 +100,7 @@ class RouterArguments(ModelOptions):
     )
 
     def sources(self) -> Sources:
-        """Raises ValueError for a model or a file that can't be there."""
+        """Raises ValueError for a model or a file that cannot exist."""
         return Sources(
             argument=self._argument(),
             overrides=self._options(OPTIONS - OF_ONE_MODEL - {"model"}),
@@ -115,7 +115,7 @@ class RouterArguments(ModelOptions):
         return RoutingSettings(**self.routing.model_dump())
 
     def checked_sources(self) -> Sources:
-        """Raises ValueError for anything in them that can't be served."""
+        """The sources, of which all presets are valid. Raises ValueError."""
         sources = self.sources()
         first = [preset for preset in sources.read() if preset.load_on_startup]
         if 0 < self.models_max < len(first):
@@ -126,7 +126,7 @@ class RouterArguments(ModelOptions):
         return sources
 
     def _argument(self) -> Preset | None:
-        """The one model that the arguments themselves are of."""
+        """The one model that the arguments describe."""
         if self.model is None and (self.presets is not None or self.models_dir is not None):
             for name in sorted(OF_ONE_MODEL & self.model_fields_set):
                 raise PresetError(f"{name}: it is of one model, and no `model` is said beside it")
@@ -138,7 +138,7 @@ class RouterArguments(ModelOptions):
         return own.over(default).preset(self._name(), source="argument")
 
     def _options(self, names: frozenset[str]) -> ModelOptions:
-        """The options that were said."""
+        """The options that are set."""
         return ModelOptions.model_validate(self.model_dump(include=set(names), exclude_unset=True))
 
     def _name(self) -> str:

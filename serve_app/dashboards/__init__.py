@@ -1,1 +1,1 @@
-"""What an operator watches, as a Grafana dashboard on the metrics that Ray exports."""
+"""A Grafana dashboard of the metrics that Ray exports."""

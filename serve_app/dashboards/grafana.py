@@ -1,4 +1,4 @@
-"""The dashboard as the JSON that Grafana loads; its data source is a variable, as in Ray's own."""
+"""The dashboard as JSON for Grafana. Its data source is a variable, as in Ray's dashboards."""
 
 import json
 
@@ -10,7 +10,7 @@ DATA = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def dashboard() -> str:
-    """Ends in a newline, as a file does."""
+    """Ends with a newline."""
     document = {
         "uid": UID,
         "title": "Manta",

@@ -22,7 +22,7 @@ class Panel(NamedTuple):
 
 
 def panels() -> list[Panel]:
-    """In the order of reading, left to right."""
+    """In reading order, from left to right."""
     return [*_requests(), *_engines(), *_fleet()]
 
 

@@ -32,7 +32,7 @@ def model_options() -> str:
 
 
 def fleet_settings() -> str:
-    """Arguments of the router that no model has."""
+    """Arguments of the router that are not options of a model."""
     fields = _without(RouterArguments, ModelOptions)
     return _settings({name: field for name, field in fields.items() if name != "routing"})
 

@@ -1,12 +1,13 @@
-"""Heads that find the tool a question means, for layers that a growing network wakes.
+"""Initial weights of heads that find the tool a question means, for layers that are added later.
 
-It takes three steps of attention, and a short training hardly ever finds them: each alone helps
-nothing. The words of a definition look for the name that they belong to; the words of a question
-look for the same words in the definitions and take over whose they are; the mark before a call's
-name looks for words that found something, and says that. Unlike the first weights (see `priming`)
-these meet a network that knows something: what its states tell is read off by linear probes (ridge
-regressions on some text), and what the heads say to one another goes where the states have least.
-Training is free to change all of it.
+A short training hardly ever finds these three steps of attention, because none helps without the
+others. First, the words of a definition look for the name that they belong to. Second, the words of
+a question look for the same words in definitions, and take over their name. Third, the token before
+the name of a call looks for words that found a name, and predicts that name.
+
+Unlike in `copy_heads`, the network is already trained. Linear probes (ridge regressions on some
+text) read its states, and the heads write to the directions that the states use least. Training may
+change all of these weights.
 """
 
 from collections.abc import Sequence
@@ -19,23 +20,23 @@ from torch.nn import functional
 from serve_app.demo.training.fused_ops import rms_norm
 from serve_app.demo.training.network import EPS, THETA, Network, states
 
-CODE = 48  # dimensions of what tells tokens apart
-SLOW = 0.003  # radians a token: rotary pairs that don't tell positions, over a whole prompt
+CODE = 48  # dimensions of a code that tells tokens apart
+SLOW = 0.003  # radians a token: slower rotary pairs hardly turn over a whole prompt
 NEAR, NEARBY = (0.005, 0.01), (0.015, 0.035)  # those for the latest of 200 tokens, of 50
-# how much each counts where a head looks, in logits
+# Weights in the attention logits.
 NAMED, LATEST, NO_MORE = 60.0, 80.0, 80.0
 SAME, NOT_ITSELF = 48.0, 16.0
 FOUND, AFTER, RECENT, NO_MARKS, RARE = 16.0, 20.0, 2.0, 16.0, 6.0
-LOUDNESS, SAID = 0.15, 0.3  # of what the heads add, in sizes of the states
+LOUDNESS, SAID = 0.15, 0.3  # sizes of what the heads add, relative to the states
 RIDGE = 1e-3
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The states of one depth for each token of some text, and how large they were.
+    """The states of one depth for each token of some text, and their size.
 
-    `states` is [tokens, hidden], each of root mean square one; `ids` and `before` are the tokens
-    and the ones before them, -1 where there is none.
+    `states` is [tokens, hidden], each with root mean square 1. `ids` are the tokens, and `before`
+    the tokens before them, -1 for none.
     """
 
     states: Tensor
@@ -43,32 +44,31 @@ class Seen:
     ids: Tensor
     before: Tensor
 
-    def probe(self, wanted: Tensor, weight: Tensor) -> Tensor:
-        """[columns of `wanted`, hidden]: what reads it off a state; tokens count by weight."""
+    def probe(self, target: Tensor, weight: Tensor) -> Tensor:
+        """A linear map from a state to `target`, [columns of target, hidden]."""
         weighted = self.states * weight[:, None]
         products = self.states.T @ weighted
         products.diagonal().add_(RIDGE * products.diagonal().mean())
-        found: Tensor = torch.linalg.solve(products, weighted.T @ wanted)
+        found: Tensor = torch.linalg.solve(products, weighted.T @ target)
         return found.T
 
-    def average(self, wanted: Tensor) -> Tensor:
-        """What reads a number a token, all tokens alike."""
-        return self.probe(wanted[:, None], torch.ones(len(self.states)))[0]
+    def average(self, target: Tensor) -> Tensor:
+        """The map to one number for each token, with equal weights."""
+        return self.probe(target[:, None], torch.ones(len(self.states)))[0]
 
     def constant(self) -> Tensor:
         return self.average(torch.ones(len(self.states)))
 
     def indicator(self, here: Tensor) -> Tensor:
-        """What is one where `here` is true, and zero elsewhere."""
+        """The map to 1 where `here` is true, and to 0 elsewhere."""
         rare = 1 + 0.5 / here.float().mean().clamp(min=0.01) * here
         return self.probe(here.float()[:, None], rare)[0]
 
 
 class Head:
-    """The first head of a woken layer, which looks nowhere and adds nothing yet.
+    """The first head of an added layer. At first it looks nowhere and adds nothing.
 
-    Dimensions that nothing is put into stay as they are on one side of each product, or they
-    could never be learned.
+    In each product only one side is set to zero, because otherwise it could never be learned.
     """
 
     def __init__(self, network: Network, layer: int) -> None:
@@ -82,43 +82,55 @@ class Head:
         self.still = torch.nonzero(self.speeds < SLOW).flatten().tolist()
 
     def look(self, pair: int, query: Tensor, key: Tensor, turned: int = 0) -> None:
-        """Adds the product of what they read to the logits; `turned` is half for a quarter turn."""
+        """Adds the product of the two maps to the logits. `turned` is `half` for a quarter turn."""
         even = (self.scale * query.norm() / key.norm()).sqrt()
         self.query[pair + turned] = self.scale * query / even
         self.key[pair], self.key[pair + self.half] = key * even, 0.0
 
     def look_back(self, speeds: tuple[float, float], query: Tensor, key: Tensor) -> None:
-        """The farther away, the less, as long as no pair has turned by a quarter."""
+        """Prefers near tokens, up to a quarter turn of the rotary pairs."""
         within = (self.speeds > speeds[0]) & (self.speeds < speeds[1])
         for pair in torch.nonzero(within).flatten().tolist():
             self.look(pair, query, key, self.half)
 
     def look_alike(self, strength: float, reads: Tensor) -> None:
-        """At what reads the same, in two dimensions a pair; [dimensions, hidden]"""
+        """Looks at tokens with the same `reads`, [dimensions, hidden], two for each pair."""
         size = (strength * self.scale) ** 0.5
         for at, read in enumerate(reads):
             dim = self.still[at // 2] + at % 2 * self.half
             self.query[dim] = self.key[dim] = size * read
 
     def tell(self, reads: Tensor, adds: Tensor) -> None:
-        """[dimensions, hidden] each: what is read where it looks, and what that adds here."""
-        # An optimizer that turns all rows alike would soon have lost a small one.
+        """Reads `reads` where the head looks, and adds `adds`. Both are [dimensions, hidden]."""
+        # Equal sizes, because the optimizer changes all rows alike and would lose a small one.
         even = (adds.norm(dim=-1) / reads.norm(dim=-1)).sqrt()[:, None]
         self.value[: len(reads)] = reads * even
         self.out[:, : len(adds)] = (adds / even).T
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Directions of the states in which the heads pass on what they found.
+
+    `owner` [CODE, hidden] is the name whose definition a word is in. `match` [CODE, hidden] is the
+    name whose definition has the same word. `found` [hidden] is whether any definition has it.
+    """
+
+    owner: Tensor
+    match: Tensor
+    found: Tensor
 
 
 @torch.no_grad()
 def install(
     network: Network, texts: Sequence[Sequence[int]], begun: Sequence[int], end: int
 ) -> None:
-    """Wakes all layers, as `grow` does, with these heads in the first three of the new ones.
+    """Adds all layers, as `grow` does, with these heads in the first three of the new ones.
 
-    `texts` are token ids of chats with tools. `begun` are those from a question's end to the name
-    of a call, of which the last stands before the name of a definition too; `end` is the one behind
-    the last definition.
+    `texts` are token ids of chats with tools. `begun` are the tokens from the end of a question to
+    the name of a call; the last of them also comes before the name of a definition. `end` is the
+    token after the last definition.
     """
-    name = begun[-1]
     first, second, third = sorted(set(range(network.shape.layers)) - set(network.used))[:3]
     depth = [sum(layer < new for layer in network.used) for new in (first, second, third)]
     assert depth[0] == depth[1], "the first two heads read the same states"
@@ -127,37 +139,65 @@ def install(
     codes, unread = _codes(network, early.ids)
     reads = early.probe(codes[early.ids], 1 / torch.bincount(early.ids)[early.ids] ** 0.7)
     quiet = _quiet(early, late)
-    whose, found, flag = quiet[:CODE], quiet[CODE : 2 * CODE], quiet[-1]
-    constant, is_end = early.constant(), early.indicator(early.ids == end)
-    hidden = network.shape.hidden
-
-    head = Head(network, first)
-    head.look(head.still[-1], NAMED * constant, early.indicator(early.before == name))
-    head.look(head.still[-2], NO_MORE * constant, is_end)
-    head.look_back(NEAR, LATEST * constant, constant)
-    head.tell(reads, LOUDNESS * early.size * whose)
-
-    named = whose / (LOUDNESS * hidden**0.5)
-    after = codes[end] @ named  # the words after all definitions belong to none
-    head = Head(network, second)
-    places = 2 * len(head.still) - 4  # the slowest two are for the rest
-    head.look_alike(SAME * CODE / places, reads[:places])
-    head.look(head.still[-1], NOT_ITSELF * constant, -after)
-    told = torch.cat((named - torch.outer(codes[end], after), (constant - after)[None]))
-    head.tell(told, LOUDNESS * early.size * torch.cat((found, flag[None])))
-
-    quieter = late.size / (LOUDNESS * early.size * hidden**0.5)
-    is_name = late.indicator(late.ids == name)
-    often = torch.bincount(late.ids)[late.ids].float().log()
-    rarity = (often.mean() - often) / often.std()  # that rare words match says more
-    is_begun = late.indicator(torch.isin(late.ids, torch.tensor(begun)))
+    channels = Channels(quiet[:CODE], quiet[CODE : 2 * CODE], quiet[-1])
+    constant = early.constant()
+    _find_owner(Head(network, first), early, channels, reads, constant, begun[-1], end)
+    _find_same_word(Head(network, second), early, channels, reads, constant, codes[end])
     head = Head(network, third)
-    head.look(head.still[-1], FOUND * is_name, quieter * flag)
-    head.look(head.still[-2], AFTER * is_name, codes[end] @ whose * quieter)
+    loudness = late.size / (LOUDNESS * early.size * network.shape.hidden**0.5)
+    _find_match(head, late, channels, loudness, codes[end], begun)
+    shown = unread / network.norms[-1].clamp(min=0.1).cpu()
+    head.tell(loudness * channels.match, SAID * late.size * shown)
+
+
+def _find_owner(
+    head: Head,
+    seen: Seen,
+    channels: Channels,
+    reads: Tensor,
+    constant: Tensor,
+    name: int,
+    end: int,
+) -> None:
+    """Words of a definition look back for its name. `name` is the token before a name."""
+    head.look(head.still[-1], NAMED * constant, seen.indicator(seen.before == name))
+    head.look(head.still[-2], NO_MORE * constant, seen.indicator(seen.ids == end))
+    head.look_back(NEAR, LATEST * constant, constant)
+    head.tell(reads, LOUDNESS * seen.size * channels.owner)
+
+
+def _find_same_word(
+    head: Head, seen: Seen, channels: Channels, reads: Tensor, constant: Tensor, end_code: Tensor
+) -> None:
+    """Words of a question look for the same words in definitions, and take over their owner."""
+    owner = channels.owner / (LOUDNESS * seen.states.shape[-1] ** 0.5)
+    after = end_code @ owner  # words after all definitions have no owner
+    dimensions = 2 * len(head.still) - 4  # the slowest two pairs are for the rest
+    head.look_alike(SAME * CODE / dimensions, reads[:dimensions])
+    head.look(head.still[-1], NOT_ITSELF * constant, -after)
+    owners = torch.cat((owner - torch.outer(end_code, after), (constant - after)[None]))
+    written = torch.cat((channels.match, channels.found[None]))
+    head.tell(owners, LOUDNESS * seen.size * written)
+
+
+def _find_match(
+    head: Head,
+    seen: Seen,
+    channels: Channels,
+    loudness: float,
+    end_code: Tensor,
+    begun: Sequence[int],
+) -> None:
+    """The token before the name of a call looks for words of the question that found a match."""
+    is_name = seen.indicator(seen.ids == begun[-1])
+    often = torch.bincount(seen.ids)[seen.ids].float().log()
+    rarity = (often.mean() - often) / often.std()  # a match of rare words says more
+    is_begun = seen.indicator(torch.isin(seen.ids, torch.tensor(begun)))
+    head.look(head.still[-1], FOUND * is_name, loudness * channels.found)
+    head.look(head.still[-2], AFTER * is_name, end_code @ channels.owner * loudness)
     head.look(head.still[-3], NO_MARKS * is_name, -is_begun)
-    head.look(head.still[-4], RARE * is_name, late.average(rarity))
-    head.look_back(NEARBY, RECENT * is_name, late.constant())
-    head.tell(quieter * found, SAID * late.size * unread / network.norms[-1].clamp(min=0.1).cpu())
+    head.look(head.still[-4], RARE * is_name, seen.average(rarity))
+    head.look_back(NEARBY, RECENT * is_name, seen.constant())
 
 
 def _seen(network: Network, texts: Sequence[Sequence[int]], depth: int) -> Seen:

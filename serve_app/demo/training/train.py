@@ -46,8 +46,8 @@ FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.35  # of a step; from which share 
 MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 3e-3, 100
 FINAL = 0.02  # of the peak rates
 SAVE_EVERY_S = 300.0
-# Few layers learn as much of a token at first, in a part of the time. What the others begin with
-# (see `lookup`) is lost again in other text unless some that needs it alone is read first.
+# At first few layers learn as much from a token, in less time. The other layers begin with
+# `lookup_heads`, which training would lose again without some text at first that needs only them.
 GROWN, CHOSEN = 0.3, 0.35  # shares of the run: from the first on all layers, to the second CHOICES
 CHOICES = {"choices": 1.0}
 HALF = 0.5  # from which share of the run on skills are drawn as LATE says

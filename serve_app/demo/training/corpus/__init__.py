@@ -28,7 +28,7 @@ LEADS = listed("""
 Ok, Hey, Next question, Another one, One more, Listen, Hm, Well, Alright, Question, My question,
 Next, So, Quiz, Test, I wonder, Just curious, Another question, One more question, Go on
 """)
-LONGEST = 12  # exchanges of one chat
+MAX_EXCHANGES = 12  # of one chat
 QUESTION = re.compile(r"(What|What's|Which|Who|How|Where|When|Why)\b[^.?!\n]*\.")
 
 
@@ -100,7 +100,7 @@ def _drawn(draw: SeededDraw, shares: Mapping[str, float]) -> Talk:
 
 
 def _composed(draw: SeededDraw, drawn: list[Talk]) -> Chat:
-    exchanges = [_written(each) for talk in drawn for each in talk.exchanges][:LONGEST]
+    exchanges = [_written(each) for talk in drawn for each in talk.exchanges][:MAX_EXCHANGES]
     system = drawn[0].system or usual(draw)
     turns = [Turn("system", system)] if system else []
     for exchange in exchanges:

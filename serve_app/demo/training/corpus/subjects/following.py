@@ -25,7 +25,7 @@ BRIEFLY = patterns("""
 {} [Give me|I want|I need|Say] [just|only|nothing but] the [answer|result|word][|.|, please.]
 {} [No sentence|No explanation|No more words than needed|Keep it short], just the answer[|.]
 """)
-WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}
+COUNT_WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}
 SENTENCES = patterns("""
 [Tell me about|Describe|Write about|Tell me something about] {x} in {n} sentence{s}[|.]
 [Write|Give me|Tell me] {n} sentence{s} [about|on] {x}[|.|, please.]
@@ -103,7 +103,7 @@ def following(draw: SeededDraw) -> Talk:
 
 
 def _asked(draw: SeededDraw, about: str, count: int) -> str:
-    words = draw.choice([text for text, number in WORDS.items() if number == count])
+    words = draw.choice([text for text, number in COUNT_WORDS.items() if number == count])
     question = draw.ask(SENTENCES).format(x=about, n=words, s="" if count == 1 else "s")
     return capital(question)
 
@@ -136,9 +136,9 @@ def _people(draw: SeededDraw) -> Exchange:
 
 def _times(draw: SeededDraw) -> Exchange:
     text = word(draw) if draw.chance(0.5) else draw.choice(ITEMS)
-    count = draw.choice([text for text, number in WORDS.items() if number > 1])
+    count = draw.choice([text for text, number in COUNT_WORDS.items() if number > 1])
     question = draw.ask(TIMES).format(q=draw.choice(('"', "")), w=text, n=count)
-    return verbatim(capital(question), " ".join([text] * WORDS[count]))
+    return verbatim(capital(question), " ".join([text] * COUNT_WORDS[count]))
 
 
 def _choose(draw: SeededDraw) -> Exchange:

@@ -34,7 +34,7 @@ FIRST = patterns("""
 With [which|what] letter does {q}{w}{q} {v}?
 [Which|What] letter does {q}{w}{q} {v} with?
 """)
-WORDS = listed("""
+SPELLED_WORDS = listed("""
 apple, river, garden, stone, paper, ocean, tiger, bread, cloud, lemon, silver, forest, candle, \
 table,
 winter, bridge, rocket, pencil, robot, castle, dragon, mirror, coffee, ticket, summer, flower, \
@@ -52,7 +52,7 @@ world
 
 
 def _any_word(rng: Random) -> str:
-    return rng.choice(rng.choice((WORDS, WORDS, ITEMS, NAMES, TOWNS)))
+    return rng.choice(rng.choice((SPELLED_WORDS, SPELLED_WORDS, ITEMS, NAMES, TOWNS)))
 
 
 def _word(draw: SeededDraw) -> str:

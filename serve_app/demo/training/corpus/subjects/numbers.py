@@ -50,7 +50,7 @@ COMPARE = patterns("""
 [Which|What] number is {w}[,|:] {a} or {b}?
 [Tell me the {w} number|Tell me which is {w}|Pick the {w} one|Name the {w} one]: {a} or {b}
 """)
-MOST = patterns("""
+SUPERLATIVES = patterns("""
 [What is|Which is|Find|Tell me|Name] the {w} [number of|of|in] {l}[?|.|]
 [Which|What] number is the {w}: {l}?
 """)
@@ -163,7 +163,7 @@ def _most(draw: SeededDraw) -> Exchange:
     items, big = _numbers(draw), draw.chance(0.6)
     how = draw.choice(("largest", "biggest", "highest")) if big else "smallest"
     result = max(items) if big else min(items)
-    question = draw.ask(MOST).format(w=how, l=_shown(items))
+    question = draw.ask(SUPERLATIVES).format(w=how, l=_shown(items))
     return said(question, f"The {how} is {result}.", f"is {result}", short=str(result))
 
 
