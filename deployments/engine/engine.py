@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack, overload
 
@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.core import EngineCore
+from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
@@ -19,8 +20,8 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard, Refused, SamplingParams, TokenEvent
 
 
-class Options(TypedDict, total=False):
-    """What may be said of a generation; see SamplingParams and GenerationRequest."""
+class GenerateOptions(TypedDict, total=False):
+    """The fields of SamplingParams and GenerationRequest that `generate` takes."""
 
     max_tokens: int | None
     min_tokens: int
@@ -38,11 +39,7 @@ class Options(TypedDict, total=False):
 
 
 class InferenceEngine:
-    """A model, its tokenizer and the loop that serves them. Close it, or use it with `with`.
-
-    `model` and `tokenizer` are loaded when given by path or hub id; a model given as an object
-    belongs to the engine from then on.
-    """
+    """A model, its tokenizer and the loop that serves them. Shut it down, or use it with `with`."""
 
     def __init__(
         self,
@@ -55,6 +52,12 @@ class InferenceEngine:
         limits: EngineLimits | None = None,
         dialect: str = "",
     ) -> None:
+        """`model` is a path or a hub id, from which model and tokenizer are loaded; or a loaded
+        model, which belongs to the engine from then on, and `tokenizer` is its own.
+
+        Raises ValueError for limits that can't be kept or a missing tokenizer,
+        UnsupportedModelError for a model that can't be served, OSError where there is none.
+        """
         if isinstance(model, str):
             tokenizer = tokenizer or load_tokenizer(model)
             model = load_model(model, dtype=dtype, device=device)
@@ -71,27 +74,29 @@ class InferenceEngine:
 
     @overload
     def generate(
-        self, prompt: str, stream: Literal[False] = False, **options: Unpack[Options]
+        self, prompt: str, stream: Literal[False] = False, **options: Unpack[GenerateOptions]
     ) -> str: ...
     @overload
     def generate(
-        self, prompt: list[str], stream: Literal[False] = False, **options: Unpack[Options]
+        self, prompt: list[str], stream: Literal[False] = False, **options: Unpack[GenerateOptions]
     ) -> list[str]: ...
     @overload
     def generate(
-        self, prompt: str, stream: Literal[True], **options: Unpack[Options]
+        self, prompt: str, stream: Literal[True], **options: Unpack[GenerateOptions]
     ) -> Generator[str, None, None]: ...
     @overload
     def generate(
-        self, prompt: list[str], stream: Literal[True], **options: Unpack[Options]
+        self, prompt: list[str], stream: Literal[True], **options: Unpack[GenerateOptions]
     ) -> Generator[tuple[int, str], None, None]: ...
 
     def generate(
-        self, prompt: str | list[str], stream: bool = False, **options: Unpack[Options]
+        self, prompt: str | list[str], stream: bool = False, **options: Unpack[GenerateOptions]
     ) -> str | list[str] | Generator[str, None, None] | Generator[tuple[int, str], None, None]:
-        """Continues one prompt or several; a stream of several yields (index, text).
+        """Continues one prompt or several. Returns their texts, or a generator: of texts for one
+        prompt, of (number of the prompt, text) for several. Leaving a generator ends the
+        generation. From any thread.
 
-        Raises Refused for a prompt that can't be served.
+        Raises Refused for a prompt that can't be served, a generator when it is read.
         """
         if isinstance(prompt, str):
             return self.generate_with_request(self.request(prompt, **options), stream)
@@ -106,14 +111,32 @@ class InferenceEngine:
     def generate_with_request(
         self, request: GenerationRequest, stream: bool = False
     ) -> str | Generator[str, None, None]:
-        """The same for a request whose prompt is ids already."""
+        """As `generate`, for a request whose prompt is ids already."""
         pieces = (text for _, text in self._pieces([request]))
         return pieces if stream else "".join(pieces)
 
+    def submit(
+        self,
+        prompt: str | list[str],
+        cb: Callable[[str], object] | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> GenerateResult:
+        """As `generate`, for a caller that has something else to do meanwhile: a thread of its own
+        reads the texts, and calls `cb(token)` with each piece of text.
+
+        The result raises what the generation raises, to who waits for it.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        requests = [self.request(one, **options) for one in prompts]
+        return GenerateResult(len(requests), self._pieces(requests), cb)
+
     async def generate_async(
-        self, prompt: str, **options: Unpack[Options]
+        self, prompt: str, **options: Unpack[GenerateOptions]
     ) -> AsyncGenerator[str, None]:
-        """Pieces of text as they come. Leaving the generator ends the generation."""
+        """Pieces of text as they come, on an event loop. Leaving the generator ends the generation.
+
+        Raises Refused for a prompt that can't be served.
+        """
         detokenizer = Detokenizer(self._tokenizer)
         events = self.core.stream(self.request(prompt, **options))
         try:
@@ -123,7 +146,7 @@ class InferenceEngine:
         finally:
             await events.aclose()
 
-    def request(self, prompt: str, **options: Unpack[Options]) -> GenerationRequest:
+    def request(self, prompt: str, **options: Unpack[GenerateOptions]) -> GenerationRequest:
         """A request for a prompt of text, sampled as the model's makers suggest by default."""
         defaults = self.card.sampling
         return GenerationRequest(
@@ -147,9 +170,11 @@ class InferenceEngine:
         )
 
     def get_stats(self) -> dict[str, float]:
+        """The fields of EngineStats by name, from any thread."""
         return self.core.stats().as_dict()
 
     def shutdown(self) -> None:
+        """Ends every generation and the engine's thread; idempotent."""
         self.core.shutdown()
 
     def __enter__(self) -> Self:
