@@ -5,23 +5,19 @@ when it is preempted.
 """
 
 import threading
-from collections import Counter
 
 from deployments.engine.tasks.task import Task
+from deployments.fair_share import FairShare
 from deployments.wire import ErrorKind, Refused
-
-# A client may hold so many times the places that it leaves free: 8 of 9 where it is alone.
-SHARE = 8
 
 
 class Admission:
     """At most `max_waiting` tasks wait, but for those that `enter` without asking."""
 
     def __init__(self, max_waiting: int) -> None:
-        self._max_waiting = max_waiting
+        self._shares = FairShare(max_waiting)
         self._lock = threading.Lock()
         self._waiting: dict[Task, None] = {}
-        self._by_client: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -34,10 +30,10 @@ class Admission:
         """Lets a task in. Raises Refused where the queue or its client's share of it is full."""
         client = task.request.client
         with self._lock:
-            free = self._max_waiting - len(self._waiting)
-            if free <= 0:
+            if self._shares.is_full:
                 raise _refused(f"{len(self._waiting)} requests are waiting already")
-            if (held := self._by_client[client]) >= SHARE * free:
+            if self._shares.is_used_up(client):
+                held = self._shares.held_by(client)
                 raise _refused(f"{held} requests of this client are waiting already")
             self._enter(task)
 
@@ -51,14 +47,11 @@ class Admission:
             if task not in self._waiting:
                 return
             del self._waiting[task]
-            client = task.request.client
-            self._by_client[client] -= 1
-            if not self._by_client[client]:
-                del self._by_client[client]
+            self._shares.give_back(task.request.client)
 
     def _enter(self, task: Task) -> None:
         self._waiting[task] = None
-        self._by_client[task.request.client] += 1
+        self._shares.take(task.request.client)
 
 
 def _refused(message: str) -> Refused:
