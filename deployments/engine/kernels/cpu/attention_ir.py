@@ -1,6 +1,6 @@
-"""Inner loops of attention, written out in vectors.
+"""Inner loops of attention, written in vectors.
 
-Numbers of heads, their width and the like are literals: each of them has code of its own.
+Numbers of heads and their dimension are literals: each pair of them has code of its own.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from deployments.engine.kernels.cpu.simd import HAS_AVX512, LANES, STRICT, Code, Emitter
 
-REGISTERS = 16 if HAS_AVX512 else 8  # that sums may take, of twice as many
+SUM_REGISTERS = 16 if HAS_AVX512 else 8  # half of what the processor has
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -36,16 +36,16 @@ def score_tokens(
         emit = Emitter(builder, _lanes(n_dim))
         parts = range(0, n_dim, emit.lanes)
         with emit.loop(count) as loop:
-            key = emit.place(keys, builder.mul(loop.index, stride))
-            emit.fetch_all(emit.place(key, ahead), 2 * n_dim)
-            values = [emit.wide(emit.place(key, 2 * part)) for part in parts]
+            key = emit.address(keys, builder.mul(loop.index, stride))
+            emit.prefetch_range(emit.address(key, ahead), 2 * n_dim)
+            values = [emit.load_bfloat16(emit.address(key, 2 * part)) for part in parts]
             for i in range(n_group):
                 total = emit.const(0)
                 for part, value in zip(parts, values, strict=True):
-                    own = emit.load(emit.place(queries, 4 * (i * n_dim + part)), emit.vector)
-                    total = emit.added(total, value, own)
-                row = emit.place(scores, emit.times(scores_stride, i))
-                emit.store(emit.sum(total), emit.place(row, emit.times(loop.index, 4)))
+                    own = emit.load(emit.address(queries, 4 * (i * n_dim + part)), emit.vector)
+                    total = emit.fma(total, value, own)
+                row = emit.address(scores, emit.times(scores_stride, i))
+                emit.store(emit.reduce_add(total), emit.address(row, emit.times(loop.index, 4)))
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 7, group, dim), generate
@@ -72,27 +72,27 @@ def mix_tokens(
         values, stride, count, ahead, weights, weights_stride, sums = arguments[:7]
         emit = Emitter(builder, _lanes(n_dim))
         parts = range(0, n_dim, emit.lanes)
-        at_once = max(1, REGISTERS // len(parts))
+        at_once = max(1, SUM_REGISTERS // len(parts))
         for first in range(0, n_group, at_once):
             heads = range(first, min(n_group, first + at_once))
             places = [
-                emit.place(sums, 4 * (head * n_dim + part)) for head in heads for part in parts
+                emit.address(sums, 4 * (head * n_dim + part)) for head in heads for part in parts
             ]
-            kept = emit.held(places)
+            kept = emit.load_registers(places)
             with emit.loop(count) as loop:
-                value = emit.place(values, builder.mul(loop.index, stride))
+                value = emit.address(values, builder.mul(loop.index, stride))
                 if first == 0:
-                    emit.fetch_all(emit.place(value, ahead), 2 * n_dim)
+                    emit.prefetch_range(emit.address(value, ahead), 2 * n_dim)
                 shares = []
                 for head in heads:
-                    row = emit.place(weights, emit.times(weights_stride, head))
-                    shares.append(emit.spread(emit.place(row, emit.times(loop.index, 4))))
+                    row = emit.address(weights, emit.times(weights_stride, head))
+                    shares.append(emit.load_broadcast(emit.address(row, emit.times(loop.index, 4))))
                 for number, part in enumerate(parts):
-                    wide = emit.wide(emit.place(value, 2 * part))
+                    wide = emit.load_bfloat16(emit.address(value, 2 * part))
                     for place, share in enumerate(shares):
                         held = kept[place * len(parts) + number]
-                        builder.store(emit.added(builder.load(held), wide, share), held)
-            emit.put_back(kept, places)
+                        builder.store(emit.fma(builder.load(held), wide, share), held)
+            emit.store_registers(kept, places)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 7, group, dim), generate
@@ -104,12 +104,12 @@ class _Sight:
     def __init__(self, emit: Emitter, positions: Code, base: Code, window: Code) -> None:
         """`base` is the first key's position."""
         self._emit, self._base = emit, base
-        self._last = emit.ints(positions)
-        self._before = emit.builder.sub(self._last, emit.spread_int(window))
+        self._last = emit.load_int32(positions)
+        self._before = emit.builder.sub(self._last, emit.broadcast_int(window))
 
     def of(self, index: Code, value: Code, otherwise: Code) -> Code:
         build = self._emit.builder
-        key = self._emit.spread_int(build.add(self._base, index))
+        key = self._emit.broadcast_int(build.add(self._base, index))
         is_known = build.icmp_signed("<=", key, self._last)
         is_near = build.icmp_signed(">", key, self._before)
         return build.select(build.and_(is_known, is_near), value, otherwise)
@@ -139,29 +139,29 @@ def soften(
         emit = Emitter(builder, LANES)
         for part in range(0, n_pack, LANES):
             position, highest, total, fade = (
-                emit.place(queries, 4 * (n_pack * of + part)) for of in range(4)
+                emit.address(queries, 4 * (n_pack * of + part)) for of in range(4)
             )
             sight = _Sight(emit, position, base, window) if is_partial else None
-            most, sums = emit.held([highest, total])
+            most, sums = emit.load_registers([highest, total])
             before = builder.load(most)
             with emit.loop(count) as loop:
-                at = emit.place(scores, emit.times(loop.index, 4 * n_pack), 4 * part)
+                at = emit.address(scores, emit.times(loop.index, 4 * n_pack), 4 * part)
                 score = emit.load(at, emit.vector)
                 if sight is not None:
                     score = sight.of(loop.index, score, emit.const(-np.inf))
-                builder.store(emit.higher(score, builder.load(most)), most)
+                builder.store(emit.maximum(score, builder.load(most)), most)
             # Who has seen nothing yet has nothing that could fade.
-            now = emit.higher(builder.load(most), emit.const(LOWEST))
+            now = emit.maximum(builder.load(most), emit.const(LOWEST))
             fading = emit.exp(builder.fsub(before, now, flags=STRICT))
             builder.store(builder.fmul(builder.load(sums), fading, flags=STRICT), sums)
             with emit.loop(count) as loop:
-                at = emit.place(scores, emit.times(loop.index, 4 * n_pack), 4 * part)
+                at = emit.address(scores, emit.times(loop.index, 4 * n_pack), 4 * part)
                 share = emit.exp(builder.fsub(emit.load(at, emit.vector), now, flags=STRICT))
                 if sight is not None:
                     share = sight.of(loop.index, share, emit.const(0))
                 emit.store(share, at)
                 builder.store(builder.fadd(builder.load(sums), share, flags=STRICT), sums)
-            emit.put_back([most, sums], [highest, total])
+            emit.store_registers([most, sums], [highest, total])
             emit.store(fading, fade)
         return context.get_dummy_value()
 

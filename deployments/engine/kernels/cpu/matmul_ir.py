@@ -1,7 +1,7 @@
 """Inner loops of matrix products: `sums = x @ block` for a block of a packed matrix.
 
-x [rows, width] and sums [rows, pack] are float32. The order of a sum is that of the inputs whatever
-the number of rows, which is a literal, as `pack` is: each has code of its own.
+x [rows, width] and sums [rows, pack] are float32. A sum is taken in the order of the inputs,
+whatever the number of rows. `rows` and `pack` are literals: each pair of them has code of its own.
 """
 
 from llvmlite import ir
@@ -9,10 +9,18 @@ from numba import njit, types
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 
-from deployments.engine.kernels.cpu.simd import AHEAD, LANES, STRICT, TILES, WORD, Code, Emitter
+from deployments.engine.kernels.cpu.simd import (
+    LANES,
+    PREFETCH_BYTES,
+    STRICT,
+    TILE_ROWS,
+    WORD,
+    Code,
+    Emitter,
+)
 
-PACK = 2 * LANES  # outputs of a block of ours
-FULL_TILE, LARGE_TILE, SMALL_TILE, ONE_ROW = TILES
+PACK = 2 * LANES  # outputs of a block of packed weights
+FULL_TILE, LARGE_TILE, SMALL_TILE, ONE_ROW = TILE_ROWS
 
 
 class Loop:
@@ -29,7 +37,7 @@ class Loop:
     def places(self, base: Code) -> list[Code]:
         """Of the vectors of sums."""
         return [
-            self._emit.place(base, 4 * LANES * (row * len(self._parts) + part))
+            self._emit.address(base, 4 * LANES * (row * len(self._parts) + part))
             for row in range(self._rows)
             for part in self._parts
         ]
@@ -40,17 +48,17 @@ class Loop:
         """Adds to the vectors `kept`; the strides are those of rows and inputs in x."""
         emit, (of_row, of_input) = self._emit, strides
         with emit.loop(pairs) as loop:
-            pair = emit.place(weight, emit.times(loop.index, self._pair_bytes))
-            emit.fetch_all(emit.place(pair, AHEAD), self._pair_bytes)
-            inputs = emit.place(x, emit.times(emit.builder.mul(loop.index, of_input), 8))
+            pair = emit.address(weight, emit.times(loop.index, self._pair_bytes))
+            emit.prefetch_range(emit.address(pair, PREFETCH_BYTES), self._pair_bytes)
+            inputs = emit.address(x, emit.times(emit.builder.mul(loop.index, of_input), 8))
             for part in self._parts:
                 even, odd = self._weights(pair, part)
                 for row in range(self._rows):
-                    own = emit.place(inputs, emit.times(of_row, 4 * row))
+                    own = emit.address(inputs, emit.times(of_row, 4 * row))
                     held = kept[row * len(self._parts) + part]
-                    total = emit.added(emit.builder.load(held), even, emit.spread(own))
-                    second = emit.place(own, emit.times(of_input, 4))
-                    total = emit.added(total, odd, emit.spread(second))
+                    total = emit.fma(emit.builder.load(held), even, emit.load_broadcast(own))
+                    second = emit.address(own, emit.times(of_input, 4))
+                    total = emit.fma(total, odd, emit.load_broadcast(second))
                     emit.builder.store(total, held)
 
     def run_groups(
@@ -68,17 +76,17 @@ class Loop:
         emit, builder = self._emit, self._emit.builder
         groups = builder.udiv(width, ir.Constant(WORD, group))
         with emit.loop(groups) as loop:
-            own = emit.cleared(len(kept))
-            block = emit.place(weight, emit.times(loop.index, group * self._pack // 2))
-            inputs = emit.place(x, emit.times(builder.mul(loop.index, strides[1]), 4 * group))
+            own = emit.zero_registers(len(kept))
+            block = emit.address(weight, emit.times(loop.index, group * self._pack // 2))
+            inputs = emit.address(x, emit.times(builder.mul(loop.index, strides[1]), 4 * group))
             self.run(own, block, inputs, strides, ir.Constant(WORD, group // 2))
-            of_group = emit.place(scales, emit.times(loop.index, 4 * self._pack))
-            steps, zeros = self._wide(of_group), self._wide(emit.place(of_group, 2 * self._pack))
+            of_group = emit.address(scales, emit.times(loop.index, 4 * self._pack))
+            steps, zeros = self._wide(of_group), self._wide(emit.address(of_group, 2 * self._pack))
             for place, (one, into) in enumerate(zip(own, kept, strict=True)):
                 row, part = divmod(place, len(self._parts))
-                at = emit.place(totals, emit.times(groups, 4 * row), emit.times(loop.index, 4))
-                total = emit.added(builder.load(into), builder.load(one), steps[part])
-                builder.store(emit.added(total, emit.spread(at), zeros[part]), into)
+                at = emit.address(totals, emit.times(groups, 4 * row), emit.times(loop.index, 4))
+                total = emit.fma(builder.load(into), builder.load(one), steps[part])
+                builder.store(emit.fma(total, emit.load_broadcast(at), zeros[part]), into)
 
     def scale(self, kept: list[Code], scales: Code) -> None:
         wide, builder = self._wide(scales), self._emit.builder
@@ -88,8 +96,10 @@ class Loop:
     def faded(self, places: list[Code], by: Code) -> list[Code]:
         """What is there, times a vector of as many numbers as a block has outputs."""
         emit, builder = self._emit, self._emit.builder
-        factors = [emit.load(emit.place(by, 4 * LANES * part), emit.vector) for part in self._parts]
-        kept = emit.held(places)
+        factors = [
+            emit.load(emit.address(by, 4 * LANES * part), emit.vector) for part in self._parts
+        ]
+        kept = emit.load_registers(places)
         for place, one in enumerate(kept):
             share = factors[place % len(factors)]
             builder.store(builder.fmul(builder.load(one), share, flags=STRICT), one)
@@ -97,21 +107,24 @@ class Loop:
 
     def _wide(self, place: Code) -> list[Code]:
         """A block's bfloat16."""
-        return [self._emit.wide(self._emit.place(place, 2 * LANES * part)) for part in self._parts]
+        return [
+            self._emit.load_bfloat16(self._emit.address(place, 2 * LANES * part))
+            for part in self._parts
+        ]
 
     def _weights(self, pair: Code, part: int) -> tuple[Code, Code]:
         """Of two inputs, for the outputs of one vector."""
         emit = self._emit
         if self._bits == 32:
-            first = emit.place(pair, 4 * LANES * part)
-            second = emit.place(first, 4 * self._pack)
+            first = emit.address(pair, 4 * LANES * part)
+            second = emit.address(first, 4 * self._pack)
             return emit.load(first, emit.vector), emit.load(second, emit.vector)
         if self._bits == 16:
-            return emit.pairs(emit.place(pair, 4 * LANES * part))
-        first = emit.place(pair, LANES * part)
+            return emit.load_bfloat16_pairs(emit.address(pair, 4 * LANES * part))
+        first = emit.address(pair, LANES * part)
         if self._bits == 4:
-            return emit.halves(first)
-        return emit.whole(first), emit.whole(emit.place(first, self._pack))
+            return emit.load_uint4_pairs(first)
+        return emit.load_int8(first), emit.load_int8(emit.address(first, self._pack))
 
 
 @intrinsic(prefer_literal=True)
@@ -148,14 +161,14 @@ def multiply(
         loop = Loop(emit, n_rows, n_pack, n_bits)
         places = loop.places(sums)
         fades = n_bits == 32 and n_group
-        kept = loop.faded(places, scales) if fades else emit.cleared(len(places))
+        kept = loop.faded(places, scales) if fades else emit.zero_registers(len(places))
         if n_bits == 4:
             loop.run_groups(kept, weight, scales, x, strides, totals, width, n_group)
         else:
             loop.run(kept, weight, x, strides, emit.half(width))
         if n_bits == 8:
             loop.scale(kept, scales)
-        emit.put_back(kept, places)
+        emit.store_registers(kept, places)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 8, rows, pack, bits, group), generate

@@ -1,4 +1,4 @@
-"""What numba's own language can't say: atomic counters, calls by address, bits, vectors of sums."""
+"""What numba itself can't express: atomic counters, calls by address, bit casts, vectors."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,11 +16,11 @@ from numba.extending import intrinsic
 FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 HAS_FMA, HAS_AVX512 = "+fma" in FEATURES, "+avx512f" in FEATURES
 LANES = 16 if HAS_AVX512 else 8  # of a vector of float32
-# Rows that are multiplied at once: the most whose sums of two vectors each stay in registers, and
-# fewer where no more are left.
-TILES = (8, 4, 2, 1) if HAS_AVX512 else (4, 3, 2, 1)
-LINE = 64  # bytes of the caches
-AHEAD = 4096  # bytes that are fetched before they are read
+# Rows that are multiplied at once: as many as keep their sums, two vectors for each row, in
+# registers, and fewer at the end.
+TILE_ROWS = (8, 4, 2, 1) if HAS_AVX512 else (4, 3, 2, 1)
+CACHE_LINE = 64  # bytes
+PREFETCH_BYTES = 4096  # how far ahead weights are fetched
 LOG2_E = np.float32(1.4426950408889634)
 # exp2 on [0, 1), a polynomial of least error among those that are 1 at 0; see `exp`.
 C0, C1, C2, C3, C4, C5 = (
@@ -88,11 +88,11 @@ at_i64, at_f32 = pointer_to(types.int64), pointer_to(types.float32)
 
 
 class Emitter:
-    """Writes vectors of float32; places are addresses and offsets in bytes.
+    """Emits LLVM IR for vectors of float32; offsets are in bytes.
 
-    Inner loops are written out so, because what the compiler makes of them neither keeps the sums
-    in registers nor fetches memory ahead of where the processor would. Memory is all that products
-    of few rows wait for: a large matrix came at 11 GB/s to one core, and so at 20.
+    Inner loops are written in it because the compiler, left to itself, neither keeps sums in
+    registers nor prefetches far enough. Products of few rows wait for memory alone: one core read a
+    large matrix at 11 GB/s with the compiler's loop, and at 20 GB/s with this one.
     """
 
     def __init__(self, builder: Code, lanes: int) -> None:
@@ -101,8 +101,8 @@ class Emitter:
         self.vector = ir.VectorType(NUMBER, lanes)
         self._ints = ir.VectorType(ir.IntType(32), lanes)
 
-    def place(self, base: Code, *offsets: Code) -> Code:
-        """The sum; whole numbers are constants."""
+    def address(self, base: Code, *offsets: Code) -> Code:
+        """The address at these offsets; a Python integer becomes a constant."""
         for offset in offsets:
             by = ir.Constant(WORD, offset) if isinstance(offset, int) else offset
             base = self.builder.add(base, by)
@@ -118,74 +118,74 @@ class Emitter:
         loop: AbstractContextManager[Code] = cgutils.for_range(self.builder, count)
         return loop
 
-    def load(self, place: Code, kind: Code) -> Code:
-        return self.builder.load(self.builder.inttoptr(place, kind.as_pointer()), align=2)
+    def load(self, address: Code, kind: Code) -> Code:
+        return self.builder.load(self.builder.inttoptr(address, kind.as_pointer()), align=2)
 
-    def store(self, value: Code, place: Code) -> None:
-        pointer = self.builder.inttoptr(place, value.type.as_pointer())
+    def store(self, value: Code, address: Code) -> None:
+        pointer = self.builder.inttoptr(address, value.type.as_pointer())
         self.builder.store(value, pointer, align=4)
 
-    def fetch(self, place: Code) -> None:
-        """Has the memory there brought near."""
+    def prefetch(self, address: Code) -> None:
+        """Into the cache."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte] + [ir.IntType(32)] * 3)
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
         hints = [ir.Constant(ir.IntType(32), hint) for hint in (0, 3, 1)]
-        self.builder.call(function, [self.builder.inttoptr(place, byte), *hints])
+        self.builder.call(function, [self.builder.inttoptr(address, byte), *hints])
 
-    def fetch_all(self, place: Code, n_bytes: int) -> None:
-        for offset in range(0, n_bytes, LINE):
-            self.fetch(self.place(place, offset))
+    def prefetch_range(self, address: Code, n_bytes: int) -> None:
+        for offset in range(0, n_bytes, CACHE_LINE):
+            self.prefetch(self.address(address, offset))
 
-    def wide(self, place: Code) -> Code:
-        """As many bfloat16 as there are lanes."""
-        narrow = self.load(place, ir.VectorType(SHORT, self.lanes))
+    def load_bfloat16(self, address: Code) -> Code:
+        """As float32, as many as there are lanes."""
+        narrow = self.load(address, ir.VectorType(SHORT, self.lanes))
         bits = self.builder.shl(self.builder.zext(narrow, self._ints), self._all(16))
         return self.builder.bitcast(bits, self.vector)
 
-    def pairs(self, place: Code) -> tuple[Code, Code]:
-        """Of twice as many bfloat16 the even ones and the odd ones."""
-        two = self.load(place, self._ints)
+    def load_bfloat16_pairs(self, address: Code) -> tuple[Code, Code]:
+        """Of twice as many as there are lanes the even ones and the odd ones."""
+        two = self.load(address, self._ints)
         even = self.builder.shl(two, self._all(16))
         odd = self.builder.and_(two, self._all(0xFFFF0000))
         return self.builder.bitcast(even, self.vector), self.builder.bitcast(odd, self.vector)
 
-    def whole(self, place: Code) -> Code:
-        """As many int8 as there are lanes."""
-        narrow = self.load(place, ir.VectorType(ir.IntType(8), self.lanes))
+    def load_int8(self, address: Code) -> Code:
+        """As float32, as many as there are lanes."""
+        narrow = self.load(address, ir.VectorType(ir.IntType(8), self.lanes))
         return self.builder.sitofp(self.builder.sext(narrow, self._ints), self.vector)
 
-    def halves(self, place: Code) -> tuple[Code, Code]:
-        """Of as many bytes as there are lanes the lower four bits and the upper ones, unsigned."""
-        narrow = self.load(place, ir.VectorType(ir.IntType(8), self.lanes))
+    def load_uint4_pairs(self, address: Code) -> tuple[Code, Code]:
+        """The lower four bits and the upper ones of as many bytes as there are lanes."""
+        narrow = self.load(address, ir.VectorType(ir.IntType(8), self.lanes))
         ints = self.builder.zext(narrow, self._ints)
         low, high = self.builder.and_(ints, self._all(15)), self.builder.lshr(ints, self._all(4))
         return self.builder.sitofp(low, self.vector), self.builder.sitofp(high, self.vector)
 
-    def spread(self, place: Code) -> Code:
+    def load_broadcast(self, address: Code) -> Code:
         """One float32 in all lanes."""
         first = ir.Constant(ir.IntType(32), 0)
         nothing = ir.Constant(self.vector, ir.Undefined)
-        one = self.builder.insert_element(nothing, self.load(place, NUMBER), first)
+        one = self.builder.insert_element(nothing, self.load(address, NUMBER), first)
         return self.builder.shuffle_vector(one, one, ir.Constant(self._ints, None))
 
-    def added(self, total: Code, a: Code, b: Code) -> Code:
+    def fma(self, total: Code, a: Code, b: Code) -> Code:
         return self.builder.fadd(self.builder.fmul(a, b, flags=FUSED), total, flags=FUSED)
 
     def const(self, value: float | np.float32) -> Code:
         return ir.Constant(self.vector, [float(value)] * self.lanes)
 
-    def spread_int(self, value: Code) -> Code:
+    def broadcast_int(self, value: Code) -> Code:
         """The lower half of a word in all lanes."""
         nothing = ir.Constant(self._ints, ir.Undefined)
         first = self.builder.trunc(value, ir.IntType(32))
         one = self.builder.insert_element(nothing, first, ir.Constant(ir.IntType(32), 0))
         return self.builder.shuffle_vector(one, one, ir.Constant(self._ints, None))
 
-    def ints(self, place: Code) -> Code:
-        return self.load(place, self._ints)
+    def load_int32(self, address: Code) -> Code:
+        return self.load(address, self._ints)
 
-    def higher(self, a: Code, b: Code) -> Code:
+    def maximum(self, a: Code, b: Code) -> Code:
         """`b` where `a` is no number."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
@@ -199,13 +199,13 @@ class Emitter:
         whole = build.call(cgutils.get_or_insert_function(build.module, kind, name), [x])
         part, power = build.fsub(x, whole, flags=STRICT), self.const(C5)
         for c in (C4, C3, C2, C1, C0):
-            power = self.added(self.const(c), power, part)
+            power = self.fma(self.const(c), power, part)
         bits = build.add(build.fptosi(whole, self._ints), self._all(127))
         bits = build.shl(bits, self._all(23))
         return build.fmul(power, build.bitcast(bits, self.vector), flags=STRICT)
 
-    def sum(self, vector: Code) -> Code:
-        """Of its lanes, in whatever order is quickest, which is always the same."""
+    def reduce_add(self, vector: Code) -> Code:
+        """The sum of the lanes, in the fastest order, which is always the same."""
         if self.lanes == 1:
             return self.builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
         kind = ir.FunctionType(NUMBER, [NUMBER, self.vector])
@@ -213,23 +213,23 @@ class Emitter:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, [ir.Constant(NUMBER, 0), vector], fastmath=("reassoc",))
 
-    def held(self, places: Sequence[Code]) -> list[Code]:
-        """Vectors in registers, with what is at their places now."""
-        kept = [cgutils.alloca_once(self.builder, self.vector) for _ in places]
-        for place, one in zip(places, kept, strict=True):
-            self.builder.store(self.load(place, self.vector), one)
+    def load_registers(self, addresses: Sequence[Code]) -> list[Code]:
+        """Vectors kept in registers, with what is in memory now."""
+        kept = [cgutils.alloca_once(self.builder, self.vector) for _ in addresses]
+        for address, one in zip(addresses, kept, strict=True):
+            self.builder.store(self.load(address, self.vector), one)
         return kept
 
-    def cleared(self, n: int) -> list[Code]:
-        """Vectors in registers, all 0."""
+    def zero_registers(self, n: int) -> list[Code]:
+        """Vectors kept in registers, all 0."""
         kept = [cgutils.alloca_once(self.builder, self.vector) for _ in range(n)]
         for one in kept:
             self.builder.store(ir.Constant(self.vector, None), one)
         return kept
 
-    def put_back(self, kept: Sequence[Code], places: Sequence[Code]) -> None:
-        for place, one in zip(places, kept, strict=True):
-            self.store(self.builder.load(one), place)
+    def store_registers(self, kept: Sequence[Code], addresses: Sequence[Code]) -> None:
+        for address, one in zip(addresses, kept, strict=True):
+            self.store(self.builder.load(one), address)
 
     def _all(self, value: int) -> Code:
         return ir.Constant(self._ints, [value] * self.lanes)
