@@ -2,6 +2,7 @@
 
 Arguments go to pytest, in one process when one of them is a path. Without a path two processes
 ("lanes") share the tests: what starts servers and Ray clusters mostly waits, the rest computes.
+The demo's training is in the first one, because that would end long before the other.
 """
 
 import re
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUFF = (("ruff", "format", "--check", "."), ("ruff", "check", "."))
 MYPY = ("mypy",)
 PYTEST = ("pytest", "--instafail")  # a failure is printed at once
-CLUSTERS = ("tests/e2e", "tests/live")
+CLUSTERS = ("tests/e2e", "tests/live", "tests/serve_app/demo")
 REST = ("tests", *(f"--ignore={path}" for path in CLUSTERS))
 NO_TESTS = 5  # pytest's exit code when all tests were deselected
 N_SLOWEST = 15

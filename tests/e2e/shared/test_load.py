@@ -105,9 +105,10 @@ def test_clients_that_leave_at_any_moment_leave_no_page_in_use(server: Server) -
 
 
 def test_two_requests_at_once_hold_a_shared_prefix_once(server: Server) -> None:
-    prefix = "".join(random.Random(3).choices("abcdefghij ", k=1000))
+    rng = random.Random(3)
 
-    async def run() -> tuple[int, int]:
+    async def run(prefix: str) -> tuple[int, int, int]:
+        """How many ran at one moment, the pages that they held, and tokens that were found."""
         async with sdk(server) as client:
 
             async def ask(tail: str) -> openai.AsyncStream[openai.types.Completion]:
@@ -123,14 +124,18 @@ def test_two_requests_at_once_hold_a_shared_prefix_once(server: Server) -> None:
 
             first, second = await ask("x"), await ask("y")
             await anext(aiter(second))
-            used = server.pages_used()
+            stats = server.http.get("/stats").json()
             chunks = [chunk async for chunk in second]
             await first.close()
             usage = chunks[-1].usage
             assert usage is not None
             assert usage.prompt_tokens_details is not None
-            return used, usage.prompt_tokens_details.cached_tokens or 0
+            cached = usage.prompt_tokens_details.cached_tokens or 0
+            used = sum(replica["pages_used"] for replica in stats["replicas"])
+            return stats["active_requests"], used, cached
 
-    used, cached = asyncio.run(run())
-    assert cached == 1000 // 16 * 16
+    running = 0
+    while running < 2:  # on a busy machine they may have ended before the look at them
+        running, used, cached = asyncio.run(run("".join(rng.choices("abcdefghij ", k=1000))))
+        assert cached == 1000 // 16 * 16
     assert 1000 // 16 <= used < 2 * (1000 // 16), "the prefix is held twice"

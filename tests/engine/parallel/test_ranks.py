@@ -1,6 +1,7 @@
 """A model cut over two ranks says what it says whole, and ends when a rank does."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.models import CONFIGS, forgetful, tiny_model
 SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)
 SHARED = random_ids(21, seed=1)
 PROMPTS = (SHARED, SHARED[:17] + random_ids(3, seed=2), random_ids(9, seed=3), random_ids(2))
+N_MORTAL = 4  # tests that end a follower
 TOLERANCE = 1e-3  # of logits that are sums of parts
 
 
@@ -34,9 +36,19 @@ def follower() -> Iterator[Follower]:
         yield process
 
 
+@pytest.fixture(scope="module")
+def spares() -> Iterator[list[Follower]]:
+    """Those that tests will end, which start while other tests run."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(following()) for _ in range(N_MORTAL)]
+
+
 @pytest.fixture
-def mortal() -> Iterator[Follower]:
+def mortal(spares: list[Follower]) -> Iterator[Follower]:
     """One that the test may end."""
+    if spares:
+        yield spares.pop()
+        return
     with following() as process:
         yield process
 
