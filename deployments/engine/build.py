@@ -4,8 +4,8 @@ import torch
 from transformers import PreTrainedModel
 
 from deployments.engine.cache_sizing import cache_shape
-from deployments.engine.forward.decoder import fuse
 from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loader import attach
 from deployments.engine.parallel.follower import lead

@@ -10,8 +10,9 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.decoder import fuse
-from deployments.engine.forward.forward import Forward, StepInputs
+from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.loader import attach

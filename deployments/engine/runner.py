@@ -14,7 +14,8 @@ from torch import Tensor
 
 from deployments.engine.attention.cpu import FEW
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.forward import Forward, Ints, StepInputs
+from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.inputs import Ints, StepInputs
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline

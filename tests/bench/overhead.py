@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from deployments.engine.forward.forward import Forward, StepInputs
+from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission

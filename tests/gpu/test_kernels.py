@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deployments.engine.attention.flash import FlashStep, flash_version
-from deployments.engine.forward.cuda_graphs import CudaRecord
+from deployments.engine.attention.flash import FlashAttention, flash_version
+from deployments.engine.forward.cuda_graphs import CudaGraphCapture
 from tests.engine.forward.paged_models import difference, padded_and_not
 from tests.engine.kernels.gpu.layers import gated, made_float8, turned_and_stored
 from tests.engine.kernels.gpu.nuclei import wrong_rows
@@ -87,12 +87,12 @@ def test_a_model_says_the_same_through_the_kernels(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "mistral", "qwen3"])
 def test_recorded_decodes_have_the_logits_of_unrecorded_ones(architecture: str) -> None:
-    for recorded, eager in padded_and_not(architecture, CudaRecord(), "cuda"):
+    for recorded, eager in padded_and_not(architecture, CudaGraphCapture(), "cuda"):
         torch.testing.assert_close(recorded, eager, rtol=1e-4, atol=1e-4)
 
 
 def test_recorded_decodes_of_as_many_rows_are_exact() -> None:
-    for recorded, eager in padded_and_not("llama", CudaRecord(), "cuda", max_rows=3):
+    for recorded, eager in padded_and_not("llama", CudaGraphCapture(), "cuda", max_rows=3):
         assert torch.equal(recorded, eager)
 
 
@@ -101,7 +101,7 @@ def test_flash_attention_says_the_same_as_our_chunks(window: int | None) -> None
     if flash_version() is None:
         pytest.skip("needs FlashAttention 3 or 4")
     layer = lay_out(replace(case("llama", "bfloat16"), window=window), "cuda")
-    out, ours = layer.attend(through=FlashStep.of), layer.attend()
+    out, ours = layer.attend(through=FlashAttention.of), layer.attend()
     assert not torch.equal(out, ours), "FlashAttention was not used"
     expected = layer.expected()
     assert (out.float() - expected).norm() / expected.norm() < DTYPES["bfloat16"]

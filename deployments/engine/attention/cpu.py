@@ -7,27 +7,23 @@ instructions that would be faster.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from transformers import AttentionInterface
+from torch import Tensor
 
 from deployments.engine.attention.cpu_rows import ChunkRows, DecodeRows, attend
-from deployments.engine.attention.interface import Scores
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.kernels.cpu import layer_ops
-from deployments.engine.kernels.cpu.features import can_multiply, has_instructions, suit
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
+from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.storage import Storage
 from kv.view import KvcacheView, bind, bind_padded
 
-# A plain name of our own: transformers then builds no mask and passes on `step`.
-ATTENTION = "manta"
 # Keys and values of one layer that are gathered for one call: so few that they are read from a
 # cache when they have just been copied.
 PART_BYTES = 4 << 20
@@ -83,26 +79,8 @@ class Part:
         return mask.masked_fill_(hidden, float("-inf"))[:, None]
 
 
-class StepAttention(Protocol):
-    """What the attention layers of one forward pass share."""
-
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,  # [tokens, heads, head_dim]
-        k: Tensor,  # [tokens, kv_heads, head_dim], rotary embedding applied
-        v: Tensor,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,  # [heads]
-    ) -> Tensor:
-        """Stores the new keys and values, then attends to all. [tokens, heads, head_dim]"""
-
-
 @dataclass(frozen=True, slots=True)
-class AttentionStep:
+class CpuAttention:
     """Attention part by part, in torch's own operations, and of the other rows by our kernels."""
 
     new: KvcacheView
@@ -117,25 +95,34 @@ class AttentionStep:
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
+        params: AttentionParams,
     ) -> Tensor:
         self._store(layer, k, v)
-        form = Scores(q.shape[-1] ** -0.5 if scale is None else scale, window, softcap, sinks)
         batch = [rows for rows in (self.decodes, self.chunks) if rows is not None]
         if not batch and len(self.parts) == 1:
-            return _attend_part(self.parts[0], layer, q, form)
+            return _attend_part(self.parts[0], layer, q, params)
         if batch:
-            out = attend(batch, q, *self.new.storage.layers[layer], form)
+            out = attend(batch, q, *self.new.storage.layers[layer], params)
         else:
             out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for part in self.parts:
             own = q.index_select(0, part.tokens)
-            out.index_copy_(0, part.tokens, _attend_part(part, layer, own, form))
+            out.index_copy_(0, part.tokens, _attend_part(part, layer, own, params))
         return out
+
+    def attend_qkv(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+        params: AttentionParams,
+    ) -> Tensor:
+        kv_heads = self.new.storage.layers[layer][0].shape[2]
+        heads = qkv.shape[1] - 2 * kv_heads
+        qk = _norm_and_rotate(qkv[:, : heads + kv_heads], rotary, norms, heads)
+        q, k, v = qk[:, :heads], qk[:, heads:], qkv[:, heads + kv_heads :]
+        return self.attend(layer, q, k, v, params)
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
         if self.has_kernels:
@@ -144,14 +131,14 @@ class AttentionStep:
             self.new.write(layer, k, v)
 
 
-def plan_attention(
+def plan_cpu_attention(
     storage: Storage, page_table: Ints, total_len: Ints, new_len: Ints
-) -> AttentionStep:
+) -> CpuAttention:
     """Cuts a flat batch into parts. `page_table` [rows, pages], the others [rows]."""
     starts = new_len.cumsum() - new_len
     new = bind(storage, page_table, total_len, new_len)
     decodes = chunks = None
-    has_kernels = suit(storage.k)
+    has_kernels = is_cpu_bf16(storage.k)
     lengths = np.unique(new_len).tolist()
     if has_kernels and lengths[0] <= FEW:
         rows = (new_len <= FEW).nonzero()[0]
@@ -172,13 +159,30 @@ def plan_attention(
             view = bind_padded(storage, page_table[rows], total_len[rows], PADDING)
             place = torch.from_numpy(tokens).to(storage.k.device)
             parts.append(Part(view, place, n))
-    return AttentionStep(new, parts, decodes, chunks, has_kernels)
+    return CpuAttention(new, parts, decodes, chunks, has_kernels)
+
+
+def _norm_and_rotate(
+    qk: Tensor,  # [tokens, heads + kv_heads, head_dim], may be changed
+    rotary: RotaryEmbedding,
+    norms: tuple[HeadNorm, HeadNorm] | None,
+    heads: int,
+) -> Tensor:
+    """Queries and keys behind their norms, if there are any, and the rotary embedding."""
+    if is_cpu_bf16(qk):
+        layer_ops.apply_rotary_(qk, rotary.cos, rotary.sin, norms, heads)
+        return qk
+    if norms is not None:
+        parts = zip(norms, (qk[:, :heads], qk[:, heads:]), strict=True)
+        normed = [F.rms_norm(x, norm.weight.shape, norm.weight, norm.epsilon) for norm, x in parts]
+        qk = torch.cat(normed, 1)
+    return rotary.apply_(qk)
 
 
 def _has_chunk_kernel(storage: Storage) -> bool:
     """Whether ours is there, and takes less time than torch's operation."""
     is_even = storage.k.shape[-1] % 2 == 0  # it takes numbers of a key in pairs
-    return suit(storage.k) and can_multiply() and is_even and not has_instructions()
+    return is_cpu_bf16(storage.k) and has_matmul_kernels() and is_even and not has_native_bf16()
 
 
 def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:
@@ -197,50 +201,16 @@ def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:
         rows = rows[n:]
 
 
-def paged_attention(
-    module: nn.Module,
-    query: Tensor,  # [1, heads, tokens, head_dim]
-    key: Tensor,  # [1, kv_heads, tokens, head_dim], rotary embedding applied
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    step: StepAttention,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    **_: object,
-) -> tuple[Tensor, None]:
-    """The function registered with transformers; returns [1, tokens, heads, head_dim].
-
-    Raises UnsupportedModelError for a layer that wants to see anything else than what was before.
-    """
-    if attention_mask is not None or getattr(module, "is_causal", True) is False:
-        raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
-    layer: int = module.layer_idx  # type: ignore[assignment]
-    out = step.attend(
-        layer,
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
-        scale=scaling,
-        window=sliding_window,
-        softcap=softcap,
-        sinks=s_aux,
-    )
-    return out[None], None
-
-
-def _attend_part(part: Part, layer: int, q: Tensor, form: Scores) -> Tensor:
+def _attend_part(part: Part, layer: int, q: Tensor, params: AttentionParams) -> Tensor:
     """[rows * n, heads, head_dim]"""
     queries = q.view(-1, part.n, *q.shape[1:])
     turned = [one.transpose(1, 2) for one in (queries, *part.view.gather(layer))]
-    if form.softcap is None and form.sinks is None:
-        mask = None if part.begins(form.window) else part.mask(form.window, q.dtype)
-        out = _attend(turned, mask, form.scale)
+    if params.softcap is None and params.sinks is None:
+        mask = None if part.begins(params.window) else part.mask(params.window, q.dtype)
+        out = _attend(turned, mask, params.scale)
     else:
-        mask = part.mask(form.window, q.dtype)
-        out = _attend_plainly(turned, mask, form.scale, form.softcap, form.sinks)
+        mask = part.mask(params.window, q.dtype)
+        out = _attend_plainly(turned, mask, params)
     return out.transpose(1, 2).flatten(0, 1)
 
 
@@ -248,7 +218,7 @@ def _attend(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
     """Without a mask every token sees those before it, the first the first alone."""
     q, k, v = qkv
     dtype, grouped = q.dtype, q.shape[1] != k.shape[1]
-    if suit(q) and not HAS_AVX512:  # of which torch has no fast products
+    if is_cpu_bf16(q) and not HAS_AVX512:  # of which torch has no fast products
         q, k, v = q.float(), k.float(), v.float()
         mask = None if mask is None else mask.float()
     out = F.scaled_dot_product_attention(
@@ -260,23 +230,18 @@ def _attend(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
 def _attend_plainly(
     qkv: Sequence[Tensor],
     mask: Tensor,
-    scale: float,
-    softcap: float | None,
-    sinks: Tensor | None,  # [heads]
+    params: AttentionParams,
 ) -> Tensor:
     """Written out for soft-capped scores and attention sinks, which the fused kernels lack."""
     q, k, v = qkv
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    scores = (q @ k.transpose(2, 3)) * scale
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
+    scores = (q @ k.transpose(2, 3)) * params.scale
+    if params.softcap is not None:
+        scores = torch.tanh(scores / params.softcap) * params.softcap
     scores = scores + mask
-    if sinks is not None:
-        column = sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1).to(scores.dtype)
+    if params.sinks is not None:
+        column = params.sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1).to(scores.dtype)
         scores = torch.cat([scores, column], -1)
     weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
     return weights[..., : k.shape[2]] @ v
-
-
-AttentionInterface.register(ATTENTION, paged_attention)

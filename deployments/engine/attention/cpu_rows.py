@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.attention.interface import Scores
+from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.attention.tiles import tile
 from deployments.engine.kernels.cpu.attention_kernels import (
     KEYS_PER_SPLIT,
@@ -39,12 +39,14 @@ class DecodeRows:
         # Asked of numpy once a step.
         self._addresses = places.ctypes.data, page_table.ctypes.data, total_len.ctypes.data
 
-    def attend(self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, form: Scores) -> None:
+    def attend(
+        self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, params: AttentionParams
+    ) -> None:
         """As `attend`, of these rows."""
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = keys.shape
         n, width = self.page_table.shape
-        sinks, window, group = _sinks(form, q), _window(form), heads // kv_heads
+        sinks, window, group = _sinks(params, q), _window(params), heads // kv_heads
         splits = -(-width * page_size // KEYS_PER_SPLIT)
         parts = empty((n, splits * heads * (2 + dim)), torch.float32) if splits > 1 else None
         places, table, lengths = self._addresses
@@ -65,8 +67,8 @@ class DecodeRows:
             page_size=page_size,
             window=window,
             sinks=address_of(sinks),
-            scale=form.scale,
-            softcap=form.softcap or 0.0,
+            scale=params.scale,
+            softcap=params.softcap or 0.0,
             many_splits=MANY_SPLITS * torch.get_num_threads(),
             parts=address_of(parts),
             max_splits=splits,
@@ -100,12 +102,14 @@ class ChunkRows:
         self._page_table = page_table
         self._pieces: dict[int, NDArray[np.int64]] = {}  # by the tokens of each
 
-    def attend(self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, form: Scores) -> None:
+    def attend(
+        self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, params: AttentionParams
+    ) -> None:
         """As `attend`, of these rows."""
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = keys.shape
         tokens = self._piece(heads // kv_heads, kv_heads)
-        pieces, sinks = self._cut(tokens), _sinks(form, q)
+        pieces, sinks = self._cut(tokens), _sinks(params, q)
         chunk_kernel(dim, heads // kv_heads).call(
             sys.maxsize,
             q=q.data_ptr(),
@@ -120,10 +124,10 @@ class ChunkRows:
             page_table_stride=self._page_table.shape[1],
             kv_heads=kv_heads,
             page_size=page_size,
-            window=_window(form),
+            window=_window(params),
             sinks=address_of(sinks),
-            scale=form.scale,
-            softcap=form.softcap or 0.0,
+            scale=params.scale,
+            softcap=params.softcap or 0.0,
             max_tokens=tokens,
         )
 
@@ -150,7 +154,7 @@ def attend(
     q: Tensor,  # [tokens, heads, dim]
     keys: Tensor,  # [pages, page size, kv heads, dim]
     values: Tensor,
-    form: Scores,
+    params: AttentionParams,
 ) -> Tensor:
     """[tokens, heads, dim], of which the rows' places are written.
 
@@ -161,13 +165,13 @@ def attend(
         raise ValueError(f"{heads} heads of {dim} {q.dtype} for pages of {keys.shape[2:]}")
     q, out = contiguous_rows(q), empty(q.shape, q.dtype)
     for rows in batch:
-        rows.attend(out, q, keys, values, form)
+        rows.attend(out, q, keys, values, params)
     return out
 
 
-def _window(form: Scores) -> int:
-    return ALL if form.window is None else min(form.window, ALL)
+def _window(params: AttentionParams) -> int:
+    return ALL if params.window is None else min(params.window, ALL)
 
 
-def _sinks(form: Scores, q: Tensor) -> Tensor | None:
-    return None if form.sinks is None else form.sinks.to(q.dtype).contiguous()
+def _sinks(params: AttentionParams, q: Tensor) -> Tensor | None:
+    return None if params.sinks is None else params.sinks.to(q.dtype).contiguous()

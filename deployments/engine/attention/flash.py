@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import attention as torch_attention
 
-from deployments.engine.attention.gpu import PagedStep, plan_paged, tiling_of
+from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention, tiling_of
 from deployments.engine.transfer import to_device
 from kv.storage import Storage
 
@@ -73,7 +73,7 @@ _TRUST: dict[Kind, bool] = {}  # those that were tried, and whether they agreed 
 
 
 @dataclass(frozen=True, slots=True)
-class FlashStep(PagedStep):
+class FlashAttention(TritonAttention):
     """A step whose chunks go through FlashAttention, but for what that lacks.
 
     Before a kind's first one both kernels compute a made-up batch: where they do not agree, or the
@@ -81,7 +81,7 @@ class FlashStep(PagedStep):
     """
 
     @classmethod
-    def of(cls, step: PagedStep) -> Self:
+    def of(cls, step: TritonAttention) -> Self:
         return cls(**{field.name: getattr(step, field.name) for field in fields(step)})
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class FlashStep(PagedStep):
                 log.warning("FlashAttention is not used any more: %s", error)
                 _TRUST[kind] = False
         # Two arguments: without them `super` is of the class that slots have replaced.
-        return super(FlashStep, self)._attend_chunks(attention, out, q)
+        return super(FlashAttention, self)._attend_chunks(attention, out, q)
 
     def _agrees(self, kind: Kind) -> bool:
         attention, step, q = trial(kind)
@@ -160,7 +160,7 @@ def _kind(attention: "Attention", q: Tensor) -> Kind | None:
     return Kind(q.device, q.dtype, q.shape[1], kv_heads, head_dim, page_size, attention.window)
 
 
-def trial(kind: Kind) -> tuple["Attention", PagedStep, Tensor]:
+def trial(kind: Kind) -> tuple["Attention", TritonAttention, Tensor]:
     """A batch with beginnings of prompts, what follows on other tokens, and decodes; its q."""
     from deployments.engine.kernels.gpu.attention_ops import Attention
 
@@ -174,7 +174,7 @@ def trial(kind: Kind) -> tuple["Attention", PagedStep, Tensor]:
     q = torch.empty(shape, dtype=kind.dtype, device=kind.device)
     for tensor in (storage.k, storage.v, q):
         tensor.normal_(generator=made)
-    step = plan_paged(storage, table, before + new, new)
+    step = plan_triton_attention(storage, table, before + new, new)
     tiling = tiling_of(kind.dtype, kind.head_dim, kind.device)
     scale = kind.head_dim**-0.5
     pages = storage.k[0], storage.v[0]

@@ -13,14 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.attention.tiles import tile
+from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
 from deployments.engine.transfer import to_device
 from kv.storage import Storage
 from kv.view import token_slots
 
 if TYPE_CHECKING:
     from deployments.engine.kernels.gpu.attention_ops import Attention, Tiling
-    from deployments.engine.kernels.rotary import HeadNorm, Turn
 
 Ints = NDArray[np.int64]
 SCALES = 1.0, 1.0  # what keys and values are divided by in fp8
@@ -29,7 +30,7 @@ SHARED_BYTES = 227 << 10  # of a multiprocessor that does not say
 
 
 @dataclass(frozen=True, slots=True)
-class PagedStep:
+class TritonAttention:
     """What the attention layers of one forward pass share; tensors are on the storage's device.
 
     A row of `new_len` 0 is no row; one with a `total_len` of 0 has a token that means nothing.
@@ -53,59 +54,38 @@ class PagedStep:
         q: Tensor,  # [tokens, heads, head_dim]
         k: Tensor,  # [tokens, kv_heads, head_dim], rotary embedding applied
         v: Tensor,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
+        params: AttentionParams,
     ) -> Tensor:
-        """Stores the new keys and values, then attends to all. [tokens, heads, head_dim]"""
         from deployments.engine.kernels.gpu.attention_ops import store
 
         store(k, v, *self._pages(layer), self.slots, SCALES)
-        return self._attend(layer, q, scale, window, softcap, sinks)
+        return self._attend(layer, q, params)
 
-    def attend_joined(
+    def attend_qkv(
         self,
         layer: int,
         qkv: Tensor,  # [tokens, heads + 2 * kv_heads, head_dim], contiguous
-        turn: "Turn",
-        norms: "tuple[HeadNorm, HeadNorm] | None",  # of queries and keys
-        *,
-        scale: float,
-        window: int | None,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and keys
+        params: AttentionParams,
     ) -> Tensor:
-        """The same of what comes out of one matrix: norms, rotary embedding and storing are one
-        launch. [tokens, heads, head_dim]"""
-        from deployments.engine.kernels.gpu.layer_ops import turn_and_store
+        """Norms, rotary embedding and storing are one launch."""
+        from deployments.engine.kernels.gpu.layer_ops import rotary_and_store
 
-        q = turn_and_store(qkv, turn.cos, turn.sin, norms, *self._pages(layer), self.slots, SCALES)
-        return self._attend(layer, q, scale, window, None, None)
+        q = rotary_and_store(
+            qkv, rotary.cos, rotary.sin, norms, *self._pages(layer), self.slots, SCALES
+        )
+        return self._attend(layer, q, params)
 
     def _pages(self, layer: int) -> tuple[Tensor, Tensor]:
         return self.storage.k[layer], self.storage.v[layer]
 
-    def _attend(
-        self,
-        layer: int,
-        q: Tensor,
-        scale: float | None,
-        window: int | None,
-        softcap: float | None,
-        sinks: Tensor | None,
-    ) -> Tensor:
+    def _attend(self, layer: int, q: Tensor, params: AttentionParams) -> Tensor:
         from deployments.engine.kernels.gpu.attention_ops import Attention
 
-        dim = q.shape[-1]
-        attention = Attention(
-            *self._pages(layer),
-            scale=dim**-0.5 if scale is None else scale,
-            window=window,
-            softcap=softcap,
-            sinks=sinks,
-            scales=SCALES,
-            tiling=self.tiling or tiling_of(q.dtype, dim, q.device),
-        )
+        tiling = self.tiling or tiling_of(q.dtype, q.shape[-1], q.device)
+        k_pages, v_pages = self._pages(layer)
+        attention = Attention(k_pages, v_pages, *params, SCALES, tiling)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
             out = self._attend_chunks(attention, out, q)
@@ -128,13 +108,13 @@ class PagedStep:
         return self._tiles[tokens]
 
 
-def plan_paged(
+def plan_triton_attention(
     storage: Storage,
     page_table: Ints,  # [rows, pages]
     total_len: Ints,  # [rows]
     new_len: Ints,  # [rows]
     tiling: "Tiling | None" = None,
-) -> PagedStep:
+) -> TritonAttention:
     """One copy to the device, whatever the batch is."""
     rows, width = page_table.shape
     starts = np.concatenate([np.zeros(1, dtype=np.int64), new_len.cumsum()])
@@ -143,7 +123,7 @@ def plan_paged(
     flat = to_device(np.concatenate(parts), storage.k.device)
     table, total, begins, places = torch.split(flat, [len(part) for part in parts])
     chunks = (new_len > 1).nonzero()[0]
-    return PagedStep(
+    return TritonAttention(
         storage=storage,
         page_table=table.view(rows, width),
         total_len=total,

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from deployments.engine.attention.cpu import AttentionStep, StepAttention
+from deployments.engine.attention.cpu import CpuAttention
 from deployments.engine.attention.cpu_rows import DecodeRows
+from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.kernels.cpu.dispatch import TEAM, THREAD, Call, CallSequence
-from deployments.engine.kernels.rotary import Turn
+from deployments.engine.kernels.rotary import RotaryEmbedding
 
-# x [tokens, hidden], turn, step -> [tokens, hidden]
-Layer = Callable[[Tensor, Turn, StepAttention], Tensor]
+# x [tokens, hidden], rotary, step -> [tokens, hidden]
+Layer = Callable[[Tensor, RotaryEmbedding, FusedStepAttention], Tensor]
 
 MOST = 32  # tokens of a recorded step: with more the products take so long that the rest is little
 PAGES = 64  # of a row, at first
@@ -38,19 +39,21 @@ class RecordedLayers:
         self._inputs: _Inputs | None = None
         self._recordings: dict[int, tuple[CallSequence, Tensor] | None] = {}  # by tokens
 
-    def __call__(self, x: Tensor, turn: Turn, step: StepAttention) -> Tensor | None:
+    def __call__(
+        self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention
+    ) -> Tensor | None:
         """What the layers give, until the next step; None if they have to be called themselves."""
         n = len(x)
-        if not isinstance(step, AttentionStep) or step.decodes is None:
+        if not isinstance(step, CpuAttention) or step.decodes is None:
             return None
         if step.parts or step.chunks is not None:
             return None
         if TEAM is None or n > MOST or self._recordings.get(n, True) is None:
             return None
         if self._inputs is None or not self._inputs.fit(step):
-            self._inputs = _Inputs(x, turn, step)
+            self._inputs = _Inputs(x, rotary, step)
             self._recordings.clear()
-        self._inputs.load(x, turn, step)
+        self._inputs.load(x, rotary, step)
         if n not in self._recordings:
             self._recordings[n] = self._record(self._inputs.first(n, step))
         if (found := self._recordings[n]) is None:
@@ -60,16 +63,16 @@ class RecordedLayers:
         return out
 
     def _record(
-        self, inputs: "tuple[Tensor, Turn, AttentionStep]"
+        self, inputs: "tuple[Tensor, RotaryEmbedding, CpuAttention]"
     ) -> tuple[CallSequence, Tensor] | None:
         assert self._inputs is not None
-        x, turn, step = inputs
+        x, rotary, step = inputs
         recording = _Recording(self._inputs.memory)
         try:
             with recording.running(), _Views():  # type: ignore[no-untyped-call]
                 for layer in self._layers:
                     recording.begin_layer()
-                    x = layer(x, turn, step)
+                    x = layer(x, rotary, step)
         except NotRecordableError:
             return None
         return CallSequence(recording.calls), x
@@ -78,12 +81,12 @@ class RecordedLayers:
 class _Inputs:
     """What recordings read and compute in: all of them the same, with room for `MOST` tokens."""
 
-    def __init__(self, x: Tensor, turn: Turn, step: AttentionStep) -> None:
+    def __init__(self, x: Tensor, rotary: RotaryEmbedding, step: CpuAttention) -> None:
         assert step.decodes is not None
         self.memory: dict[object, Tensor] = {}
         self._storage = step.new.storage
         self._x = x.new_empty(MOST, *x.shape[1:])
-        self._turn = type(turn)(*(one.new_empty(MOST, *one.shape[1:]) for one in turn))
+        self._rotary = type(rotary)(*(one.new_empty(MOST, *one.shape[1:]) for one in rotary))
         self._slots = step.new.slots.new_empty(MOST)
         width = PAGES
         while width < step.decodes.page_table.shape[1]:
@@ -91,25 +94,25 @@ class _Inputs:
         self._table = np.zeros((MOST, width), dtype=np.int64)
         self._places, self._total_len = np.zeros((2, MOST), dtype=np.int64)
 
-    def fit(self, step: AttentionStep) -> bool:
+    def fit(self, step: CpuAttention) -> bool:
         assert step.decodes is not None
         is_wide = step.decodes.page_table.shape[1] <= self._table.shape[1]
         return is_wide and step.new.storage is self._storage
 
-    def load(self, x: Tensor, turn: Turn, step: AttentionStep) -> None:
+    def load(self, x: Tensor, rotary: RotaryEmbedding, step: CpuAttention) -> None:
         assert step.decodes is not None
         n, rows = len(x), step.decodes
         self._x[:n] = x
-        for own, given in zip(self._turn, turn, strict=True):
+        for own, given in zip(self._rotary, rotary, strict=True):
             own[:n] = given
         self._slots[:n] = step.new.slots
         self._table[:n, : rows.page_table.shape[1]] = rows.page_table
         self._places[:n], self._total_len[:n] = rows.places, rows.total_len
 
-    def first(self, n: int, step: AttentionStep) -> "tuple[Tensor, Turn, AttentionStep]":
+    def first(self, n: int, step: CpuAttention) -> "tuple[Tensor, RotaryEmbedding, CpuAttention]":
         rows = DecodeRows(self._places[:n], self._table[:n], self._total_len[:n])
         step = replace(step, new=replace(step.new, slots=self._slots[:n]), decodes=rows)
-        return self._x[:n], type(self._turn)(*(one[:n] for one in self._turn)), step
+        return self._x[:n], type(self._rotary)(*(one[:n] for one in self._rotary)), step
 
 
 class _Recording:

@@ -16,18 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.attention.gpu import NO_SLOT, PagedStep
+from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
 from deployments.engine.transfer import to_device
 from kv.storage import Storage
 from kv.view import token_slots
 
 if TYPE_CHECKING:
-    from deployments.engine.forward.forward import StepInputs
+    from deployments.engine.forward.inputs import StepInputs
 
 log = logging.getLogger(__name__)
 
 # token_ids [tokens], positions [tokens], kept [kept], step -> logits [kept, vocab]
-Decode = Callable[[Tensor, Tensor, Tensor, PagedStep], Tensor]
+Decode = Callable[[Tensor, Tensor, Tensor, TritonAttention], Tensor]
 # Runs a function a first time; what it returns does the same again, on the same tensors.
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 
@@ -71,10 +71,10 @@ class StaticInputs:
             table = table.pin_memory()
         self._table[:n, :width].copy_(table, non_blocking=True)
 
-    def first(self, n: int, longest: int) -> tuple[Tensor, Tensor, Tensor, PagedStep]:
+    def first(self, n: int, longest: int) -> tuple[Tensor, Tensor, Tensor, TritonAttention]:
         """Of the first `n` rows, as long as `longest` at most, what a `Decode` takes."""
         token_ids, positions, total_len, slots = self._rows[:, :n]
-        step = PagedStep(
+        step = TritonAttention(
             storage=self._storage,
             page_table=self._table[:n],
             total_len=total_len,
@@ -151,7 +151,7 @@ class DecodeGraphs:
         self._logits[:n].copy_(logits)
 
 
-class CudaRecord:
+class CudaGraphCapture:
     """Records with CUDA graphs that share one pool of memory."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ def record_decodes(
     decode: Decode, storage: Storage, max_rows: int, max_tokens: int
 ) -> DecodeGraphs:
     """To be called on the thread that will replay them, when the model has run once."""
-    graphs = DecodeGraphs(decode, StaticInputs(storage, max_rows, max_tokens), CudaRecord())
+    graphs = DecodeGraphs(decode, StaticInputs(storage, max_rows, max_tokens), CudaGraphCapture())
     graphs.record()
     return graphs
 

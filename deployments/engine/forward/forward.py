@@ -3,63 +3,19 @@
 Equal inputs to equal weights give equal pages and logits, on whatever rank.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.attention.cpu import StepAttention, plan_attention
-from deployments.engine.attention.flash import FlashStep, flash_version
-from deployments.engine.attention.gpu import plan_paged
+from deployments.engine.attention.cpu import plan_cpu_attention
+from deployments.engine.attention.flash import FlashAttention, flash_version
+from deployments.engine.attention.gpu import plan_triton_attention
+from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.cuda_graphs import DecodeGraphs, record_decodes
 from deployments.engine.forward.decoder import decoder
+from deployments.engine.forward.inputs import Ints, StepInputs
 from deployments.engine.transfer import to_device
 from kv.storage import Storage
-
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class StepInputs:
-    """A flat batch: the new tokens of its rows, row after row."""
-
-    token_ids: Ints  # [tokens]
-    positions: Ints  # [tokens], absolute
-    total_len: Ints  # [rows], tokens of the row after this step
-    new_len: Ints  # [rows], of which new
-    page_table: Ints  # [rows, pages]
-    kept: Ints  # places in the batch whose logits are wanted
-    uncleared: Ints  # [places, 2], pages and how many of their first tokens stay
-    # The token ids where the host does not know them yet: on the device, and on this rank alone.
-    drawn: Tensor | None = None  # [tokens]
-
-    def pack(self) -> Ints:
-        """All of it in one array, for `unpack`."""
-        assert self.drawn is None, "other ranks can't know these"
-        rows, pages = self.page_table.shape
-        sizes = [len(self.token_ids), rows, pages, len(self.kept)]
-        return np.concatenate(
-            [
-                np.array(sizes, dtype=np.int64),
-                self.token_ids,
-                self.positions,
-                self.total_len,
-                self.new_len,
-                self.page_table.ravel(),
-                self.kept,
-                self.uncleared.ravel(),
-            ]
-        )
-
-    @staticmethod
-    def unpack(packed: Ints) -> "StepInputs":
-        tokens, rows, pages, kept = packed[:4].tolist()
-        sizes = [4, tokens, tokens, rows, rows, rows * pages, kept]
-        _, ids, positions, total, new, table, places, rest = np.split(packed, np.cumsum(sizes))
-        table, rest = table.reshape(rows, pages), rest.reshape(-1, 2)
-        return StepInputs(ids, positions, total, new, table, places, rest)
 
 
 class Forward:
@@ -91,9 +47,9 @@ class Forward:
     def tensor(self, array: Ints) -> Tensor:
         return to_device(array, self._device)
 
-    def _attention(self, step: StepInputs) -> StepAttention:
+    def _attention(self, step: StepInputs) -> FusedStepAttention:
         parts = self._storage, step.page_table, step.total_len, step.new_len
         if not self._has_kernels:
-            return plan_attention(*parts)
-        planned = plan_paged(*parts)
-        return planned if flash_version() is None else FlashStep.of(planned)
+            return plan_cpu_attention(*parts)
+        planned = plan_triton_attention(*parts)
+        return planned if flash_version() is None else FlashAttention.of(planned)

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine.kernels.cpu import matmul_ops
-from deployments.engine.kernels.cpu.features import can_multiply, has_instructions, suit
-from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, Form
-from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, Packed
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
+from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, PackFormat
+from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, PackedPointer
 
 LOOKING = ("data_ptr", "_nbytes")  # what it reads packed weights with
 FITTING_ROWS = 32  # the layout is the same for all numbers of rows, and chosen for this one
@@ -31,7 +31,11 @@ class KernelLinear(nn.Module, ABC):
     which may be all that there are."""
 
     def __init__(
-        self, sizes: tuple[int, int], bias: Tensor | None, packed: Packed | None, most_rows: int
+        self,
+        sizes: tuple[int, int],
+        bias: Tensor | None,
+        packed: PackedPointer | None,
+        most_rows: int,
     ) -> None:
         """`sizes` are inputs and outputs."""
         super().__init__()
@@ -48,13 +52,13 @@ class KernelLinear(nn.Module, ABC):
     def forward(self, x: Tensor, then: str = "none") -> Tensor:
         if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then]
-            return matmul_ops.product(x, self._packed, self.out_features, self.bias, following)
+            return matmul_ops.matmul(x, self._packed, self.out_features, self.bias, following)
         return self._multiply(x, then)
 
     def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
         if self._packed is not None and x.numel() <= self._most:
             following = FOLLOWING[then], other
-            return matmul_ops.product(x, self._packed, self.out_features, self.bias, *following)
+            return matmul_ops.matmul(x, self._packed, self.out_features, self.bias, *following)
         return self._multiply_with_other(x, other, then)
 
     @abstractmethod
@@ -94,8 +98,8 @@ class PackedLinear(KernelLinear):
         return out
 
 
-def _find(weight: Tensor, packed: Tensor) -> Packed | None:
-    """The packed weight, if it lies as `matmul_ops.product` reads it.
+def _find(weight: Tensor, packed: Tensor) -> PackedPointer | None:
+    """The packed weight, if it lies as `matmul_ops.matmul` reads it.
 
     oneDNN promises no layout, so the first and the last whole block are looked at.
     """
@@ -104,7 +108,9 @@ def _find(weight: Tensor, packed: Tensor) -> Packed | None:
     address: int = torch.ops.mkldnn.data_ptr(packed)
     n_bytes: int = torch.ops.mkldnn._nbytes(packed)
     fitting = (
-        Packed(address, Form(width)) for width in PACKS if _lies(weight, address, n_bytes, width)
+        PackedPointer(address, PackFormat(width))
+        for width in PACKS
+        if _lies(weight, address, n_bytes, width)
     )
     return next(fitting, None)
 
@@ -123,7 +129,7 @@ def _lies(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
     return True
 
 
-def plus(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
+def linear_add(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
     """`linear(x) + other`, which may be the same memory as `other` afterwards."""
     if isinstance(linear, KernelLinear):
         return linear.with_other(x, other, "add")
@@ -132,7 +138,7 @@ def plus(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
     return other.add_(linear(x))
 
 
-def gated(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
+def silu_mul(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
     """`silu(gate(x)) * up(x)`."""
     if isinstance(gate, KernelLinear) and isinstance(up, KernelLinear):
         return up.with_other(x, gate(x, "swish"), "mul")
@@ -143,15 +149,15 @@ def pack_linears(module: nn.Module) -> None:
     """Replaces the linear layers in a module that gain by it."""
     for name, child in module.named_children():
         if is_packable(child):
-            setattr(module, name, PackedLinear(child, has_instructions()))
+            setattr(module, name, PackedLinear(child, has_native_bf16()))
         else:
             pack_linears(child)
 
 
 def is_packable(module: nn.Module) -> TypeGuard[nn.Linear]:
-    if not _is_plain(module) or not suit(module.weight):
+    if not _is_plain(module) or not is_cpu_bf16(module.weight):
         return False
-    return has_instructions() or can_multiply()
+    return has_native_bf16() or has_matmul_kernels()
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:

@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.decoder import WINDOWS, PlainDecoder
+from deployments.engine.forward.decoder import PlainDecoder
+from deployments.engine.forward.fusing import WINDOWS
 from kv.cache import CacheShape
 
 
@@ -23,11 +25,7 @@ class Trial:
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
+        params: AttentionParams,
     ) -> Tensor:
         """Raises UnsupportedModelError for what the pages would not hold."""
         if layer in self.layers:  # the second would be written over the first

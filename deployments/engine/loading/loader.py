@@ -14,10 +14,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from deployments.engine.attention.cpu import ATTENTION
+from deployments.engine.attention.hf_hook import ATTENTION
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.decoder import is_fusable
-from deployments.engine.kernels.cpu.features import can_multiply, has_instructions
+from deployments.engine.forward.fusing import is_fusable
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.attention_check import try_attention
 from deployments.engine.loading.checks import (
     check_loaded,
@@ -155,9 +155,9 @@ def default_dtype(
     A CPU without instructions for it needs kernels of ours and a model, whose `config` is given,
     that is fused and so computed by them alone.
     """
-    if torch.device(device).type != "cpu" or has_instructions():
+    if torch.device(device).type != "cpu" or has_native_bf16():
         return torch.bfloat16
-    fast = config is not None and is_fusable(config) and can_multiply()
+    fast = config is not None and is_fusable(config) and has_matmul_kernels()
     return torch.bfloat16 if fast else torch.float32
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from deployments.engine.forward.forward import Forward, StepInputs
+from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.loading.loader import attach
 from deployments.engine.parallel.ranks import Ranks
 from kv.cache import CacheShape

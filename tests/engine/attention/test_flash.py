@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from deployments.engine.attention.flash import FlashStep, flash_version
-from deployments.engine.attention.gpu import plan_paged
+from deployments.engine.attention.flash import FlashAttention, flash_version
+from deployments.engine.attention.gpu import plan_triton_attention
 from kv.storage import Storage
 from tests.engine.attention.tried_flash import tried
 from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
@@ -23,7 +23,7 @@ def test_there_is_none_without_a_gpu() -> None:
 
 def test_decodes_have_no_keys_for_it() -> None:
     table, total, new = np.arange(12).reshape(3, 4), np.array([9, 5, 16]), np.array([1, 5, 3])
-    step = FlashStep.of(plan_paged(Storage(1, 12, 4, 1, 8), table, total, new))
+    step = FlashAttention.of(plan_triton_attention(Storage(1, 12, 4, 1, 8), table, total, new))
     assert step._seen().tolist() == [0, 5, 16]
     assert step.longest_decode == 9
 

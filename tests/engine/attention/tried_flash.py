@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention import flash
-from deployments.engine.attention.flash import FlashStep
-from deployments.engine.attention.gpu import PagedStep
+from deployments.engine.attention.flash import FlashAttention
+from deployments.engine.attention.gpu import TritonAttention
 from tests.engine.kernels.gpu.paged import Case, lay_out
 
 
-class TriedStep(FlashStep):
+class TriedStep(FlashAttention):
     """Our own kernel in the place of FlashAttention, wrong or failing from some call on."""
 
     asked = 0
@@ -22,7 +22,7 @@ class TriedStep(FlashStep):
         TriedStep.asked += 1
         if self.errors and (error := self.errors.pop(0)) is not None:
             raise error
-        ours = PagedStep._attend_chunks(self, attention, torch.zeros_like(q), q)
+        ours = TritonAttention._attend_chunks(self, attention, torch.zeros_like(q), q)
         return ours * (1 + self.wrong_by)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.attention.gpu import plan_paged
+from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.cuda_graphs import (
     Decode,
@@ -18,8 +18,9 @@ from deployments.engine.forward.cuda_graphs import (
     StaticInputs,
     row_counts,
 )
-from deployments.engine.forward.decoder import decoder, join
-from deployments.engine.forward.forward import StepInputs
+from deployments.engine.forward.decoder import decoder
+from deployments.engine.forward.fusing import join
+from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import attach
 from deployments.engine.transfer import to_device
@@ -63,7 +64,7 @@ class Computing:
     storage: Storage
 
     def eagerly(self, step: StepInputs) -> Tensor:
-        plan = plan_paged(self.storage, step.page_table, step.total_len, step.new_len)
+        plan = plan_triton_attention(self.storage, step.page_table, step.total_len, step.new_len)
         ids, positions, kept = (
             to_device(x, self.storage.k.device) for x in (step.token_ids, step.positions, step.kept)
         )

@@ -8,20 +8,22 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
 
-from deployments.engine.attention.cpu import StepAttention, plan_attention
+from deployments.engine.attention.cpu import plan_cpu_attention
+from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward import cpu_recording as recording
 from deployments.engine.forward.cpu_recording import MOST, RecordedLayers
-from deployments.engine.forward.decoder import FusedLayer, join
+from deployments.engine.forward.fusing import join
+from deployments.engine.forward.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
+from deployments.engine.forward.quantized_linear import PackedQuantized
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.dispatch import THREAD
-from deployments.engine.kernels.cpu.features import can_multiply
-from deployments.engine.kernels.rotary import Turn, rotary_turn
-from deployments.engine.loading.quantization import PackedQuantized
+from deployments.engine.kernels.cpu.features import has_matmul_kernels
+from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 from kv.storage import Storage
 from tests.models import CONFIGS, VOCAB
 
-pytestmark = pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
+pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
 SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
 PAGE, DIM, N_PAGES = 4, 16, 400
@@ -82,15 +84,15 @@ class Decodes:
 
     def inputs(
         self, lengths: list[int], new: int, storage: Storage
-    ) -> tuple[Tensor, Turn, StepAttention]:
+    ) -> tuple[Tensor, RotaryEmbedding, FusedStepAttention]:
         generator = torch.Generator().manual_seed(sum(lengths))
         total, n = np.array(lengths), len(lengths)
         pages = -(-int(total.max()) // PAGE)
         table = (np.arange(n * pages) % N_PAGES).reshape(n, pages)
-        step = plan_attention(storage, table, total, np.full(n, new))
+        step = plan_cpu_attention(storage, table, total, np.full(n, new))
         x = torch.randn(n * new, self.width, generator=generator).bfloat16()
         angles = torch.rand(1, n * new, self.dim // 2, generator=generator).repeat(1, 1, 2)
-        turn = rotary_turn(angles.cos().bfloat16(), angles.sin().bfloat16())
+        turn = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
         return x, turn, step
 
     @torch.inference_mode()
@@ -152,7 +154,7 @@ def test_layers_that_torch_computes_a_part_of_are_not_recorded(is_in_place: bool
     decodes = Decodes("llama")
     layer = decodes.layers[1]
 
-    def changed(x: Tensor, turn: Turn, step: StepAttention) -> Tensor:
+    def changed(x: Tensor, turn: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
         x = layer(x, turn, step)
         return x.mul_(2) if is_in_place else x * 2
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.gpu import NO_SLOT, PagedStep
+from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
 from deployments.engine.attention.tiles import tile
 from deployments.engine.forward.cuda_graphs import DecodeGraphs, Record, StaticInputs, row_counts
 from kv.storage import Storage
@@ -60,9 +60,11 @@ class Seen:
     """Computes the place of each token's logits, and keeps what it was given."""
 
     def __init__(self) -> None:
-        self.steps: list[tuple[list[int], PagedStep]] = []
+        self.steps: list[tuple[list[int], TritonAttention]] = []
 
-    def __call__(self, ids: Tensor, positions: Tensor, kept: Tensor, step: PagedStep) -> Tensor:
+    def __call__(
+        self, ids: Tensor, positions: Tensor, kept: Tensor, step: TritonAttention
+    ) -> Tensor:
         self.steps.append((ids.tolist(), step))
         return kept.float()[:, None]
 

@@ -13,10 +13,12 @@ from transformers import (
 )
 
 from deployments.engine.cache_sizing import cache_shape
-from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder, fuse
-from deployments.engine.forward.forward import Forward, StepInputs
-from deployments.engine.forward.linear import PackedLinear, gated, is_packable, plus
-from deployments.engine.kernels.cpu.features import has_instructions
+from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder
+from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.linear import PackedLinear, is_packable, linear_add, silu_mul
+from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import attach, default_dtype
 from kv.storage import Storage
@@ -101,7 +103,7 @@ def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str)
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
 def test_it_is_not_for_other_models_where_the_processor_has_no_instructions(kind: str) -> None:
     chosen = default_dtype("cpu", tiny_model(kind).config)
-    assert (chosen is torch.bfloat16) is has_instructions()
+    assert (chosen is torch.bfloat16) is has_native_bf16()
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
@@ -117,7 +119,7 @@ def test_a_gate_that_is_no_silu_stays_as_it_is() -> None:
     assert isinstance(decoder(model), PlainDecoder)
 
 
-@pytest.mark.parametrize("by_onednn", [False, True] if has_instructions() else [False])
+@pytest.mark.parametrize("by_onednn", [False, True] if has_native_bf16() else [False])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 7, 40])
 def test_a_packed_matrix_computes_what_the_matrix_does(
@@ -129,8 +131,8 @@ def test_a_packed_matrix_computes_what_the_matrix_does(
     gate, up = (PackedLinear(linear, by_onednn) for linear in linears)
     with torch.inference_mode():
         near(gate(x), linears[0](x))
-        near(plus(up, x, other), plus(linears[1], x, other.clone()))
-        near(gated(gate, up, x), gated(linears[0], linears[1], x))
+        near(linear_add(up, x, other), linear_add(linears[1], x, other.clone()))
+        near(silu_mul(gate, up, x), silu_mul(linears[0], linears[1], x))
 
 
 def near(found: Tensor, expected: Tensor) -> None:

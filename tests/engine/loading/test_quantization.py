@@ -11,18 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deployments.engine.forward.decoder import fuse
+from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.linear import KernelLinear
-from deployments.engine.kernels.cpu.features import can_multiply
+from deployments.engine.forward.quantized_linear import FEW_ROWS, PackedQuantized, to_float8
+from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.quantization import (
-    FEW_ROWS,
     WIDENED_ROWS,
-    PackedQuantized,
     Quantization,
     QuantizationError,
     quantize,
-    to_float8,
 )
 from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, random_ids, request
@@ -125,7 +123,7 @@ def test_the_output_layer_becomes_int8_where_kernels_of_ours_multiply_it(
     x = inputs(3, output.shape[1], torch.bfloat16)
     expected = F.linear(x.float(), output.float())
     error = (made(x).float() - expected).norm() / expected.norm()
-    if can_multiply():
+    if has_matmul_kernels():
         assert made.weight.dtype == torch.int8
         assert 0 < error < 0.015
     else:
@@ -146,7 +144,7 @@ def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> N
     assert not torch.equal(base, merged)
 
 
-@pytest.mark.skipif(not can_multiply(), reason="no kernels of ours multiply here")
+@pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_no_dtype_has_to_be_said_where_kernels_of_ours_multiply(
     tmp_path: Path, quantization: Quantization

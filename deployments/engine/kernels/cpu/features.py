@@ -10,12 +10,12 @@ from deployments.engine.kernels.cpu.dispatch import TEAM
 from deployments.engine.kernels.cpu.simd import HAS_FMA
 
 
-def suit(x: Tensor) -> bool:
+def is_cpu_bf16(x: Tensor) -> bool:
     """Whether these kernels can compute with a tensor of this kind."""
     return x.device.type == "cpu" and x.dtype is torch.bfloat16
 
 
-def can_multiply() -> bool:
+def has_matmul_kernels() -> bool:
     """Whether `product` is worth more than one row or two: it has been measured on x86 alone."""
     return machine() in ("x86_64", "AMD64") and HAS_FMA and TEAM is not None
 
@@ -25,7 +25,7 @@ PACKING = ("_reorder_linear_weight", "_linear_pointwise")
 
 
 @cache
-def has_instructions() -> bool:
+def has_native_bf16() -> bool:
     """Whether this processor multiplies bfloat16, and torch can pack matrices for it."""
     known = all(hasattr(torch.ops.mkldnn, name) for name in PACKING)
     return known and torch.cpu._is_avx512_bf16_supported()

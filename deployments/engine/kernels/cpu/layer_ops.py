@@ -30,7 +30,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return out
 
 
-def turn(
+def apply_rotary_(
     x: Tensor,  # [tokens, heads, dim], heads one behind the other
     cos: Tensor,  # [tokens, 1, dim], contiguous
     sin: Tensor,  # the same, negative in its first half

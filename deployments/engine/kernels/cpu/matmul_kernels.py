@@ -50,7 +50,7 @@ def _finish(sums: Code, bias: Code, then: Code, beside: Code, place: Code, count
         out[i] = down(sums[i])
 
 
-class Form(NamedTuple):
+class PackFormat(NamedTuple):
     """Of the weights of a packed matrix, which lie [out / pack, ...], filled up with zeros.
 
     bits: 16 for bfloat16, 8 and 4 for whole numbers.
@@ -74,7 +74,7 @@ _dequantize_arguments = reader_of(DequantizeArguments)
 
 
 @cache
-def widen_kernel(form: Form) -> Kernel:
+def widen_kernel(form: PackFormat) -> Kernel:
     """A packed matrix of whole numbers as bfloat16."""
     pack, bits, group = form
 
@@ -135,7 +135,7 @@ def _load_rows(x: Code, begin: Code, end: Code, rows: Code, totals: Code, group:
 
 
 @cache
-def product_kernel(form: Form) -> Kernel:
+def product_kernel(form: PackFormat) -> Kernel:
     """Rows times a packed matrix; `multiply` says how the weights of a block lie.
 
     Of few rows memory is the bound: each weight is read once, and a thread that is held up is

@@ -8,60 +8,65 @@ from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import address_of, empty
 from deployments.engine.kernels.cpu.matmul_ir import PACK
-from deployments.engine.kernels.cpu.matmul_kernels import NONE, Form, product_kernel, widen_kernel
+from deployments.engine.kernels.cpu.matmul_kernels import (
+    NONE,
+    PackFormat,
+    product_kernel,
+    widen_kernel,
+)
 
 LEAST_ROWS = 48  # that a task of a product multiplies with one block of its weights
 HELD_NUMBERS = 1 << 17  # of the rows of such a task, which stay in the second cache
 FEW_ROWS = 2  # of more the processor's matrix instructions are as fast
 
 
-class Packed(NamedTuple):
+class PackedPointer(NamedTuple):
     """Where a packed matrix lies, and the scales of its weights, if they have any."""
 
     address: int
-    form: Form
+    form: PackFormat
     scales: int = 0
 
 
-class PackedMatrix(NamedTuple):
+class PackedWeight(NamedTuple):
     """Has to be kept as long as its place is used."""
 
     weights: Tensor
     scales: Tensor | None
-    form: Form
+    form: PackFormat
 
     @property
-    def place(self) -> Packed:
-        return Packed(self.weights.data_ptr(), self.form, address_of(self.scales))
+    def place(self) -> PackedPointer:
+        return PackedPointer(self.weights.data_ptr(), self.form, address_of(self.scales))
 
-    def outputs(self, first: int, end: int) -> "PackedMatrix":
+    def outputs(self, first: int, end: int) -> "PackedWeight":
         """Some of them, from a multiple of PACK on."""
         blocks = slice(first // PACK, -(-end // PACK))
         scales = None if self.scales is None else self.scales[blocks]
-        return PackedMatrix(self.weights[blocks], scales, self.form)
+        return PackedWeight(self.weights[blocks], scales, self.form)
 
 
-def pack(weight: Tensor) -> PackedMatrix:
+def pack(weight: Tensor) -> PackedWeight:
     """[out, in] of bfloat16."""
     blocks = _in_blocks(_filled(weight, 0, weight.shape[1] % 2))
     pairs = blocks.view(len(blocks), PACK, blocks.shape[2] // 2, 2)
-    return PackedMatrix(pairs.transpose(1, 2).contiguous(), None, Form(PACK))
+    return PackedWeight(pairs.transpose(1, 2).contiguous(), None, PackFormat(PACK))
 
 
-def pack_int8(numbers: Tensor, scales: Tensor) -> PackedMatrix:
+def pack_int8(numbers: Tensor, scales: Tensor) -> PackedWeight:
     """int8 [out, in], and bfloat16 [out]."""
     blocks = _in_blocks(_filled(numbers, 0, numbers.shape[1] % 2))
     packed = blocks.transpose(1, 2).contiguous()
-    return PackedMatrix(packed, _in_blocks(scales).contiguous(), Form(PACK, 8))
+    return PackedWeight(packed, _in_blocks(scales).contiguous(), PackFormat(PACK, 8))
 
 
-def pack_int4(numbers: Tensor, scales: Tensor, least: Tensor) -> PackedMatrix:
+def pack_int4(numbers: Tensor, scales: Tensor, least: Tensor) -> PackedWeight:
     """uint8 [out, in] of 0 to 15; bfloat16 [out, groups], and what 0 stands for in each."""
     n_out, width = numbers.shape
     pairs = numbers.view(n_out, width // 2, 2)
     packed = _in_blocks(pairs[..., 0] | (pairs[..., 1] << 4)).transpose(1, 2).contiguous()
     both = _in_blocks(torch.stack([scales, least], 2)).permute(0, 2, 3, 1).contiguous()
-    return PackedMatrix(packed, both, Form(PACK, 4, width // scales.shape[1]))
+    return PackedWeight(packed, both, PackFormat(PACK, 4, width // scales.shape[1]))
 
 
 def _in_blocks(x: Tensor) -> Tensor:
@@ -75,7 +80,7 @@ def _filled(x: Tensor, *beside: int) -> Tensor:
     return F.pad(x, beside) if any(beside) else x
 
 
-def widened(weight: Packed, n_out: int, width: int) -> Tensor:
+def dequantized(weight: PackedPointer, n_out: int, width: int) -> Tensor:
     """A matrix of whole numbers as bfloat16, turned: [in, out]."""
     out = torch.empty((width, n_out), dtype=torch.bfloat16)
     widen_kernel(weight.form).call(
@@ -89,9 +94,9 @@ def widened(weight: Packed, n_out: int, width: int) -> Tensor:
     return out
 
 
-def product(
+def matmul(
     x: Tensor,  # [..., in]
-    weight: Packed,
+    weight: PackedPointer,
     out_features: int,
     bias: Tensor | None,
     then: int = NONE,

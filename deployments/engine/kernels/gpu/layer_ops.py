@@ -16,7 +16,7 @@ BLOCK = 1024  # numbers that one program takes
 FLOAT8_BLOCK = 4096  # numbers that it takes at a time of its row
 
 
-def turn_and_store(
+def rotary_and_store(
     qkv: Tensor,  # [tokens, heads + 2 * kv_heads, head_dim], contiguous
     cos: Tensor,  # [tokens, 1, head_dim], contiguous
     sin: Tensor,  # the same, negative in its first half

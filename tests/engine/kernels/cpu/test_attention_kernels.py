@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.cpu import FEW, AttentionStep, plan_attention
+from deployments.engine.attention.cpu import FEW, CpuAttention, plan_cpu_attention
 from deployments.engine.attention.cpu_rows import MANY_SPLITS, PIECE_ROWS
+from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.kernels.cpu.attention_kernels import KEYS_PER_SPLIT
 from deployments.engine.kernels.cpu.chunk_kernels import KEYS_PER_BLOCK
-from deployments.engine.kernels.cpu.features import can_multiply
+from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from kv.storage import Storage
 
 PAGE, KV_HEADS, DIM = 16, 2, 32
@@ -28,9 +29,9 @@ def _seed() -> None:
 @pytest.fixture
 def chunk_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are given to kernels of ours, also where torch has instructions for them."""
-    if not can_multiply():
+    if not has_matmul_kernels():
         pytest.skip("no kernels of ours multiply here")
-    monkeypatch.setattr("deployments.engine.attention.cpu.has_instructions", lambda: False)
+    monkeypatch.setattr("deployments.engine.attention.cpu.has_native_bf16", lambda: False)
 
 
 def some(*shape: int) -> Tensor:
@@ -57,9 +58,9 @@ class Batch:
     def attend(self, rows: list[int], **options: Any) -> Tensor:
         """Of one new token each."""
         ones = np.ones(len(rows), np.int64)
-        step = plan_attention(self.storage, self.table[rows], self.lengths[rows], ones)
-        new = [one[rows] for one in self.new]
-        return step.attend(0, self.q[rows], *new, scale=0.3, **options)
+        step = plan_cpu_attention(self.storage, self.table[rows], self.lengths[rows], ones)
+        k, v = (one[rows] for one in self.new)
+        return step.attend(0, self.q[rows], k, v, AttentionParams(0.3, **options))
 
     def expected(
         self,
@@ -135,10 +136,10 @@ def test_single_tokens_share_a_step_with_chunks() -> None:
     batch, n = Batch([50, 70, 90], 4), FEW + 1
     alone = batch.attend([0, 2])
     new_len = np.array([1, n, 1])
-    step = plan_attention(batch.storage, batch.table, batch.lengths, new_len)
+    step = plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len)
     q = torch.cat([batch.q[:1], some(n, 4, DIM), batch.q[2:]])
     k, v = (torch.cat([one[:1], some(n, KV_HEADS, DIM), one[2:]]) for one in batch.new)
-    assert torch.equal(step.attend(0, q, k, v, scale=0.3)[[0, -1]], alone)
+    assert torch.equal(step.attend(0, q, k, v, AttentionParams(0.3))[[0, -1]], alone)
 
 
 @pytest.mark.parametrize("window", [None, 20])
@@ -146,15 +147,15 @@ def test_few_tokens_of_a_row_attend_as_one_after_the_other(window: int | None) -
     batch, new_len = Batch([50, 70, 90], 4), np.array([1, 5, FEW])
     rows = np.repeat(np.arange(3), new_len)
     q, k, v = (some(len(rows), heads, DIM) for heads in (4, KV_HEADS, KV_HEADS))
-    step = plan_attention(batch.storage, batch.table, batch.lengths, new_len)
-    together = step.attend(0, q, k, v, scale=0.3, window=window)
+    step = plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len)
+    together = step.attend(0, q, k, v, AttentionParams(0.3, window))
     seen = np.concatenate(
         [np.arange(end - n, end) + 1 for end, n in zip(batch.lengths, new_len, strict=True)]
     )
     for at, row in enumerate(rows):
         table, length = batch.table[[row]], seen[[at]]
-        step = plan_attention(batch.storage, table, length, np.ones(1, np.int64))
-        alone = step.attend(0, q[[at]], k[[at]], v[[at]], scale=0.3, window=window)
+        step = plan_cpu_attention(batch.storage, table, length, np.ones(1, np.int64))
+        alone = step.attend(0, q[[at]], k[[at]], v[[at]], AttentionParams(0.3, window))
         assert torch.equal(together[[at]], alone)
 
 
@@ -177,17 +178,18 @@ class Chunks(Batch):
     def attend_chunks(self, rows: list[int], first: int, last: int, **options: Any) -> list[Tensor]:
         """The new tokens [first, last) of each row, as far as it has them."""
         ends = [(min(first, self.new_len[row]), min(last, self.new_len[row])) for row in rows]
-        own = [
+        q, k, v = [
             torch.cat([of[row][slice(*end)] for row, end in zip(rows, ends, strict=True)])
             for of in (self.queries, self.keys, self.values)
         ]
         begin, end = np.array(ends).T
         new = end - begin
         total = self.lengths[rows] - np.array(self.new_len)[rows] + end
-        step = plan_attention(self.storage, self.table[rows], total, new)
-        assert isinstance(step, AttentionStep)
+        step = plan_cpu_attention(self.storage, self.table[rows], total, new)
+        assert isinstance(step, CpuAttention)
         assert not step.parts
-        return [*torch.split(step.attend(0, *own, scale=0.3, **options), new.tolist())]
+        out = step.attend(0, q, k, v, AttentionParams(0.3, **options))
+        return [*torch.split(out, new.tolist())]
 
 
 @pytest.mark.usefixtures("chunk_kernels")
@@ -230,7 +232,7 @@ def test_pages_may_be_of_any_size(page_size: int) -> None:
 @pytest.mark.usefixtures("chunk_kernels")
 def test_chunks_of_odd_width_are_left_to_torch() -> None:
     batch, new_len = Batch([40], 4, 31), np.array([FEW + 1])
-    assert plan_attention(batch.storage, batch.table, batch.lengths, new_len).parts
+    assert plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len).parts
 
 
 @pytest.mark.usefixtures("chunk_kernels")

@@ -9,20 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.forward.decoder import Norm
+from deployments.engine.forward.layer import Norm
 from deployments.engine.forward.linear import PackedLinear
 from deployments.engine.kernels.cpu import layer_ops, matmul_ops
-from deployments.engine.kernels.cpu.features import has_instructions
-from deployments.engine.kernels.cpu.matmul_kernels import PACKS, Form
-from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, LEAST_ROWS, Packed
+from deployments.engine.kernels.cpu.features import has_native_bf16
+from deployments.engine.kernels.cpu.matmul_kernels import PACKS, PackFormat
+from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, LEAST_ROWS, PackedPointer
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
-from deployments.engine.kernels.rotary import rotary_turn
+from deployments.engine.kernels.rotary import rotary_embedding
 from kv.storage import Storage
 from tests.effort import tries
 from tests.engine.kernels.cpu import test_attention_kernels
 from tests.engine.kernels.cpu import test_matmul_ops as test_quantized_kernels
 
-KINDS = [False, True] if has_instructions() else [False]  # of `by_onednn`
+KINDS = [False, True] if has_native_bf16() else [False]  # of `by_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
 ULP = 2**-7  # of bfloat16, relative
 # Kernels are compiled for each shape (heads, width of a head): this leaves 6-32 of attention's.
@@ -59,15 +59,15 @@ def test_heads_are_turned_as_torch_turns_them(normed: bool) -> None:
     tokens, heads, n_first = 9, 5, 3
     x = some(tokens, heads + 2, DIM)
     angles = torch.rand(1, tokens, DIM // 2).repeat(1, 1, 2) * 7
-    turn = rotary_turn(angles.cos().bfloat16(), angles.sin().bfloat16())
+    rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
     norms = (Norm(RMSNorm(DIM)), Norm(RMSNorm(DIM))) if normed else None
     expected = x[:, :heads].clone()
     if norms is not None:
         for norm, part in zip(norms, (expected[:, :n_first], expected[:, n_first:]), strict=True):
             part.copy_(F.rms_norm(part, (DIM,), norm.weight, norm.epsilon))
-    expected = turn.apply(expected)
+    expected = rotary.apply_(expected)
     rest = x[:, heads:].clone()
-    layer_ops.turn(x[:, :heads], turn.cos, turn.sin, norms, n_first)
+    layer_ops.apply_rotary_(x[:, :heads], rotary.cos, rotary.sin, norms, n_first)
     torch.testing.assert_close(x[:, :heads], expected, rtol=ULP, atol=2e-2)
     assert torch.equal(x[:, heads:], rest)
 
@@ -144,7 +144,7 @@ def test_all_layouts_that_are_known_are_read(pack: int) -> None:
     weight, x = some(out, width), some(1, width)
     filled = F.pad(weight, (0, 0, 0, -out % pack))
     packed = filled.view(-1, pack, width // 2, 2).transpose(1, 2).contiguous()
-    found = matmul_ops.product(x, Packed(packed.data_ptr(), Form(pack)), out, None)
+    found = matmul_ops.matmul(x, PackedPointer(packed.data_ptr(), PackFormat(pack)), out, None)
     torch.testing.assert_close(found.float(), x.float() @ weight.float().T, rtol=ULP, atol=1e-3)
 
 

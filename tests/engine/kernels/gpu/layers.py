@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deployments.engine.kernels.rotary import Turn
+from deployments.engine.kernels.rotary import RotaryEmbedding
 from kv.storage import Storage
 
 
@@ -30,7 +30,7 @@ class HeadNorm:
 
 def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
     """Errors of queries, keys and values, and how many other numbers of the pages were written."""
-    from deployments.engine.kernels.gpu.layer_ops import turn_and_store
+    from deployments.engine.kernels.gpu.layer_ops import rotary_and_store
 
     dtype = getattr(torch, case.dtype)
     kept = torch.float8_e4m3fn if case.fp8_pages else dtype
@@ -40,7 +40,7 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
         return torch.randn(shape, generator=generator).to(dtype).to(device)
 
     qkv = random(case.tokens, case.heads + 2 * case.kv_heads, case.head_dim)
-    turn = Turn(*(random(case.tokens, 1, case.head_dim) for _ in range(2)))
+    turn = RotaryEmbedding(*(random(case.tokens, 1, case.head_dim) for _ in range(2)))
     norms = (HeadNorm(random(case.head_dim)), HeadNorm(random(case.head_dim)))
     storage = Storage(1, 4, 4, case.kv_heads, case.head_dim, dtype=kept, device=device)
     for kept_pages in (storage.k, storage.v):
@@ -49,7 +49,7 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
     slots[-1] = -1
     pages = storage.k[0], storage.v[0]
     used = norms if case.normed else None
-    q = turn_and_store(qkv, turn.cos, turn.sin, used, *pages, slots, (1.0, 1.0))
+    q = rotary_and_store(qkv, turn.cos, turn.sin, used, *pages, slots, (1.0, 1.0))
     parts = torch.split(qkv.float(), [case.heads, case.kv_heads, case.kv_heads], 1)
     queries, keys = (_turned(case, parts[i], norms[i], turn) for i in range(2))
     found = [one.flatten(0, 1).float() for one in pages]
@@ -62,7 +62,7 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
     }
 
 
-def _turned(case: Joined, x: Tensor, norm: HeadNorm, turn: Turn) -> Tensor:
+def _turned(case: Joined, x: Tensor, norm: HeadNorm, turn: RotaryEmbedding) -> Tensor:
     if case.normed:
         weight = norm.weight.float()
         x = torch.nn.functional.rms_norm(x, weight.shape, weight, norm.epsilon)

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.attention.gpu import PagedStep, plan_paged
+from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention
+from deployments.engine.attention.interface import AttentionParams
 from kv.storage import Storage
 
 # And the errors they allow. Of float32 the scores of wide heads err by 3e-6, here as there.
@@ -56,27 +57,26 @@ class Layer:
     def attend(
         self,
         rows: Sequence[tuple[int, int]] | None = None,
-        through: Callable[[PagedStep], PagedStep] = lambda step: step,
+        through: Callable[[TritonAttention], TritonAttention] = lambda step: step,
     ) -> Tensor:
         """The kernels' output for the new tokens of all rows."""
         rows = rows or self.case.rows
         step = through(self._plan(rows))
-        flat = [
+        q, k, v = [
             torch.cat([x[before : before + new] for x, (before, new) in zip(xs, rows, strict=True)])
             for xs in (self.q, self.k, self.v)
         ]
         case = self.case
-        return step.attend(
-            0, *flat, scale=0.3, window=case.window, softcap=case.softcap, sinks=self.sinks
-        )
+        params = AttentionParams(0.3, case.window, case.softcap, self.sinks)
+        return step.attend(0, q, k, v, params)
 
-    def _plan(self, rows: Sequence[tuple[int, int]]) -> PagedStep:
+    def _plan(self, rows: Sequence[tuple[int, int]]) -> TritonAttention:
         from deployments.engine.kernels.gpu.attention_ops import Tiling
 
         before, new = np.array(rows, dtype=np.int64).T
         small = Tiling(queries=32, keys=16, min_split_keys=32, stages=2)
         tiling = small if self.case.small_tiles else None
-        return plan_paged(self.storage, self.page_table, before + new, new, tiling)
+        return plan_triton_attention(self.storage, self.page_table, before + new, new, tiling)
 
     def expected(self) -> Tensor:
         """The same in float32, row by row, written out."""

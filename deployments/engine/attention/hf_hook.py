@@ -1,0 +1,45 @@
+"""The attention function that Hugging Face models call: it passes their tensors to a step."""
+
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from deployments.engine.attention.interface import AttentionParams, StepAttention
+from deployments.engine.errors import UnsupportedModelError
+
+# A plain name of our own: transformers then builds no mask and passes on `step`.
+ATTENTION = "manta"
+
+
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,  # [1, heads, tokens, head_dim]
+    key: Tensor,  # [1, kv_heads, tokens, head_dim], rotary embedding applied
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    step: StepAttention,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """The function registered with transformers; returns [1, tokens, heads, head_dim].
+
+    Raises UnsupportedModelError for a layer that wants to see anything else than what was before.
+    """
+    if attention_mask is not None or getattr(module, "is_causal", True) is False:
+        raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    out = step.attend(
+        layer,
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        AttentionParams(scale, sliding_window, softcap, s_aux),
+    )
+    return out[None], None
+
+
+AttentionInterface.register(ATTENTION, paged_attention)
