@@ -43,7 +43,7 @@ def load_share(
 
 def check_shares(config: PretrainedConfig, size: int) -> None:
     """Raises ValueError when so many ranks can't share the model's heads equally, and
-    UnsupportedModelError when it has no plan for them."""
+    UnsupportedModelError when the model comes with no plan that splits its layers."""
     text = config.get_text_config(decoder=True)
     heads: int = text.num_attention_heads
     kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
@@ -52,8 +52,12 @@ def check_shares(config: PretrainedConfig, size: int) -> None:
             f"tensor_parallel: {size} ranks can't share {heads} attention heads "
             f"and {kv_heads} key-value heads equally"
         )
-    if not getattr(text, "base_model_tp_plan", None):
-        raise UnsupportedModelError(f"{text.model_type} has no plan for tensor parallelism")
+    plan: Mapping[str, str] = getattr(text, "base_model_tp_plan", None) or {}
+    # A plan for the embedding alone would have each rank compute all layers.
+    if not any(".*" in name for name in plan):
+        raise UnsupportedModelError(
+            f"{text.model_type} has no tensor-parallel plan that splits its layers"
+        )
 
 
 def local_kv_heads(model: PreTrainedModel, kv_heads: int, size: int) -> int:

@@ -234,9 +234,14 @@ def test_ranks_that_cannot_share_the_heads_are_refused(size: int) -> None:
         check_shares(CONFIGS["llama"](), size)
 
 
-def test_a_model_without_a_plan_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedModelError, match="gpt_oss"):
-        check_shares(CONFIGS["gpt_oss"](), 2)
+@pytest.mark.parametrize("plan", [None, {}, {"embed_tokens": "embedding_rowwise"}])
+def test_a_model_whose_plan_splits_no_layers_is_refused_by_name(
+    plan: dict[str, str] | None,
+) -> None:
+    config = CONFIGS["gpt_oss"]()
+    config.base_model_tp_plan = plan  # of the installed version: some have one for the embedding
+    with pytest.raises(UnsupportedModelError, match="gpt_oss has no tensor-parallel plan"):
+        check_shares(config, 2)
 
 
 @pytest.mark.parametrize(("n", "size"), [(8, 2), (7, 2), (5, 4), (1, 3)])
