@@ -45,6 +45,7 @@ class Refused(Exception):
 
     @classmethod
     def of_kind(cls, kind: ErrorKind, message: str, param: str | None = None) -> "Refused":
+        """To be raised. `param` is the field of the request that is at fault, if it is one."""
         return cls(RequestError(kind, message, param))
 
     def __str__(self) -> str:
@@ -52,6 +53,7 @@ class Refused(Exception):
 
 
 def refused(message: str, param: str | None = None) -> Refused:
+    """A bad request, to be raised. `param` is the field that is at fault, if it is one."""
     return Refused.of_kind(ErrorKind.INVALID_REQUEST, message, param)
 
 

@@ -30,6 +30,7 @@ class TaskTable:
         return task_id in self._rows
 
     def task_ids(self) -> list[str]:
+        """Of all tasks in the table, in the order of their insertion."""
         return list(self._rows)
 
     def insert(self, task_id: str, pages: Sequence[int], cached_tokens: int) -> None:

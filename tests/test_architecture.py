@@ -1,10 +1,13 @@
-"""The rules of the tree, checked: who imports whom, how long a file is, what the trace names."""
+"""The rules of the tree, checked: who imports whom, how large a room is, what the trace names."""
 
 import ast
 import importlib
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,10 @@ TOP_LEVEL = {
     "serve_app",
     "tests",
 }
+MAX_LINES = 399  # of a file
+MAX_MODULES = 20  # of a folder
+TABLES = ROOT / "tests" / "text" / "dialects" / "tables"  # data: transcripts, a file a family
+FOLDERS = sorted({path.parent for path in SOURCES} - {TABLES})
 # What each part of the tree must not import, anywhere in it.
 FORBIDDEN = {
     "kv": {"deployments", "serve_app", "ray", "pydantic", "starlette", "transformers"},
@@ -41,33 +48,170 @@ FORBIDDEN = {
     "deployments/anthropic": {"torch"},
     "deployments/llama": {"torch"},
 }
+# The rooms from above to below: a room imports those below its own line, and none beside it.
+ORDER: Mapping[str, list[set[str]]] = {
+    ".": [{"serve_app"}, {"deployments"}, {"kv"}],
+    "deployments": [
+        {"llama"},  # which serves OpenAI's paths without /v1, too
+        {"openai"},  # which lists its models in Anthropic's form, too
+        {"anthropic"},
+        {"ingress"},
+        {"router"},
+        {"model"},
+        {"engine"},
+        {"text"},
+        {"telemetry"},
+    ],
+    "deployments/engine": [
+        {"scheduler"},
+        {"parallel"},
+        {"loading"},
+        {"forward"},
+        {"attention", "sampling"},
+        {"tasks", "kernels"},
+    ],
+}
+# Where each public function says its shapes, units and errors.
+INTERFACES = (
+    "kv",
+    "deployments/wire.py",
+    "deployments/engine/engine.py",
+    "deployments/engine/core.py",
+    "deployments/engine/runner.py",
+    "deployments/engine/attention/interface.py",
+    "deployments/engine/forward/inputs.py",
+    "deployments/engine/sampling/strategy.py",
+    "deployments/engine/tasks/batch.py",
+)
 
 
-def imports(path: Path) -> set[str]:
-    """Modules that a file names in its imports, those inside functions too."""
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """What a file imports, as `module.name`; in functions and under TYPE_CHECKING too."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(found)
+
+
+def parents(module: str) -> set[str]:
+    """`a.b.c` -> `a`, `a.b`, `a.b.c`."""
+    return {module[:i] for i, c in enumerate(module + ".") if c == "."}
+
+
+@cache
+def arrows() -> frozenset[tuple[Path, Path]]:
+    """Which file imports which one, relative to the root; tests are left out."""
+    own = [path.relative_to(ROOT) for path in SOURCES if not path.is_relative_to(ROOT / "tests")]
+    files = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in own}
+    found: set[tuple[Path, Path]] = set()
+    for path in own:
+        for name in imports(ROOT / path):
+            imported = files.get(name) or files.get(name.rpartition(".")[0])
+            if imported and imported != path:
+                found.add((path, imported))
+    return frozenset(found)
+
+
+def circle(arrows: Mapping[str, set[str]]) -> list[str]:
+    """Some circle of a graph, its first entry again at its end; empty if there is none."""
+    done: set[str] = set()
+
+    def follow(entry: str, path: list[str]) -> list[str]:
+        if entry in path:
+            return [*path[path.index(entry) :], entry]
+        if entry in done:
+            return []
+        for other in sorted(arrows.get(entry, ())):
+            if found := follow(other, [*path, entry]):
+                return found
+        done.add(entry)
+        return []
+
+    return next((found for entry in sorted(arrows) if (found := follow(entry, []))), [])
+
+
+def entries(folder: Path) -> dict[str, set[str]]:
+    """Which entry of a folder, a file or a folder in it, imports which other one."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for importer, imported in arrows():
+        if importer.is_relative_to(folder) and imported.is_relative_to(folder):
+            above = importer.relative_to(folder).parts[0]
+            below = imported.relative_to(folder).parts[0]
+            if above != below:
+                found[above].add(below)
     return found
 
 
+def folders() -> list[Path]:
+    own = {parent for pair in arrows() for path in pair for parent in path.parents}
+    return sorted(own)
+
+
 @pytest.mark.parametrize(("part", "forbidden"), FORBIDDEN.items())
-def test_imports_go_one_way(part: str, forbidden: set[str]) -> None:
+def test_what_a_part_must_not_import_it_does_not(part: str, forbidden: set[str]) -> None:
     for path in (ROOT / part).rglob("*.py"):
         for module in imports(path):
-            parents = {module[:i] for i, c in enumerate(module + ".") if c == "."}
-            assert not parents & forbidden, f"{path.relative_to(ROOT)} imports {module}"
+            assert not parents(module) & forbidden, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_files_import_each_other_in_no_circle() -> None:
+    files: dict[str, set[str]] = defaultdict(set)
+    for importer, imported in arrows():
+        files[str(importer)].add(str(imported))
+    assert not circle(files)
+
+
+@pytest.mark.parametrize("folder", folders(), ids=str)
+def test_the_entries_of_a_folder_import_each_other_in_no_circle(folder: Path) -> None:
+    assert not circle(entries(folder))
+
+
+@pytest.mark.parametrize("folder", ORDER)
+def test_arrows_between_rooms_run_down(folder: str) -> None:
+    lines = {name: line for line, names in enumerate(ORDER[folder]) for name in names}
+    rooms = {path.name for path in (ROOT / folder).iterdir() if (path / "__init__.py").exists()}
+    assert lines.keys() == rooms - {"tests"}
+    for above, imported in entries(Path(folder)).items():
+        for below in imported:
+            if above in lines and below in lines:
+                assert lines[above] < lines[below], f"{above} imports {below}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_has_few_modules(folder: Path) -> None:
+    modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert len(modules) <= MAX_MODULES
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_is_short_and_says_what_it_owns(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= MAX_LINES
     assert not text or ast.get_docstring(ast.parse(text)), "no sentence on what the module owns"
+
+
+def public_functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions of a module, and methods of its public classes, that others may call."""
+    for node in ast.parse(path.read_text()).body:
+        public = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for one in [node, *(node.body if public and isinstance(node, ast.ClassDef) else ())]:
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+                marks = {ast.unparse(mark) for mark in one.decorator_list}
+                if not one.name.startswith("_") and not marks & {"overload", "property"}:
+                    yield one
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_every_public_function_of_an_interface_has_a_docstring(interface: str) -> None:
+    place = ROOT / interface
+    for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        missing = [one.name for one in public_functions(path) if not ast.get_docstring(one)]
+        assert not missing, f"{path.relative_to(ROOT)}: {missing}"
 
 
 def test_the_top_level_is_as_fixed() -> None:
