@@ -43,6 +43,7 @@ class StepInputs:
 
     @staticmethod
     def unpack(packed: Ints) -> "StepInputs":
+        """What `pack` was called on."""
         tokens, rows, pages, kept = packed[:4].tolist()
         sizes = [4, tokens, tokens, rows, rows, rows * pages, kept]
         _, ids, positions, total, new, table, places, rest = np.split(packed, np.cumsum(sizes))
