@@ -133,8 +133,8 @@ def largest_step(limits: EngineLimits, one: CacheShape) -> StepInputs:
         total_len=new_len,
         new_len=new_len,
         page_table=np.arange(limits.max_running * n_pages).reshape(-1, n_pages),
-        kept=np.resize(ends - 1, most_drawing(limits)),
-        uncleared=np.empty((0, 2), dtype=np.int64),
+        logit_indices=np.resize(ends - 1, most_drawing(limits)),
+        stale_tails=np.empty((0, 2), dtype=np.int64),
     )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.cpu import FEW
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import Ints, StepInputs
+from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
@@ -24,6 +24,7 @@ from deployments.engine.tasks.grammar_matcher import begin_masks
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.wire import GenerationRequest, TokenLogprob
+from kv.arrays import IntArray
 from kv.cache import KVCache
 
 
@@ -102,14 +103,14 @@ class Runner:
         if device.type == "cuda":
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
         try:
-            # A prompt's chunk is computed otherwise than a single token, and a few.
-            for n_tokens in (1, min(FEW + 1, self._cache.shape.max_tokens - 1)):
+            # Chunks are computed by other code than single tokens and drafts.
+            for n_tokens in (1, min(MAX_DRAFTED_STEP_CPU + 1, self._cache.shape.max_tokens - 1)):
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
         if self._ranks is None:
             shape = self._cache.shape
-            self._forward.record(shape.max_tasks, shape.max_tokens)
+            self._forward.capture(shape.max_tasks, shape.max_tokens)
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.
@@ -169,20 +170,20 @@ class Runner:
             total_len=known + 1,
             new_len=np.ones_like(known),
             page_table=self._cache.table.page_table([task.id for task in tasks]),
-            kept=np.arange(len(tasks)),
-            uncleared=self._cache.take_uncleared(),
-            drawn=token_ids,
+            logit_indices=np.arange(len(tasks)),
+            stale_tails=self._cache.take_uncleared(),
+            sampled_ids=token_ids,
         )
 
     def _inputs(
         self,
         batch: Batch,
         sampled_rows: Sequence[int],
-        n_ahead: Ints,
+        n_ahead: IntArray,
         n_scored: Mapping[int, int],
     ) -> StepInputs:
-        """Logits are kept of the tokens that something is sampled behind, then of all that are to
-        be scored."""
+        """Logits are needed of the tokens that a sample follows, then of all that are to be
+        scored."""
         n = np.array(batch.new_len, dtype=np.int64)
         start = np.array([task.n_computed for task in batch.tasks], dtype=np.int64)
         newest = np.array([task.n_tokens for task in batch.tasks], dtype=np.int64) - 1
@@ -196,8 +197,8 @@ class Runner:
             total_len=start + n,
             new_len=n,
             page_table=self._cache.table.page_table([task.id for task in batch.tasks]),
-            kept=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
-            uncleared=self._cache.take_uncleared(),
+            logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
+            stale_tails=self._cache.take_uncleared(),
         )
 
     def _compute(self, step: StepInputs) -> Tensor:
@@ -221,18 +222,18 @@ class Runner:
         return scores
 
 
-def _n_drafted_before(sampled_rows: Sequence[int]) -> Ints:
+def _n_drafted_before(sampled_rows: Sequence[int]) -> IntArray:
     """How many drafted tokens stand before each sample in its row. [sampled rows]"""
     rows = np.array(sampled_rows, dtype=np.int64)
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
-def _newest_ids(batch: Batch) -> Ints:
+def _newest_ids(batch: Batch) -> IntArray:
     """The token ids of a batch whose rows are each their task's newest token. [rows]"""
     return np.array([task.newest for task in batch.tasks], dtype=np.int64)
 
 
-def _token_ids(batch: Batch) -> Ints:
+def _token_ids(batch: Batch) -> IntArray:
     """[tokens]"""
     return np.concatenate(
         [
@@ -242,7 +243,9 @@ def _token_ids(batch: Batch) -> Ints:
     )
 
 
-def _scored_indices(batch: Batch, n_scored: Mapping[int, int], offsets: Ints) -> Iterator[Ints]:
+def _scored_indices(
+    batch: Batch, n_scored: Mapping[int, int], offsets: IntArray
+) -> Iterator[IntArray]:
     """Where the positions to score are in the flat batch, row by row."""
     for row, n in n_scored.items():
         first = len(batch.tasks[row].prompt_logprobs)

@@ -63,7 +63,7 @@ class FreeForward:
 
     def logits(self, step: StepInputs) -> Tensor:
         begun = time.thread_time()
-        logits = self._logits[: len(step.kept)].clone()
+        logits = self._logits[: len(step.logit_indices)].clone()
         self._clock.is_full = len(step.token_ids) == len(step.new_len) == self._rows
         self._clock.free += time.thread_time() - begun
         return logits

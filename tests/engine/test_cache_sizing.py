@@ -79,10 +79,10 @@ def test_the_step_that_is_tried_is_the_largest_that_there_can_be(
     step = largest_step(limits, SHAPE)
     fits = max_running * SHAPE.max_tokens
     assert len(step.new_len) == max_running
-    assert len(step.kept) == min(max_running * (1 + draft_tokens), MAX_DRAFTED_STEP_GPU)
+    assert len(step.logit_indices) == min(max_running * (1 + draft_tokens), MAX_DRAFTED_STEP_GPU)
     assert len(step.token_ids) == min(max(max_batch_tokens, max_running), fits)
     assert step.new_len.sum() == len(step.token_ids) == len(step.positions)
-    assert np.array_equal(step.positions[step.kept[:max_running]], step.new_len - 1)
+    assert np.array_equal(step.positions[step.logit_indices[:max_running]], step.new_len - 1)
     assert step.positions.max() < SHAPE.max_tokens
     assert len(np.unique(step.page_table)) == step.page_table.size
     assert step.page_table.shape[1] * SHAPE.page_size >= step.total_len.max()

@@ -1,4 +1,4 @@
-"""The attention kernels compiled, and decodes recorded: the laws that hold when interpreted."""
+"""The attention kernels compiled, and decodes captured: the laws that hold when interpreted."""
 
 from dataclasses import replace
 
@@ -86,14 +86,14 @@ def test_a_model_says_the_same_through_the_kernels(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "mistral", "qwen3"])
-def test_recorded_decodes_have_the_logits_of_unrecorded_ones(architecture: str) -> None:
-    for recorded, eager in padded_and_not(architecture, CudaGraphCapture(), "cuda"):
-        torch.testing.assert_close(recorded, eager, rtol=1e-4, atol=1e-4)
+def test_captured_decodes_have_the_logits_of_eager_ones(architecture: str) -> None:
+    for captured, eager in padded_and_not(architecture, CudaGraphCapture(), "cuda"):
+        torch.testing.assert_close(captured, eager, rtol=1e-4, atol=1e-4)
 
 
-def test_recorded_decodes_of_as_many_rows_are_exact() -> None:
-    for recorded, eager in padded_and_not("llama", CudaGraphCapture(), "cuda", max_rows=3):
-        assert torch.equal(recorded, eager)
+def test_captured_decodes_of_as_many_rows_are_exact() -> None:
+    for captured, eager in padded_and_not("llama", CudaGraphCapture(), "cuda", max_rows=3):
+        assert torch.equal(captured, eager)
 
 
 @pytest.mark.parametrize("window", [None, 128])
@@ -101,7 +101,7 @@ def test_flash_attention_says_the_same_as_our_chunks(window: int | None) -> None
     if flash_version() is None:
         pytest.skip("needs FlashAttention 3 or 4")
     layer = lay_out(replace(case("llama", "bfloat16"), window=window), "cuda")
-    out, ours = layer.attend(through=FlashAttention.of), layer.attend()
+    out, ours = layer.attend(through=FlashAttention.from_triton), layer.attend()
     assert not torch.equal(out, ours), "FlashAttention was not used"
     expected = layer.expected()
     assert (out.float() - expected).norm() / expected.norm() < DTYPES["bfloat16"]

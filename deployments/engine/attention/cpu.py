@@ -1,8 +1,7 @@
-"""Attention over the paged cache, in the place of a Hugging Face model's own.
+"""Attention on a CPU over the paged cache: by our kernels, or by torch on padded rows.
 
-Rows with the same number of new tokens share a call. Where kernels of ours can compute with the
-cache's type, few new tokens of a row are theirs, and chunks of prompts where torch has no
-instructions that would be faster.
+Where our kernels support the cache's type, they compute rows with few new tokens. They compute
+chunks of prompts as well if the processor has no bfloat16 instructions for torch to use.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.attention.cpu_rows import ChunkRows, DecodeRows, attend
@@ -21,29 +19,25 @@ from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_nati
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
+from kv.arrays import IntArray
 from kv.storage import Storage
 from kv.view import KvcacheView, bind, bind_padded
 
-# Keys and values of one layer that are gathered for one call: so few that they are read from a
-# cache when they have just been copied.
-PART_BYTES = 4 << 20
-# Contexts are padded to a multiple of so many tokens: a kernel that computes as many at once then
-# treats no row otherwise for what it is padded to.
-PADDING = 16
-# New tokens of a row up to which our kernel reads its keys for each of them: drafts, mostly, which
-# are then computed as single tokens are.
-FEW = MAX_DRAFTED_STEP_CPU
-
-Ints = NDArray[np.int64]
+# Keys and values of one layer that are gathered for one call of torch. They still are in the
+# processor's cache when torch reads them.
+MAX_GATHERED_BYTES = 4 << 20
+# Contexts are padded to a multiple of this many tokens. Torch's kernel computes as many keys at
+# once, so that a row's result does not depend on the length that it is padded to.
+CONTEXT_MULTIPLE = 16
 
 
 @dataclass(slots=True)
-class Part:
-    """Rows of one batch with `n` new tokens each, which share a call."""
+class PaddedRows:
+    """Rows with equally many new tokens, padded to one context length and computed by torch."""
 
     view: KvcacheView
-    tokens: Tensor  # [rows * n], places of their tokens in the flat batch
-    n: int
+    token_index: Tensor  # [rows * new_len], their tokens' indices in the flat batch
+    new_len: int
     masks: dict[int | None, Tensor] = field(default_factory=dict)  # by sliding window
 
     @property
@@ -52,15 +46,17 @@ class Part:
         n_pages: int = self.view.page_table.shape[1]
         return n_pages * self.view.storage.page_size
 
-    def begins(self, window: int | None) -> bool:
-        """Whether these are beginnings of prompts, in which a token sees all before it."""
-        narrow = window is not None and window < self.n
-        return self.n > 1 and not narrow and bool((self.view.total_len == self.n).all())
+    def is_causal(self, window: int | None) -> bool:
+        """Whether all rows are whole prompts, and each token attends to all before it."""
+        is_narrow = window is not None and window < self.new_len
+        return (
+            self.new_len > 1 and not is_narrow and bool((self.view.total_len == self.new_len).all())
+        )
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """To be added to the scores: what no new token may see. [rows, 1, n, context]
+        """What is added to the scores: -inf for keys that a token must not attend to, else 0.
 
-        Made once a step.
+        [rows, 1, new_len, context]. It is computed once a step.
         """
         if window is not None and window >= self.context:
             window = None
@@ -69,22 +65,22 @@ class Part:
         return self.masks[window]
 
     def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        position = self.view.total_len[:, None] - self.n + np.arange(self.n)
+        position = self.view.total_len[:, None] - self.new_len + np.arange(self.new_len)
         key, query = np.arange(self.context), position[:, :, None]
-        seen = key <= query
+        visible = key <= query
         if window is not None:
-            seen &= key > query - window
-        hidden = torch.from_numpy(~seen).to(self.tokens.device)
+            visible &= key > query - window
+        hidden = torch.from_numpy(~visible).to(self.token_index.device)
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
         return mask.masked_fill_(hidden, float("-inf"))[:, None]
 
 
 @dataclass(frozen=True, slots=True)
 class CpuAttention:
-    """Attention part by part, in torch's own operations, and of the other rows by our kernels."""
+    """The attention of one forward pass on a CPU. Each row is in one of three groups."""
 
-    new: KvcacheView
-    parts: list[Part]
+    view: KvcacheView  # of all rows; its slots are those of the new tokens
+    padded: list[PaddedRows]
     decodes: DecodeRows | None
     chunks: ChunkRows | None
     has_kernels: bool
@@ -98,16 +94,16 @@ class CpuAttention:
         params: AttentionParams,
     ) -> Tensor:
         self._store(layer, k, v)
-        batch = [rows for rows in (self.decodes, self.chunks) if rows is not None]
-        if not batch and len(self.parts) == 1:
-            return _attend_part(self.parts[0], layer, q, params)
-        if batch:
-            out = attend(batch, q, *self.new.storage.layers[layer], params)
+        kernel_rows = [rows for rows in (self.decodes, self.chunks) if rows is not None]
+        if not kernel_rows and len(self.padded) == 1:
+            return _attend_padded(self.padded[0], layer, q, params)
+        if kernel_rows:
+            out = attend(kernel_rows, q, *self.view.storage.layers[layer], params)
         else:
             out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        for part in self.parts:
-            own = q.index_select(0, part.tokens)
-            out.index_copy_(0, part.tokens, _attend_part(part, layer, own, params))
+        for rows in self.padded:
+            row_q = q.index_select(0, rows.token_index)
+            out.index_copy_(0, rows.token_index, _attend_padded(rows, layer, row_q, params))
         return out
 
     def attend_qkv(
@@ -118,7 +114,7 @@ class CpuAttention:
         norms: tuple[HeadNorm, HeadNorm] | None,
         params: AttentionParams,
     ) -> Tensor:
-        kv_heads = self.new.storage.layers[layer][0].shape[2]
+        kv_heads = self.view.storage.layers[layer][0].shape[2]
         heads = qkv.shape[1] - 2 * kv_heads
         qk = _norm_and_rotate(qkv[:, : heads + kv_heads], rotary, norms, heads)
         q, k, v = qk[:, :heads], qk[:, heads:], qkv[:, heads + kv_heads :]
@@ -126,40 +122,44 @@ class CpuAttention:
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
         if self.has_kernels:
-            layer_ops.store(k, v, self.new.slots, *self.new.storage.layers[layer])
+            layer_ops.store(k, v, self.view.slots, *self.view.storage.layers[layer])
         else:
-            self.new.write(layer, k, v)
+            self.view.write(layer, k, v)
 
 
 def plan_cpu_attention(
-    storage: Storage, page_table: Ints, total_len: Ints, new_len: Ints
+    storage: Storage,
+    page_table: IntArray,  # [rows, pages]
+    total_len: IntArray,  # [rows], tokens after the step
+    new_len: IntArray,  # [rows]
 ) -> CpuAttention:
-    """Cuts a flat batch into parts. `page_table` [rows, pages], the others [rows]."""
+    """Groups the rows of a flat batch by how their attention is computed."""
     starts = new_len.cumsum() - new_len
-    new = bind(storage, page_table, total_len, new_len)
+    view = bind(storage, page_table, total_len, new_len)
     decodes = chunks = None
     has_kernels = is_cpu_bf16(storage.k)
     lengths = np.unique(new_len).tolist()
-    if has_kernels and lengths[0] <= FEW:
-        rows = (new_len <= FEW).nonzero()[0]
-        # Each of their tokens is a row of its own: the keys before it are stored by then.
+    # Rows with drafts are decodes, too: their tokens then have the results of single tokens.
+    if has_kernels and lengths[0] <= MAX_DRAFTED_STEP_CPU:
+        rows = (new_len <= MAX_DRAFTED_STEP_CPU).nonzero()[0]
+        # A row's new tokens become rows of their own. All keys are stored before they are read.
         rows = rows.repeat(new_len[rows])
         nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        seen = total_len[rows] - new_len[rows] + 1 + nth
-        decodes = DecodeRows(starts[rows] + nth, page_table[rows], seen)
-        lengths = [n for n in lengths if n > FEW]
+        context = total_len[rows] - new_len[rows] + 1 + nth
+        decodes = DecodeRows(starts[rows] + nth, page_table[rows], context)
+        lengths = [n for n in lengths if n > MAX_DRAFTED_STEP_CPU]
     if lengths and _has_chunk_kernel(storage):
-        rows = (new_len > FEW).nonzero()[0]
+        rows = (new_len > MAX_DRAFTED_STEP_CPU).nonzero()[0]
         chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
         lengths = []
-    parts = []
+    padded = []
     for n in lengths:
-        for rows in _alike((new_len == n).nonzero()[0], total_len, storage):
+        for rows in _split_by_context((new_len == n).nonzero()[0], total_len, storage):
             tokens = (starts[rows, None] + np.arange(n)).ravel()
-            view = bind_padded(storage, page_table[rows], total_len[rows], PADDING)
-            place = torch.from_numpy(tokens).to(storage.k.device)
-            parts.append(Part(view, place, n))
-    return CpuAttention(new, parts, decodes, chunks, has_kernels)
+            row_view = bind_padded(storage, page_table[rows], total_len[rows], CONTEXT_MULTIPLE)
+            token_index = torch.from_numpy(tokens).to(storage.k.device)
+            padded.append(PaddedRows(row_view, token_index, n))
+    return CpuAttention(view, padded, decodes, chunks, has_kernels)
 
 
 def _norm_and_rotate(
@@ -168,7 +168,7 @@ def _norm_and_rotate(
     norms: tuple[HeadNorm, HeadNorm] | None,
     heads: int,
 ) -> Tensor:
-    """Queries and keys behind their norms, if there are any, and the rotary embedding."""
+    """Applies the norms, if there are any, and then the rotary embedding."""
     if is_cpu_bf16(qk):
         layer_ops.apply_rotary_(qk, rotary.cos, rotary.sin, norms, heads)
         return qk
@@ -180,59 +180,63 @@ def _norm_and_rotate(
 
 
 def _has_chunk_kernel(storage: Storage) -> bool:
-    """Whether ours is there, and takes less time than torch's operation."""
-    is_even = storage.k.shape[-1] % 2 == 0  # it takes numbers of a key in pairs
+    """Whether our chunk kernel can run, and is faster than torch."""
+    is_even = storage.k.shape[-1] % 2 == 0  # the kernel reads a key's elements in pairs
     return is_cpu_bf16(storage.k) and has_matmul_kernels() and is_even and not has_native_bf16()
 
 
-def _alike(rows: Ints, total_len: Ints, storage: Storage) -> Iterator[Ints]:
-    """The rows in parts of similar lengths, the longest first: all are padded to the longest."""
+def _split_by_context(rows: IntArray, total_len: IntArray, storage: Storage) -> Iterator[IntArray]:
+    """Splits rows so that the keys and values gathered for one call fit MAX_GATHERED_BYTES.
+
+    All rows of a call are padded to its longest, so rows of similar lengths share a call. The
+    longest come first.
+    """
     if storage.k.device.type != "cpu":
         yield rows
         return
-    most = max(1, PART_BYTES // storage.token_bytes)
-    if len(rows) * int(total_len[rows].max()) <= most:
+    max_tokens = max(1, MAX_GATHERED_BYTES // storage.token_bytes)
+    if len(rows) * int(total_len[rows].max()) <= max_tokens:
         yield rows
         return
     rows = rows[np.argsort(-total_len[rows], kind="stable")]
     while len(rows):
-        n = max(1, most // int(total_len[rows[0]]))
+        n = max(1, max_tokens // int(total_len[rows[0]]))
         yield rows[:n]
         rows = rows[n:]
 
 
-def _attend_part(part: Part, layer: int, q: Tensor, params: AttentionParams) -> Tensor:
-    """[rows * n, heads, head_dim]"""
-    queries = q.view(-1, part.n, *q.shape[1:])
-    turned = [one.transpose(1, 2) for one in (queries, *part.view.gather(layer))]
+def _attend_padded(rows: PaddedRows, layer: int, q: Tensor, params: AttentionParams) -> Tensor:
+    """[rows * new_len, heads, head_dim]"""
+    q = q.view(-1, rows.new_len, *q.shape[1:])
+    qkv = [x.transpose(1, 2) for x in (q, *rows.view.gather(layer))]
     if params.softcap is None and params.sinks is None:
-        mask = None if part.begins(params.window) else part.mask(params.window, q.dtype)
-        out = _attend(turned, mask, params.scale)
+        mask = None if rows.is_causal(params.window) else rows.mask(params.window, q.dtype)
+        out = _sdpa(qkv, mask, params.scale)
     else:
-        mask = part.mask(params.window, q.dtype)
-        out = _attend_plainly(turned, mask, params)
+        out = _eager_attention(qkv, rows.mask(params.window, q.dtype), params)
     return out.transpose(1, 2).flatten(0, 1)
 
 
-def _attend(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
-    """Without a mask every token sees those before it, the first the first alone."""
+def _sdpa(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
+    """Torch's scaled dot-product attention. Without a mask it is causal."""
     q, k, v = qkv
-    dtype, grouped = q.dtype, q.shape[1] != k.shape[1]
-    if is_cpu_bf16(q) and not HAS_AVX512:  # of which torch has no fast products
+    dtype, is_grouped = q.dtype, q.shape[1] != k.shape[1]
+    # Without AVX-512 torch multiplies bfloat16 slowly.
+    if is_cpu_bf16(q) and not HAS_AVX512:
         q, k, v = q.float(), k.float(), v.float()
         mask = None if mask is None else mask.float()
     out = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=is_grouped
     )
     return out.to(dtype)
 
 
-def _attend_plainly(
+def _eager_attention(
     qkv: Sequence[Tensor],
     mask: Tensor,
     params: AttentionParams,
 ) -> Tensor:
-    """Written out for soft-capped scores and attention sinks, which the fused kernels lack."""
+    """Attention in single operations: torch's fused one has no soft cap and no sinks."""
     q, k, v = qkv
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)

@@ -1,11 +1,10 @@
-"""The rows of a batch that our CPU kernels attend for."""
+"""The rows of a batch whose attention our CPU kernels compute."""
 
 import sys
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams
@@ -18,38 +17,41 @@ from deployments.engine.kernels.cpu.attention_kernels import (
 from deployments.engine.kernels.cpu.chunk_kernels import chunk_kernel
 from deployments.engine.kernels.cpu.dispatch import address_of, contiguous_rows, empty
 from deployments.engine.kernels.cpu.matmul_ir import PACK
+from kv.arrays import IntArray
 
-MANY_SPLITS = 4  # for each thread: one is a task for all heads, whose pages come in one piece
-PIECE_ROWS = 192  # queries, of all heads that share keys, that a task attends for
-TASKS_EACH = 3  # of the threads, at least, where there are enough queries
-ALL = (1 << 31) - 1  # tokens: no window
+# With this many splits for each thread, one task computes all heads of a split: it then reads
+# whole pages in order. With fewer splits, each task computes one group of heads.
+MIN_SPLITS_PER_THREAD = 4
+MAX_QUERIES_PER_TASK = 192  # tokens times the query heads that share a KV head
+MIN_TASKS_PER_THREAD = 3  # as long as there are enough queries
+NO_WINDOW = (1 << 31) - 1  # in tokens, longer than any context
 
 
 class DecodeRows:
-    """New tokens of a batch that are attended for one by one, each a row."""
+    """New tokens of a batch that are computed one by one. Each token is a row here."""
 
     def __init__(
         self,
-        places: NDArray[np.int64],  # [rows], of their tokens in the flat batch
-        page_table: NDArray[np.int64],  # [rows, pages], contiguous
-        total_len: NDArray[np.int64],  # [rows]
+        token_index: IntArray,  # [rows], the tokens' indices in the flat batch
+        page_table: IntArray,  # [rows, pages], contiguous
+        total_len: IntArray,  # [rows], tokens up to and including this one
     ) -> None:
-        self.places, self.page_table, self.total_len = places, page_table, total_len
+        self.token_index, self.page_table, self.total_len = token_index, page_table, total_len
         self._n_tokens = int(total_len.sum())
-        # Asked of numpy once a step.
-        self._addresses = places.ctypes.data, page_table.ctypes.data, total_len.ctypes.data
+        # NumPy takes long to give an address: we ask once a step, not once a layer.
+        self._addresses = token_index.ctypes.data, page_table.ctypes.data, total_len.ctypes.data
 
     def attend(
         self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, params: AttentionParams
     ) -> None:
-        """As `attend`, of these rows."""
+        """Writes the results of these rows into `out`. The shapes are those of `attend` below."""
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = keys.shape
         n, width = self.page_table.shape
         sinks, window, group = _sinks(params, q), _window(params), heads // kv_heads
         splits = -(-width * page_size // KEYS_PER_SPLIT)
         parts = empty((n, splits * heads * (2 + dim)), torch.float32) if splits > 1 else None
-        places, table, lengths = self._addresses
+        tokens, table, lengths = self._addresses
         decode_kernel(dim, group).call(
             self._n_tokens * heads * dim,
             q=q.data_ptr(),
@@ -59,7 +61,7 @@ class DecodeRows:
             k_pages=keys.data_ptr(),
             v_pages=values.data_ptr(),
             rows=n,
-            tokens=places,
+            tokens=tokens,
             page_table=table,
             page_table_stride=width,
             lengths=lengths,
@@ -69,7 +71,7 @@ class DecodeRows:
             sinks=address_of(sinks),
             scale=params.scale,
             softcap=params.softcap or 0.0,
-            many_splits=MANY_SPLITS * torch.get_num_threads(),
+            many_splits=MIN_SPLITS_PER_THREAD * torch.get_num_threads(),
             parts=address_of(parts),
             max_splits=splits,
         )
@@ -80,7 +82,7 @@ class DecodeRows:
                 parts=parts.data_ptr(),
                 max_splits=splits,
                 rows=n,
-                tokens=places,
+                tokens=tokens,
                 lengths=lengths,
                 kv_heads=kv_heads,
                 window=window,
@@ -88,28 +90,28 @@ class DecodeRows:
 
 
 class ChunkRows:
-    """Rows of a batch with several new tokens each, which read every key once for many of them."""
+    """Rows with several new tokens each. Every key is read once for many of these tokens."""
 
     def __init__(
         self,
-        places: NDArray[np.int64],  # [rows], of their first tokens in the flat batch
-        page_table: NDArray[np.int64],  # [rows, pages], contiguous
-        total_len: NDArray[np.int64],  # [rows]
-        new_len: NDArray[np.int64],  # [rows]
+        starts: IntArray,  # [rows], indices of their first new tokens in the flat batch
+        page_table: IntArray,  # [rows, pages], contiguous
+        total_len: IntArray,  # [rows], tokens after the step
+        new_len: IntArray,  # [rows]
     ) -> None:
-        self._rows = places, total_len, new_len
+        self._rows = starts, total_len, new_len
         self._n_new = int(new_len.sum())
         self._page_table = page_table
-        self._pieces: dict[int, NDArray[np.int64]] = {}  # by the tokens of each
+        self._tiles: dict[int, IntArray] = {}  # by the most tokens of a tile
 
     def attend(
         self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, params: AttentionParams
     ) -> None:
-        """As `attend`, of these rows."""
+        """Writes the results of these rows into `out`. The shapes are those of `attend` below."""
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = keys.shape
-        tokens = self._piece(heads // kv_heads, kv_heads)
-        pieces, sinks = self._cut(tokens), _sinks(params, q)
+        tokens = self._tile_tokens(heads // kv_heads, kv_heads)
+        tiles, sinks = self._tiles_of(tokens), _sinks(params, q)
         chunk_kernel(dim, heads // kv_heads).call(
             sys.maxsize,
             q=q.data_ptr(),
@@ -118,8 +120,8 @@ class ChunkRows:
             out=out.data_ptr(),
             k_pages=keys.data_ptr(),
             v_pages=values.data_ptr(),
-            n_pieces=len(pieces),
-            pieces=pieces.ctypes.data,
+            n_pieces=len(tiles),
+            pieces=tiles.ctypes.data,
             page_table=self._page_table.ctypes.data,
             page_table_stride=self._page_table.shape[1],
             kv_heads=kv_heads,
@@ -131,34 +133,40 @@ class ChunkRows:
             max_tokens=tokens,
         )
 
-    def _piece(self, group: int, kv_heads: int) -> int:
-        """Tokens of one: fewer where there would be nothing to do for some of the threads."""
-        rows, least_tasks = PIECE_ROWS, TASKS_EACH * torch.get_num_threads()
-        while rows > PACK and self._n_new * group * kv_heads < least_tasks * rows:
-            rows //= 2
-        return max(1, rows // group)
+    def _tile_tokens(self, group: int, kv_heads: int) -> int:
+        """The most tokens of a tile. Short batches get small tiles, so that no thread idles."""
+        queries, min_tasks = MAX_QUERIES_PER_TASK, MIN_TASKS_PER_THREAD * torch.get_num_threads()
+        while queries > PACK and self._n_new * group * kv_heads < min_tasks * queries:
+            queries //= 2
+        return max(1, queries // group)
 
-    def _cut(self, tokens: int) -> NDArray[np.int64]:
-        """Pieces of up to so many tokens, as `chunk_kernel` takes them."""
-        if tokens not in self._pieces:
-            places, total_len, new_len = self._rows
-            row, first = tile(np.arange(len(places)), new_len, total_len, tokens).T
+    def _tiles_of(self, tokens: int) -> IntArray:
+        """Tiles of at most `tokens` tokens, as `chunk_kernel` takes them.
+
+        [tiles, 4]: index of the first token in the flat batch, its position in the row, number of
+        tokens, row.
+        """
+        if tokens not in self._tiles:
+            starts, total_len, new_len = self._rows
+            row, first = tile(np.arange(len(starts)), new_len, total_len, tokens).T
             position = total_len[row] - new_len[row] + first
             n = np.minimum(tokens, new_len[row] - first)
-            self._pieces[tokens] = np.stack([places[row] + first, position, n, row], axis=1)
-        return self._pieces[tokens]
+            self._tiles[tokens] = np.stack([starts[row] + first, position, n, row], axis=1)
+        return self._tiles[tokens]
 
 
 def attend(
     batch: Sequence[DecodeRows | ChunkRows],
-    q: Tensor,  # [tokens, heads, dim]
-    keys: Tensor,  # [pages, page size, kv heads, dim]
-    values: Tensor,
+    q: Tensor,  # [tokens, heads, head_dim]
+    keys: Tensor,  # [pages, page_size, kv_heads, head_dim]
+    values: Tensor,  # [pages, page_size, kv_heads, head_dim]
     params: AttentionParams,
 ) -> Tensor:
-    """[tokens, heads, dim], of which the rows' places are written.
+    """Attention of the tokens that belong to the rows of `batch`.
 
-    Raises ValueError for what does not fit together.
+    Returns [tokens, heads, head_dim]; tokens of no such row are left uninitialized. Raises
+    ValueError if queries and pages have different types or head sizes, or if the number of heads
+    is no multiple of the KV heads.
     """
     heads, dim = q.shape[1:]
     if q.dtype is not keys.dtype or dim != keys.shape[3] or heads % keys.shape[2]:
@@ -170,7 +178,7 @@ def attend(
 
 
 def _window(params: AttentionParams) -> int:
-    return ALL if params.window is None else min(params.window, ALL)
+    return NO_WINDOW if params.window is None else min(params.window, NO_WINDOW)
 
 
 def _sinks(params: AttentionParams, q: Tensor) -> Tensor | None:

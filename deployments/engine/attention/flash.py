@@ -1,7 +1,7 @@
-"""FlashAttention 3 or 4 for chunks, where the installed torch and its libraries bring them.
+"""FlashAttention 3 or 4 for chunks of prompts, where torch and its libraries bring it.
 
-Decodes stay with our kernels: with splits chosen by the library a row's result would depend on
-its batch, and without them a long context would be one program's work.
+Decodes stay with our kernels. If the library chose the splits of a context, a row's result would
+depend on its batch. Without splits, one program would have to read a whole long context.
 """
 
 import inspect
@@ -25,30 +25,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VERSIONS = {9: ("FA3", "FA4"), 10: ("FA4",)}  # by the GPU's major compute capability
-WIDEST = 256  # head_dim
+MAX_HEAD_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16)
-# Whole blocks of larger pages it reads as they are, and then NaN behind a row's end is not hidden.
-LONGEST_PAGE = 32
-CLOSE = 0.02  # error of the two, relative, in bfloat16
+# Of larger pages the library loads whole blocks. It then does not mask NaN behind a row's end.
+MAX_PAGE_SIZE = 32  # tokens
+MAX_RELATIVE_ERROR = 0.02  # of FlashAttention against our own kernel, in bfloat16
 
 
 @cache
 def flash_version() -> str | None:
-    """Activates FlashAttention with page tables for this process; None where there is none."""
-    if not torch.cuda.is_available() or not _takes_pages():
+    """Activates FlashAttention for this process and returns its version.
+
+    None if the GPU or the installed libraries do not support it with page tables.
+    """
+    if not torch.cuda.is_available() or not _supports_page_tables():
         return None
     for version in VERSIONS.get(torch.cuda.get_device_capability()[0], ()):
         try:
             torch_attention.activate_flash_attention_impl(version)
         except Exception as error:  # a broken installation may raise anything
-            log.info("%s is not there: %s", version, error)
+            log.info("%s is not available: %s", version, error)
         else:
             return version
     return None
 
 
-def _takes_pages() -> bool:
-    """Whether torch's function for sequences of many lengths knows of page tables: 2.12 does."""
+def _supports_page_tables() -> bool:
+    """Whether torch's varlen_attn takes page tables: it does from torch 2.12 on."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -57,69 +60,72 @@ def _takes_pages() -> bool:
     return can_choose and "block_table" in inspect.signature(varlen_attn).parameters
 
 
-class Kind(NamedTuple):
-    """What decides which of the library's kernels runs."""
+class KernelConfig(NamedTuple):
+    """What selects one of the library's kernels."""
 
     device: torch.device
     dtype: torch.dtype
     heads: int
     kv_heads: int
     head_dim: int
-    page_size: int
-    window: int | None
+    page_size: int  # tokens
+    window: int | None  # tokens
 
 
-_TRUST: dict[Kind, bool] = {}  # those that were tried, and whether they agreed with our kernel
+_IS_RELIABLE: dict[KernelConfig, bool] = {}  # of each kernel that was checked
 
 
 @dataclass(frozen=True, slots=True)
 class FlashAttention(TritonAttention):
-    """A step whose chunks go through FlashAttention, but for what that lacks.
+    """The attention of one forward pass, with FlashAttention for the chunks that it supports.
 
-    Before a kind's first one both kernels compute a made-up batch: where they do not agree, or the
-    library fails, then or later, it is not asked again.
+    Before the first use of each library kernel, it and our own kernel compute a generated batch. If
+    their results differ, our kernel is used from then on. The same holds once the library fails.
     """
 
     @classmethod
-    def of(cls, step: TritonAttention) -> Self:
+    def from_triton(cls, step: TritonAttention) -> Self:
         return cls(**{field.name: getattr(step, field.name) for field in fields(step)})
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
-        kind = _kind(attention, q)
-        if kind is not None and kind not in _TRUST:
-            _TRUST[kind] = self._agrees(kind)
-        if kind is not None and _TRUST[kind]:
+        config = _kernel_config(attention, q)
+        if config is not None and config not in _IS_RELIABLE:
+            _IS_RELIABLE[config] = self._agrees(config)
+        if config is not None and _IS_RELIABLE[config]:
             try:
                 return self._attend_with_flash(attention, q)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                log.warning("FlashAttention is not used any more: %s", error)
-                _TRUST[kind] = False
-        # Two arguments: without them `super` is of the class that slots have replaced.
+                log.warning("FlashAttention failed and is no longer used: %s", error)
+                _IS_RELIABLE[config] = False
+        # A bare `super()` would refer to the class that `slots=True` has replaced.
         return super(FlashAttention, self)._attend_chunks(attention, out, q)
 
-    def _agrees(self, kind: Kind) -> bool:
-        attention, step, q = trial(kind)
+    def _agrees(self, config: KernelConfig) -> bool:
+        attention, step, q = check_batch(config)
         out = torch.zeros_like(q)
         ours = step._attend_chunks(attention, out.clone(), q)
         try:
-            found = self.of(step)._attend_with_flash(attention, q)
+            flash = self.from_triton(step)._attend_with_flash(attention, q)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever a library that nobody has tried here may raise
-            log.warning("FlashAttention is not used: %s", error)
+        except Exception as error:  # an untested library may raise anything
+            log.warning("FlashAttention failed a check and is not used: %s", error)
             return False
-        away = float((found - ours).float().norm() / ours.float().norm())
-        if not away < CLOSE:
-            log.warning("FlashAttention is not used: it is %.3g from our own kernel", away)
-        return away < CLOSE
+        relative_error = float((flash - ours).float().norm() / ours.float().norm())
+        # Written with `not`, so that NaN fails, too.
+        if not relative_error < MAX_RELATIVE_ERROR:
+            log.warning(
+                "FlashAttention is not used: its results differ from ours by %.3g", relative_error
+            )
+        return relative_error < MAX_RELATIVE_ERROR
 
     def _attend_with_flash(self, attention: "Attention", q: Tensor) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
         window = -1 if attention.window is None else attention.window - 1
-        found = varlen_attn(
+        out = varlen_attn(
             q.contiguous(),
             attention.k_pages,
             attention.v_pages,
@@ -130,52 +136,57 @@ class FlashAttention(TritonAttention):
             scale=attention.scale,
             window_size=(window, 0),
             enable_gqa=True,
-            # A decode has no keys here, and its zeros are overwritten.
-            seqused_k=self._seen(),
+            # Decodes get no keys here. Our own kernel overwrites their zeros.
+            seqused_k=self._seqused_k(),
             block_table=self.page_table.to(torch.int32),
             num_splits=1,
         )
-        assert isinstance(found, Tensor)
-        return found
+        assert isinstance(out, Tensor)
+        return out
 
-    def _seen(self) -> Tensor:
-        """Keys of each row that is a chunk, 0 of the others. [rows] int32"""
+    def _seqused_k(self) -> Tensor:
+        """Number of keys of each chunk, and 0 of each decode. [rows] int32"""
         if 0 not in self._tiles:
-            seen = np.zeros(len(self.total_len), dtype=np.int64)
-            seen[self.chunk_rows] = self.chunk_total
-            self._tiles[0] = to_device(seen, self.slots.device).to(torch.int32)
+            n_keys = np.zeros(len(self.total_len), dtype=np.int64)
+            n_keys[self.chunk_rows] = self.chunk_total
+            self._tiles[0] = to_device(n_keys, self.slots.device).to(torch.int32)
         return self._tiles[0]
 
 
-def _kind(attention: "Attention", q: Tensor) -> Kind | None:
-    """None of what it lacks."""
+def _kernel_config(attention: "Attention", q: Tensor) -> KernelConfig | None:
+    """None if FlashAttention does not support this attention."""
     pages = attention.k_pages
     if attention.softcap is not None or attention.sinks is not None:
         return None
-    if q.dtype not in DTYPES or pages.dtype != q.dtype or q.shape[-1] > WIDEST:
+    if q.dtype not in DTYPES or pages.dtype != q.dtype or q.shape[-1] > MAX_HEAD_DIM:
         return None
     _, page_size, kv_heads, head_dim = pages.shape
-    if page_size > LONGEST_PAGE:
+    if page_size > MAX_PAGE_SIZE:
         return None
-    return Kind(q.device, q.dtype, q.shape[1], kv_heads, head_dim, page_size, attention.window)
+    return KernelConfig(
+        q.device, q.dtype, q.shape[1], kv_heads, head_dim, page_size, attention.window
+    )
 
 
-def trial(kind: Kind) -> tuple["Attention", TritonAttention, Tensor]:
-    """A batch with beginnings of prompts, what follows on other tokens, and decodes; its q."""
+def check_batch(config: KernelConfig) -> tuple["Attention", TritonAttention, Tensor]:
+    """A batch to check a kernel on: starts of prompts, chunks behind a context, and a decode.
+
+    Returns the attention of one layer, the step, and queries [tokens, heads, head_dim].
+    """
     from deployments.engine.kernels.gpu.attention_ops import Attention
 
     before, new = np.array([(200, 100), (0, 130), (77, 1), (150, 17)], dtype=np.int64).T
-    width = -(-300 // kind.page_size)
+    width = -(-300 // config.page_size)
     table = np.random.default_rng(0).permutation(len(new) * width).reshape(-1, width)
-    sizes = (1, table.size, kind.page_size, kind.kv_heads, kind.head_dim)
-    storage = Storage(*sizes, dtype=kind.dtype, device=kind.device)
-    made = torch.Generator(kind.device).manual_seed(0)
-    shape = int(new.sum()), kind.heads, kind.head_dim
-    q = torch.empty(shape, dtype=kind.dtype, device=kind.device)
+    sizes = (1, table.size, config.page_size, config.kv_heads, config.head_dim)
+    storage = Storage(*sizes, dtype=config.dtype, device=config.device)
+    generator = torch.Generator(config.device).manual_seed(0)
+    shape = int(new.sum()), config.heads, config.head_dim
+    q = torch.empty(shape, dtype=config.dtype, device=config.device)
     for tensor in (storage.k, storage.v, q):
-        tensor.normal_(generator=made)
+        tensor.normal_(generator=generator)
     step = plan_triton_attention(storage, table, before + new, new)
-    tiling = tiling_of(kind.dtype, kind.head_dim, kind.device)
-    scale = kind.head_dim**-0.5
+    tiling = tiling_of(config.dtype, config.head_dim, config.device)
+    scale = config.head_dim**-0.5
     pages = storage.k[0], storage.v[0]
-    return Attention(*pages, scale, kind.window, None, None, (1.0, 1.0), tiling), step, q
+    return Attention(*pages, scale, config.window, None, None, (1.0, 1.0), tiling), step, q

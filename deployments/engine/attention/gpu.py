@@ -1,7 +1,7 @@
-"""A flat batch as attention on a GPU reads it: nothing of it is ever asked back from the device.
+"""Attention on a GPU by our Triton kernels. The host never waits for the device here.
 
-What the host must know to launch (how many programs, how long a context) comes from its own copy
-of the lengths, or from upper bounds of them, so that a recorded launch serves other lengths too.
+Launches need the number of programs and the longest context. The host takes them from its own copy
+of the lengths, or from upper bounds, so that a captured launch also serves shorter contexts.
 """
 
 from dataclasses import dataclass, field
@@ -10,41 +10,41 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.attention.tiles import tile
 from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
 from deployments.engine.transfer import to_device
+from kv.arrays import IntArray
 from kv.storage import Storage
 from kv.view import token_slots
 
 if TYPE_CHECKING:
     from deployments.engine.kernels.gpu.attention_ops import Attention, Tiling
 
-Ints = NDArray[np.int64]
-SCALES = 1.0, 1.0  # what keys and values are divided by in fp8
-NO_SLOT = -1  # of a token that is written nowhere
-SHARED_BYTES = 227 << 10  # of a multiprocessor that does not say
+FP8_SCALES = 1.0, 1.0  # divisors of keys and values that are stored in fp8
+NO_SLOT = -1  # slot of a padding token, whose keys and values are not stored
+DEFAULT_SHARED_BYTES = 227 << 10  # of a multiprocessor, where torch does not report it
 
 
 @dataclass(frozen=True, slots=True)
 class TritonAttention:
-    """What the attention layers of one forward pass share; tensors are on the storage's device.
+    """The attention of one forward pass on a GPU. Its tensors are on the storage's device.
 
-    A row of `new_len` 0 is no row; one with a `total_len` of 0 has a token that means nothing.
+    A row with a `new_len` of 0 has no tokens in the batch. A row with a `total_len` of 0 is
+    padding: its token has no context and no slot.
     """
 
     storage: Storage
     page_table: Tensor  # [rows, pages]
-    total_len: Tensor  # [rows]
-    starts: Tensor  # [rows + 1]
+    total_len: Tensor  # [rows], tokens after the step
+    starts: Tensor  # [rows + 1], index of each row's first new token in the batch
     slots: Tensor  # [tokens] int64
-    chunk_rows: Ints  # rows with more than one new token, as the host knows them
-    chunk_len: Ints  # new tokens of each
-    chunk_total: Ints  # tokens of each after the step
-    longest_decode: int  # bound of total_len of the rows with one new token; 0: there are none
+    chunk_rows: IntArray  # [chunks] on the host, rows with more than one new token
+    chunk_len: IntArray  # [chunks], new tokens of each
+    chunk_total: IntArray  # [chunks], tokens of each after the step
+    max_decode_len: int  # at least the total_len of all rows with one new token; 0: none
     tiling: "Tiling | None" = None
     _tiles: dict[int, Tensor] = field(default_factory=dict)
 
@@ -53,12 +53,12 @@ class TritonAttention:
         layer: int,
         q: Tensor,  # [tokens, heads, head_dim]
         k: Tensor,  # [tokens, kv_heads, head_dim], rotary embedding applied
-        v: Tensor,
+        v: Tensor,  # [tokens, kv_heads, head_dim]
         params: AttentionParams,
     ) -> Tensor:
         from deployments.engine.kernels.gpu.attention_ops import store
 
-        store(k, v, *self._pages(layer), self.slots, SCALES)
+        store(k, v, *self._pages(layer), self.slots, FP8_SCALES)
         return self._attend(layer, q, params)
 
     def attend_qkv(
@@ -69,11 +69,11 @@ class TritonAttention:
         norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and keys
         params: AttentionParams,
     ) -> Tensor:
-        """Norms, rotary embedding and storing are one launch."""
+        """Norms, rotary embedding and the store are one launch."""
         from deployments.engine.kernels.gpu.layer_ops import rotary_and_store
 
         q = rotary_and_store(
-            qkv, rotary.cos, rotary.sin, norms, *self._pages(layer), self.slots, SCALES
+            qkv, rotary.cos, rotary.sin, norms, *self._pages(layer), self.slots, FP8_SCALES
         )
         return self._attend(layer, q, params)
 
@@ -85,23 +85,23 @@ class TritonAttention:
 
         tiling = self.tiling or tiling_of(q.dtype, q.shape[-1], q.device)
         k_pages, v_pages = self._pages(layer)
-        attention = Attention(k_pages, v_pages, *params, SCALES, tiling)
+        attention = Attention(k_pages, v_pages, *params, FP8_SCALES, tiling)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
             out = self._attend_chunks(attention, out, q)
-        if self.longest_decode:
+        if self.max_decode_len:
             attention.decodes(
-                out, q, self.page_table, self.total_len, self.starts, self.longest_decode
+                out, q, self.page_table, self.total_len, self.starts, self.max_decode_len
             )
         return out
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
-        """`out` with the results of rows that have more than one new token."""
-        tiles = self._tiled(attention.tile_tokens(q.shape[1]))
+        """Returns `out` with the results of rows that have more than one new token."""
+        tiles = self._chunk_tiles(attention.tile_tokens(q.shape[1]))
         attention.chunks(out, q, self.page_table, self.total_len, self.starts, tiles)
         return out
 
-    def _tiled(self, tokens: int) -> Tensor:
+    def _chunk_tiles(self, tokens: int) -> Tensor:
         if tokens not in self._tiles:
             tiles = tile(self.chunk_rows, self.chunk_len, self.chunk_total, tokens)
             self._tiles[tokens] = to_device(tiles, self.slots.device)
@@ -110,39 +110,40 @@ class TritonAttention:
 
 def plan_triton_attention(
     storage: Storage,
-    page_table: Ints,  # [rows, pages]
-    total_len: Ints,  # [rows]
-    new_len: Ints,  # [rows]
+    page_table: IntArray,  # [rows, pages]
+    total_len: IntArray,  # [rows], tokens after the step
+    new_len: IntArray,  # [rows]
     tiling: "Tiling | None" = None,
 ) -> TritonAttention:
-    """One copy to the device, whatever the batch is."""
+    """Lays out a flat batch for the attention kernels, with one copy to the device."""
     rows, width = page_table.shape
     starts = np.concatenate([np.zeros(1, dtype=np.int64), new_len.cumsum()])
     slots = token_slots(page_table, total_len, new_len, storage.page_size)
     parts = (page_table.ravel(), total_len, starts, slots)
     flat = to_device(np.concatenate(parts), storage.k.device)
-    table, total, begins, places = torch.split(flat, [len(part) for part in parts])
+    table, total, row_starts, new_slots = torch.split(flat, [len(part) for part in parts])
     chunks = (new_len > 1).nonzero()[0]
     return TritonAttention(
         storage=storage,
         page_table=table.view(rows, width),
         total_len=total,
-        starts=begins,
-        slots=places,
+        starts=row_starts,
+        slots=new_slots,
         chunk_rows=chunks,
         chunk_len=new_len[chunks],
         chunk_total=total_len[chunks],
-        longest_decode=int(total_len[new_len == 1].max(initial=0)),
+        max_decode_len=int(total_len[new_len == 1].max(initial=0)),
         tiling=tiling,
     )
 
 
 @cache
 def tiling_of(dtype: torch.dtype, head_dim: int, device: torch.device) -> "Tiling":
+    """The largest tiling that the device's shared memory holds."""
     from deployments.engine.kernels.gpu.attention_ops import tiling_for
 
-    shared = SHARED_BYTES
+    shared = DEFAULT_SHARED_BYTES
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        shared = getattr(properties, "shared_memory_per_block_optin", SHARED_BYTES)
+        shared = getattr(properties, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES)
     return tiling_for(dtype, head_dim, shared)

@@ -1,4 +1,4 @@
-"""The attention function that Hugging Face models call: it passes their tensors to a step."""
+"""The attention function that Hugging Face models call. It passes their tensors to a step."""
 
 from torch import Tensor, nn
 from transformers import AttentionInterface
@@ -6,15 +6,15 @@ from transformers import AttentionInterface
 from deployments.engine.attention.interface import AttentionParams, StepAttention
 from deployments.engine.errors import UnsupportedModelError
 
-# A plain name of our own: transformers then builds no mask and passes on `step`.
-ATTENTION = "manta"
+# For a name that transformers does not know it builds no mask, and it passes `step` on.
+ATTN_IMPLEMENTATION = "manta"
 
 
 def paged_attention(
     module: nn.Module,
     query: Tensor,  # [1, heads, tokens, head_dim]
     key: Tensor,  # [1, kv_heads, tokens, head_dim], rotary embedding applied
-    value: Tensor,
+    value: Tensor,  # [1, kv_heads, tokens, head_dim]
     attention_mask: Tensor | None,
     *,
     step: StepAttention,
@@ -24,9 +24,10 @@ def paged_attention(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """The function registered with transformers; returns [1, tokens, heads, head_dim].
+    """The attention function that is registered with transformers.
 
-    Raises UnsupportedModelError for a layer that wants to see anything else than what was before.
+    Returns [1, tokens, heads, head_dim]. Raises UnsupportedModelError for a layer that is not
+    causal or has a mask of its own.
     """
     if attention_mask is not None or getattr(module, "is_causal", True) is False:
         raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
@@ -42,4 +43,4 @@ def paged_attention(
     return out[None], None
 
 
-AttentionInterface.register(ATTENTION, paged_attention)
+AttentionInterface.register(ATTN_IMPLEMENTATION, paged_attention)

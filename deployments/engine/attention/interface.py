@@ -1,4 +1,4 @@
-"""What a model's layers ask of the attention of a step. Each backend is one class that answers."""
+"""The interface between a model's layers and attention. Each backend is one class behind it."""
 
 from typing import NamedTuple, Protocol
 
@@ -8,16 +8,16 @@ from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
 
 
 class AttentionParams(NamedTuple):
-    """How a layer makes its attention scores."""
+    """How a layer computes its attention scores."""
 
-    scale: float  # of the products of queries and keys
-    window: int | None = None  # tokens that a token sees, itself included; None: all before it
+    scale: float  # factor of the products of queries and keys
+    window: int | None = None  # tokens that a token attends to, itself included; None: all
     softcap: float | None = None  # bound of the scores, by tanh
     sinks: Tensor | None = None  # [heads], a score without a value in each softmax
 
 
 class StepAttention(Protocol):
-    """The attention layers of one forward pass, as Hugging Face models call them."""
+    """The attention of one forward pass, as Hugging Face models call it."""
 
     def attend(
         self,
@@ -27,7 +27,7 @@ class StepAttention(Protocol):
         v: Tensor,  # [tokens, kv_heads, head_dim]
         params: AttentionParams,
     ) -> Tensor:
-        """Stores the new keys and values in their pages, then attends to all of each row.
+        """Stores the new keys and values in the pages, then attends to the context of each row.
 
         Returns [tokens, heads, head_dim]. Raises ValueError for shapes or types that do not fit
         the pages.
@@ -35,17 +35,17 @@ class StepAttention(Protocol):
 
 
 class FusedStepAttention(StepAttention, Protocol):
-    """The same, as fused layers call it: each backend fuses what it can."""
+    """The attention of one forward pass, as fused layers call it. A backend fuses what it can."""
 
     def attend_qkv(
         self,
         layer: int,
         qkv: Tensor,  # [tokens, heads + 2 * kv_heads, head_dim], contiguous; may be changed
         rotary: RotaryEmbedding,
-        norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and of keys, before the rotary
+        norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and keys, before the rotary
         params: AttentionParams,
     ) -> Tensor:
-        """Applies norms and rotary embedding, then does what `attend` does.
+        """Applies norms and rotary embedding to queries and keys, then does what `attend` does.
 
         Returns [tokens, heads, head_dim].
         """

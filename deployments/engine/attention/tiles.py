@@ -1,19 +1,20 @@
-"""Cuts the new tokens of rows into tiles, each of which is one task of an attention kernel."""
+"""Cuts the new tokens of rows into tiles: each tile is one task of an attention kernel."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from kv.arrays import IntArray
 
 
-def tile(rows: Ints, new_len: Ints, total_len: Ints, tokens: int) -> Ints:
-    """Rows cut into pieces of up to `tokens` new tokens: [tiles, 2], row and first new token.
+def tile(rows: IntArray, new_len: IntArray, total_len: IntArray, tokens: int) -> IntArray:
+    """Cuts each row into tiles of at most `tokens` new tokens.
 
-    Those with the longest contexts come first: the last programs to end are then short ones.
+    `rows` [n] are row numbers. `new_len` and `total_len` [n] are their lengths in tokens. Returns
+    [tiles, 2]: the row, and the index of the tile's first token among the row's new tokens. The
+    tile with the longest context comes first, so that the tasks that end last are short.
     """
     counts = -(-new_len // tokens)
-    which = np.repeat(np.arange(len(rows)), counts)
-    first = (np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)) * tokens
-    context = (total_len - new_len)[which] + first
+    index = np.repeat(np.arange(len(rows)), counts)
+    first = (np.arange(len(index)) - np.repeat(counts.cumsum() - counts, counts)) * tokens
+    context = (total_len - new_len)[index] + first
     order = np.argsort(-context, kind="stable")
-    return np.stack([rows[which], first], axis=1)[order]
+    return np.stack([rows[index], first], axis=1)[order]

@@ -1,7 +1,8 @@
-"""A decode's layers as one call, on a CPU: their kernels are written down once a number of tokens.
+"""Records the kernel calls of a decode's layers on a CPU, and replays them as one call.
 
-A recording reads its inputs from fixed places and computes what the layers do, bit for bit. Called
-one by one, a step's kernels wait for Python, and for threads that wake (tests/bench/RESULTS.md).
+There is one recording for each number of tokens. It reads its inputs from static memory, and its
+results are bit for bit those of the layers. Without it, kernels wait for Python between calls, and
+for threads to wake (tests/bench/RESULTS.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,42 +24,45 @@ from deployments.engine.kernels.rotary import RotaryEmbedding
 # x [tokens, hidden], rotary, step -> [tokens, hidden]
 Layer = Callable[[Tensor, RotaryEmbedding, FusedStepAttention], Tensor]
 
-MOST = 32  # tokens of a recorded step: with more the products take so long that the rest is little
-PAGES = 64  # of a row, at first
+MAX_RECORDED_TOKENS = 32  # in longer steps the products take so long that calls hardly count
+MIN_TABLE_PAGES = 64  # of a row in the static page table, which grows with longer contexts
 
 
 class NotRecordableError(Exception):
-    """Layers compute something in another way than by kernels of ours."""
+    """A layer computes something without our kernels."""
 
 
 class RecordedLayers:
-    """The layers of one model, for the thread that runs them."""
+    """The recordings of one model's layers, for the one thread that runs them."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._layers = layers
-        self._inputs: _Inputs | None = None
+        self._inputs: _StaticInputs | None = None
         self._recordings: dict[int, tuple[CallSequence, Tensor] | None] = {}  # by tokens
 
     def __call__(
         self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention
     ) -> Tensor | None:
-        """What the layers give, until the next step; None if they have to be called themselves."""
+        """[tokens, hidden] -> [tokens, hidden], which the next call overwrites.
+
+        None if the layers can't be recorded for this step: the caller then runs them itself.
+        """
         n = len(x)
         if not isinstance(step, CpuAttention) or step.decodes is None:
             return None
-        if step.parts or step.chunks is not None:
+        if step.padded or step.chunks is not None:
             return None
-        if TEAM is None or n > MOST or self._recordings.get(n, True) is None:
+        if TEAM is None or n > MAX_RECORDED_TOKENS or self._recordings.get(n, True) is None:
             return None
-        if self._inputs is None or not self._inputs.fit(step):
-            self._inputs = _Inputs(x, rotary, step)
+        if self._inputs is None or not self._inputs.has_room_for(step):
+            self._inputs = _StaticInputs(x, rotary, step)
             self._recordings.clear()
         self._inputs.load(x, rotary, step)
         if n not in self._recordings:
-            self._recordings[n] = self._record(self._inputs.first(n, step))
-        if (found := self._recordings[n]) is None:
+            self._recordings[n] = self._record(self._inputs.views(n, step))
+        if (recording := self._recordings[n]) is None:
             return None
-        calls, out = found
+        calls, out = recording
         calls()
         return out
 
@@ -67,62 +71,70 @@ class RecordedLayers:
     ) -> tuple[CallSequence, Tensor] | None:
         assert self._inputs is not None
         x, rotary, step = inputs
-        recording = _Recording(self._inputs.memory)
+        recorder = _Recorder(self._inputs.buffers)
         try:
-            with recording.running(), _Views():  # type: ignore[no-untyped-call]
+            with recorder.running(), _ViewsOnly():  # type: ignore[no-untyped-call]
                 for layer in self._layers:
-                    recording.begin_layer()
+                    recorder.begin_layer()
                     x = layer(x, rotary, step)
         except NotRecordableError:
             return None
-        return CallSequence(recording.calls), x
+        return CallSequence(recorder.calls), x
 
 
-class _Inputs:
-    """What recordings read and compute in: all of them the same, with room for `MOST` tokens."""
+class _StaticInputs:
+    """The memory that all recordings read and compute in, for MAX_RECORDED_TOKENS tokens."""
 
     def __init__(self, x: Tensor, rotary: RotaryEmbedding, step: CpuAttention) -> None:
         assert step.decodes is not None
-        self.memory: dict[object, Tensor] = {}
-        self._storage = step.new.storage
-        self._x = x.new_empty(MOST, *x.shape[1:])
-        self._rotary = type(rotary)(*(one.new_empty(MOST, *one.shape[1:]) for one in rotary))
-        self._slots = step.new.slots.new_empty(MOST)
-        width = PAGES
+        self.buffers: dict[object, Tensor] = {}
+        self._storage = step.view.storage
+        self._x = x.new_empty(MAX_RECORDED_TOKENS, *x.shape[1:])
+        self._rotary = type(rotary)(
+            *(part.new_empty(MAX_RECORDED_TOKENS, *part.shape[1:]) for part in rotary)
+        )
+        self._slots = step.view.slots.new_empty(MAX_RECORDED_TOKENS)
+        width = MIN_TABLE_PAGES
         while width < step.decodes.page_table.shape[1]:
             width *= 2
-        self._table = np.zeros((MOST, width), dtype=np.int64)
-        self._places, self._total_len = np.zeros((2, MOST), dtype=np.int64)
+        self._table = np.zeros((MAX_RECORDED_TOKENS, width), dtype=np.int64)
+        self._token_index, self._total_len = np.zeros((2, MAX_RECORDED_TOKENS), dtype=np.int64)
 
-    def fit(self, step: CpuAttention) -> bool:
+    def has_room_for(self, step: CpuAttention) -> bool:
+        """Whether the page table is wide enough, and the step has the same storage."""
         assert step.decodes is not None
         is_wide = step.decodes.page_table.shape[1] <= self._table.shape[1]
-        return is_wide and step.new.storage is self._storage
+        return is_wide and step.view.storage is self._storage
 
     def load(self, x: Tensor, rotary: RotaryEmbedding, step: CpuAttention) -> None:
+        """Copies a step's inputs here."""
         assert step.decodes is not None
         n, rows = len(x), step.decodes
         self._x[:n] = x
-        for own, given in zip(self._rotary, rotary, strict=True):
-            own[:n] = given
-        self._slots[:n] = step.new.slots
+        for static, given in zip(self._rotary, rotary, strict=True):
+            static[:n] = given
+        self._slots[:n] = step.view.slots
         self._table[:n, : rows.page_table.shape[1]] = rows.page_table
-        self._places[:n], self._total_len[:n] = rows.places, rows.total_len
+        self._token_index[:n], self._total_len[:n] = rows.token_index, rows.total_len
 
-    def first(self, n: int, step: CpuAttention) -> "tuple[Tensor, RotaryEmbedding, CpuAttention]":
-        rows = DecodeRows(self._places[:n], self._table[:n], self._total_len[:n])
-        step = replace(step, new=replace(step.new, slots=self._slots[:n]), decodes=rows)
-        return self._x[:n], type(self._rotary)(*(one[:n] for one in self._rotary)), step
+    def views(self, n: int, step: CpuAttention) -> "tuple[Tensor, RotaryEmbedding, CpuAttention]":
+        """The inputs of `n` tokens, in the static memory. The rest is taken from `step`."""
+        rows = DecodeRows(self._token_index[:n], self._table[:n], self._total_len[:n])
+        step = replace(step, view=replace(step.view, slots=self._slots[:n]), decodes=rows)
+        return self._x[:n], type(self._rotary)(*(part[:n] for part in self._rotary)), step
 
 
-class _Recording:
-    """Calls as they come. Memory is given out anew with each layer but for the one before it, of
-    which that layer reads what it left."""
+class _Recorder:
+    """Collects kernel calls, and hands out the memory of their results.
 
-    def __init__(self, memory: dict[object, Tensor]) -> None:
+    A layer reads the result of the layer before it. Layers therefore alternate between two sets of
+    buffers.
+    """
+
+    def __init__(self, buffers: dict[object, Tensor]) -> None:
         self.calls: list[Call] = []
-        self._memory = memory
-        self._layer = self._nth = 0
+        self._buffers = buffers
+        self._layer = self._buffer_index = 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -134,23 +146,24 @@ class _Recording:
 
     def begin_layer(self) -> None:
         self._layer += 1
-        self._nth = 0
+        self._buffer_index = 0
 
     def add(self, call: Call) -> None:
         self.calls.append(call)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialized buffer of `shape`, whose first dimension is the tokens."""
         n, *rest = shape
-        key = (self._layer % 2, self._nth, *rest, dtype)
-        self._nth += 1
-        if key not in self._memory:
+        key = (self._layer % 2, self._buffer_index, *rest, dtype)
+        self._buffer_index += 1
+        if key not in self._buffers:
             with _disable_current_modes():
-                self._memory[key] = torch.empty((MOST, *rest), dtype=dtype)
-        return self._memory[key][:n]
+                self._buffers[key] = torch.empty((MAX_RECORDED_TOKENS, *rest), dtype=dtype)
+        return self._buffers[key][:n]
 
 
-class _Views(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses what torch itself computes: nobody would compute it again."""
+class _ViewsOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses operations of torch that are no views, because a replay would not compute them."""
 
     def __torch_dispatch__(
         self,
@@ -162,13 +175,13 @@ class _Views(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operation._schema.is_mutable:
             raise NotRecordableError(str(operation))
         out = operation(*arguments, **(named or {}))
-        for one in out if isinstance(out, (list, tuple)) else (out,):
-            if not arguments or not _share(one, arguments[0]):
+        for result in out if isinstance(out, (list, tuple)) else (out,):
+            if not arguments or not _share_memory(result, arguments[0]):
                 raise NotRecordableError(str(operation))
         return out
 
 
-def _share(a: object, b: object) -> bool:
+def _share_memory(a: object, b: object) -> bool:
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return False
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()

@@ -1,6 +1,6 @@
-"""What one forward pass is computed from, as plain numbers, and the computing: the same everywhere.
+"""One forward pass: the same inputs to the same weights give the same pages and logits.
 
-Equal inputs to equal weights give equal pages and logits, on whatever rank.
+This holds on every rank.
 """
 
 import numpy as np
@@ -11,45 +11,54 @@ from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.interface import FusedStepAttention
-from deployments.engine.forward.cuda_graphs import DecodeGraphs, record_decodes
+from deployments.engine.forward.cuda_graphs import DecodeGraphs, capture_decodes
 from deployments.engine.forward.decoder import decoder
-from deployments.engine.forward.inputs import Ints, StepInputs
+from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.transfer import to_device
+from kv.arrays import IntArray
 from kv.storage import Storage
 
 
 class Forward:
-    """A model over the storage of its keys and values; both may be one rank's share."""
+    """A model and the storage of its keys and values. Both may be one rank's share."""
 
     def __init__(self, model: PreTrainedModel, storage: Storage) -> None:
         self._storage = storage
         self._device = storage.k.device
-        self._has_kernels = self._device.type == "cuda"
+        self._is_on_gpu = self._device.type == "cuda"
         self._decode = decoder(model)
-        self._recorded: DecodeGraphs | None = None
+        self._graphs: DecodeGraphs | None = None
 
-    def record(self, max_rows: int, max_tokens: int) -> None:
-        """Records steps of one new token a row, on the thread that will replay them."""
-        if self._has_kernels:
-            self._recorded = record_decodes(self._decode, self._storage, max_rows, max_tokens)
+    def capture(self, max_rows: int, max_tokens: int) -> None:
+        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens.
+
+        Must be called on the thread that will call `logits`.
+        """
+        if self._is_on_gpu:
+            self._graphs = capture_decodes(self._decode, self._storage, max_rows, max_tokens)
 
     def logits(self, step: StepInputs) -> Tensor:
-        """Behind the kept tokens, until the next step. [kept, vocab]"""
-        if not self._has_kernels:  # which never read behind a row's end
-            self._storage.clear_tails(step.uncleared)
-        if self._recorded is not None and (found := self._recorded.logits(step)) is not None:
-            return found
-        token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
-        if step.drawn is not None:
-            token_ids = step.drawn
-        return self._decode(token_ids, positions, self.tensor(step.kept), self._attention(step))
+        """Computes a step. Returns [logits, vocab], which the next call may overwrite.
 
-    def tensor(self, array: Ints) -> Tensor:
+        Raises whatever the model raises.
+        """
+        if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
+            self._storage.clear_tails(step.stale_tails)
+        if self._graphs is not None and (logits := self._graphs.logits(step)) is not None:
+            return logits
+        token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
+        if step.sampled_ids is not None:
+            token_ids = step.sampled_ids
+        logit_indices = self.tensor(step.logit_indices)
+        return self._decode(token_ids, positions, logit_indices, self._attention(step))
+
+    def tensor(self, array: IntArray) -> Tensor:
+        """The array on the model's device."""
         return to_device(array, self._device)
 
     def _attention(self, step: StepInputs) -> FusedStepAttention:
-        parts = self._storage, step.page_table, step.total_len, step.new_len
-        if not self._has_kernels:
-            return plan_cpu_attention(*parts)
-        planned = plan_triton_attention(*parts)
-        return planned if flash_version() is None else FlashAttention.of(planned)
+        layout = self._storage, step.page_table, step.total_len, step.new_len
+        if not self._is_on_gpu:
+            return plan_cpu_attention(*layout)
+        attention = plan_triton_attention(*layout)
+        return attention if flash_version() is None else FlashAttention.from_triton(attention)

@@ -1,4 +1,4 @@
-"""Joins the weights of a model that read the same input, for kinds of models that are known."""
+"""Fuses the projections of a model that read the same input, for known model classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +16,9 @@ from transformers import (
 
 from deployments.engine.forward.linear import is_packable, pack_linears
 
-Module = Any  # a torch module of which attributes are read that its type does not tell
-# Kinds of models, and where their attention layers have their sliding window. Not subclasses: they
-# may compute something else under the same names.
+Module = Any  # a torch module whose submodules are read by name, which its type does not declare
+# The fusable model classes, and how to read an attention layer's sliding window. A subclass is not
+# fusable: it may compute something else under the same names.
 WINDOWS: dict[type[PreTrainedModel], Callable[[Module], int | None]] = {
     LlamaForCausalLM: lambda attention: None,
     MistralForCausalLM: lambda attention: attention.config.sliding_window,
@@ -28,51 +28,54 @@ WINDOWS: dict[type[PreTrainedModel], Callable[[Module], int | None]] = {
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Joins the matrices that read the same input, in place, and fits all to the processor.
+    """Fuses a model's projections in place, and packs its linear layers for the processor.
 
-    A model of a fusable kind can't be called any more afterwards; its `decoder` can. One that was
-    fused before stays as it is.
+    A model that is not fusable keeps its projections. A fused one can only be called through its
+    `decoder`. A second call changes nothing.
     """
-    join(model, model.device)
+    fuse_projections(model, model.device)
     pack_linears(model)
 
 
-def join(model: PreTrainedModel, device: torch.device | str) -> None:
-    """The first half of `fuse`, which has to come before the matrices are quantized, and may come
-    before they are on the device that computes."""
-    if type(model) in WINDOWS and _is_plain(model) and not is_fused(model):
+def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None:
+    """The first half of `fuse`, for a model that will compute on `device`.
+
+    Quantization comes after it. The weights need not be on `device` yet.
+    """
+    if type(model) in WINDOWS and _has_usual_parts(model) and not is_fused(model):
         for layer in model.model.layers:
-            _join(layer.self_attn, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
-            on_cpu = torch.device(device).type == "cpu"
-            if not on_cpu or not is_packable(layer.mlp.gate_proj):
-                # Where it is packed what follows each is computed with it.
-                _join(layer.mlp, "gate_up_proj", ("gate_proj", "up_proj"))
+            _concatenate(layer.self_attn, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
+            is_on_cpu = torch.device(device).type == "cpu"
+            # Packed projections stay apart: each computes a part of the SwiGLU in its epilogue.
+            if not is_on_cpu or not is_packable(layer.mlp.gate_proj):
+                _concatenate(layer.mlp, "gate_up_proj", ("gate_proj", "up_proj"))
 
 
 def is_fusable(config: PretrainedConfig) -> bool:
-    """Whether models of this kind have a fused form, if they are as most of them."""
-    return type(config) in {kind.config_class for kind in WINDOWS}
+    """Whether models with such a config have a fused form, unless their parts are unusual."""
+    return type(config) in {model_class.config_class for model_class in WINDOWS}
 
 
-def _is_plain(model: PreTrainedModel) -> bool:
-    """Whether it is as most of its kind are: whole heads are turned, and the gate is a SiLU."""
-    stack: Module = model.model
-    turned = 2 * len(stack.rotary_emb.inv_freq)
-    return bool(turned == stack.layers[0].self_attn.head_dim and model.config.hidden_act == "silu")
+def _has_usual_parts(model: PreTrainedModel) -> bool:
+    """Whether the rotary embedding rotates whole heads, and the activation is a SiLU."""
+    base: Module = model.model
+    rotary_dim = 2 * len(base.rotary_emb.inv_freq)
+    has_whole_heads = rotary_dim == base.layers[0].self_attn.head_dim
+    return bool(has_whole_heads and model.config.hidden_act == "silu")
 
 
 def is_fused(model: PreTrainedModel) -> bool:
     return type(model) in WINDOWS and hasattr(model.model.layers[0].self_attn, "qkv_proj")
 
 
-def _join(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:
-    """One matrix in the place of several; the several are gone."""
+def _concatenate(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:
+    """Replaces the linear layers `parts` of a module by one, with all their outputs."""
     linears: list[Module] = [module.get_submodule(part) for part in parts]
     weight = torch.cat([linear.weight for linear in linears])
-    joined = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    joined.weight = nn.Parameter(weight, requires_grad=False)
+    fused = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    fused.weight = nn.Parameter(weight, requires_grad=False)
     if linears[0].bias is not None:
-        joined.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]))
+        fused.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]))
     for part in parts:
         delattr(module, part)
-    module.add_module(name, joined)
+    module.add_module(name, fused)

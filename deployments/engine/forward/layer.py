@@ -1,4 +1,4 @@
-"""One layer of a fused model: attention and a gated feed-forward, each behind an RMSNorm."""
+"""One layer of a fused model: attention and a gated feed-forward, each after an RMSNorm."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,13 +23,17 @@ class Norm:
         self._has_kernel = is_cpu_bf16(self.weight)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """[..., dim] -> [..., dim]"""
         if self._has_kernel:
             return layer_ops.rms_norm(x, self.weight, self.epsilon)
         return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
 class FusedLayer:
+    """A decoder layer of a fused model, with the weights of that model."""
+
     def __init__(self, layer: Module, window: int | None) -> None:
+        """`window` is the sliding window of the attention, in tokens."""
         attention, config = layer.self_attn, layer.self_attn.config
         self._index: int = attention.layer_idx
         self._heads: tuple[int, int] = (config.num_attention_heads, config.num_key_value_heads)
@@ -40,34 +44,37 @@ class FusedLayer:
         if hasattr(attention, "q_norm"):
             self._head_norms = Norm(attention.q_norm), Norm(attention.k_norm)
         self._qkv, self._o = attention.qkv_proj, attention.o_proj
-        self._gated, self._down = gated_by(layer.mlp), layer.mlp.down_proj
+        self._swiglu, self._down = swiglu_of(layer.mlp), layer.mlp.down_proj
 
     def __call__(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
-        """[tokens, hidden]; `x` may be changed."""
-        before_attention, before_mlp = self._norms
-        x = linear_add(self._o, self._attended(before_attention(x), rotary, step), x)
-        return linear_add(self._down, self._gated(before_mlp(x)), x)
+        """[tokens, hidden] -> [tokens, hidden]. `x` may be changed."""
+        attention_norm, mlp_norm = self._norms
+        x = linear_add(self._o, self._attend(attention_norm(x), rotary, step), x)
+        return linear_add(self._down, self._swiglu(mlp_norm(x)), x)
 
-    def _attended(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
-        """[tokens, heads * head_dim]"""
-        n, n_kv = self._heads
-        qkv: Tensor = self._qkv(x).view(len(x), n + 2 * n_kv, self._head_dim)
+    def _attend(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
+        """[tokens, hidden] -> [tokens, heads * head_dim]"""
+        heads, kv_heads = self._heads
+        qkv: Tensor = self._qkv(x).view(len(x), heads + 2 * kv_heads, self._head_dim)
         out = step.attend_qkv(self._index, qkv, rotary, self._head_norms, self._params)
         return out.flatten(1)
 
 
-def gated_by(mlp: Module) -> Callable[[Tensor], Tensor]:
-    """What a gated feed-forward computes before its last matrix."""
+def swiglu_of(mlp: Module) -> Callable[[Tensor], Tensor]:
+    """The function `silu(gate(x)) * up(x)` of a gated feed-forward.
+
+    It maps [tokens, hidden] to [tokens, intermediate].
+    """
     if not hasattr(mlp, "gate_up_proj"):
         return partial(silu_mul, mlp.gate_proj, mlp.up_proj)
 
-    def joined(x: Tensor) -> Tensor:
-        both: Tensor = mlp.gate_up_proj(x)
-        if both.is_cuda:
+    def fused(x: Tensor) -> Tensor:
+        gate_up: Tensor = mlp.gate_up_proj(x)
+        if gate_up.is_cuda:
             from deployments.engine.kernels.gpu.layer_ops import swiglu
 
-            return swiglu(both)
-        gate, up = both.chunk(2, -1)
+            return swiglu(gate_up)
+        gate, up = gate_up.chunk(2, -1)
         return F.silu(gate).mul_(up)
 
-    return joined
+    return fused

@@ -1,9 +1,8 @@
-"""Linear layers whose weights lie in memory as the matrix kernels want to read them.
+"""Linear layers on a CPU whose weights are packed as the matrix kernels read them.
 
-Without this, oneDNN puts a bfloat16 weight in order at every call: at few rows a step was measured
-to take 1.5 to 2 times as long (tests/bench/RESULTS.md). What follows a product is computed with it.
-
-Where the processor does not multiply bfloat16, kernels of ours multiply all, in float32.
+oneDNN packs a plain bfloat16 weight again at every call. A step with few rows was then measured to
+take 1.5 to 2 times as long (tests/bench/RESULTS.md). What follows a product is computed in its
+epilogue. On processors that do not multiply bfloat16, our kernels compute all products in float32.
 """
 
 import ctypes
@@ -20,109 +19,125 @@ from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_nati
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, PackFormat
 from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, PackedPointer
 
-LOOKING = ("data_ptr", "_nbytes")  # what it reads packed weights with
-FITTING_ROWS = 32  # the layout is the same for all numbers of rows, and chosen for this one
+INSPECTION_OPS = ("data_ptr", "_nbytes")  # of torch.ops.mkldnn, to find a packed weight's memory
+LAYOUT_ROWS = 32  # oneDNN packs for this number of rows, and accepts the layout for any other
 ALL_ROWS = sys.maxsize
-FOLLOWING = {"none": NONE, "swish": SWISH, "add": ADD, "mul": MUL}
+EPILOGUES = {"none": NONE, "swish": SWISH, "add": ADD, "mul": MUL}  # by oneDNN's names
 
 
 class KernelLinear(nn.Module, ABC):
-    """A linear layer, and what follows it, on bfloat16 on a CPU: of a few rows by a kernel of ours,
-    which may be all that there are."""
+    """A bfloat16 linear layer with an epilogue, on a CPU.
+
+    Our kernel computes products of few rows, and in some layers all products.
+    """
 
     def __init__(
         self,
         sizes: tuple[int, int],
         bias: Tensor | None,
         packed: PackedPointer | None,
-        most_rows: int,
+        max_kernel_rows: int,
     ) -> None:
-        """`sizes` are inputs and outputs."""
+        """`sizes` are the numbers of inputs and outputs.
+
+        Our kernel multiplies up to `max_kernel_rows` rows with the weight at `packed`. It
+        multiplies none if `packed` is None.
+        """
         super().__init__()
         self.in_features, self.out_features = sizes
         self.bias = bias
         self._packed = packed
-        self._most = most_rows * self.in_features
+        self._max_kernel_numel = max_kernel_rows * self.in_features
 
     @property
     def has_kernel(self) -> bool:
-        """Whether a kernel of ours multiplies a few rows."""
+        """Whether our kernel computes products of few rows."""
         return self._packed is not None
 
-    def forward(self, x: Tensor, then: str = "none") -> Tensor:
-        if self._packed is not None and x.numel() <= self._most:
-            following = FOLLOWING[then]
-            return matmul_ops.matmul(x, self._packed, self.out_features, self.bias, following)
-        return self._multiply(x, then)
+    def forward(self, x: Tensor, epilogue: str = "none") -> Tensor:
+        """[..., in] -> [..., out], through the epilogue "none" or "swish"."""
+        if self._packed is not None and x.numel() <= self._max_kernel_numel:
+            code = EPILOGUES[epilogue]
+            return matmul_ops.matmul(x, self._packed, self.out_features, self.bias, code)
+        return self._multiply(x, epilogue)
 
-    def with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
-        if self._packed is not None and x.numel() <= self._most:
-            following = FOLLOWING[then], other
-            return matmul_ops.matmul(x, self._packed, self.out_features, self.bias, *following)
-        return self._multiply_with_other(x, other, then)
+    def forward_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
+        """[..., in] -> [..., out]. The epilogue "add" or "mul" takes `other` [..., out], too.
+
+        The result may lie in the memory of `other`.
+        """
+        if self._packed is not None and x.numel() <= self._max_kernel_numel:
+            code = EPILOGUES[epilogue]
+            return matmul_ops.matmul(x, self._packed, self.out_features, self.bias, code, other)
+        return self._multiply_binary(x, other, epilogue)
 
     @abstractmethod
-    def _multiply(self, x: Tensor, then: str) -> Tensor:
-        """Of many rows."""
+    def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
+        """`forward` without our kernel."""
 
     @abstractmethod
-    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor: ...
+    def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
+        """`forward_binary` without our kernel."""
 
 
 class PackedLinear(KernelLinear):
-    """Computes what the `nn.Linear` that it is made of does.
+    """An `nn.Linear` with a packed weight.
 
-    `by_onednn` all but a few rows, which is fast where the processor has instructions for it.
+    With `uses_onednn`, oneDNN computes all products but those of few rows. That is fast where the
+    processor multiplies bfloat16.
     """
 
-    def __init__(self, linear: nn.Linear, by_onednn: bool) -> None:
-        weight = linear.weight.detach()
-        if by_onednn:
-            kept: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, FITTING_ROWS)
-            packed, most_rows = _find(weight, kept), FEW_ROWS
+    def __init__(self, linear: nn.Linear, uses_onednn: bool) -> None:
+        plain = linear.weight.detach()
+        if uses_onednn:
+            weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(plain, LAYOUT_ROWS)
+            packed, max_kernel_rows = _find_packed(plain, weight), FEW_ROWS
         else:
-            matrix = matmul_ops.pack(weight)
-            kept, packed, most_rows = matrix.weights, matrix.place, ALL_ROWS
+            matrix = matmul_ops.pack(plain)
+            weight, packed, max_kernel_rows = matrix.weights, matrix.place, ALL_ROWS
         bias = None if linear.bias is None else linear.bias.detach()
-        super().__init__((linear.in_features, linear.out_features), bias, packed, most_rows)
-        self.weight = kept
+        super().__init__((linear.in_features, linear.out_features), bias, packed, max_kernel_rows)
+        self.weight = weight
 
-    def _multiply(self, x: Tensor, then: str) -> Tensor:
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
+    def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.weight, self.bias, epilogue, [], ""
+        )
         return out
 
-    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
+    def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-            x, other, self.weight, self.bias, then
+            x, other, self.weight, self.bias, epilogue
         )
         return out
 
 
-def _find(weight: Tensor, packed: Tensor) -> PackedPointer | None:
-    """The packed weight, if it lies as `matmul_ops.matmul` reads it.
+def _find_packed(weight: Tensor, packed: Tensor) -> PackedPointer | None:
+    """oneDNN's packed weight, if it has a layout that `matmul_ops.matmul` reads.
 
-    oneDNN promises no layout, so the first and the last whole block are looked at.
+    oneDNN promises no layout, so we compare the first and the last whole block with the weight.
     """
-    if not all(hasattr(torch.ops.mkldnn, name) for name in LOOKING):
+    if not all(hasattr(torch.ops.mkldnn, name) for name in INSPECTION_OPS):
         return None
     address: int = torch.ops.mkldnn.data_ptr(packed)
     n_bytes: int = torch.ops.mkldnn._nbytes(packed)
-    fitting = (
-        PackedPointer(address, PackFormat(width))
-        for width in PACKS
-        if _lies(weight, address, n_bytes, width)
+    pointers = (
+        PackedPointer(address, PackFormat(pack))
+        for pack in PACKS
+        if _has_layout(weight, address, n_bytes, pack)
     )
-    return next(fitting, None)
+    return next(pointers, None)
 
 
-def _lies(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
+def _has_layout(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
+    """Whether the memory at `address` holds the weight in blocks of `pack` outputs."""
     out, width = weight.shape
     block_bytes = pack * width * 2
     if out < pack or width % 2 or n_bytes != -(-out // pack) * block_bytes:
         return False
     for block in (0, out // pack - 1):
-        place = (ctypes.c_int16 * (pack * width)).from_address(address + block * block_bytes)
-        found = torch.frombuffer(place, dtype=torch.int16).view(width // 2, pack, 2)
+        buffer = (ctypes.c_int16 * (pack * width)).from_address(address + block * block_bytes)
+        found = torch.frombuffer(buffer, dtype=torch.int16).view(width // 2, pack, 2)
         expected = weight[block * pack : (block + 1) * pack].view(torch.int16)
         if not torch.equal(found.transpose(0, 1), expected.view(pack, width // 2, 2)):
             return False
@@ -130,23 +145,23 @@ def _lies(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
 
 
 def linear_add(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
-    """`linear(x) + other`, which may be the same memory as `other` afterwards."""
+    """`linear(x) + other`: x [..., in], other [..., out]. May overwrite `other` with it."""
     if isinstance(linear, KernelLinear):
-        return linear.with_other(x, other, "add")
-    if x.is_cuda and _is_plain(linear) and linear.bias is None:
-        return other.addmm_(x, linear.weight.t())  # added by the product itself
+        return linear.forward_binary(x, other, "add")
+    if x.is_cuda and _is_plain_linear(linear) and linear.bias is None:
+        return other.addmm_(x, linear.weight.t())  # one launch for product and sum
     return other.add_(linear(x))
 
 
 def silu_mul(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
-    """`silu(gate(x)) * up(x)`."""
+    """`silu(gate(x)) * up(x)`: [..., in] -> [..., out]."""
     if isinstance(gate, KernelLinear) and isinstance(up, KernelLinear):
-        return up.with_other(x, gate(x, "swish"), "mul")
+        return up.forward_binary(x, gate(x, "swish"), "mul")
     return F.silu(gate(x)).mul_(up(x))
 
 
 def pack_linears(module: nn.Module) -> None:
-    """Replaces the linear layers in a module that gain by it."""
+    """Replaces, in place, the linear layers in a module that are faster when packed."""
     for name, child in module.named_children():
         if is_packable(child):
             setattr(module, name, PackedLinear(child, has_native_bf16()))
@@ -155,13 +170,14 @@ def pack_linears(module: nn.Module) -> None:
 
 
 def is_packable(module: nn.Module) -> TypeGuard[nn.Linear]:
-    if not _is_plain(module) or not is_cpu_bf16(module.weight):
+    """Whether `PackedLinear` can replace the module and is faster."""
+    if not _is_plain_linear(module) or not is_cpu_bf16(module.weight):
         return False
     return has_native_bf16() or has_matmul_kernels()
 
 
-def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
-    # Others of its kind, quantized ones say, compute something else, and so may hooks.
+def _is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    # Subclasses, quantized weights and hooks may compute something else.
     if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
         return False
     return type(module.weight.data) is Tensor

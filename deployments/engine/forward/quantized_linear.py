@@ -1,4 +1,4 @@
-"""Linear layers with weights of fewer bits: int8, int4 and fp8."""
+"""Linear layers with quantized weights: int8, int4 and fp8."""
 
 from itertools import pairwise
 
@@ -10,20 +10,23 @@ from deployments.engine.forward.linear import KernelLinear
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.matmul_ops import PackedWeight
 
-# Up to so many rows torch's int8 kernel for CPUs is the faster one, in bfloat16 (RESULTS.md).
-FEW_ROWS = 8
-WIDENED_OUTPUTS = 1 << 14  # at once: a vocabulary's would be as large as what was saved
-GPU_STEP = 1024  # to which the int4 kernel for GPUs pads the inputs
+# Up to this many bfloat16 rows torch's int8 kernel for CPUs is faster than a dequantized product
+# (tests/bench/RESULTS.md).
+MAX_INT8_KERNEL_ROWS = 8
+# Outputs that are dequantized at once. All outputs of a vocabulary would take the memory that
+# quantization has saved.
+MAX_DEQUANTIZED_OUTPUTS = 1 << 14
+INT4_GPU_INPUT_MULTIPLE = 1024  # torch's int4 kernel for GPUs takes such numbers of inputs
 FP8_MAX = torch.finfo(torch.float8_e4m3fn).max
-LEAST = 1e-12  # that the greatest number of a row is taken to be
+MIN_AMAX = 1e-12  # the smallest maximum of a row, so that its scale is not 0
 
 
 class Int8Linear(nn.Module):
-    """A scale for each output. `weight` [out, in] int8, `scale` [out]."""
+    """A linear layer with int8 weights and a scale for each output."""
 
-    weight: Tensor
-    scale: Tensor
-    bias: Tensor | None
+    weight: Tensor  # [out, in] int8
+    scale: Tensor  # [out]
+    bias: Tensor | None  # [out]
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -33,19 +36,23 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
-        if flat.device.type == "cpu" and x.dtype == torch.bfloat16 and len(flat) <= FEW_ROWS:
+        if (
+            flat.device.type == "cpu"
+            and x.dtype == torch.bfloat16
+            and len(flat) <= MAX_INT8_KERNEL_ROWS
+        ):
             y = torch._weight_int8pack_mm(flat, self.weight, self.scale)
         else:
             y = F.linear(flat, self.weight.to(x.dtype)).mul_(self.scale)
-        return _shaped(y, x, self.bias)
+        return _add_bias_and_reshape(y, x, self.bias)
 
 
 class Int4Linear(nn.Module):
-    """A scale and a zero for each output and group of inputs, in the layout of torch's kernels."""
+    """A linear layer with int4 weights, and a scale and a zero for each output and input group."""
 
-    weight: Tensor
+    weight: Tensor  # in the layout of torch's kernels
     scale_and_zero: Tensor  # [groups, out, 2]
-    bias: Tensor | None
+    bias: Tensor | None  # [out]
 
     def __init__(
         self, weight: Tensor, scale_and_zero: Tensor, group: int, n_out: int, bias: Tensor | None
@@ -63,49 +70,63 @@ class Int4Linear(nn.Module):
             multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
         else:
             multiply = torch.ops.aten._weight_int4pack_mm
-            flat = F.pad(flat, (0, -flat.shape[-1] % GPU_STEP))
+            flat = F.pad(flat, (0, -flat.shape[-1] % INT4_GPU_INPUT_MULTIPLE))
         y = multiply(flat.contiguous(), self.weight, self._group, self.scale_and_zero)
-        return _shaped(y[:, : self._n_out], x, self.bias)
+        return _add_bias_and_reshape(y[:, : self._n_out], x, self.bias)
 
 
 class PackedQuantized(KernelLinear):
-    """Of int8 or int4, for kernels of ours on a CPU. With many rows oneDNN is faster where the
-    processor multiplies bfloat16, so that the weights become that once more."""
+    """A linear layer with int8 or int4 weights, packed for our CPU kernels.
 
-    weight: Tensor
-    scales: Tensor
+    Where the processor multiplies bfloat16, oneDNN is faster with many rows. The weights are then
+    dequantized for each product.
+    """
+
+    weight: Tensor  # packed
+    scales: Tensor  # packed
 
     def __init__(
-        self, packed: PackedWeight, sizes: tuple[int, int], bias: Tensor | None, most_rows: int
+        self,
+        packed: PackedWeight,
+        sizes: tuple[int, int],
+        bias: Tensor | None,
+        max_kernel_rows: int,
     ) -> None:
-        """`sizes` are inputs and outputs; of up to `most_rows` the kernels take the numbers."""
-        super().__init__(sizes, bias, packed.place, most_rows)
-        self._matrix = packed  # kept: the kernels are told where it lies
+        """`sizes` are the numbers of inputs and outputs.
+
+        Our kernel multiplies up to `max_kernel_rows` rows.
+        """
+        super().__init__(sizes, bias, packed.place, max_kernel_rows)
+        self._matrix = packed  # owns the memory that our kernel reads by its address
         self.register_buffer("weight", packed.weights)
         self.register_buffer("scales", packed.scales)
 
-    def _multiply(self, x: Tensor, then: str) -> Tensor:
-        ends = [*range(0, self.out_features, WIDENED_OUTPUTS), self.out_features]
-        parts = [self._some(x, *both) for both in pairwise(ends)]
+    def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
+        ends = [*range(0, self.out_features, MAX_DEQUANTIZED_OUTPUTS), self.out_features]
+        parts = [self._multiply_outputs(x, *bounds) for bounds in pairwise(ends)]
         y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        return F.silu(y) if then == "swish" else y
+        return F.silu(y) if epilogue == "swish" else y
 
-    def _some(self, x: Tensor, first: int, end: int) -> Tensor:
-        numbers = self._matrix.outputs(first, end)
-        weight = matmul_ops.dequantized(numbers.place, end - first, self.in_features)
+    def _multiply_outputs(self, x: Tensor, first: int, end: int) -> Tensor:
+        """[..., in] -> [..., end - first], the outputs from `first` to `end`."""
+        part = self._matrix.outputs(first, end)
+        weight = matmul_ops.dequantized(part.place, end - first, self.in_features)
         return F.linear(x, weight.t(), None if self.bias is None else self.bias[first:end])
 
-    def _multiply_with_other(self, x: Tensor, other: Tensor, then: str) -> Tensor:
+    def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
         y = self._multiply(x, "none")
-        return y.mul_(other) if then == "mul" else y.add_(other)
+        return y.mul_(other) if epilogue == "mul" else y.add_(other)
 
 
 class Float8Linear(nn.Module):
-    """A scale for each output, and one for each token, whose values become float8 as well."""
+    """A linear layer with float8 weights and a scale for each output.
+
+    Each row of its input is converted to float8 with a scale of its own.
+    """
 
     weight: Tensor  # [out, in] float8_e4m3fn
     scale: Tensor  # [1, out] float32
-    bias: Tensor | None
+    bias: Tensor | None  # [out]
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -114,25 +135,29 @@ class Float8Linear(nn.Module):
         self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        tokens, scale = to_float8(x.reshape(-1, x.shape[-1]))
+        rows, scale = to_float8(x.reshape(-1, x.shape[-1]))
         y = torch._scaled_mm(
-            tokens, self.weight.t(), scale_a=scale, scale_b=self.scale, out_dtype=x.dtype
+            rows, self.weight.t(), scale_a=scale, scale_b=self.scale, out_dtype=x.dtype
         )
-        return _shaped(y, x, self.bias)
+        return _add_bias_and_reshape(y, x, self.bias)
 
 
 def to_float8(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [n, in] as float8_e4m3fn, and what each has to be multiplied by: [n, 1] float32."""
-    if rows.is_cuda:  # before every product: one launch and not eight
-        from deployments.engine.kernels.gpu import layer_ops as layer_launch
+    """Quantizes rows [n, in]: returns them as float8_e4m3fn, and their scales [n, 1] float32.
 
-        return layer_launch.to_float8(rows.contiguous(), LEAST)
-    wide = rows.float()
-    scale = wide.abs().amax(1, keepdim=True).clamp_(min=LEAST) / FP8_MAX
-    return (wide / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scale
+    A row is its float8 values times its scale.
+    """
+    if rows.is_cuda:  # one launch instead of eight, before every product
+        from deployments.engine.kernels.gpu import layer_ops
+
+        return layer_ops.to_float8(rows.contiguous(), MIN_AMAX)
+    values = rows.float()
+    scale = values.abs().amax(1, keepdim=True).clamp_(min=MIN_AMAX) / FP8_MAX
+    return (values / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scale
 
 
-def _shaped(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+def _add_bias_and_reshape(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+    """Adds the bias to y [rows, out] and gives it the leading dimensions of x."""
     if bias is not None:
         y = y + bias
     return y.reshape(*x.shape[:-1], y.shape[-1])

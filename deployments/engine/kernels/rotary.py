@@ -1,4 +1,4 @@
-"""Rotary embedding as kernels take it, on either device."""
+"""The rotary embedding in the form that all backends take."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,24 +7,26 @@ from torch import Tensor
 
 
 class RotaryEmbedding(NamedTuple):
-    """A rotary embedding as `x * cos + x.roll(half) * sin`."""
+    """A rotary embedding, applied as `x * cos + x.roll(head_dim / 2) * sin`."""
 
     cos: Tensor  # [tokens, 1, head_dim]
-    sin: Tensor  # the same, negative where the second half is turned into the first
+    sin: Tensor  # [tokens, 1, head_dim], negative in the first half
 
     def apply_(self, x: Tensor) -> Tensor:
-        """[tokens, heads, head_dim], in place."""
-        turned = x.roll(x.shape[-1] // 2, -1)
-        return x.mul_(self.cos).addcmul_(turned, self.sin)
+        """Rotates x [tokens, heads, head_dim] in place."""
+        rotated = x.roll(x.shape[-1] // 2, -1)
+        return x.mul_(self.cos).addcmul_(rotated, self.sin)
 
 
 def rotary_embedding(cos: Tensor, sin: Tensor) -> RotaryEmbedding:
-    """From what a model's rotary module gives for positions [1, tokens]."""
+    """The rotary embedding of `cos` and `sin` [1, tokens, head_dim] of a model's rotary module."""
     half = sin.shape[-1] // 2
     signed = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
     return RotaryEmbedding(cos[0, :, None].contiguous(), signed[:, None])
 
 
 class HeadNorm(Protocol):
-    weight: Tensor  # [dim]
+    """An RMSNorm over the elements of each head."""
+
+    weight: Tensor  # [head_dim]
     epsilon: float

@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from deployments.engine.attention.hf_hook import ATTENTION
+from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.fusing import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
@@ -129,7 +129,7 @@ def attach(model: PreTrainedModel, shape: CacheShape) -> None:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not let its attention be replaced"
         )
-    model.set_attn_implementation(ATTENTION)
+    model.set_attn_implementation(ATTN_IMPLEMENTATION)
     _settle_frequencies(model, shape.max_tokens)
     try_attention(model, shape)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deployments.engine.forward.fusing import join
+from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.linear import ALL_ROWS
 from deployments.engine.forward.quantized_linear import (
     Float8Linear,
@@ -30,7 +30,8 @@ from deployments.engine.kernels.cpu.matmul_ops import PackedWeight
 
 Quantization = Literal["none", "int8", "int4", "fp8"]
 
-WIDENED_ROWS = 32  # from which it takes less than it saves to make bfloat16 of whole numbers
+# From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
+MIN_DEQUANTIZED_ROWS = 32
 GROUPS = (64, 32)  # inputs that share a scale of int4, the first that divides the layer's
 WIDTH = 16  # int4 kernels take outputs, and fp8 kernels both sides, in multiples of it
 AT_ONCE = 8192  # outputs that int8 is made of: torchao takes several times their memory for it
@@ -45,9 +46,9 @@ def quantize(
 ) -> None:
     """Layer by layer, on the device, so that at most one of them is there twice.
 
-    Matrices are joined first as `fuse` would; the model can only be run by its `decoder` then. What
-    is not quantized is left where it is. Layers whose sizes the kernels can't take stay.
-    Raises QuantizationError.
+    Projections are fused first, as `fuse` does: the model can then only be called through its
+    `decoder`. Layers whose sizes the kernels can't take keep their weights. What is not quantized
+    stays on its device. Raises QuantizationError.
     """
     if quantization == "none":
         return
@@ -56,7 +57,7 @@ def quantize(
         raise QuantizationError(
             f"quantization: the experts of {type(model).__name__} are no linear layers"
         )
-    join(model, device)
+    fuse_projections(model, device)
     layers = _layers(model)
     made = [_replace(parent, name, quantization, device) for parent, name in layers]
     if not any(made):
@@ -180,8 +181,8 @@ def _numbers(weight: Tensor, scale_and_zero: Tensor) -> PackedWeight:
 
 def _packed(numbers: PackedWeight, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
     n_out, n_in = weight.shape
-    most_rows = WIDENED_ROWS - 1 if has_native_bf16() else ALL_ROWS
-    return PackedQuantized(numbers, (n_in, n_out), bias, most_rows)
+    max_kernel_rows = MIN_DEQUANTIZED_ROWS - 1 if has_native_bf16() else ALL_ROWS
+    return PackedQuantized(numbers, (n_in, n_out), bias, max_kernel_rows)
 
 
 def _has_kernels(weight: Tensor) -> bool:

@@ -5,29 +5,27 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.cuda_graphs import (
+    Capture,
     Decode,
     DecodeGraphs,
-    Record,
     StaticInputs,
-    row_counts,
+    capture_sizes,
 )
 from deployments.engine.forward.decoder import decoder
-from deployments.engine.forward.fusing import join
+from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import attach
 from deployments.engine.transfer import to_device
+from kv.arrays import IntArray
 from kv.storage import Storage
 from tests.models import VOCAB, tiny_model
-
-Ints = NDArray[np.int64]
 
 N_STORED = 48  # pages
 # Chunks and decodes side by side; then all rows decode.
@@ -35,12 +33,12 @@ ROWS = [[(0, 19), (0, 3), (0, 6)], [(19, 1), (3, 4), (6, 1)], [(20, 1), (7, 1), 
 N_PAGES = 8  # of a row
 
 
-def token_ids(row: Ints, positions: Ints) -> Ints:
+def token_ids(row: IntArray, positions: IntArray) -> IntArray:
     return (positions * 31 + row * 7 + positions**2) % VOCAB
 
 
 def inputs(rows: list[tuple[int, int]]) -> StepInputs:
-    """Some rows' next step; the token at a place is a function of row and place."""
+    """The next step of some rows. A token is a function of its row and position."""
     before, new = np.array(rows, dtype=np.int64).T
     positions = np.concatenate([np.arange(b, b + n) for b, n in rows])
     row = np.repeat(np.arange(len(rows)), new)
@@ -51,8 +49,8 @@ def inputs(rows: list[tuple[int, int]]) -> StepInputs:
         total_len=before + new,
         new_len=new,
         page_table=pages.reshape(len(rows), N_PAGES),
-        kept=new.cumsum() - 1,
-        uncleared=np.empty((0, 2), dtype=np.int64),
+        logit_indices=new.cumsum() - 1,
+        stale_tails=np.empty((0, 2), dtype=np.int64),
     )
 
 
@@ -65,15 +63,16 @@ class Computing:
 
     def eagerly(self, step: StepInputs) -> Tensor:
         plan = plan_triton_attention(self.storage, step.page_table, step.total_len, step.new_len)
-        ids, positions, kept = (
-            to_device(x, self.storage.k.device) for x in (step.token_ids, step.positions, step.kept)
+        ids, positions, logit_indices = (
+            to_device(x, self.storage.k.device)
+            for x in (step.token_ids, step.positions, step.logit_indices)
         )
-        return self.decode(ids, positions, kept, plan)
+        return self.decode(ids, positions, logit_indices, plan)
 
 
 def kernels(architecture: str, device: str = "cpu") -> Computing:
     model = tiny_model(architecture).to(device)
-    join(model, "cuda")
+    fuse_projections(model, "cuda")
     attach(model, cache_shape(model, EngineLimits(context_length=64)))
     config = model.config
     sizes = (config.num_hidden_layers, N_STORED, 4, config.num_key_value_heads, config.head_dim)
@@ -102,7 +101,7 @@ def difference(architecture: str, device: str = "cpu") -> float:
 
 
 def repeat(run: Callable[[], None]) -> Callable[[], None]:
-    """In the place of a recording: runs when it is replayed."""
+    """In the place of a capture: the replay runs the function."""
     return run
 
 
@@ -110,31 +109,31 @@ def filled_up(rows: list[tuple[int, int]], max_rows: int) -> list[tuple[int, int
     """Decodes with first tokens of further rows, as many as the graph that replays them pads."""
     if any(new != 1 for _, new in rows):
         return rows
-    n = next(count for count in row_counts(max_rows) if count >= len(rows))
+    n = next(size for size in capture_sizes(max_rows) if size >= len(rows))
     return rows + [(0, 1)] * (n - len(rows))
 
 
 @torch.inference_mode()
 def padded_and_not(
-    architecture: str, record: Record = repeat, device: str = "cpu", max_rows: int = 4
+    architecture: str, capture: Capture = repeat, device: str = "cpu", max_rows: int = 4
 ) -> list[tuple[Tensor, Tensor]]:
     """Logits of decodes of three rows and of one: from graphs, and without.
 
     Beside the rows that are computed without a graph are real rows where the graph has padding.
     Libraries choose their matrix products by the number of rows, which is then the same in both.
     """
-    recorded, eager = kernels(architecture, device), kernels(architecture, device)
-    graphs = DecodeGraphs(recorded.decode, StaticInputs(recorded.storage, max_rows, 32), record)
-    graphs.record()
+    captured, eager = kernels(architecture, device), kernels(architecture, device)
+    graphs = DecodeGraphs(captured.decode, StaticInputs(captured.storage, max_rows, 32), capture)
+    graphs.capture()
     assert len(graphs) > 0
     found = []
     for rows in (*ROWS, [(21, 1)]):
         step, filled = inputs(rows), inputs(filled_up(rows, max_rows))
         logits = graphs.logits(step)
         if logits is None:
-            logits = recorded.eagerly(step)
+            logits = captured.eagerly(step)
         found.append((logits.clone().cpu(), eager.eagerly(filled)[: len(rows)].cpu()))
         eager.storage.k[:, filled.page_table[len(rows) :]] = 0  # where padding writes nothing
     # What a padding row wrote would be far away.
-    torch.testing.assert_close(recorded.storage.k, eager.storage.k, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(captured.storage.k, eager.storage.k, rtol=1e-4, atol=1e-4)
     return found

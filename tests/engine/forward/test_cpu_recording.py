@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qw
 from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward import cpu_recording as recording
-from deployments.engine.forward.cpu_recording import MOST, RecordedLayers
-from deployments.engine.forward.fusing import join
+from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS, RecordedLayers
+from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
 from deployments.engine.forward.quantized_linear import PackedQuantized
@@ -46,7 +46,7 @@ Layers = Sequence[FusedLayer]
 def layers_of(kind: str) -> Layers:
     torch.manual_seed(3)
     model = AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.bfloat16).eval()
-    join(model, "cpu")
+    fuse_projections(model, "cpu")
     for module in [*model.modules()]:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
@@ -57,11 +57,13 @@ def layers_of(kind: str) -> Layers:
 
 def packed(linear: nn.Linear, kind: str) -> KernelLinear:
     if kind != "int8":
-        return PackedLinear(linear, by_onednn=False)
+        return PackedLinear(linear, uses_onednn=False)
     scales = (linear.weight.detach().abs().amax(1) / 127).bfloat16()
     numbers = (linear.weight.detach() / scales[:, None]).round().clamp(-128, 127).to(torch.int8)
     sizes = linear.in_features, linear.out_features
-    return PackedQuantized(matmul_ops.pack_int8(numbers, scales), sizes, None, most_rows=MOST - 1)
+    return PackedQuantized(
+        matmul_ops.pack_int8(numbers, scales), sizes, None, max_kernel_rows=MAX_RECORDED_TOKENS - 1
+    )
 
 
 class Decodes:
@@ -92,16 +94,16 @@ class Decodes:
         step = plan_cpu_attention(storage, table, total, np.full(n, new))
         x = torch.randn(n * new, self.width, generator=generator).bfloat16()
         angles = torch.rand(1, n * new, self.dim // 2, generator=generator).repeat(1, 1, 2)
-        turn = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
-        return x, turn, step
+        rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
+        return x, rotary, step
 
     @torch.inference_mode()
     def both(self, lengths: list[int], new: int = 1) -> tuple[Tensor | None, Tensor]:
         """From a recording, if there is one, and from the layers called one by one."""
         recorded = self.recorded(*self.inputs(lengths, new, self.storages[0]))
-        x, turn, step = self.inputs(lengths, new, self.storages[1])
+        x, rotary, step = self.inputs(lengths, new, self.storages[1])
         for layer in self.layers:
-            x = layer(x, turn, step)
+            x = layer(x, rotary, step)
         return recorded, x
 
     def assert_same(self, lengths: list[int], new: int = 1) -> None:
@@ -119,13 +121,17 @@ def test_recorded_layers_compute_what_they_do_when_called(kind: str) -> None:
     for lengths in ([5], [6, 9], [7], [30], [7, 10], [12, 3, 4], [31]):
         decodes.assert_same(lengths)
     decodes.assert_same([11, 12], new=4)  # rows with drafts
-    decodes.assert_same([9] * (MOST - 1))
+    decodes.assert_same([9] * (MAX_RECORDED_TOKENS - 1))
     decodes.assert_same([8, 11])
 
 
 def test_a_row_outgrows_the_page_tables_of_recordings() -> None:
     decodes = Decodes("llama")
-    for length in (recording.PAGES * PAGE, recording.PAGES * PAGE + 1, 3 * recording.PAGES * PAGE):
+    for length in (
+        recording.MIN_TABLE_PAGES * PAGE,
+        recording.MIN_TABLE_PAGES * PAGE + 1,
+        3 * recording.MIN_TABLE_PAGES * PAGE,
+    ):
         decodes.assert_same([length])
         decodes.assert_same([5, 8])
 
@@ -139,14 +145,16 @@ def test_other_pages_are_recorded_anew() -> None:
 
 def test_more_rows_than_are_recorded_and_chunks_are_left_to_the_layers() -> None:
     decodes = Decodes("llama")
-    assert decodes.both([3] * (MOST + 1))[0] is None
+    assert decodes.both([3] * (MAX_RECORDED_TOKENS + 1))[0] is None
     assert decodes.both([40], new=20)[0] is None
     assert decodes.both([3])[0] is not None
 
 
-def test_the_most_rows_are_recorded_where_kernels_multiply_them() -> None:
-    Decodes("llama").assert_same([9] * MOST)
-    assert Decodes("int8").both([9] * MOST)[0] is None  # which torch multiplies there
+def test_the_longest_step_is_recorded_where_kernels_multiply_it() -> None:
+    Decodes("llama").assert_same([9] * MAX_RECORDED_TOKENS)
+    assert (
+        Decodes("int8").both([9] * MAX_RECORDED_TOKENS)[0] is None
+    )  # which torch multiplies there
 
 
 @pytest.mark.parametrize("is_in_place", [False, True])
@@ -154,8 +162,8 @@ def test_layers_that_torch_computes_a_part_of_are_not_recorded(is_in_place: bool
     decodes = Decodes("llama")
     layer = decodes.layers[1]
 
-    def changed(x: Tensor, turn: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
-        x = layer(x, turn, step)
+    def changed(x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
+        x = layer(x, rotary, step)
         return x.mul_(2) if is_in_place else x * 2
 
     decodes.recorded = RecordedLayers([decodes.layers[0], changed, decodes.layers[2]])

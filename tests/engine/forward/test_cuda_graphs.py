@@ -10,7 +10,12 @@ from torch import Tensor
 
 from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
 from deployments.engine.attention.tiles import tile
-from deployments.engine.forward.cuda_graphs import DecodeGraphs, Record, StaticInputs, row_counts
+from deployments.engine.forward.cuda_graphs import (
+    Capture,
+    DecodeGraphs,
+    StaticInputs,
+    capture_sizes,
+)
 from kv.storage import Storage
 from tests.engine.forward.paged_models import ROWS, difference, inputs, padded_and_not
 from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
@@ -57,16 +62,16 @@ def small_storage() -> Storage:
 
 
 class Seen:
-    """Computes the place of each token's logits, and keeps what it was given."""
+    """A decode whose logits are each token's index. It keeps its arguments."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[list[int], TritonAttention]] = []
 
     def __call__(
-        self, ids: Tensor, positions: Tensor, kept: Tensor, step: TritonAttention
+        self, ids: Tensor, positions: Tensor, logit_indices: Tensor, step: TritonAttention
     ) -> Tensor:
         self.steps.append((ids.tolist(), step))
-        return kept.float()[:, None]
+        return logit_indices.float()[:, None]
 
 
 def at_once(run: Callable[[], None]) -> Callable[[], None]:
@@ -74,24 +79,26 @@ def at_once(run: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def graphs(record: Record = at_once, max_rows: int = 6) -> DecodeGraphs:
-    made = DecodeGraphs(Seen(), StaticInputs(small_storage(), max_rows, 48), record)
-    made.record()
+def graphs(capture: Capture = at_once, max_rows: int = 6) -> DecodeGraphs:
+    made = DecodeGraphs(Seen(), StaticInputs(small_storage(), max_rows, 48), capture)
+    made.capture()
     return made
 
 
-def test_row_counts_end_with_the_most_rows() -> None:
-    assert row_counts(1) == [1]
-    assert row_counts(6) == [1, 2, 4, 6]
-    assert row_counts(32) == [1, 2, 4, 8, 16, 24, 32]
-    assert all(b - a <= 64 for a, b in zip(row_counts(600), row_counts(600)[1:], strict=False))
+def test_capture_sizes_end_with_the_most_rows() -> None:
+    assert capture_sizes(1) == [1]
+    assert capture_sizes(6) == [1, 2, 4, 6]
+    assert capture_sizes(32) == [1, 2, 4, 8, 16, 24, 32]
+    assert all(
+        b - a <= 64 for a, b in zip(capture_sizes(600), capture_sizes(600)[1:], strict=False)
+    )
 
 
 def test_rows_without_a_task_are_written_nowhere_and_have_no_context() -> None:
     static = StaticInputs(small_storage(), 6, 48)
     static.load(DECODES)
-    token_ids, positions, kept, step = static.first(4, 48)
-    assert kept.tolist() == [0, 1, 2, 3]
+    token_ids, positions, logit_indices, step = static.views(4, 48)
+    assert logit_indices.tolist() == [0, 1, 2, 3]
     assert token_ids.tolist() == [*DECODES.token_ids.tolist(), 0]
     assert positions.tolist() == [*DECODES.positions.tolist(), 0]
     assert step.total_len.tolist() == [*DECODES.total_len.tolist(), 0]
@@ -104,37 +111,37 @@ def test_a_smaller_step_leaves_nothing_of_the_one_before() -> None:
     static = StaticInputs(small_storage(), 6, 48)
     static.load(DECODES)
     static.load(inputs([(7, 1)]))
-    *_, step = static.first(4, 48)
+    *_, step = static.views(4, 48)
     assert step.total_len.tolist() == [8, 0, 0, 0]
     assert step.slots.tolist()[1:] == [NO_SLOT] * 3
 
 
-def test_only_decodes_of_no_more_rows_than_recorded_are_replayed() -> None:
+def test_only_decodes_of_no_more_rows_than_captured_are_replayed() -> None:
     made = graphs()
     assert made.logits(CHUNKS) is None
     assert made.logits(inputs([(3, 1)] * 6)) is not None
     assert graphs(max_rows=2).logits(DECODES) is None
 
 
-def test_logits_are_of_the_kept_rows() -> None:
+def test_logits_are_of_the_indices_asked_for() -> None:
     step = inputs(ROWS[2])
     logits = graphs().logits(step)
     assert logits is not None
     assert logits.flatten().tolist() == [0, 1, 2]
-    logits = graphs().logits(replace(step, kept=np.array([2, 0])))
+    logits = graphs().logits(replace(step, logit_indices=np.array([2, 0])))
     assert logits is not None
     assert logits.flatten().tolist() == [2, 0]
 
 
-def test_long_contexts_have_recordings_of_their_own_where_rows_are_many() -> None:
+def test_long_contexts_have_graphs_of_their_own_where_rows_are_many() -> None:
     seen = Seen()
     made = DecodeGraphs(seen, StaticInputs(Storage(1, 8, 16, 1, 8), 16, 8192), at_once)
-    made.record()
-    recorded = [(len(ids), step.longest_decode) for ids, step in seen.steps]
-    assert recorded == [(16, 8192), (16, 2048), (8, 8192), (4, 8192), (2, 8192), (1, 8192)]
+    made.capture()
+    captured = [(len(ids), step.max_decode_len) for ids, step in seen.steps]
+    assert captured == [(16, 8192), (16, 2048), (8, 8192), (4, 8192), (2, 8192), (1, 8192)]
 
 
-def test_a_model_that_can_not_be_recorded_runs_as_it_did(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_can_not_be_captured_runs_as_it_did(caplog: pytest.LogCaptureFixture) -> None:
     calls = []
 
     def refuse(run: Callable[[], None]) -> Callable[[], None]:

@@ -119,16 +119,16 @@ def test_a_gate_that_is_no_silu_stays_as_it_is() -> None:
     assert isinstance(decoder(model), PlainDecoder)
 
 
-@pytest.mark.parametrize("by_onednn", [False, True] if has_native_bf16() else [False])
+@pytest.mark.parametrize("uses_onednn", [False, True] if has_native_bf16() else [False])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 7, 40])
 def test_a_packed_matrix_computes_what_the_matrix_does(
-    rows: int, bias: bool, by_onednn: bool
+    rows: int, bias: bool, uses_onednn: bool
 ) -> None:
     torch.manual_seed(0)
     linears = [nn.Linear(48, 80, bias=bias, dtype=torch.bfloat16) for _ in range(2)]
     x, other = torch.randn(rows, 48).bfloat16(), torch.randn(rows, 80).bfloat16()
-    gate, up = (PackedLinear(linear, by_onednn) for linear in linears)
+    gate, up = (PackedLinear(linear, uses_onednn) for linear in linears)
     with torch.inference_mode():
         near(gate(x), linears[0](x))
         near(linear_add(up, x, other), linear_add(linears[1], x, other.clone()))

@@ -13,11 +13,15 @@ from transformers import PreTrainedModel
 
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.linear import KernelLinear
-from deployments.engine.forward.quantized_linear import FEW_ROWS, PackedQuantized, to_float8
+from deployments.engine.forward.quantized_linear import (
+    MAX_INT8_KERNEL_ROWS,
+    PackedQuantized,
+    to_float8,
+)
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.quantization import (
-    WIDENED_ROWS,
+    MIN_DEQUANTIZED_ROWS,
     Quantization,
     QuantizationError,
     quantize,
@@ -73,7 +77,9 @@ def test_a_quantized_layer_answers_nearly_as_before(
     assert 0 < error < off
 
 
-@pytest.mark.parametrize(("quantization", "rows"), [("int8", FEW_ROWS), ("int4", WIDENED_ROWS - 1)])
+@pytest.mark.parametrize(
+    ("quantization", "rows"), [("int8", MAX_INT8_KERNEL_ROWS), ("int4", MIN_DEQUANTIZED_ROWS - 1)]
+)
 @torch.inference_mode()
 def test_a_row_is_answered_the_same_to_the_last_bit_whatever_stands_beside_it(
     quantization: Quantization, rows: int

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.cpu import FEW, CpuAttention, plan_cpu_attention
-from deployments.engine.attention.cpu_rows import MANY_SPLITS, PIECE_ROWS
+from deployments.engine.attention.cpu import CpuAttention, plan_cpu_attention
+from deployments.engine.attention.cpu_rows import MAX_QUERIES_PER_TASK, MIN_SPLITS_PER_THREAD
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.kernels.cpu.attention_kernels import KEYS_PER_SPLIT
 from deployments.engine.kernels.cpu.chunk_kernels import KEYS_PER_BLOCK
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
+from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.storage import Storage
 
 PAGE, KV_HEADS, DIM = 16, 2, 32
@@ -96,7 +97,7 @@ def attend_to_their_own_contexts(
         "sinks": some(heads) if sunk else None,
     }
     # So many that a task is of all heads, and one alone, whose tasks are of a head each.
-    many = rows * -(-MANY_SPLITS * torch.get_num_threads() // len(rows))
+    many = rows * -(-MIN_SPLITS_PER_THREAD * torch.get_num_threads() // len(rows))
     together = batch.attend(many, **options)
     for row in rows:
         expected = batch.expected(row, batch.q[row], lengths[row], **options)
@@ -133,7 +134,7 @@ def test_long_contexts_are_attended_to_in_splits(
 
 
 def test_single_tokens_share_a_step_with_chunks() -> None:
-    batch, n = Batch([50, 70, 90], 4), FEW + 1
+    batch, n = Batch([50, 70, 90], 4), MAX_DRAFTED_STEP_CPU + 1
     alone = batch.attend([0, 2])
     new_len = np.array([1, n, 1])
     step = plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len)
@@ -144,7 +145,7 @@ def test_single_tokens_share_a_step_with_chunks() -> None:
 
 @pytest.mark.parametrize("window", [None, 20])
 def test_few_tokens_of_a_row_attend_as_one_after_the_other(window: int | None) -> None:
-    batch, new_len = Batch([50, 70, 90], 4), np.array([1, 5, FEW])
+    batch, new_len = Batch([50, 70, 90], 4), np.array([1, 5, MAX_DRAFTED_STEP_CPU])
     rows = np.repeat(np.arange(3), new_len)
     q, k, v = (some(len(rows), heads, DIM) for heads in (4, KV_HEADS, KV_HEADS))
     step = plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len)
@@ -187,7 +188,7 @@ class Chunks(Batch):
         total = self.lengths[rows] - np.array(self.new_len)[rows] + end
         step = plan_cpu_attention(self.storage, self.table[rows], total, new)
         assert isinstance(step, CpuAttention)
-        assert not step.parts
+        assert not step.padded
         out = step.attend(0, q, k, v, AttentionParams(0.3, **options))
         return [*torch.split(out, new.tolist())]
 
@@ -198,8 +199,13 @@ class Chunks(Batch):
 def test_chunks_attend_to_their_own_contexts(
     heads: int, dim: int, window: int | None, softcap: float | None, sunk: bool
 ) -> None:
-    new_len = [FEW + 1, 60, 200, PIECE_ROWS, 130]
-    batch = Chunks([FEW + 1, 75, 333, KEYS_PER_BLOCK + PIECE_ROWS, 130], new_len, heads, dim)
+    new_len = [MAX_DRAFTED_STEP_CPU + 1, 60, 200, MAX_QUERIES_PER_TASK, 130]
+    batch = Chunks(
+        [MAX_DRAFTED_STEP_CPU + 1, 75, 333, KEYS_PER_BLOCK + MAX_QUERIES_PER_TASK, 130],
+        new_len,
+        heads,
+        dim,
+    )
     options: dict[str, Any] = {"window": window, "softcap": softcap}
     options["sinks"] = some(heads) if sunk else None
     rows = list(range(len(new_len)))
@@ -231,8 +237,8 @@ def test_pages_may_be_of_any_size(page_size: int) -> None:
 
 @pytest.mark.usefixtures("chunk_kernels")
 def test_chunks_of_odd_width_are_left_to_torch() -> None:
-    batch, new_len = Batch([40], 4, 31), np.array([FEW + 1])
-    assert plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len).parts
+    batch, new_len = Batch([40], 4, 31), np.array([MAX_DRAFTED_STEP_CPU + 1])
+    assert plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len).padded
 
 
 @pytest.mark.usefixtures("chunk_kernels")

@@ -22,7 +22,7 @@ from tests.effort import tries
 from tests.engine.kernels.cpu import test_attention_kernels
 from tests.engine.kernels.cpu import test_matmul_ops as test_quantized_kernels
 
-KINDS = [False, True] if has_native_bf16() else [False]  # of `by_onednn`
+KINDS = [False, True] if has_native_bf16() else [False]  # of `uses_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
 ULP = 2**-7  # of bfloat16, relative
 # Kernels are compiled for each shape (heads, width of a head): this leaves 6-32 of attention's.
@@ -88,12 +88,14 @@ def rows_of(n: int, width: int, out: int, bias: bool) -> tuple[nn.Linear, Tensor
     return linear, some(n, width), some(n, out)
 
 
-@pytest.mark.parametrize("by_onednn", KINDS)
+@pytest.mark.parametrize("uses_onednn", KINDS)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("out", "width"), [(64, 96), (100, 64), (33, 48), (3, 10)])
-def test_few_rows_times_a_packed_matrix(out: int, width: int, bias: bool, by_onednn: bool) -> None:
+def test_few_rows_times_a_packed_matrix(
+    out: int, width: int, bias: bool, uses_onednn: bool
+) -> None:
     linear, x, other = rows_of(FEW_ROWS, width, out, bias)
-    packed = PackedLinear(linear, by_onednn)
+    packed = PackedLinear(linear, uses_onednn)
     computes_with_what_follows(packed, linear, x, other)
     assert torch.equal(packed(x)[1:], packed(x[1:]))
 
@@ -102,7 +104,7 @@ def test_few_rows_times_a_packed_matrix(out: int, width: int, bias: bool, by_one
 @pytest.mark.parametrize("n", [*range(3, 14), 60, 100])
 def test_many_rows_times_a_packed_matrix(n: int, bias: bool) -> None:
     linear, x, other = rows_of(n, 1 << 12, 70, bias)  # of which a task takes LEAST_ROWS
-    computes_with_what_follows(PackedLinear(linear, by_onednn=False), linear, x, other)
+    computes_with_what_follows(PackedLinear(linear, uses_onednn=False), linear, x, other)
 
 
 def computes_with_what_follows(
@@ -113,8 +115,8 @@ def computes_with_what_follows(
     expected = {
         "none": (packed(x), exact),
         "swish": (packed(x, "swish"), F.silu(exact)),
-        "add": (packed.with_other(x, other, "add"), exact + other.float()),
-        "mul": (packed.with_other(x, other, "mul"), exact * other.float()),
+        "add": (packed.forward_binary(x, other, "add"), exact + other.float()),
+        "mul": (packed.forward_binary(x, other, "mul"), exact * other.float()),
     }
     for found, right in expected.values():
         torch.testing.assert_close(found.float(), right, rtol=ULP, atol=1e-3)
@@ -122,7 +124,7 @@ def computes_with_what_follows(
 
 def test_a_row_of_many_is_multiplied_as_alone() -> None:
     linear, x, _ = rows_of(LEAST_ROWS + 15, 1 << 12, 70, bias=True)
-    packed = PackedLinear(linear, by_onednn=False)
+    packed = PackedLinear(linear, uses_onednn=False)
     together = packed(x)
     for row in range(len(x)):
         assert torch.equal(together[row : row + 1], packed(x[row : row + 1]))
@@ -132,7 +134,7 @@ def test_a_row_of_many_is_multiplied_as_alone() -> None:
 def test_what_is_no_number_stays_none() -> None:
     linear, x, _ = rows_of(9, 64, 40, bias=False)
     x[4, 2], x[7, 3] = float("nan"), float("inf")
-    found = PackedLinear(linear, by_onednn=False)(x)
+    found = PackedLinear(linear, uses_onednn=False)(x)
     assert found[4].isnan().all()
     assert not found[7].isfinite().any()
     assert found[[0, 1, 2, 3, 5, 6, 8]].isfinite().all()
@@ -148,18 +150,18 @@ def test_all_layouts_that_are_known_are_read(pack: int) -> None:
     torch.testing.assert_close(found.float(), x.float() @ weight.float().T, rtol=ULP, atol=1e-3)
 
 
-@pytest.mark.parametrize("by_onednn", KINDS)
-def test_no_rows_at_all(by_onednn: bool) -> None:
+@pytest.mark.parametrize("uses_onednn", KINDS)
+def test_no_rows_at_all(uses_onednn: bool) -> None:
     linear, x, other = rows_of(2, 64, 40, bias=True)
-    packed = PackedLinear(linear, by_onednn)
-    assert packed(x[:0]).shape == packed.with_other(x[:0], other[:0], "add").shape == (0, 40)
+    packed = PackedLinear(linear, uses_onednn)
+    assert packed(x[:0]).shape == packed.forward_binary(x[:0], other[:0], "add").shape == (0, 40)
 
 
-@pytest.mark.parametrize("by_onednn", KINDS)
-def test_a_matrix_without_pairs(by_onednn: bool) -> None:
+@pytest.mark.parametrize("uses_onednn", KINDS)
+def test_a_matrix_without_pairs(uses_onednn: bool) -> None:
     linear, x, _ = rows_of(1, 63, 64, bias=True)
-    packed = PackedLinear(linear, by_onednn)
-    assert packed.has_kernel is not by_onednn
+    packed = PackedLinear(linear, uses_onednn)
+    assert packed.has_kernel is not uses_onednn
     torch.testing.assert_close(packed(x), linear(x), rtol=ULP, atol=1e-3)
 
 

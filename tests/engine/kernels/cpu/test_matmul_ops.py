@@ -103,10 +103,12 @@ def test_many_outputs_are_multiplied_a_part_at_a_time(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed, _ = MAKERS[kind](200, 96)
-    linear = PackedQuantized(packed, (96, 200), some(200), most_rows=4)
+    linear = PackedQuantized(packed, (96, 200), some(200), max_kernel_rows=4)
     x = some(5, 96)
     whole = linear(x)
-    monkeypatch.setattr("deployments.engine.forward.quantized_linear.WIDENED_OUTPUTS", 2 * PACK)
+    monkeypatch.setattr(
+        "deployments.engine.forward.quantized_linear.MAX_DEQUANTIZED_OUTPUTS", 2 * PACK
+    )
     torch.testing.assert_close(linear(x), whole)
 
 
@@ -114,7 +116,7 @@ def test_many_outputs_are_multiplied_a_part_at_a_time(
 def test_many_rows_are_multiplied_with_them(kind: str) -> None:
     """As where the processor has instructions for that."""
     packed, weight = MAKERS[kind](64, 96)
-    linear = PackedQuantized(packed, (96, 64), some(64), most_rows=4)
+    linear = PackedQuantized(packed, (96, 64), some(64), max_kernel_rows=4)
     for rows in (4, 5):
         x, other = some(rows, 96), some(rows, 64)
         assert linear.bias is not None
@@ -122,8 +124,8 @@ def test_many_rows_are_multiplied_with_them(kind: str) -> None:
         for found, expected in (
             (linear(x), y),
             (linear(x, "swish"), F.silu(y)),
-            (linear.with_other(x, other, "add"), y + other.float()),
-            (linear.with_other(x, other, "mul"), y * other.float()),
+            (linear.forward_binary(x, other, "add"), y + other.float()),
+            (linear.forward_binary(x, other, "mul"), y * other.float()),
         ):
             most = expected.abs().max().item()
             torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)
