@@ -1,4 +1,4 @@
-"""The attention kernels compiled, and decodes captured: the laws that hold when interpreted."""
+"""The kernels and CUDA graphs on a GPU keep the laws that interpreted kernels keep."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 
 from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.forward.cuda_graphs import CudaGraphCapture
-from tests.engine.forward.paged_models import difference, padded_and_not
+from tests.engine.forward.paged_models import captured_and_eager_logits, max_logit_error
 from tests.engine.kernels.gpu.layers import gated, made_float8, turned_and_stored
 from tests.engine.kernels.gpu.nuclei import wrong_rows
 from tests.engine.kernels.gpu.paged import (
@@ -81,23 +81,25 @@ def test_only_the_new_tokens_are_written() -> None:
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
-def test_a_model_says_the_same_through_the_kernels(architecture: str) -> None:
-    assert difference(architecture, "cuda") < 1e-3
+def test_a_model_has_the_same_logits_through_the_kernels(architecture: str) -> None:
+    assert max_logit_error(architecture, "cuda") < 1e-3
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "mistral", "qwen3"])
 def test_captured_decodes_have_the_logits_of_eager_ones(architecture: str) -> None:
-    for captured, eager in padded_and_not(architecture, CudaGraphCapture(), "cuda"):
+    for captured, eager in captured_and_eager_logits(architecture, CudaGraphCapture(), "cuda"):
         torch.testing.assert_close(captured, eager, rtol=1e-4, atol=1e-4)
 
 
 def test_captured_decodes_of_as_many_rows_are_exact() -> None:
-    for captured, eager in padded_and_not("llama", CudaGraphCapture(), "cuda", max_rows=3):
+    for captured, eager in captured_and_eager_logits(
+        "llama", CudaGraphCapture(), "cuda", max_rows=3
+    ):
         assert torch.equal(captured, eager)
 
 
 @pytest.mark.parametrize("window", [None, 128])
-def test_flash_attention_says_the_same_as_our_chunks(window: int | None) -> None:
+def test_flash_attention_computes_the_same_as_our_chunk_kernel(window: int | None) -> None:
     if flash_version() is None:
         pytest.skip("needs FlashAttention 3 or 4")
     layer = lay_out(replace(case("llama", "bfloat16"), window=window), "cuda")

@@ -27,10 +27,10 @@ from kv.arrays import IntArray
 from kv.storage import Storage
 from tests.models import VOCAB, tiny_model
 
-N_STORED = 48  # pages
-# Chunks and decodes side by side; then all rows decode.
+N_STORED_PAGES = 48
+# (tokens before, new tokens) of each row, in three steps.
 ROWS = [[(0, 19), (0, 3), (0, 6)], [(19, 1), (3, 4), (6, 1)], [(20, 1), (7, 1), (7, 1)]]
-N_PAGES = 8  # of a row
+PAGES_PER_ROW = 8
 
 
 def token_ids(row: IntArray, positions: IntArray) -> IntArray:
@@ -42,26 +42,26 @@ def inputs(rows: list[tuple[int, int]]) -> StepInputs:
     before, new = np.array(rows, dtype=np.int64).T
     positions = np.concatenate([np.arange(b, b + n) for b, n in rows])
     row = np.repeat(np.arange(len(rows)), new)
-    pages = np.random.default_rng(0).permutation(N_STORED)[: len(rows) * N_PAGES]
+    pages = np.random.default_rng(0).permutation(N_STORED_PAGES)[: len(rows) * PAGES_PER_ROW]
     return StepInputs(
         token_ids=token_ids(row, positions),
         positions=positions,
         total_len=before + new,
         new_len=new,
-        page_table=pages.reshape(len(rows), N_PAGES),
+        page_table=pages.reshape(len(rows), PAGES_PER_ROW),
         logit_indices=new.cumsum() - 1,
         stale_tails=np.empty((0, 2), dtype=np.int64),
     )
 
 
 @dataclass(frozen=True)
-class Computing:
-    """A tiny model over pages of its own, through the kernels alone."""
+class PagedModel:
+    """A tiny model with pages of its own, computed by the Triton kernels."""
 
     decode: Decode
     storage: Storage
 
-    def eagerly(self, step: StepInputs) -> Tensor:
+    def eager_logits(self, step: StepInputs) -> Tensor:
         plan = plan_triton_attention(self.storage, step.page_table, step.total_len, step.new_len)
         ids, positions, logit_indices = (
             to_device(x, self.storage.k.device)
@@ -70,34 +70,36 @@ class Computing:
         return self.decode(ids, positions, logit_indices, plan)
 
 
-def kernels(architecture: str, device: str = "cpu") -> Computing:
+def paged_model(architecture: str, device: str = "cpu") -> PagedModel:
     model = tiny_model(architecture).to(device)
     fuse_projections(model, "cuda")
     attach(model, cache_shape(model, EngineLimits(context_length=64)))
     config = model.config
-    sizes = (config.num_hidden_layers, N_STORED, 4, config.num_key_value_heads, config.head_dim)
-    return Computing(decoder(model), Storage(*sizes, device=device))
+    layers, kv_heads = config.num_hidden_layers, config.num_key_value_heads
+    storage = Storage(layers, N_STORED_PAGES, 4, kv_heads, config.head_dim, device=device)
+    return PagedModel(decoder(model), storage)
 
 
-def plain_logits(model: PreTrainedModel, row: int, n_tokens: int) -> Tensor:
-    """Behind the last of a row's first tokens, by transformers alone. [vocab]"""
+def reference_logits(model: PreTrainedModel, row: int, n_tokens: int) -> Tensor:
+    """Logits of the last of a row's first `n_tokens`, from transformers alone. [vocab]"""
     ids = token_ids(np.array(row), np.arange(n_tokens))
     logits: Tensor = model(input_ids=torch.from_numpy(ids)[None], use_cache=False).logits
     return logits[0, -1]
 
 
 @torch.inference_mode()
-def difference(architecture: str, device: str = "cpu") -> float:
-    """Largest, of logits after three steps through the kernels and by transformers alone."""
-    ours, plain = kernels(architecture, device), tiny_model(architecture)
+def max_logit_error(architecture: str, device: str = "cpu") -> float:
+    """The largest relative error of logits through the kernels, against transformers alone."""
+    ours, plain = paged_model(architecture, device), tiny_model(architecture)
     plain.set_attn_implementation("eager")
-    found = 0.0
+    largest = 0.0
     for rows in ROWS:
-        logits = ours.eagerly(inputs(rows)).cpu()
+        logits = ours.eager_logits(inputs(rows)).cpu()
         for row, (before, new) in enumerate(rows):
-            expected = plain_logits(plain, row, before + new)
-            found = max(found, float((logits[row] - expected).abs().max() / expected.abs().max()))
-    return found
+            expected = reference_logits(plain, row, before + new)
+            error = float((logits[row] - expected).abs().max() / expected.abs().max())
+            largest = max(largest, error)
+    return largest
 
 
 def repeat(run: Callable[[], None]) -> Callable[[], None]:
@@ -105,8 +107,8 @@ def repeat(run: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def filled_up(rows: list[tuple[int, int]], max_rows: int) -> list[tuple[int, int]]:
-    """Decodes with first tokens of further rows, as many as the graph that replays them pads."""
+def with_real_padding(rows: list[tuple[int, int]], max_rows: int) -> list[tuple[int, int]]:
+    """Decodes, and as many further rows of one token as the graph would have padding rows."""
     if any(new != 1 for _, new in rows):
         return rows
     n = next(size for size in capture_sizes(max_rows) if size >= len(rows))
@@ -114,26 +116,27 @@ def filled_up(rows: list[tuple[int, int]], max_rows: int) -> list[tuple[int, int
 
 
 @torch.inference_mode()
-def padded_and_not(
+def captured_and_eager_logits(
     architecture: str, capture: Capture = repeat, device: str = "cpu", max_rows: int = 4
 ) -> list[tuple[Tensor, Tensor]]:
-    """Logits of decodes of three rows and of one: from graphs, and without.
+    """Logits of decodes of three rows and of one, from graphs and without.
 
-    Beside the rows that are computed without a graph are real rows where the graph has padding.
-    Libraries choose their matrix products by the number of rows, which is then the same in both.
+    Without a graph, real rows stand where the graph has padding rows. The number of rows is then
+    the same in both, and libraries choose the same matrix products.
     """
-    captured, eager = kernels(architecture, device), kernels(architecture, device)
+    captured, eager = paged_model(architecture, device), paged_model(architecture, device)
     graphs = DecodeGraphs(captured.decode, StaticInputs(captured.storage, max_rows, 32), capture)
     graphs.capture()
     assert len(graphs) > 0
-    found = []
+    results = []
     for rows in (*ROWS, [(21, 1)]):
-        step, filled = inputs(rows), inputs(filled_up(rows, max_rows))
+        step, filled = inputs(rows), inputs(with_real_padding(rows, max_rows))
         logits = graphs.logits(step)
         if logits is None:
-            logits = captured.eagerly(step)
-        found.append((logits.clone().cpu(), eager.eagerly(filled)[: len(rows)].cpu()))
-        eager.storage.k[:, filled.page_table[len(rows) :]] = 0  # where padding writes nothing
-    # What a padding row wrote would be far away.
+            logits = captured.eager_logits(step)
+        results.append((logits.clone().cpu(), eager.eager_logits(filled)[: len(rows)].cpu()))
+        # A padding row writes nothing, but a real row in its place has.
+        eager.storage.k[:, filled.page_table[len(rows) :]] = 0
+    # If a padding row wrote anything, the difference would be large.
     torch.testing.assert_close(captured.storage.k, eager.storage.k, rtol=1e-4, atol=1e-4)
-    return found
+    return results

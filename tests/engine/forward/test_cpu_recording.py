@@ -1,4 +1,4 @@
-"""Layers that are recorded compute, bit for bit, what they compute when they are called."""
+"""A recording of layers computes, bit for bit, what the layers compute when they are called."""
 
 from collections.abc import Sequence
 
@@ -67,7 +67,7 @@ def packed(linear: nn.Linear, kind: str) -> KernelLinear:
 
 
 class Decodes:
-    """Rows that grow by a token a step, with pages of their own from two equal storages."""
+    """Decode steps on two equal storages: one for recordings, one for the layers."""
 
     def __init__(self, kind: str) -> None:
         config = KINDS[kind]
@@ -99,7 +99,7 @@ class Decodes:
 
     @torch.inference_mode()
     def both(self, lengths: list[int], new: int = 1) -> tuple[Tensor | None, Tensor]:
-        """From a recording, if there is one, and from the layers called one by one."""
+        """The outputs of a recording, None if there is none, and of the layers one by one."""
         recorded = self.recorded(*self.inputs(lengths, new, self.storages[0]))
         x, rotary, step = self.inputs(lengths, new, self.storages[1])
         for layer in self.layers:

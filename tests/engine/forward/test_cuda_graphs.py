@@ -1,4 +1,4 @@
-"""Models over the kernels, and padded decodes: replayed or not, a row's logits are its own."""
+"""Models compute the same through the Triton kernels, and through padded decode graphs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +17,12 @@ from deployments.engine.forward.cuda_graphs import (
     capture_sizes,
 )
 from kv.storage import Storage
-from tests.engine.forward.paged_models import ROWS, difference, inputs, padded_and_not
+from tests.engine.forward.paged_models import (
+    ROWS,
+    captured_and_eager_logits,
+    inputs,
+    max_logit_error,
+)
 from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
 from tests.models import CONFIGS
 
@@ -33,20 +38,20 @@ def interpreted() -> Iterator[Interpreter]:
 
 @needs_triton
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt_oss"])
-def test_a_model_says_the_same_through_the_kernels(
+def test_a_model_has_the_same_logits_through_the_kernels(
     interpreted: Interpreter, architecture: str
 ) -> None:
-    assert interpreted(difference, architecture) < 1e-4
+    assert interpreted(max_logit_error, architecture) < 1e-4
 
 
 @needs_triton
 def test_padded_decodes_have_the_logits_of_unpadded_ones(interpreted: Interpreter) -> None:
-    for padded, unpadded in interpreted(padded_and_not, "llama"):
-        # Two models' weights lie elsewhere, and some CPUs' products round by that.
+    for padded, unpadded in interpreted(captured_and_eager_logits, "llama"):
+        # The two models' weights have different addresses, which changes rounding on some CPUs.
         torch.testing.assert_close(padded, unpadded, rtol=1e-4, atol=1e-4)
 
 
-def test_the_architectures_above_need_all_that_the_kernels_can() -> None:
+def test_the_architectures_above_use_all_options_of_the_kernels() -> None:
     assert CONFIGS["gemma2"]().attn_logit_softcapping
     assert CONFIGS["gpt_oss"]().sliding_window
 
@@ -61,7 +66,7 @@ def small_storage() -> Storage:
     return Storage(1, 48, 4, 1, 8)
 
 
-class Seen:
+class RecordingDecode:
     """A decode whose logits are each token's index. It keeps its arguments."""
 
     def __init__(self) -> None:
@@ -74,15 +79,17 @@ class Seen:
         return logit_indices.float()[:, None]
 
 
-def at_once(run: Callable[[], None]) -> Callable[[], None]:
+def run_now(run: Callable[[], None]) -> Callable[[], None]:
     run()
     return run
 
 
-def graphs(capture: Capture = at_once, max_rows: int = 6) -> DecodeGraphs:
-    made = DecodeGraphs(Seen(), StaticInputs(small_storage(), max_rows, 48), capture)
-    made.capture()
-    return made
+def graphs(capture: Capture = run_now, max_rows: int = 6) -> DecodeGraphs:
+    decode_graphs = DecodeGraphs(
+        RecordingDecode(), StaticInputs(small_storage(), max_rows, 48), capture
+    )
+    decode_graphs.capture()
+    return decode_graphs
 
 
 def test_capture_sizes_end_with_the_most_rows() -> None:
@@ -117,9 +124,9 @@ def test_a_smaller_step_leaves_nothing_of_the_one_before() -> None:
 
 
 def test_only_decodes_of_no_more_rows_than_captured_are_replayed() -> None:
-    made = graphs()
-    assert made.logits(CHUNKS) is None
-    assert made.logits(inputs([(3, 1)] * 6)) is not None
+    decode_graphs = graphs()
+    assert decode_graphs.logits(CHUNKS) is None
+    assert decode_graphs.logits(inputs([(3, 1)] * 6)) is not None
     assert graphs(max_rows=2).logits(DECODES) is None
 
 
@@ -134,10 +141,10 @@ def test_logits_are_of_the_indices_asked_for() -> None:
 
 
 def test_long_contexts_have_graphs_of_their_own_where_rows_are_many() -> None:
-    seen = Seen()
-    made = DecodeGraphs(seen, StaticInputs(Storage(1, 8, 16, 1, 8), 16, 8192), at_once)
-    made.capture()
-    captured = [(len(ids), step.max_decode_len) for ids, step in seen.steps]
+    decode = RecordingDecode()
+    decode_graphs = DecodeGraphs(decode, StaticInputs(Storage(1, 8, 16, 1, 8), 16, 8192), run_now)
+    decode_graphs.capture()
+    captured = [(len(ids), step.max_decode_len) for ids, step in decode.steps]
     assert captured == [(16, 8192), (16, 2048), (8, 8192), (4, 8192), (2, 8192), (1, 8192)]
 
 
@@ -150,9 +157,9 @@ def test_a_model_that_can_not_be_captured_runs_as_it_did(caplog: pytest.LogCaptu
             raise RuntimeError("operation not permitted when stream is capturing")
         return run
 
-    made = graphs(refuse)
-    assert len(made) == 0
-    assert made.logits(DECODES) is None
+    decode_graphs = graphs(refuse)
+    assert len(decode_graphs) == 0
+    assert decode_graphs.logits(DECODES) is None
     assert "not permitted" in caplog.text
 
 

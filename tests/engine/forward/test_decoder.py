@@ -1,4 +1,4 @@
-"""What is fused computes what it was made of."""
+"""A fused model computes what the model computes that it was made of."""
 
 import numpy as np
 import pytest
@@ -37,11 +37,11 @@ FUSED: dict[str, PretrainedConfig] = {
 PACKABLE = is_packable(nn.Linear(16, 16, dtype=torch.bfloat16))
 
 
-def made(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def build(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     torch.manual_seed(1)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     for name, weight in model.named_parameters():
-        if name.endswith("bias") or "norm" in name:  # which are made as 0 and 1
+        if name.endswith("bias") or "norm" in name:  # which are initialized as 0 and 1
             nn.init.uniform_(weight, 0.5, 1.5)
     attach(model.to(dtype).eval(), cache_shape(model, EngineLimits(context_length=512)))
     return model
@@ -49,7 +49,7 @@ def made(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTra
 
 @torch.inference_mode()
 def logits(model: PreTrainedModel) -> Tensor:
-    """Of a batch of prompts, then of one that goes on with a token, a chunk and a new prompt."""
+    """Logits of a batch of prompts, and of a second step: a token, a chunk and a new prompt."""
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // 4
     storage = Storage(3, 16, 4, 2, head_dim, dtype=model.dtype)
@@ -70,7 +70,7 @@ def step(total: list[int], new: list[int], table: np.ndarray) -> StepInputs:
 
 @pytest.mark.parametrize("kind", FUSED)
 def test_a_fused_model_gives_the_logits_of_the_model(kind: str) -> None:
-    model = made(FUSED[kind])
+    model = build(FUSED[kind])
     assert isinstance(decoder(model), PlainDecoder)
     expected = logits(model)
     fuse(model)
@@ -80,21 +80,21 @@ def test_a_fused_model_gives_the_logits_of_the_model(kind: str) -> None:
     assert torch.allclose(logits(model), expected, atol=2e-4)
 
 
-@pytest.mark.skipif(not PACKABLE, reason="nothing multiplies bfloat16 fast here")
+@pytest.mark.skipif(not PACKABLE, reason="no fast product of bfloat16 here")
 @pytest.mark.parametrize("kind", FUSED)
-def test_in_bfloat16_it_is_as_near_as_the_model_to_what_is_right(kind: str) -> None:
-    right = logits(made(FUSED[kind]))
-    model = made(FUSED[kind], torch.bfloat16)
-    plain = (logits(model).float() - right).square().mean()
+def test_in_bfloat16_it_errs_about_as_much_as_the_model(kind: str) -> None:
+    exact = logits(build(FUSED[kind]))
+    model = build(FUSED[kind], torch.bfloat16)
+    plain = (logits(model).float() - exact).square().mean()
     fuse(model)
     assert any(isinstance(module, PackedLinear) for module in model.modules())
-    assert (logits(model).float() - right).square().mean() < 1.5 * plain
+    assert (logits(model).float() - exact).square().mean() < 1.5 * plain
 
 
 @pytest.mark.parametrize("kind", FUSED)
 def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str) -> None:
     chosen = default_dtype("cpu", FUSED[kind])
-    model = made(FUSED[kind], torch.bfloat16)
+    model = build(FUSED[kind], torch.bfloat16)
     fuse(model)
     left = [module for module in model.modules() if type(module) is nn.Linear]
     assert (chosen is torch.bfloat16) is (not left)
@@ -114,7 +114,7 @@ def test_other_models_stay_as_they_are(kind: str) -> None:
 
 
 def test_a_gate_that_is_no_silu_stays_as_it_is() -> None:
-    model = made(LlamaConfig(**BIASED, **HEADS, hidden_act="gelu"))
+    model = build(LlamaConfig(**BIASED, **HEADS, hidden_act="gelu"))
     fuse(model)
     assert isinstance(decoder(model), PlainDecoder)
 
@@ -130,12 +130,12 @@ def test_a_packed_matrix_computes_what_the_matrix_does(
     x, other = torch.randn(rows, 48).bfloat16(), torch.randn(rows, 80).bfloat16()
     gate, up = (PackedLinear(linear, uses_onednn) for linear in linears)
     with torch.inference_mode():
-        near(gate(x), linears[0](x))
-        near(linear_add(up, x, other), linear_add(linears[1], x, other.clone()))
-        near(silu_mul(gate, up, x), silu_mul(linears[0], linears[1], x))
+        assert_close(gate(x), linears[0](x))
+        assert_close(linear_add(up, x, other), linear_add(linears[1], x, other.clone()))
+        assert_close(silu_mul(gate, up, x), silu_mul(linears[0], linears[1], x))
 
 
-def near(found: Tensor, expected: Tensor) -> None:
+def assert_close(found: Tensor, expected: Tensor) -> None:
     assert torch.allclose(found, expected, rtol=2e-2, atol=2e-2)
 
 
