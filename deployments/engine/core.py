@@ -149,8 +149,8 @@ class EngineCore:
         """Raises RuntimeError when the loop has ended or a step does not come back."""
         if not self._scheduler.is_alive:
             raise RuntimeError("the engine's thread has ended")
-        if self._ranks is not None and self._ranks.lost is not None:
-            raise RuntimeError(f"the model's ranks are not complete: {self._ranks.lost}")
+        if self._ranks is not None and self._ranks.lost_reason is not None:
+            raise RuntimeError(f"the model's ranks are not complete: {self._ranks.lost_reason}")
         if (stuck := self._scheduler.stuck_for()) > self._limits.max_stuck_s:
             raise RuntimeError(f"a step has been running for {stuck:.0f} s")
 

@@ -1,4 +1,4 @@
-"""Describes a loaded model to those who turn text into its ids."""
+"""Describes a loaded model to the processes that tokenize for it."""
 
 import time
 from dataclasses import replace
@@ -11,12 +11,12 @@ from deployments.wire import ModelCard, SamplingParams
 
 
 def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every token that the model's own files name as an end."""
-    found: set[int] = set()
+    """Every token that the model's files name as an end of a sequence."""
+    end_ids: set[int] = set()
     for source in (model.generation_config, model.config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
-        found.update([ids] if isinstance(ids, int) else ids or [])
-    return frozenset(found)
+        end_ids.update([ids] if isinstance(ids, int) else ids or [])
+    return frozenset(end_ids)
 
 
 def make_card(
@@ -25,10 +25,13 @@ def make_card(
     tokenizer: PreTrainedTokenizerBase,
     dialect: str,
     sampling: SamplingParams,
-    weights: str,
+    fingerprint: str,
 ) -> ModelCard:
-    """`sampling` is what requests leave open. `weights` is their fingerprint: ids of others are
-    never continued with them.
+    """The card of a model.
+
+    sampling: the values for fields that a request does not set.
+    fingerprint: of the weights. It is part of the version, so that a sequence that other weights
+        have begun is never continued with these.
     """
     template, tool_template = chat_templates(tokenizer)
     card = ModelCard(
@@ -50,20 +53,21 @@ def make_card(
         sampling=sampling,
         dialect=dialect,
     )
-    version = blake2b(repr((card, weights)).encode(), digest_size=8).hexdigest()
+    version = blake2b(repr((card, fingerprint)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))
 
 
 def chat_templates(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, str | None]:
-    """The one for any conversation, and where there are several the one for tools."""
-    found = tokenizer.chat_template
-    if not isinstance(found, dict):
-        return found, None
-    return found.get("default") or next(iter(found.values()), None), found.get("tool_use")
+    """The template for any conversation, and the template for tools if the tokenizer has one."""
+    templates = tokenizer.chat_template
+    if not isinstance(templates, dict):
+        return templates, None
+    default = templates.get("default") or next(iter(templates.values()), None)
+    return default, templates.get("tool_use")
 
 
 def default_sampling(config: GenerationConfig | None) -> SamplingParams:
-    """What the model's makers suggest; where they say nothing, the neutral value."""
+    """The sampling parameters that the model's files suggest. Others have their neutral value."""
     neutral = SamplingParams()
     if config is None:
         return neutral

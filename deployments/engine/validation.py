@@ -1,4 +1,4 @@
-"""Refuses what could not be honoured: a bad row would fail the whole step that it shares."""
+"""Refuses requests that no step could compute: one bad row would fail its whole batch."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -16,24 +16,24 @@ from deployments.wire import (
 )
 
 MAX_SAMPLERS = 32
-MAX_SEQUENCE = 128  # tokens of a bad word, or of a mark of a thought
+MAX_SEQUENCE_TOKENS = 128  # of a bad word, and of the start, end or break of a thought
 
-Problems = Iterator[tuple[str, str]]  # names of fields, and what is wrong with them
+Problems = Iterator[tuple[str, str]]  # a field's name, and an error message
 
 
 def find_invalid(request: GenerationRequest, vocab_size: int) -> RequestError | None:
-    """The first field that no model of this vocabulary could serve."""
+    """The error of the first invalid field of a request. None: all fields are valid."""
     problems = (
-        _wrong_ids(request, vocab_size),
-        _wrong_numbers(request.sampling),
-        _wrong_sequences(request),
+        _invalid_token_ids(request, vocab_size),
+        _invalid_sampling(request.sampling),
+        _invalid_sequences(request),
     )
     for param, message in chain.from_iterable(problems):
         return RequestError(ErrorKind.INVALID_REQUEST, message, param)
     return None
 
 
-def _wrong_ids(request: GenerationRequest, vocab_size: int) -> Problems:
+def _invalid_token_ids(request: GenerationRequest, vocab_size: int) -> Problems:
     if not request.prompt_ids:
         yield "prompt", "the prompt is empty"
     if request.prompt_logprobs is not None and request.prompt_logprobs < 0:
@@ -53,32 +53,32 @@ def _wrong_ids(request: GenerationRequest, vocab_size: int) -> Problems:
             yield param, f"token ids must be in 0..{vocab_size - 1}"
 
 
-def _wrong_sequences(request: GenerationRequest) -> Problems:
+def _invalid_sequences(request: GenerationRequest) -> Problems:
     sampling = request.sampling
-    if not all(1 <= len(word) <= MAX_SEQUENCE for word in sampling.bad_words):
-        yield "bad_words", f"a bad word must have 1 to {MAX_SEQUENCE} tokens"
+    if not all(1 <= len(word) <= MAX_SEQUENCE_TOKENS for word in sampling.bad_words):
+        yield "bad_words", f"a bad word must have 1 to {MAX_SEQUENCE_TOKENS} tokens"
     if not set(sampling.samplers) <= SAMPLERS.keys():
         yield "samplers", f"samplers must be of {', '.join(SAMPLERS)}"
     if len(sampling.samplers) > MAX_SAMPLERS:
         yield "samplers", f"samplers must be no more than {MAX_SAMPLERS}"
     if request.thinking is not None:
-        yield from _wrong_thinking(request.thinking)
+        yield from _invalid_thinking(request.thinking)
 
 
-def _wrong_thinking(thinking: ThinkingBudget) -> Problems:
+def _invalid_thinking(thinking: ThinkingBudget) -> Problems:
     if not thinking.tokens >= 0:
         yield "thinking", "the tokens of a thinking budget must not be negative"
-    if not 1 <= len(thinking.end_ids) <= MAX_SEQUENCE:
-        yield "thinking", f"the end of a thought must have 1 to {MAX_SEQUENCE} tokens"
-    if not all(1 <= len(ids) <= MAX_SEQUENCE for ids in thinking.break_ids):
-        yield "thinking", f"what breaks a thought must have 1 to {MAX_SEQUENCE} tokens"
-    if not (0 if thinking.open else 1) <= len(thinking.start_ids) <= MAX_SEQUENCE:
-        yield "thinking", f"the start of a thought must have 1 to {MAX_SEQUENCE} tokens"
+    if not 1 <= len(thinking.end_ids) <= MAX_SEQUENCE_TOKENS:
+        yield "thinking", f"the end of a thought must have 1 to {MAX_SEQUENCE_TOKENS} tokens"
+    if not all(1 <= len(ids) <= MAX_SEQUENCE_TOKENS for ids in thinking.break_ids):
+        yield "thinking", f"what breaks a thought must have 1 to {MAX_SEQUENCE_TOKENS} tokens"
+    if not (0 if thinking.open else 1) <= len(thinking.start_ids) <= MAX_SEQUENCE_TOKENS:
+        yield "thinking", f"the start of a thought must have 1 to {MAX_SEQUENCE_TOKENS} tokens"
 
 
-def _wrong_numbers(sampling: SamplingParams) -> Problems:
-    """Comparisons are written so that they fail for a NaN."""
-    yield from _wrong_ranges(sampling)
+def _invalid_sampling(sampling: SamplingParams) -> Problems:
+    """Every comparison is false for a NaN, so that a NaN is always refused."""
+    yield from _out_of_range(sampling)
     if not 0 < sampling.repetition_penalty < inf:
         yield "repetition_penalty", "repetition_penalty must be above 0"
     if sampling.penalty_last_n is not None and not sampling.penalty_last_n >= -1:
@@ -88,18 +88,18 @@ def _wrong_numbers(sampling: SamplingParams) -> Problems:
     if sampling.logprobs is not None and sampling.logprobs < 0:
         yield "logprobs", "logprobs must not be negative"
     if sampling.dry is not None:
-        yield from (("dry", message) for message in _wrong_dry(sampling.dry))
+        yield from (("dry", message) for message in _invalid_dry(sampling.dry))
     if sampling.mirostat is not None:
-        yield from (("mirostat", message) for message in _wrong_mirostat(sampling.mirostat))
+        yield from (("mirostat", message) for message in _invalid_mirostat(sampling.mirostat))
 
 
-def _wrong_ranges(sampling: SamplingParams) -> Problems:
-    shares = ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold")
-    amounts = ("temperature", "dynatemp_range", "dynatemp_exponent", "top_n_sigma", "min_keep")
-    for name in shares:
+def _out_of_range(sampling: SamplingParams) -> Problems:
+    fractions = ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold")
+    non_negative = ("temperature", "dynatemp_range", "dynatemp_exponent", "top_n_sigma", "min_keep")
+    for name in fractions:
         if not 0 <= getattr(sampling, name) <= 1:
             yield name, f"{name} must be in 0..1"
-    for name in amounts:
+    for name in non_negative:
         if not 0 <= getattr(sampling, name) < inf:
             yield name, f"{name} must not be negative"
     for name in ("presence_penalty", "frequency_penalty"):
@@ -107,7 +107,7 @@ def _wrong_ranges(sampling: SamplingParams) -> Problems:
             yield name, f"{name} must be a finite number"
 
 
-def _wrong_dry(dry: DryParams) -> Iterator[str]:
+def _invalid_dry(dry: DryParams) -> Iterator[str]:
     if not 0 <= dry.multiplier < inf:
         yield "the multiplier of dry must not be negative"
     if not 1 <= dry.base < inf:
@@ -118,7 +118,7 @@ def _wrong_dry(dry: DryParams) -> Iterator[str]:
         yield "the last_n of dry must be -1 or more"
 
 
-def _wrong_mirostat(mirostat: MirostatParams) -> Iterator[str]:
+def _invalid_mirostat(mirostat: MirostatParams) -> Iterator[str]:
     if mirostat.version not in (1, 2):
         yield "the version of mirostat must be 1 or 2"
     if not 0 <= mirostat.tau < inf:

@@ -41,10 +41,10 @@ def start_ranks(settings: ModelSettings) -> "Ranks":
 
     from deployments.engine.loading.checks import read_config
     from deployments.engine.parallel.ranks import Ranks, open_store
-    from deployments.engine.parallel.sharding import check_shares
+    from deployments.engine.parallel.sharding import check_shardable
 
     size = settings.tensor_parallel
-    check_shares(read_config(settings.path), size)
+    check_shardable(read_config(settings.path), size)
     workers = [_start(settings, rank) for rank in range(1, size)]
     ray.get([worker.prepare.remote() for worker in workers])
     host = ray.util.get_node_ip_address()
@@ -76,17 +76,17 @@ class RankActor:
         import torch
 
         from deployments.engine.parallel.follower import follow
-        from deployments.engine.parallel.ranks import Ranks, find_store
+        from deployments.engine.parallel.ranks import Ranks, connect_store
         from deployments.model.weights import load_weights
 
         size = self._settings.tensor_parallel
         device = torch.device("cuda" if self._settings.num_gpus else "cpu")
-        ranks = Ranks(find_store(host, port, size, JOIN_TIMEOUT_S), self._rank, size, device)
+        ranks = Ranks(connect_store(host, port, size, JOIN_TIMEOUT_S), self._rank, size, device)
         try:
             follow(load_weights(self._settings, ranks), ranks)
         except BaseException as error:
             log.exception("rank %d of %s cannot go on", self._rank, self._settings.name)
-            ranks.report(error)
+            ranks.report_failure(error)
             os._exit(1)  # the others may wait for this rank: a closed connection ends that
 
 
@@ -111,7 +111,7 @@ def _watch(ranks: "Ranks", workers: list[Any], runs: list[Any]) -> None:
         ended, _ = ray.wait(runs, num_returns=1)
         ray.get(ended)
     except RayError as error:
-        ranks.lose(str(error))
-        log.error("a rank of the model has ended: %s", ranks.lost)
+        ranks.mark_lost(str(error))
+        log.error("a rank of the model has ended: %s", ranks.lost_reason)
     for worker in workers:
         ray.kill(worker)

@@ -15,7 +15,7 @@ from tests.models import tiny_model
 SHAPE = CacheShape(
     n_layers=1, n_pages=0, page_size=4, n_kv_heads=1, head_dim=8, max_tasks=8, max_tokens=64
 )
-ALONE = DeviceMemory(total=100 * GIB, free=80 * GIB, held=16 * GIB, peak=19 * GIB)
+ALONE = DeviceMemory(total=100 * GIB, free=80 * GIB, weights=16 * GIB, peak=19 * GIB)
 
 
 def test_weights_step_and_pages_stay_within_the_share_of_the_device() -> None:
@@ -37,18 +37,18 @@ def test_what_others_hold_on_the_same_device_is_not_taken() -> None:
 @given(
     total=st.integers(0, 200),
     free=st.integers(0, 200),
-    held=st.integers(0, 100),
+    weights=st.integers(0, 100),
     step=st.integers(0, 50),
     utilization=st.floats(0.01, 1),
 )
 def test_no_budget_exceeds_the_share_or_what_is_free(
-    total: int, free: int, held: int, step: int, utilization: float
+    total: int, free: int, weights: int, step: int, utilization: float
 ) -> None:
-    memory = DeviceMemory(total=total, free=free, held=held, peak=held + step)
+    memory = DeviceMemory(total=total, free=free, weights=weights, peak=weights + step)
     budget = kv_budget(memory, utilization)
     assert budget >= 0
     if budget:
-        assert budget + held + step <= total * utilization
+        assert budget + weights + step <= total * utilization
         assert budget + step <= free
 
 

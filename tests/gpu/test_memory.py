@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.loader import load_model, place
+from deployments.engine.loading.loader import load_model, move_to_device
 from deployments.engine.loading.quantization import Quantization
 from deployments.wire import GenerationRequest, SamplingParams
 from kv.storage import Storage
@@ -61,13 +61,15 @@ def test_the_largest_batch_runs_beside_pages_that_fill_the_device() -> None:
 
 def test_weights_on_a_gpu_are_those_of_the_files(tmp_path: Path) -> None:
     save_large(tmp_path)
-    said: list[float] = []
+    progress: list[float] = []
     for dtype in (torch.float32, torch.bfloat16):
-        there = load_model(str(tmp_path), dtype=dtype, device="cuda", placed=said.append)
+        there = load_model(
+            str(tmp_path), dtype=dtype, device="cuda", on_copy_progress=progress.append
+        )
         here = load_model(str(tmp_path), dtype=dtype)
-        assert said == sorted(said)
-        assert said[-1] == 1.0
-        said.clear()
+        assert progress == sorted(progress)
+        assert progress[-1] == 1.0
+        progress.clear()
         expected = here.state_dict()
         for name, weight in there.state_dict().items():
             assert weight.device.type == "cuda"
@@ -84,7 +86,7 @@ def test_tied_weights_are_placed_once() -> None:
         intermediate_size=64, tie_word_embeddings=True,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
-    place(model, "cuda")
+    move_to_device(model, "cuda")
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
     assert {weight.device.type for weight in model.parameters()} == {"cuda"}
 

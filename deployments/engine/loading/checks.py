@@ -1,7 +1,7 @@
-"""Whether a model can be served: what its files say of it before and after its weights are read.
+"""Refuses models that the engine can't serve, by their files before and after loading.
 
-Nothing is served that would answer as another model: with weights made up where some are missing,
-or read as numbers that they are not.
+No model is served with weights that its files do not have, or that were decoded wrongly: it would
+answer as another model.
 """
 
 import os
@@ -17,40 +17,47 @@ from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.weight_files import weight_files
 
-SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
-SERVED_QUANTIZATION = "mxfp4"  # which transformers can undo without further packages
-OF_ALL_LAYERS = ("num_attention_heads", "num_key_value_heads", "head_dim")
-TOKENIZERS = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
-QUANTIZED = re.compile(r"(scale|zero|qweight)[^.]*$")  # what stands beside quantized weights
-GIT_LFS = b"version https://git-lfs"
-NAMED = 3  # weights, of all that an error is about
-MOST_SAID = 500  # characters of another's error
+SUPPORTED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
+UNIFORM_ATTRIBUTES = ("num_attention_heads", "num_key_value_heads", "head_dim")
+TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
+QUANTIZATION_TENSOR = re.compile(r"(scale|zero|qweight)[^.]*$")  # the end of its name
+GIT_LFS_HEADER = b"version https://git-lfs"
+MAX_LISTED_WEIGHTS = 3  # that an error names
+MAX_CAUSE_CHARS = 500  # of a transformers error that an error quotes
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Makes one sentence of whatever transformers raises for a model that it can't load."""
+def unsupported_on_error(subject: str) -> Iterator[None]:
+    """Raises UnsupportedModelError for errors of the block, with their messages in one line.
+
+    `subject` is what the block loads. OSError and UnsupportedModelError pass unchanged.
+    """
     try:
         yield
-    except (OSError, UnsupportedModelError):  # which say it themselves
+    except (OSError, UnsupportedModelError):  # their messages are clear as they are
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:MOST_SAID] or type(error).__name__
-        raise UnsupportedModelError(f"{what} can't be loaded: {said}") from error
+        cause = " ".join(str(error).split())[:MAX_CAUSE_CHARS] or type(error).__name__
+        raise UnsupportedModelError(f"{subject} can't be loaded: {cause}") from error
 
 
 def read_config(path: str) -> PretrainedConfig:
-    """Of a directory or a hub id. Raises UnsupportedModelError, or OSError when there is none."""
-    said, _ = PretrainedConfig.get_config_dict(path)
-    kind = said.get("model_type")
-    if kind is not None and kind not in CONFIG_MAPPING:
+    """The config of a model. `path` is a directory or a hub id.
+
+    Raises UnsupportedModelError for a model that transformers does not know as a causal language
+    model, OSError where there is no model.
+    """
+    config_dict, _ = PretrainedConfig.get_config_dict(path)
+    model_type = config_dict.get("model_type")
+    if model_type is not None and model_type not in CONFIG_MAPPING:
         reason = (
             "comes with code of its own, which is never run"
-            if "auto_map" in said
+            if "auto_map" in config_dict
             else "is no type of model that the installed transformers knows"
         )
-        raise UnsupportedModelError(f"{kind} {reason}")
-    with explained(kind or path):
+        raise UnsupportedModelError(f"{model_type} {reason}")
+    with unsupported_on_error(model_type or path):
         config: PretrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"{config.model_type} is no causal language model of text")
@@ -58,27 +65,28 @@ def read_config(path: str) -> PretrainedConfig:
 
 
 def check_supported(config: PretrainedConfig) -> None:
+    """Raises UnsupportedModelError for an architecture or a quantization that is not served."""
     text = config.get_text_config(decoder=True)
     if getattr(text, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{text.model_type} is an encoder-decoder model")
     if getattr(text, "kv_lora_rank", None):
         raise UnsupportedModelError(f"{text.model_type} has compressed keys and values")
-    unknown = set(getattr(text, "layer_types", None) or ()) - SERVED_LAYERS
+    unknown = set(getattr(text, "layer_types", None) or ()) - SUPPORTED_LAYER_TYPES
     if unknown:
         raise UnsupportedModelError(
             f"{text.model_type} has layers of type {', '.join(sorted(unknown))}; "
-            f"served are {', '.join(sorted(SERVED_LAYERS))}"
+            f"served are {', '.join(sorted(SUPPORTED_LAYER_TYPES))}"
         )
-    _check_alike(text)
+    _check_uniform_layers(text)
     if not hasattr(text, "num_attention_heads") or not hasattr(text, "num_hidden_layers"):
         raise UnsupportedModelError(f"{text.model_type} is not an attention decoder")
-    if (method := quantization_of(config)) not in (None, SERVED_QUANTIZATION):
+    if (method := quantization_method(config)) not in (None, SUPPORTED_QUANTIZATION):
         raise UnsupportedModelError(f"its weights are quantized ({method}): name the original")
 
 
-def _check_alike(text: PretrainedConfig) -> None:
+def _check_uniform_layers(text: PretrainedConfig) -> None:
     layers = getattr(text, "per_layer_config", ())
-    for name in OF_ALL_LAYERS:
+    for name in UNIFORM_ATTRIBUTES:
         if len(found := {getattr(layer, name, None) for layer in layers}) > 1:
             differing = " and ".join(map(str, sorted(found, key=str)))
             raise UnsupportedModelError(
@@ -87,24 +95,30 @@ def _check_alike(text: PretrainedConfig) -> None:
             )
 
 
-def quantization_of(config: PretrainedConfig) -> str | None:
-    """How its files have its weights, by the name that transformers knows it by."""
-    for one in (config, config.get_text_config(decoder=True)):
-        if said := getattr(one, "quantization_config", None):
-            options = said if isinstance(said, dict) else said.to_dict()
+def quantization_method(config: PretrainedConfig) -> str | None:
+    """How the weights in the files are quantized, as transformers names it. None: not at all."""
+    for candidate in (config, config.get_text_config(decoder=True)):
+        if quantization := getattr(candidate, "quantization_config", None):
+            options = quantization if isinstance(quantization, dict) else quantization.to_dict()
             method = options.get("quant_method", "of no name")
             return str(getattr(method, "value", method))
     return None
 
 
 def check_tokenizer_files(path: str) -> None:
-    """Of a directory: those of a hub id are fetched when they are read."""
-    if os.path.isdir(path) and not any(any(Path(path).glob(kind)) for kind in TOKENIZERS):
+    """Raises UnsupportedModelError for a directory without a tokenizer.
+
+    A hub id passes: its files are downloaded when they are read.
+    """
+    if os.path.isdir(path) and not any(any(Path(path).glob(name)) for name in TOKENIZER_FILES):
         raise UnsupportedModelError(f"{path} has no tokenizer: there is no tokenizer.json in it")
 
 
 def check_weight_files(path: str) -> None:
-    """That those of a directory are there and whole, as far as they can say it themselves."""
+    """Raises UnsupportedModelError if a safetensors file of a directory is missing or truncated.
+
+    The check reads the headers alone. A hub id passes.
+    """
     if not os.path.isdir(path):
         return
     for file in weight_files(Path(path)):
@@ -116,39 +130,39 @@ def check_weight_files(path: str) -> None:
         except FileNotFoundError as error:
             raise UnsupportedModelError(f"{file} is missing") from error
         except SafetensorError as error:
-            raise UnsupportedModelError(f"{file} {_broken(file, error)}") from error
+            raise UnsupportedModelError(f"{file} {_why_unreadable(file, error)}") from error
 
 
-def _broken(file: Path, error: SafetensorError) -> str:
+def _why_unreadable(file: Path, error: SafetensorError) -> str:
     with file.open("rb") as start:
-        if start.read(len(GIT_LFS)) == GIT_LFS:
+        if start.read(len(GIT_LFS_HEADER)) == GIT_LFS_HEADER:
             return "is a pointer of git-lfs and no weights: fetch them with `git lfs pull`"
     return f"is broken or not whole: {error}"
 
 
 class LoadingInfo(TypedDict):
-    """What transformers says of having read a model."""
+    """What transformers reports with a loaded model (`output_loading_info`)."""
 
     missing_keys: set[str]
     unexpected_keys: set[str]
-    mismatched_keys: set[tuple[str, Sequence[int], Sequence[int]]]  # with shapes there and due
+    mismatched_keys: set[tuple[str, Sequence[int], Sequence[int]]]  # name, shape found, expected
 
 
 def check_loaded(info: LoadingInfo) -> None:
-    """That each weight came from the files, of what transformers says of loading them."""
+    """Raises UnsupportedModelError unless every weight came from the files in its own shape."""
     if missing := info["missing_keys"]:
-        raise UnsupportedModelError(f"its files lack weights: {_some(missing)}")
-    if other := info["mismatched_keys"]:
-        shapes = [f"{name} is {[*there]}, not {[*due]}" for name, there, due in other]
-        raise UnsupportedModelError(f"its weights are not as its config says: {_some(shapes)}")
-    if extra := [name for name in info["unexpected_keys"] if QUANTIZED.search(name)]:
+        raise UnsupportedModelError(f"its files lack weights: {_listed(missing)}")
+    if mismatched := info["mismatched_keys"]:
+        shapes = [f"{name} is {[*found]}, not {[*due]}" for name, found, due in mismatched]
+        raise UnsupportedModelError(f"its weights are not as its config says: {_listed(shapes)}")
+    if extra := [name for name in info["unexpected_keys"] if QUANTIZATION_TENSOR.search(name)]:
         raise UnsupportedModelError(
-            f"its weights are quantized in a way that its config does not say ({_some(extra)}): "
+            f"its weights are quantized in a way that its config does not say ({_listed(extra)}): "
             "name the original"
         )
 
 
-def _some(names: Collection[str]) -> str:
-    more = len(names) - NAMED
-    said = ", ".join(sorted(names)[:NAMED])
-    return f"{said} and {more} more" if more > 0 else said
+def _listed(names: Collection[str]) -> str:
+    n_more = len(names) - MAX_LISTED_WEIGHTS
+    listed = ", ".join(sorted(names)[:MAX_LISTED_WEIGHTS])
+    return f"{listed} and {n_more} more" if n_more > 0 else listed

@@ -1,6 +1,7 @@
-"""Tells weights from others by a sample of them: equal files give equal fingerprints, wherever.
+"""Computes a fingerprint of a model's weights: equal files give equal fingerprints on any machine.
 
-Adapters count by their files: what merging adds may differ in its last bits between processors.
+The fingerprint samples each tensor. It covers the files of an adapter, not the merged weights:
+those may differ in their last bits between processors.
 """
 
 from collections.abc import Sequence
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.loading.lora import CONFIG, WEIGHTS
-from deployments.engine.loading.quantization import Quantization, described
+from deployments.engine.loading.lora import CONFIG_FILE, WEIGHTS_FILE
+from deployments.engine.loading.quantization import Quantization, describe_quantization
 
-SAMPLE = 256  # numbers of a tensor, evenly spaced: training changes next to all of them
+SAMPLE_SIZE = 256  # elements of a tensor, evenly spaced: training changes nearly all elements
 DIGEST_BYTES = 16
 
 
@@ -24,10 +25,14 @@ def fingerprint(
     quantization: Quantization = "none",
     kv_dtype: str = "auto",
 ) -> str:
-    """Of a model as its files have it, and of what it will become: folders and scales of what is
-    merged into it, its quantization, and what its keys and values are kept in.
+    """The fingerprint in hexadecimal digits, two for each of DIGEST_BYTES.
 
-    Raises OSError where an adapter's files can't be read.
+    model: as its files have it, before anything is merged or quantized.
+    adapters: folder and scale of each LoRA adapter that will be merged.
+    quantization: what its linear layers will become.
+    kv_dtype: the type in which its keys and values will be stored.
+
+    Raises OSError if a file of an adapter can't be read.
     """
     digest = blake2b(model.config.to_json_string().encode(), digest_size=DIGEST_BYTES)
     for name, weight in model.state_dict().items():
@@ -35,17 +40,17 @@ def fingerprint(
         digest.update(_sample(weight))
     for folder, scale in adapters:
         digest.update(repr(scale).encode())
-        for name in (CONFIG, WEIGHTS):
+        for name in (CONFIG_FILE, WEIGHTS_FILE):
             with (Path(folder) / name).open("rb") as file:
                 digest.update(file_digest(file, "blake2b").digest())
     if quantization != "none":
-        digest.update(described(quantization).encode())
+        digest.update(describe_quantization(quantization).encode())
     if kv_dtype != "auto":
         digest.update(f"keys and values: {kv_dtype}".encode())
     return digest.hexdigest()
 
 
 def _sample(weight: Tensor) -> bytes:
-    step = max(1, weight.numel() // SAMPLE)
-    taken = weight.detach().reshape(-1)[::step].contiguous().cpu()
-    return taken.view(torch.uint8).numpy().tobytes()
+    stride = max(1, weight.numel() // SAMPLE_SIZE)
+    sample = weight.detach().reshape(-1)[::stride].contiguous().cpu()
+    return sample.view(torch.uint8).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Loads Hugging Face decoder models and says what of them the engine can serve."""
+"""Loads Hugging Face decoder models and prepares them for the engine, or refuses them."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,22 +18,23 @@ from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.fusing import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
-from deployments.engine.loading.attention_check import try_attention
+from deployments.engine.loading.attention_check import check_attention
 from deployments.engine.loading.checks import (
     check_loaded,
     check_supported,
     check_tokenizer_files,
     check_weight_files,
-    explained,
-    quantization_of,
+    quantization_method,
     read_config,
+    unsupported_on_error,
 )
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.threads import one_thread
 from kv.cache import CacheShape
 
-COPIES = 4  # weights on their way to a device at once: each waits for its file's pages in turn
+# Weights that are copied to a device at the same time: each copy waits for pages of its file.
+MAX_CONCURRENT_COPIES = 4
 
 
 def load_model(
@@ -43,17 +44,19 @@ def load_model(
     device: torch.device | str = "cpu",
     adapters: Sequence[tuple[str, float]] = (),
     quantization: Quantization = "none",
-    seen: Callable[[PreTrainedModel], None] | None = None,
-    placed: Callable[[float], None] | None = None,
+    on_weights_read: Callable[[PreTrainedModel], None] | None = None,
+    on_copy_progress: Callable[[float], None] | None = None,
 ) -> PreTrainedModel:
-    """A model in evaluation mode. `path` is a directory or a hub id.
+    """A model in evaluation mode on `device`. `path` is a directory or a hub id.
 
-    adapters: folders of LoRA adapters, and how much of each is merged into the weights.
-    quantization: of the linear layers, after that.
-    seen: is shown the model as its files have it, before anything is merged.
-    placed: hears from 0 to 1 how much of it is on a device that is not the CPU.
+    dtype: of the weights; None: `default_dtype`.
+    adapters: folder and scale of each LoRA adapter that is merged into the weights.
+    quantization: of the linear layers, after the merge.
+    on_weights_read: is called with the model as its files have it, before the merge.
+    on_copy_progress: is called with the copied part of the bytes, in 0..1, unless `device` is the
+        CPU.
 
-    Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError when there is no such
+    Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError if there is no such
     model.
     """
     config = read_config(path)
@@ -62,29 +65,29 @@ def load_model(
     dtype = dtype or default_dtype(device, config)
     check_available(quantization, device, dtype)
     with one_thread():
-        model = _read(path, config, dtype)
+        model = _read_weights(path, config, dtype)
         if quantization == "none":
-            place(model, device, placed)
-        if seen is not None:
-            seen(model)
+            move_to_device(model, device, on_copy_progress)
+        if on_weights_read is not None:
+            on_weights_read(model)
         merge_adapters(model, adapters)
-        # Its layers are placed one by one as they shrink: the whole may not fit on the device.
+        # Each layer is quantized on the device: the whole model may fit there only afterwards.
         quantize(model, quantization, device)
-        place(model, device, placed)
+        move_to_device(model, device, on_copy_progress)
         return model
 
 
-def _read(path: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """All of it from its files, or UnsupportedModelError."""
-    quantized = quantization_of(config) is not None
-    with explained(config.model_type):
+def _read_weights(path: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Reads every weight from the files. Raises UnsupportedModelError if one is missing."""
+    is_quantized = quantization_method(config) is not None
+    with unsupported_on_error(config.model_type):
         model: PreTrainedModel
         model, info = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=dtype,
             device_map=None,
-            quantization_config=Mxfp4Config(dequantize=True) if quantized else None,
-            ignore_mismatched_sizes=True,  # which are told of, and refused here
+            quantization_config=Mxfp4Config(dequantize=True) if is_quantized else None,
+            ignore_mismatched_sizes=True,  # they are reported, and refused by `check_loaded`
             output_loading_info=True,
             trust_remote_code=False,
         )
@@ -92,58 +95,63 @@ def _read(path: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrained
     return model.eval()
 
 
-def place(
+def move_to_device(
     model: PreTrainedModel,
     device: torch.device | str,
-    placed: Callable[[float], None] | None = None,
+    on_copy_progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Moves a model whose weights are mapped from its files, weight by weight.
+    """Moves a model weight by weight. Tied weights stay tied.
 
-    Each goes from its file's pages to the device: the host never holds a copy of the whole.
+    The weights are mapped from the model's files. Each is copied from its file's pages to the
+    device, so that the host never holds a copy of the whole model.
+
+    on_copy_progress: is called after each weight with the copied part of the bytes, in 0..1.
     """
     device = torch.device(device)
     weights = [weight for weight in model.parameters() if weight.device.type != device.type]
     if not weights:
         return
-    total, done = sum(weight.nbytes for weight in weights), 0
-    with ThreadPoolExecutor(COPIES) as pool:
-        for weight in pool.map(lambda weight: _move(weight, device), weights):
-            done += weight.nbytes
-            if placed is not None:
-                placed(done / total)
+    total_bytes, copied_bytes = sum(weight.nbytes for weight in weights), 0
+    with ThreadPoolExecutor(MAX_CONCURRENT_COPIES) as pool:
+        for weight in pool.map(lambda weight: _move_weight(weight, device), weights):
+            copied_bytes += weight.nbytes
+            if on_copy_progress is not None:
+                on_copy_progress(copied_bytes / total_bytes)
     model.to(device)  # buffers
 
 
-def _move(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
-    # The parameter itself stays: it may be another layer's too.
+def _move_weight(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
+    # The parameter object stays the same: another layer may share it.
     weight.data = weight.data.to(device)
     return weight
 
 
-def attach(model: PreTrainedModel, shape: CacheShape) -> None:
-    """Replaces the model's attention by the engine's. The model is of no other use afterwards.
+def replace_attention(model: PreTrainedModel, shape: CacheShape) -> None:
+    """Replaces the model's attention by the engine's. Only the engine can run the model afterwards.
 
-    `shape` is of the cache that it will have. Raises UnsupportedModelError.
+    `shape` is the shape of the model's future cache.
+    Raises UnsupportedModelError for a model whose attention can't be replaced or does not fit the
+    cache.
     """
     if not getattr(model, "_supports_attention_backend", True):
         raise UnsupportedModelError(
             f"{type(model).__name__} does not let its attention be replaced"
         )
     model.set_attn_implementation(ATTN_IMPLEMENTATION)
-    _settle_frequencies(model, shape.max_tokens)
-    try_attention(model, shape)
+    _fix_rotary_frequencies(model, shape.max_tokens)
+    check_attention(model, shape)
 
 
-def _settle_frequencies(model: PreTrainedModel, context_length: int) -> None:
-    """Gives every sequence the rotary frequencies of the longest one.
+def _fix_rotary_frequencies(model: PreTrainedModel, context_length: int) -> None:
+    """Gives every sequence the rotary frequencies of a sequence of `context_length` tokens.
 
-    Some models choose them anew for the longest sequence of each batch: a token's keys would then
-    depend on its neighbours.
+    Some models choose the frequencies by the longest sequence of each batch. The keys of a token
+    would then depend on the other sequences of its batch.
     """
     for module in model.modules():
         if getattr(module, "rope_type", None) in ("dynamic", "longrope"):
-            end = torch.tensor([[context_length - 1]], device=model.device)
-            module(torch.zeros(1, device=model.device), end)
+            last_position = torch.tensor([[context_length - 1]], device=model.device)
+            module(torch.zeros(1, device=model.device), last_position)
             module.rope_type = "default"
 
 
@@ -152,19 +160,23 @@ def default_dtype(
 ) -> torch.dtype:
     """bfloat16 where it is fast, else float32.
 
-    A CPU without instructions for it needs kernels of ours and a model, whose `config` is given,
-    that is fused and so computed by them alone.
+    On a CPU without bfloat16 instructions it is fast for fusable models alone, and only where the
+    engine's own kernels run. Their `config` must be given.
     """
     if torch.device(device).type != "cpu" or has_native_bf16():
         return torch.bfloat16
-    fast = config is not None and is_fusable(config) and has_matmul_kernels()
-    return torch.bfloat16 if fast else torch.float32
+    is_fast = config is not None and is_fusable(config) and has_matmul_kernels()
+    return torch.bfloat16 if is_fast else torch.float32
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, which must be a fast one: others can't describe themselves."""
+    """The model's tokenizer.
+
+    Raises UnsupportedModelError if there is none or if it is not a fast one: only fast tokenizers
+    can be written as a tokenizer.json.
+    """
     check_tokenizer_files(path)
-    with explained(f"the tokenizer of {path}"):
+    with unsupported_on_error(f"the tokenizer of {path}"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             path, trust_remote_code=False
         )

@@ -1,7 +1,7 @@
-"""Merges LoRA adapters in PEFT's form into a model's weights: all of an adapter or nothing.
+"""Merges LoRA adapters in PEFT's format into a model's weights: a whole adapter or nothing.
 
-What an adapter asks for beside its two matrices a module is refused by name: a merge that leaves
-something out would answer as another model.
+An adapter that needs more than two matrices for each module is refused, and the error names what it
+needs: a partial merge would answer as another model.
 """
 
 import json
@@ -16,11 +16,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
-MATRIX = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
-# What says where an adapter came from, or how it was trained, and nothing of what it computes.
-OF_NO_EFFECT = frozenset(
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+MATRIX_NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+# Fields about the adapter's origin or training. They do not change what it computes.
+IGNORED_FIELDS = frozenset(
     {
         "auto_mapping",
         "base_model_name_or_path",
@@ -38,7 +38,7 @@ OF_NO_EFFECT = frozenset(
         "task_type",
     }
 )
-READ_HERE = frozenset(
+SUPPORTED_FIELDS = frozenset(
     {
         "alpha_pattern",
         "bias",
@@ -50,9 +50,9 @@ READ_HERE = frozenset(
         "use_rslora",
     }
 )
-# Others change the base weights as well, and their adapter is of no use without that change.
-STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
-PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}
+# Other initialisations change the base weights too. Their adapters need that change.
+SUPPORTED_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
+PATTERN_FIELDS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}
 
 
 class AdapterError(ValueError):
@@ -60,37 +60,43 @@ class AdapterError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """The matrices of one module: its weight W grows by factor * up @ down.
+class LoraLayerWeights:
+    """The matrices of one module. A merge adds scaling * lora_b @ lora_a to its weight.
 
-    down: [rank, in]; up: [out, rank].
+    lora_a: [rank, in]; lora_b: [out, rank].
     """
 
-    down: torch.Tensor
-    up: torch.Tensor
-    factor: float
+    lora_a: torch.Tensor
+    lora_b: torch.Tensor
+    scaling: float
 
 
 def merge_adapters(model: PreTrainedModel, adapters: Sequence[tuple[str, float]]) -> None:
-    """Adds adapters, each a folder and a scale, to the weights, computed in float32.
+    """Adds adapters to the weights of a model, each computed in float32 and rounded once.
 
-    Raises AdapterError, before that adapter has changed anything.
+    adapters: folder and scale of each. The scale multiplies the adapter's own scaling.
+
+    Raises AdapterError for an adapter that can't be merged, before it has changed anything.
     """
     for folder, scale in adapters:
-        pairs = read_adapter(Path(folder))
-        linears = {module: _linear(model, folder, module, pairs[module]) for module in pairs}
-        for module, linear in linears.items():
-            _merge(linear, pairs[module], scale)
+        adapter = read_adapter(Path(folder))
+        linears = {name: _target(model, folder, name, adapter[name]) for name in adapter}
+        for name, linear in linears.items():
+            _merge(linear, adapter[name], scale)
 
 
 @torch.no_grad()
-def _merge(linear: torch.nn.Linear, pair: Pair, scale: float) -> None:
+def _merge(linear: torch.nn.Linear, lora: LoraLayerWeights, scale: float) -> None:
     weight = linear.weight  # [out, in]
-    down, up = (one.to(weight.device, torch.float32) for one in (pair.down, pair.up))
-    weight.copy_(weight.float().addmm_(up, down, alpha=scale * pair.factor))
+    lora_a = lora.lora_a.to(weight.device, torch.float32)
+    lora_b = lora.lora_b.to(weight.device, torch.float32)
+    weight.copy_(weight.float().addmm_(lora_b, lora_a, alpha=scale * lora.scaling))
 
 
-def _linear(model: PreTrainedModel, folder: str, name: str, pair: Pair) -> torch.nn.Linear:
+def _target(
+    model: PreTrainedModel, folder: str, name: str, lora: LoraLayerWeights
+) -> torch.nn.Linear:
+    """The linear layer that these matrices are merged into."""
     try:
         module = model.get_submodule(name)
     except AttributeError as error:
@@ -99,76 +105,83 @@ def _linear(model: PreTrainedModel, folder: str, name: str, pair: Pair) -> torch
         raise AdapterError(f"{folder}: {name}: only linear layers are merged into")
     if module.weight is model.get_input_embeddings().weight:
         raise AdapterError(f"{folder}: {name}: its weights are the embedding's too")
-    shape = (pair.up.shape[0], pair.down.shape[1])
+    shape = (lora.lora_b.shape[0], lora.lora_a.shape[1])
     if module.weight.shape != shape:
         expected = tuple(module.weight.shape)
         raise AdapterError(f"{folder}: {name}: made for weights of {shape}, which are {expected}")
     return module
 
 
-def read_adapter(folder: Path) -> dict[str, Pair]:
-    """By the names of modules. Raises AdapterError."""
-    config = _config(folder)
-    _check(folder, config)
+def read_adapter(folder: Path) -> dict[str, LoraLayerWeights]:
+    """The matrices of an adapter, by the names of the modules that they are merged into.
+
+    Raises AdapterError for files that can't be read or that ask for more than a merge.
+    """
+    config = _read_config(folder)
+    _check_config(folder, config)
     try:
-        tensors = load_file(folder / WEIGHTS)
+        tensors = load_file(folder / WEIGHTS_FILE)
     except (OSError, SafetensorError) as error:
-        raise AdapterError(f"{folder}: {WEIGHTS} can't be read: {error}") from error
+        raise AdapterError(f"{folder}: {WEIGHTS_FILE} can't be read: {error}") from error
     matrices: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
-        if (match := MATRIX.fullmatch(name)) is None or tensor.dim() != 2:
+        if (match := MATRIX_NAME.fullmatch(name)) is None or tensor.dim() != 2:
             raise AdapterError(f"{folder}: {name}: only lora_A and lora_B of layers are merged")
         matrices.setdefault(match[1], {})[match[2]] = tensor
     if not matrices:
-        raise AdapterError(f"{folder}: {WEIGHTS} is empty")
-    return {name: _pair(folder, name, found, config) for name, found in matrices.items()}
+        raise AdapterError(f"{folder}: {WEIGHTS_FILE} is empty")
+    return {name: _layer_weights(folder, name, found, config) for name, found in matrices.items()}
 
 
-def _pair(
+def _layer_weights(
     folder: Path, name: str, matrices: Mapping[str, torch.Tensor], config: Mapping[str, object]
-) -> Pair:
+) -> LoraLayerWeights:
     if matrices.keys() != {"A", "B"}:
         raise AdapterError(f"{folder}: {name}: one of lora_A and lora_B is missing")
-    rank = _number(folder, config, "r", name)
-    alpha = _number(folder, config, "lora_alpha", name)
-    down, up = matrices["A"], matrices["B"]
-    if not down.shape[0] == up.shape[1] == rank:
-        ranks = f"{down.shape[0]} and {up.shape[1]}"
-        raise AdapterError(f"{folder}: {name}: its matrices have ranks {ranks}, {CONFIG} {rank:g}")
-    return Pair(down, up, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
+    rank = _positive_number(folder, config, "r", name)
+    alpha = _positive_number(folder, config, "lora_alpha", name)
+    lora_a, lora_b = matrices["A"], matrices["B"]
+    if not lora_a.shape[0] == lora_b.shape[1] == rank:
+        ranks = f"{lora_a.shape[0]} and {lora_b.shape[1]}"
+        raise AdapterError(
+            f"{folder}: {name}: its matrices have ranks {ranks}, {CONFIG_FILE} {rank:g}"
+        )
+    scaling = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return LoraLayerWeights(lora_a, lora_b, scaling)
 
 
-def _number(folder: Path, config: Mapping[str, object], key: str, module: str) -> float:
-    """Of one module: what the first pattern that ends its name says, or else what holds for all."""
-    patterns = config.get(PATTERNS[key]) or {}
+def _positive_number(folder: Path, config: Mapping[str, object], key: str, module: str) -> float:
+    """The config's value for one module: of the first pattern that matches the end of the module's
+    name, or else the value for all modules."""
+    patterns = config.get(PATTERN_FIELDS[key]) or {}
     value = config.get(key)
     if not isinstance(patterns, dict):
-        raise AdapterError(f"{folder}: {PATTERNS[key]} of {CONFIG} must be an object")
-    own = (patterns[p] for p in patterns if re.fullmatch(rf"(.*\.)?({p})", module))
-    value = next(own, value)
+        raise AdapterError(f"{folder}: {PATTERN_FIELDS[key]} of {CONFIG_FILE} must be an object")
+    matching = (patterns[p] for p in patterns if re.fullmatch(rf"(.*\.)?({p})", module))
+    value = next(matching, value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise AdapterError(f"{folder}: {key} of {CONFIG} must be a number over 0")
+        raise AdapterError(f"{folder}: {key} of {CONFIG_FILE} must be a number over 0")
     return float(value)
 
 
-def _config(folder: Path) -> dict[str, object]:
+def _read_config(folder: Path) -> dict[str, object]:
     try:
-        config = json.loads((folder / CONFIG).read_text())
+        config = json.loads((folder / CONFIG_FILE).read_text())
     except (OSError, ValueError) as error:
-        raise AdapterError(f"{folder}: {CONFIG} can't be read: {error}") from error
+        raise AdapterError(f"{folder}: {CONFIG_FILE} can't be read: {error}") from error
     if not isinstance(config, dict):
-        raise AdapterError(f"{folder}: {CONFIG} must be an object")
+        raise AdapterError(f"{folder}: {CONFIG_FILE} must be an object")
     return config
 
 
-def _check(folder: Path, config: Mapping[str, object]) -> None:
-    """That nothing is asked for which a merge would leave out."""
+def _check_config(folder: Path, config: Mapping[str, object]) -> None:
+    """Raises AdapterError for a field that a merge can't honour."""
     if config.get("peft_type") != "LORA":
         raise AdapterError(f"{folder}: peft_type {config.get('peft_type')} is not LORA")
     if config.get("bias", "none") != "none":
         raise AdapterError(f"{folder}: bias {config['bias']}: biases can't be merged")
-    if (start := config.get("init_lora_weights")) not in STARTS:
-        raise AdapterError(f"{folder}: init_lora_weights {start} changes the base weights too")
-    for key in sorted(config.keys() - OF_NO_EFFECT - READ_HERE):
+    if (init := config.get("init_lora_weights")) not in SUPPORTED_INITS:
+        raise AdapterError(f"{folder}: init_lora_weights {init} changes the base weights too")
+    for key in sorted(config.keys() - IGNORED_FIELDS - SUPPORTED_FIELDS):
         if config[key]:
             raise AdapterError(f"{folder}: {key} is not supported")

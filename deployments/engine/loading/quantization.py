@@ -1,8 +1,8 @@
-"""Gives a loaded model's linear layers weights of fewer bits; everything else stays as it was.
+"""Quantizes the linear layers of a loaded model; all other weights keep their type.
 
-Embeddings keep theirs, and so does the output layer, but for where kernels of ours multiply it: it
-is packed for them in any case, so that half of its bytes and of its time are saved by int8. In int4
-an error there would fall on every logit undamped.
+The output layer becomes int8 where the engine's own CPU kernels multiply it, which halves its bytes
+and its time. Elsewhere it keeps its type. It never becomes int4: no later layer would dampen the
+error in its logits.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,23 +32,29 @@ Quantization = Literal["none", "int8", "int4", "fp8"]
 
 # From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
 MIN_DEQUANTIZED_ROWS = 32
-GROUPS = (64, 32)  # inputs that share a scale of int4, the first that divides the layer's
-WIDTH = 16  # int4 kernels take outputs, and fp8 kernels both sides, in multiples of it
-AT_ONCE = 8192  # outputs that int8 is made of: torchao takes several times their memory for it
+# Inputs that share a scale of int4: the first size that divides the layer's inputs.
+GROUP_SIZES = (64, 32)
+# Int4 kernels need a multiple of this many outputs, fp8 kernels of both inputs and outputs.
+SIZE_MULTIPLE = 16
+# Outputs that become int8 at the same time: torchao needs several times their memory meanwhile.
+MAX_CHUNK_OUTPUTS = 8192
 
 
 class QuantizationError(ValueError):
-    """The model can't have such weights, or not here."""
+    """The model, the device or the installation does not allow this quantization."""
 
 
 def quantize(
     model: PreTrainedModel, quantization: Quantization, device: torch.device | str
 ) -> None:
-    """Layer by layer, on the device, so that at most one of them is there twice.
+    """Quantizes a model in place, layer by layer on the device.
 
-    Projections are fused first, as `fuse` does: the model can then only be called through its
-    `decoder`. Layers whose sizes the kernels can't take keep their weights. What is not quantized
-    stays on its device. Raises QuantizationError.
+    At most one layer is on the device twice. Projections are fused first, as `fuse` does, so that
+    only the model's `decoder` can run it afterwards. Layers whose sizes the kernels don't support
+    stay as they are. What is not quantized stays on its device.
+
+    Raises QuantizationError for settings that are not available and for models with experts or
+    without a layer of a supported size.
     """
     if quantization == "none":
         return
@@ -58,9 +64,9 @@ def quantize(
             f"quantization: the experts of {type(model).__name__} are no linear layers"
         )
     fuse_projections(model, device)
-    layers = _layers(model)
-    made = [_replace(parent, name, quantization, device) for parent, name in layers]
-    if not any(made):
+    layers = _hidden_linears(model)
+    is_replaced = [_replace(parent, name, quantization, device) for parent, name in layers]
+    if not any(is_replaced):
         raise QuantizationError(
             f"quantization: no linear layer of {type(model).__name__} has sizes for {quantization}"
         )
@@ -71,7 +77,7 @@ def quantize(
 def check_available(
     quantization: Quantization, device: torch.device | str, dtype: torch.dtype
 ) -> None:
-    """Raises QuantizationError for what these settings can't be on this device."""
+    """Raises QuantizationError if the device, the type or the installation does not allow it."""
     if quantization == "none":
         return
     on_gpu = torch.device(device).type == "cuda"
@@ -87,7 +93,7 @@ def check_available(
 
 
 def torchao() -> ModuleType:
-    """Raises QuantizationError where it is not installed."""
+    """The module `torchao.quantization`. Raises QuantizationError if it is not installed."""
     try:
         return import_module("torchao.quantization")
     except ImportError as error:
@@ -95,16 +101,19 @@ def torchao() -> ModuleType:
         raise QuantizationError(message) from error
 
 
-def described(quantization: Quantization) -> str:
-    """What weights depend on beside those that they were made of."""
+def describe_quantization(quantization: Quantization) -> str:
+    """Everything beside the original weights that the quantized ones depend on, for fingerprints.
+
+    Another text would change the fingerprint of every quantized model.
+    """
     if quantization in ("int8", "int4"):
         output = "int8 output" if has_matmul_kernels() else "output as it was"
-        return f"{quantization} {GROUPS} {output} {version_of('torchao')}"
+        return f"{quantization} {GROUP_SIZES} {output} {version_of('torchao')}"
     return quantization
 
 
-def _layers(model: PreTrainedModel) -> list[tuple[nn.Module, str]]:
-    """Of every linear layer but the output's: who has it, and its name there."""
+def _hidden_linears(model: PreTrainedModel) -> list[tuple[nn.Module, str]]:
+    """Every linear layer except the output layer, as its parent module and its name there."""
     output = model.get_output_embeddings()
     return [
         (parent, name)
@@ -118,94 +127,104 @@ def _layers(model: PreTrainedModel) -> list[tuple[nn.Module, str]]:
 def _replace(
     parent: nn.Module, name: str, quantization: Quantization, device: torch.device | str
 ) -> bool:
+    """Quantizes one layer. Returns whether its sizes allow it."""
     layer = parent.get_submodule(name)
     assert isinstance(layer, nn.Linear)
-    made = MAKERS[quantization](*_weights(layer, device))
-    if made is not None:
-        setattr(parent, name, made)
-    return made is not None
+    quantized = QUANTIZERS[quantization](*_weight_and_bias(layer, device))
+    if quantized is not None:
+        setattr(parent, name, quantized)
+    return quantized is not None
 
 
 @torch.no_grad()
 def _quantize_output(model: PreTrainedModel) -> None:
     output = model.get_output_embeddings()
     if type(output) is nn.Linear and _has_kernels(output.weight):
-        model.set_output_embeddings(_int8(*_weights(output, "cpu")))
+        model.set_output_embeddings(_int8(*_weight_and_bias(output, "cpu")))
 
 
-def _weights(layer: nn.Linear, device: torch.device | str) -> tuple[Tensor, Tensor | None]:
+def _weight_and_bias(layer: nn.Linear, device: torch.device | str) -> tuple[Tensor, Tensor | None]:
     bias = None if layer.bias is None else layer.bias.detach().to(device)
     return layer.weight.detach().to(device), bias
 
 
 def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
     config = torchao().Int8WeightOnlyConfig(set_inductor_config=False)
-    made = [_through(config, part) for part in torch.split(weight, AT_ONCE)]
-    numbers = torch.cat([part.qdata for part in made])
-    scale = torch.cat([part.scale.flatten() for part in made]).to(weight.dtype)
+    chunks = [_torchao_weight(config, part) for part in torch.split(weight, MAX_CHUNK_OUTPUTS)]
+    int8_weight = torch.cat([chunk.qdata for chunk in chunks])
+    scale = torch.cat([chunk.scale.flatten() for chunk in chunks]).to(weight.dtype)
     if not _has_kernels(weight):
-        return Int8Linear(numbers, scale, bias)
-    return _packed(matmul_ops.pack_int8(numbers, scale), weight, bias)
+        return Int8Linear(int8_weight, scale, bias)
+    return _packed_linear(matmul_ops.pack_int8(int8_weight, scale), weight, bias)
 
 
 def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
     n_out, n_in = weight.shape
-    group = next((group for group in GROUPS if n_in % group == 0), None)
-    if group is None or n_out % WIDTH:
+    group_size = next((size for size in GROUP_SIZES if n_in % size == 0), None)
+    if group_size is None or n_out % SIZE_MULTIPLE:
         return None
     if weight.device.type == "cpu":
         layout = import_module("torchao.prototype.quantization.int4")
-        config = layout.PrototypeInt4WeightOnlyConfig(group_size=group, set_inductor_config=False)
+        config = layout.PrototypeInt4WeightOnlyConfig(
+            group_size=group_size, set_inductor_config=False
+        )
     else:
         config = torchao().Int4WeightOnlyConfig(
-            group_size=group,
+            group_size=group_size,
             int4_packing_format="tile_packed_to_4d",
             set_inductor_config=False,
         )
-    made = _through(config, weight)
+    quantized = _torchao_weight(config, weight)
     if not _has_kernels(weight):
-        return Int4Linear(made.qdata, made.scale_and_zero, group, n_out, bias)
-    return _packed(_numbers(weight, made.scale_and_zero), weight, bias)
+        return Int4Linear(quantized.qdata, quantized.scale_and_zero, group_size, n_out, bias)
+    return _packed_linear(_pack_int4(weight, quantized.scale_and_zero), weight, bias)
 
 
-def _numbers(weight: Tensor, scale_and_zero: Tensor) -> PackedWeight:
-    """The nearest numbers of four bits under torchao's scales, whose own order of them depends on
-    the processor."""
-    scale, zero = scale_and_zero.transpose(0, 1).unbind(2)  # [out, groups]; of 8, by its zero
-    least = (zero.float() - 8 * scale.float()).to(zero.dtype)
+def _pack_int4(weight: Tensor, scale_and_zero: Tensor) -> PackedWeight:
+    """Rounds a weight [out, in] to int4 by torchao's scales [groups, out, 2], and packs it.
+
+    Torchao's own int4 values are not used: their layout depends on the processor.
+    """
+    # [out, groups] each; the int4 value 8 stands for `zero`.
+    scale, zero = scale_and_zero.transpose(0, 1).unbind(2)
+    minimum = (zero.float() - 8 * scale.float()).to(zero.dtype)
     groups = weight.float().view(*scale.shape, -1)
-    numbers = (groups - least.float()[..., None]) / scale.float()[..., None]
-    rounded = numbers.round_().clamp_(0, 15).to(torch.uint8)
-    return matmul_ops.pack_int4(rounded.view(weight.shape), scale, least)
+    scaled = (groups - minimum.float()[..., None]) / scale.float()[..., None]
+    int4_weight = scaled.round_().clamp_(0, 15).to(torch.uint8)
+    return matmul_ops.pack_int4(int4_weight.view(weight.shape), scale, minimum)
 
 
-def _packed(numbers: PackedWeight, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
+def _packed_linear(packed: PackedWeight, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
     n_out, n_in = weight.shape
     max_kernel_rows = MIN_DEQUANTIZED_ROWS - 1 if has_native_bf16() else ALL_ROWS
-    return PackedQuantized(numbers, (n_in, n_out), bias, max_kernel_rows)
+    return PackedQuantized(packed, (n_in, n_out), bias, max_kernel_rows)
 
 
 def _has_kernels(weight: Tensor) -> bool:
+    """Whether the engine's own CPU kernels multiply this weight."""
     return is_cpu_bf16(weight) and has_matmul_kernels()
 
 
 def _float8(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
-    if any(size % WIDTH for size in weight.shape):
+    if any(size % SIZE_MULTIPLE for size in weight.shape):
         return None
-    rows, scale = to_float8(weight)
-    return Float8Linear(rows, scale.t().contiguous(), bias)
+    float8_weight, scale = to_float8(weight)
+    return Float8Linear(float8_weight, scale.t().contiguous(), bias)
 
 
-def _through(config: object, weight: Tensor):  # type: ignore[no-untyped-def]  # torchao's tensors
-    """What torchao makes of a weight. Its tensors' own dispatch costs a multiple of a small
-    product on a CPU: only their parts are kept."""
+def _torchao_weight(config: object, weight: Tensor):  # type: ignore[no-untyped-def]  # its tensors
+    """A weight quantized by torchao, as its tensor subclass.
+
+    Callers keep only its parts: on a CPU the dispatch of the subclass takes several times as long
+    as a small product.
+    """
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     layer.weight = nn.Parameter(weight, requires_grad=False)
     torchao().quantize_(layer, config)
     return layer.weight
 
 
-MAKERS: Mapping[str, Callable[[Tensor, Tensor | None], nn.Module | None]] = {
+QUANTIZERS: Mapping[str, Callable[[Tensor, Tensor | None], nn.Module | None]] = {
     "int8": _int8,
     "int4": _int4,
     "fp8": _float8,

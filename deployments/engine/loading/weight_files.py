@@ -1,27 +1,28 @@
-"""Which files of a folder a model's weights are read from. Free of torch: routers read it too."""
+"""Finds the files that transformers reads a model's weights from. Free of torch, for routers."""
 
 import json
 from pathlib import Path
 
-WHOLE = ("model.safetensors", "pytorch_model.bin")  # or each with an index of its parts
-KINDS = ("model*.safetensors", "*.safetensors", "*.bin")  # the first that there are any of
+SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")  # each may be sharded, with an index
+PATTERNS = ("model*.safetensors", "*.safetensors", "*.bin")  # in order of preference
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """As transformers chooses them; a repository may have others beside them, as Mistral's do.
+    """The files of a model's folder that transformers chooses; empty if there are none.
 
+    Other files with the same weights may lie beside them, as in Mistral's repositories.
     Raises OSError or ValueError for an index that can't be read.
     """
-    for name in WHOLE:
+    for name in SINGLE_FILES:
         if (folder / name).is_file():
             return [folder / name]
         if (index := folder / f"{name}.index.json").is_file():
-            return sorted({folder / part for part in _indexed(index)})
-    found = (sorted(folder.glob(kind)) for kind in KINDS)
-    return next((files for files in found if files), [])
+            return sorted({folder / shard for shard in _shard_names(index)})
+    matches = (sorted(folder.glob(pattern)) for pattern in PATTERNS)
+    return next((files for files in matches if files), [])
 
 
-def _indexed(index: Path) -> list[str]:
+def _shard_names(index: Path) -> list[str]:
     try:
         return [str(name) for name in json.loads(index.read_text())["weight_map"].values()]
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -1,6 +1,7 @@
-"""Ranks that compute every step of one model together: rank 0 says what, all do the same in turn.
+"""Connects the ranks of one model: rank 0 sends each step to all others, and all compute it.
 
-A rank that fails ends the group: the others would wait for it, or take its next word for an answer.
+A rank that fails ends the group. The others would wait for it forever, or would take its next
+message for the result of this step.
 """
 
 import logging
@@ -17,148 +18,168 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # absent w
 
 log = logging.getLogger(__name__)
 
-# A group waits for its next step as long as nobody asks for one: only the end of a peer's process,
-# which closes its connections, may end the wait. Whoever drives rank 0 watches its steps.
-FOREVER = timedelta(days=3650)
-FIRST = 1024  # numbers in a message's first part, which is all of it in most steps
+# An idle group waits for its next step without a limit. Only the end of a peer's process, which
+# closes its connections, ends the wait. The health check of rank 0 watches the time of a step.
+NO_TIMEOUT = timedelta(days=3650)
+# Numbers in the first part of a message, its length included. Most messages have no second part.
+FIRST_PART_SIZE = 1024
 
 
 class RanksLostError(RuntimeError):
-    """A rank has ended or is out of step; the others can't go on without it."""
+    """A rank has ended or has lost step with the others. They can't go on without it."""
 
 
 class Ranks:
-    """One process's place among the ranks of a model. Closing it lets it join again.
+    """This process as one rank of a model's group. After `stop` it may join another group.
 
-    Collectives of one rank must come from one thread at a time, on every rank in the same order.
+    Collectives of a rank must come from one thread at a time, and in the same order on every rank.
     """
 
-    def __init__(self, store: TCPStore, rank: int, size: int, device: torch.device) -> None:
-        """Returns when all ranks have come. Raises RanksLostError when one does not in time."""
+    def __init__(self, store: TCPStore, rank: int, world_size: int, device: torch.device) -> None:
+        """Waits until all ranks have joined.
+
+        Raises RanksLostError if a rank does not join within the timeout of the store.
+        """
         self.rank = rank
-        self.size = size
+        self.world_size = world_size
         self.device = device
         self._store = store
-        self._lost: str | None = None
+        self._lost_reason: str | None = None
         self._await_all()
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=FOREVER)
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=world_size, timeout=NO_TIMEOUT
+        )
 
     @property
-    def lost(self) -> str | None:
-        """Why the group can't go on, if it can't."""
-        return self._lost
+    def lost_reason(self) -> str | None:
+        """Why the group can't go on. None: it can."""
+        return self._lost_reason
 
-    def lose(self, reason: str) -> None:
-        """For those who see a rank end before a step does; from any thread.
+    def mark_lost(self, reason: str) -> None:
+        """Records that a rank has ended. It may be called from any thread.
 
-        What the rank itself has left word of is a better reason.
+        A failure that the rank itself has reported takes the place of `reason`.
         """
-        self._lost = self._lost or self._reported() or reason
+        self._lost_reason = self._lost_reason or self._reported_failure() or reason
 
-    def send(self, message: NDArray[np.int64]) -> None:
-        """From rank 0 to all others, which `receive` it."""
-        first = torch.zeros(FIRST, dtype=torch.int64)
+    def broadcast(self, message: NDArray[np.int64]) -> None:
+        """Sends a message [n] from rank 0 to all others, which `receive` it.
+
+        Raises RuntimeError if a connection is closed.
+        """
+        first = torch.zeros(FIRST_PART_SIZE, dtype=torch.int64)
         first[0] = len(message)
         body = torch.from_numpy(message)
-        first[1 : 1 + len(message)] = body[: FIRST - 1]
+        first[1 : 1 + len(message)] = body[: FIRST_PART_SIZE - 1]
         dist.broadcast(first, 0)
-        if len(message) > FIRST - 1:
-            dist.broadcast(body[FIRST - 1 :].contiguous(), 0)
+        if len(message) > FIRST_PART_SIZE - 1:
+            dist.broadcast(body[FIRST_PART_SIZE - 1 :].contiguous(), 0)
 
     def receive(self) -> NDArray[np.int64]:
-        """Waits for rank 0 as long as it takes. Raises RuntimeError when that has ended."""
-        first = torch.empty(FIRST, dtype=torch.int64)
+        """Waits for the next message [n] of rank 0, without a limit.
+
+        Raises RuntimeError if rank 0 has ended.
+        """
+        first = torch.empty(FIRST_PART_SIZE, dtype=torch.int64)
         dist.broadcast(first, 0)
         n = int(first[0])
-        if n < FIRST:
+        if n < FIRST_PART_SIZE:
             return first[1 : 1 + n].numpy()
-        rest = torch.empty(n - (FIRST - 1), dtype=torch.int64)
+        rest = torch.empty(n - (FIRST_PART_SIZE - 1), dtype=torch.int64)
         dist.broadcast(rest, 0)
         return torch.cat([first[1:], rest]).numpy()
 
     @contextmanager
     def in_step(self, message: NDArray[np.int64]) -> Iterator[None]:
-        """Around what rank 0 computes while the others do the same with its message.
+        """Sends a message from rank 0, whose block then computes what the others compute.
 
-        Raises RanksLostError for any failure: the others may be at any point of the step.
+        Raises RanksLostError for any failure: the other ranks may be at any point of the step.
         """
         try:
-            self.send(message)
+            self.broadcast(message)
             yield
         except Exception as error:
-            self.lose(f"{type(error).__name__}: {error}")
-            raise RanksLostError(f"the ranks of the model are out of step: {self._lost}") from error
+            self.mark_lost(f"{type(error).__name__}: {error}")
+            raise RanksLostError(
+                f"the ranks of the model are out of step: {self._lost_reason}"
+            ) from error
 
-    def sum(self, part: Tensor) -> Tensor:
-        """The sum of all ranks' parts, the same on each, as a rule in the place of this one.
+    def all_reduce(self, part: Tensor) -> Tensor:
+        """The sum of all ranks' tensors, the same on each rank. A contiguous `part` is overwritten.
 
-        More than two are added in an order that may change with their place in the batch.
+        With more than two ranks, the order of the additions may depend on an element's position.
         """
         part = part.contiguous()
         dist.all_reduce(part)
         return part
 
-    def gather(self, part: Tensor, n: int) -> Tensor:
-        """All ranks' parts of a last dimension of `n`, cut as `share` cuts it."""
-        widest = share(n, 0, self.size)[1]
-        padded = torch.nn.functional.pad(part, (0, widest - part.shape[-1])).contiguous()
-        parts = [torch.empty_like(padded) for _ in range(self.size)]
+    def all_gather(self, part: Tensor, n: int) -> Tensor:
+        """All ranks' tensors [..., shard], joined to [..., n]. `shard_range` gives the shards."""
+        longest = shard_range(n, 0, self.world_size)[1]
+        padded = torch.nn.functional.pad(part, (0, longest - part.shape[-1])).contiguous()
+        parts = [torch.empty_like(padded) for _ in range(self.world_size)]
         dist.all_gather(parts, padded)
         return torch.cat(parts, -1)[..., :n]
 
-    def report(self, error: BaseException) -> None:
-        """Leaves word for rank 0 of why this one ends."""
-        with suppress(RuntimeError):  # it may be the one that has ended
-            self._store.set(_failed(self.rank), f"{type(error).__name__}: {error}")
+    def report_failure(self, error: BaseException) -> None:
+        """Stores for rank 0 why this rank ends."""
+        with suppress(RuntimeError):  # rank 0, which keeps the store, may have ended
+            self._store.set(_failed_key(self.rank), f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:
-        """Tells the others that no step will come, and leaves the group; idempotent."""
+        """Leaves the group. Rank 0 tells the others before that no step will come. Idempotent."""
         if not dist.is_initialized():
             return
-        if self.rank == 0 and self._lost is None:
+        if self.rank == 0 and self._lost_reason is None:
             try:
-                self.send(np.empty(0, dtype=np.int64))
+                self.broadcast(np.empty(0, dtype=np.int64))
             except RuntimeError as error:
                 log.warning("the other ranks could not be stopped: %s", error)
         dist.destroy_process_group()
 
     def _await_all(self) -> None:
-        self._store.set(_joined(self.rank), "")
+        self._store.set(_joined_key(self.rank), "")
         try:
-            self._store.wait([_joined(rank) for rank in range(self.size)])
+            self._store.wait([_joined_key(rank) for rank in range(self.world_size)])
         except RuntimeError as error:
-            raise RanksLostError(f"not all of {self.size} ranks have come: {error}") from error
+            raise RanksLostError(
+                f"not all of {self.world_size} ranks have joined: {error}"
+            ) from error
 
-    def _reported(self) -> str | None:
-        for rank in range(1, self.size):
+    def _reported_failure(self) -> str | None:
+        for rank in range(1, self.world_size):
             with suppress(RuntimeError):
-                if self._store.check([_failed(rank)]):
-                    return f"rank {rank} failed: {self._store.get(_failed(rank)).decode()}"
+                if self._store.check([_failed_key(rank)]):
+                    return f"rank {rank} failed: {self._store.get(_failed_key(rank)).decode()}"
         return None
 
 
-def open_store(host: str, size: int, wait_s: float) -> TCPStore:
-    """Where ranks meet, kept by rank 0 at a port of the system's choice (`store.port`)."""
-    wait = timedelta(seconds=wait_s)
-    return TCPStore(host, 0, size, is_master=True, timeout=wait, wait_for_workers=False)
+def open_store(host: str, world_size: int, timeout_s: float) -> TCPStore:
+    """The store through which the ranks find each other. Rank 0 keeps it.
+
+    The operating system chooses its port (`store.port`). `timeout_s` limits the wait for a rank.
+    """
+    timeout = timedelta(seconds=timeout_s)
+    return TCPStore(host, 0, world_size, is_master=True, timeout=timeout, wait_for_workers=False)
 
 
-def find_store(host: str, port: int, size: int, wait_s: float) -> TCPStore:
-    """The same for another rank."""
-    return TCPStore(host, port, size, is_master=False, timeout=timedelta(seconds=wait_s))
+def connect_store(host: str, port: int, world_size: int, timeout_s: float) -> TCPStore:
+    """Rank 0's store, for another rank. `timeout_s` limits each wait."""
+    timeout = timedelta(seconds=timeout_s)
+    return TCPStore(host, port, world_size, is_master=False, timeout=timeout)
 
 
-def share(n: int, rank: int, size: int) -> tuple[int, int]:
-    """A rank's part of `n` things, as (first, how many): the last ones may get fewer."""
-    widest = -(-n // size)
-    first = min(rank * widest, n)
-    return first, min(widest, n - first)
+def shard_range(n: int, rank: int, world_size: int) -> tuple[int, int]:
+    """A rank's part of `n` elements, as start and length. The last ranks may have fewer or none."""
+    longest = -(-n // world_size)
+    start = min(rank * longest, n)
+    return start, min(longest, n - start)
 
 
-def _joined(rank: int) -> str:
+def _joined_key(rank: int) -> str:
     return f"joined/{rank}"
 
 
-def _failed(rank: int) -> str:
+def _failed_key(rank: int) -> str:
     return f"failed/{rank}"

@@ -1,7 +1,7 @@
-"""Cuts a model's weights into the ranks' shares by the tensor-parallel plan that it came with.
+"""Shards a model's weights over ranks by the tensor-parallel plan that transformers has for it.
 
-Each rank computes with its share alone; what leaves a cut module is whole again wherever the plan
-says so, and the same on all ranks.
+Each rank computes with its shard alone. Where the plan asks for it, the output of a sharded module
+is whole again, and the same on all ranks.
 """
 
 import re
@@ -15,41 +15,41 @@ from transformers import PretrainedConfig, PreTrainedModel
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.checks import read_config
 from deployments.engine.loading.loader import default_dtype, load_model
-from deployments.engine.parallel.ranks import Ranks, share
+from deployments.engine.parallel.ranks import Ranks, shard_range
 
-KEYS = ("k_proj", "qkv_proj", "query_key_value")  # whose output holds the attention's keys
+KEY_PROJECTIONS = ("k_proj", "qkv_proj", "query_key_value")  # modules that output keys
 
 
-def load_share(
+def load_shard(
     path: str,
     ranks: Ranks,
     *,
     dtype: torch.dtype | None = None,
     adapters: Sequence[tuple[str, float]] = (),
-    seen: Callable[[PreTrainedModel], None] | None = None,
+    on_weights_read: Callable[[PreTrainedModel], None] | None = None,
 ) -> PreTrainedModel:
-    """This rank's share of a model, on its device. Raises as `load_model` and `check_shares` do.
+    """This rank's shard of a model, on the rank's device.
 
-    `seen` is shown the whole of it.
-
-    The whole model passes through host memory: mapped from its files, unless its type changes.
+    The whole model passes through host memory: mapped from its files, or copied if `dtype` is not
+    the type of the files. `on_weights_read` is called with the whole model, before adapters are
+    merged. Raises as `load_model` and `check_shardable` do.
     """
-    check_shares(read_config(path), ranks.size)
+    check_shardable(read_config(path), ranks.world_size)
     dtype = dtype or default_dtype(ranks.device)
-    model = load_model(path, dtype=dtype, adapters=adapters, seen=seen)
+    model = load_model(path, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read)
     shard(model, ranks)
     return model.to(ranks.device)
 
 
-def check_shares(config: PretrainedConfig, size: int) -> None:
-    """Raises ValueError when so many ranks can't share the model's heads equally, and
-    UnsupportedModelError when the model comes with no plan that splits its layers."""
+def check_shardable(config: PretrainedConfig, world_size: int) -> None:
+    """Raises ValueError if `world_size` does not divide the numbers of heads, and
+    UnsupportedModelError if transformers has no plan that splits the model's layers."""
     text = config.get_text_config(decoder=True)
     heads: int = text.num_attention_heads
     kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
-    if heads % size or kv_heads % size:
+    if heads % world_size or kv_heads % world_size:
         raise ValueError(
-            f"tensor_parallel: {size} ranks can't share {heads} attention heads "
+            f"tensor_parallel: {world_size} ranks can't share {heads} attention heads "
             f"and {kv_heads} key-value heads equally"
         )
     plan: Mapping[str, str] = getattr(text, "base_model_tp_plan", None) or {}
@@ -60,150 +60,161 @@ def check_shares(config: PretrainedConfig, size: int) -> None:
         )
 
 
-def local_kv_heads(model: PreTrainedModel, kv_heads: int, size: int) -> int:
-    """Of the key-value heads, those that one rank attends with: all, where keys are gathered."""
+def local_kv_heads(model: PreTrainedModel, kv_heads: int, world_size: int) -> int:
+    """How many of `kv_heads` one rank has in its cache: all, where the plan gathers the keys."""
     plan: Mapping[str, str] = model.tp_plan
-    cut = any(name.split(".")[-1] in KEYS and plan[name] == "colwise" for name in plan)
-    return kv_heads // size if cut else kv_heads
+    is_sharded = any(
+        name.split(".")[-1] in KEY_PROJECTIONS and plan[name] == "colwise" for name in plan
+    )
+    return kv_heads // world_size if is_sharded else kv_heads
 
 
 def shard(model: PreTrainedModel, ranks: Ranks) -> None:
-    """Leaves this rank's share of a whole model. Raises UnsupportedModelError for its plan."""
+    """Reduces a whole model, in place, to this rank's shard. Tied parameters stay tied.
+
+    Raises UnsupportedModelError for a plan with an unknown style.
+    """
     plan: Mapping[str, str] = model.tp_plan
-    if unknown := set(plan.values()) - STYLES.keys():
+    if unknown := set(plan.values()) - PARALLEL_STYLES.keys():
         raise UnsupportedModelError(
             f"{type(model).__name__} has a tensor-parallel plan of unknown styles: "
             f"{', '.join(sorted(unknown))}"
         )
     modules = dict(model.named_modules())
-    shares: dict[tuple[int, Cut], nn.Parameter] = {}  # tied parameters stay tied
+    shards: dict[tuple[int, SplitParameter], nn.Parameter] = {}  # by the whole one's id
     for module_name, module in modules.items():
-        own = plan.get(_pattern(module_name))
+        module_style = plan.get(_plan_key(module_name))
         for name, whole in list(module.named_parameters(recurse=False)):
-            style = plan.get(_pattern(f"{module_name}.{name}"), own)
-            cut = whole_on_each if style is None else STYLES[style].cut
-            if cut is not whole_on_each:
-                part = shares.setdefault((id(whole), cut), _part(cut, whole, name, ranks))
-                module.register_parameter(name, part)
-        if own is not None:
-            STYLES[own].join(module, ranks)
+            style = plan.get(_plan_key(f"{module_name}.{name}"), module_style)
+            split = replicate if style is None else PARALLEL_STYLES[style].split
+            if split is not replicate:
+                shard = shards.setdefault((id(whole), split), _shard(split, whole, name, ranks))
+                module.register_parameter(name, shard)
+        if module_style is not None:
+            PARALLEL_STYLES[module_style].add_hooks(module, ranks)
 
 
-def _pattern(name: str) -> str:
-    """As plans name what all layers have."""
+def _plan_key(name: str) -> str:
+    """The key of a module or parameter in plans, which have `*` in place of a layer's number."""
     return re.sub(r"\.\d+(?=\.|$)", ".*", name)
 
 
-def _part(cut: "Cut", whole: nn.Parameter, name: str, ranks: Ranks) -> nn.Parameter:
-    # A copy: a view would keep the whole.
-    return nn.Parameter(cut(whole.detach(), name, ranks).clone(), requires_grad=False)
+def _shard(split: "SplitParameter", whole: nn.Parameter, name: str, ranks: Ranks) -> nn.Parameter:
+    # A copy: a view would keep the whole parameter in memory.
+    return nn.Parameter(split(whole.detach(), name, ranks).clone(), requires_grad=False)
 
 
-Cut = Callable[[Tensor, str, Ranks], Tensor]  # a rank's share of the parameter of this name
-Join = Callable[[nn.Module, Ranks], None]  # makes a module take and give what its neighbours expect
+# Takes a whole parameter and its name in its module. Returns this rank's shard, a view or a copy.
+SplitParameter = Callable[[Tensor, str, Ranks], Tensor]
+# Makes a sharded module take and return what its neighbours in the model expect.
+AddHooks = Callable[[nn.Module, Ranks], None]
 
 
-def whole_on_each(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
+def replicate(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
     return whole
 
 
-def by_output(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
-    return whole.narrow(_output_dim(whole), *share(whole.shape[_output_dim(whole)], *_place(ranks)))
+def split_output(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
+    dim = _output_dim(whole)
+    return whole.narrow(dim, *_local_range(whole.shape[dim], ranks))
 
 
-def by_input(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
-    if name == "bias":  # added once, to the sum
+def split_input(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
+    if name == "bias":  # it is added once, to the sum of all ranks
         return whole
-    return whole.narrow(-1, *share(whole.shape[-1], *_place(ranks)))
+    return whole.narrow(-1, *_local_range(whole.shape[-1], ranks))
 
 
-def by_halves_of_output(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
-    """Two matrices in one: a share of each."""
+def split_packed_output(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
+    """For two matrices in one parameter: this rank's shard of each."""
     halves = whole.chunk(2, _output_dim(whole))
-    return torch.cat([by_output(half, name, ranks) for half in halves], _output_dim(whole))
+    return torch.cat([split_output(half, name, ranks) for half in halves], _output_dim(whole))
 
 
-def by_halves_of_input(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
+def split_packed_input(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
     if name == "bias":
         return whole
-    return torch.cat([by_input(half, name, ranks) for half in whole.chunk(2, -1)], -1)
+    return torch.cat([split_input(half, name, ranks) for half in whole.chunk(2, -1)], -1)
 
 
-def by_output_and_zeros(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
-    """For the vectors of an embedding: behind its own stands one for what others have."""
-    return nn.functional.pad(by_output(whole, name, ranks), (0, 0, 0, 1))
+def split_vocab(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
+    """This rank's rows of an embedding [vocab, hidden], and a row of zeros for all other tokens."""
+    return nn.functional.pad(split_output(whole, name, ranks), (0, 0, 0, 1))
 
 
 def _output_dim(weight: Tensor) -> int:
-    """Of [out], [out, in] or [experts, out, in]."""
+    """The output dimension of a parameter [out], [out, in] or [experts, out, in]."""
     return max(weight.dim() - 2, 0)
 
 
-def _place(ranks: Ranks) -> tuple[int, int]:
-    return ranks.rank, ranks.size
+def _local_range(n: int, ranks: Ranks) -> tuple[int, int]:
+    """Start and length of this rank's part of `n` elements."""
+    return shard_range(n, ranks.rank, ranks.world_size)
 
 
-def as_it_is(module: nn.Module, ranks: Ranks) -> None:
+def no_hooks(module: nn.Module, ranks: Ranks) -> None:
     pass
 
 
-def gathered(module: nn.Module, ranks: Ranks) -> None:
+def gather_output(module: nn.Module, ranks: Ranks) -> None:
     n: int = module.out_features  # type: ignore[assignment]
-    module.register_forward_hook(lambda _module, _args, output: ranks.gather(output, n))
+    module.register_forward_hook(lambda _module, _args, output: ranks.all_gather(output, n))
 
 
-def summed(module: nn.Module, ranks: Ranks) -> None:
+def sum_output(module: nn.Module, ranks: Ranks) -> None:
     bias = getattr(module, "bias", None)
     if bias is None:
-        module.register_forward_hook(lambda _module, _args, output: ranks.sum(output))
+        module.register_forward_hook(lambda _module, _args, output: ranks.all_reduce(output))
         return
     module.bias = None  # type: ignore[assignment]
-    module.register_parameter("bias_of_sum", bias)
+    module.register_parameter("output_bias", bias)
     module.register_forward_hook(
-        lambda module, _args, output: ranks.sum(output).add_(module.bias_of_sum)
+        lambda module, _args, output: ranks.all_reduce(output).add_(module.output_bias)
     )
 
 
-def split_and_summed(module: nn.Module, ranks: Ranks) -> None:
-    first, n = share(module.in_features, *_place(ranks))  # type: ignore[arg-type]
-    module.register_forward_pre_hook(lambda _module, args: (args[0].narrow(-1, first, n),))
-    summed(module, ranks)
+def split_input_and_sum_output(module: nn.Module, ranks: Ranks) -> None:
+    start, n = _local_range(module.in_features, ranks)  # type: ignore[arg-type]
+    module.register_forward_pre_hook(lambda _module, args: (args[0].narrow(-1, start, n),))
+    sum_output(module, ranks)
 
 
-def looked_up(module: nn.Module, ranks: Ranks) -> None:
-    """An embedding: whoever has a token's vector gives it, all others give zeros."""
-    first, n = share(module.num_embeddings, *_place(ranks))  # type: ignore[arg-type]
+def look_up_local_vocab(module: nn.Module, ranks: Ranks) -> None:
+    """For an embedding: the rank that has a token's vector returns it, all others return zeros."""
+    start, n = _local_range(module.num_embeddings, ranks)  # type: ignore[arg-type]
 
-    def own(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        place = args[0] - first
-        return (place.where((place >= 0) & (place < n), n),)
+    def local_ids(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        ids = args[0] - start
+        return (ids.where((ids >= 0) & (ids < n), n),)  # row n has the zeros
 
     if isinstance(module, nn.Embedding):
-        module.padding_idx = None  # it may be beyond this share
-    module.register_forward_pre_hook(own)
-    summed(module, ranks)
+        module.padding_idx = None  # it may be beyond this shard
+    module.register_forward_pre_hook(local_ids)
+    sum_output(module, ranks)
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
-    cut: Cut = whole_on_each
-    join: Join = as_it_is
+class ParallelStyle:
+    """How a plan's style splits the parameters of a module, and which hooks the module needs."""
+
+    split: SplitParameter = replicate
+    add_hooks: AddHooks = no_hooks
 
 
-# By transformers' names. Whatever concerns gradients alone is nothing here.
-STYLES: Mapping[str, Style] = {
-    "colwise": Style(by_output),
-    "colwise_gather_output": Style(by_output, gathered),
-    "colwise_rep": Style(by_output, gathered),
-    "rowwise": Style(by_input, summed),
-    "rowwise_split_input": Style(by_input, split_and_summed),
-    "rowwise_rep": Style(by_input, split_and_summed),
-    "packed_colwise": Style(by_halves_of_output),
-    "packed_rowwise": Style(by_halves_of_input),
-    "embedding_rowwise": Style(by_output_and_zeros, looked_up),
-    "moe_tp_experts": Style(join=summed),
-    "all_reduce": Style(join=summed),
-    "replicated_with_grad_allreduce": Style(),
-    "replicate": Style(),
-    "local_params": Style(),
+# By transformers' names. What a style does for gradients is left out.
+PARALLEL_STYLES: Mapping[str, ParallelStyle] = {
+    "colwise": ParallelStyle(split_output),
+    "colwise_gather_output": ParallelStyle(split_output, gather_output),
+    "colwise_rep": ParallelStyle(split_output, gather_output),
+    "rowwise": ParallelStyle(split_input, sum_output),
+    "rowwise_split_input": ParallelStyle(split_input, split_input_and_sum_output),
+    "rowwise_rep": ParallelStyle(split_input, split_input_and_sum_output),
+    "packed_colwise": ParallelStyle(split_packed_output),
+    "packed_rowwise": ParallelStyle(split_packed_input),
+    "embedding_rowwise": ParallelStyle(split_vocab, look_up_local_vocab),
+    "moe_tp_experts": ParallelStyle(add_hooks=sum_output),
+    "all_reduce": ParallelStyle(add_hooks=sum_output),
+    "replicated_with_grad_allreduce": ParallelStyle(),
+    "replicate": ParallelStyle(),
+    "local_params": ParallelStyle(),
 }

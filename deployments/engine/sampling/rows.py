@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.rng import DRAW, uniform
+from deployments.engine.rng import SAMPLE_STREAM, uniform
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import to_device
 from deployments.wire import SamplingParams
@@ -152,12 +152,12 @@ class SamplingRows:
             found = self._cache.groups[predicate] = ParamGroup(rows, self.params, self.device)
         return found
 
-    def uniform(self, group: ParamGroup, use: int = DRAW) -> NDArray[np.float64]:
+    def uniform(self, group: ParamGroup, stream: int = SAMPLE_STREAM) -> NDArray[np.float64]:
         """A random number in [0, 1) for the next position of each row of a group. [rows]"""
         positions = np.array([self.tasks[row].n_tokens for row in group.rows], dtype=np.int64)
         if self.n_ahead is not None:
             positions += self.n_ahead[group.rows]
-        return uniform(group.seeds, positions, use)
+        return uniform(group.seeds, positions, stream)
 
     def _cache_of(self, selected: Sequence[int]) -> _GroupCache:
         names = [non_default_fields(self.tasks[row]) for row in selected]

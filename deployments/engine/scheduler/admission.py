@@ -1,7 +1,7 @@
-"""Decides who may wait: the queue is bounded, and no client can fill it up for the others.
+"""Bounds the queue of waiting tasks, so that no client can take all of its places.
 
-Counts exactly, from any thread: a task waits from its acceptance until it runs or ends, and again
-when it is preempted.
+The count is exact on any thread. A task waits from its admission until it runs or ends, and again
+after a preemption.
 """
 
 import threading
@@ -12,7 +12,7 @@ from deployments.wire import ErrorKind, Refused
 
 
 class Admission:
-    """At most `max_waiting` tasks wait, but for those that `enter` without asking."""
+    """The waiting tasks. `admit` keeps their number within `max_waiting`; `enter` may exceed it."""
 
     def __init__(self, max_waiting: int) -> None:
         self._shares = FairShare(max_waiting)
@@ -27,7 +27,7 @@ class Admission:
             return [*self._waiting]
 
     def admit(self, task: Task) -> None:
-        """Lets a task in. Raises Refused where the queue or its client's share of it is full."""
+        """Adds a task. Raises Refused if the queue, or its client's share of the queue, is full."""
         client = task.request.client
         with self._lock:
             if self._shares.is_full:
@@ -38,11 +38,12 @@ class Admission:
             self._enter(task)
 
     def enter(self, task: Task) -> None:
+        """Adds a task without a check: after a preemption, or where it was admitted elsewhere."""
         with self._lock:
             self._enter(task)
 
     def leave(self, task: Task) -> None:
-        """It runs or has ended; nothing happens where it did not wait."""
+        """Removes a task that runs or has ended. Does nothing if it was not waiting."""
         with self._lock:
             if task not in self._waiting:
                 return

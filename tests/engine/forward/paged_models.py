@@ -21,7 +21,7 @@ from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.loader import attach
+from deployments.engine.loading.loader import replace_attention
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -73,7 +73,7 @@ class PagedModel:
 def paged_model(architecture: str, device: str = "cpu") -> PagedModel:
     model = tiny_model(architecture).to(device)
     fuse_projections(model, "cuda")
-    attach(model, cache_shape(model, EngineLimits(context_length=64)))
+    replace_attention(model, cache_shape(model, EngineLimits(context_length=64)))
     config = model.config
     layers, kv_heads = config.num_hidden_layers, config.num_key_value_heads
     storage = Storage(layers, N_STORED_PAGES, 4, kv_heads, config.head_dim, device=device)

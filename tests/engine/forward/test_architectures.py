@@ -17,7 +17,7 @@ from transformers import (
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.loading.loader import attach
+from deployments.engine.loading.loader import replace_attention
 from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.models import SIZES, tiny_model
@@ -104,7 +104,7 @@ def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:
     model = tiny_model()
     model._supports_attention_backend = False
     with pytest.raises(UnsupportedModelError, match="attention"):
-        attach(model, cache_shape(model, roomy()))
+        replace_attention(model, cache_shape(model, roomy()))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.linear import PackedLinear, is_packable, linear_add, silu_mul
 from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.loader import attach, default_dtype
+from deployments.engine.loading.loader import default_dtype, replace_attention
 from kv.storage import Storage
 from tests.models import CONFIGS, VOCAB, tiny_model
 
@@ -43,7 +43,7 @@ def build(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTr
     for name, weight in model.named_parameters():
         if name.endswith("bias") or "norm" in name:  # which are initialized as 0 and 1
             nn.init.uniform_(weight, 0.5, 1.5)
-    attach(model.to(dtype).eval(), cache_shape(model, EngineLimits(context_length=512)))
+    replace_attention(model.to(dtype).eval(), cache_shape(model, EngineLimits(context_length=512)))
     return model
 
 

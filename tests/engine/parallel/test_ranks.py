@@ -14,8 +14,8 @@ from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.lora import merge_adapters
-from deployments.engine.parallel.ranks import RanksLostError, share
-from deployments.engine.parallel.sharding import check_shares, load_share
+from deployments.engine.parallel.ranks import RanksLostError, shard_range
+from deployments.engine.parallel.sharding import check_shardable, load_shard
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
 from tests.engine.loading.test_lora import adapter, matrices
@@ -212,10 +212,10 @@ def check_ended(core: EngineCore, errors: list[object]) -> None:
 
 def test_a_loss_that_others_saw_fails_the_health_check(follower: Follower, llama: Path) -> None:
     with joined(follower, llama) as ranks:
-        model = load_share(str(llama), ranks, dtype=torch.float32)
+        model = load_shard(str(llama), ranks, dtype=torch.float32)
         core = EngineCore(model, frozenset(), roomy(), ranks=ranks)
         core.check_health()
-        ranks.lose("it was seen to end")
+        ranks.mark_lost("it was seen to end")
         with pytest.raises(RuntimeError, match="it was seen to end"):
             core.check_health()
         core.shutdown()
@@ -223,7 +223,7 @@ def test_a_loss_that_others_saw_fails_the_health_check(follower: Follower, llama
 
 def test_rank_0_is_told_why_another_one_could_not_load(mortal: Follower, llama: Path) -> None:
     with joined(mortal, llama / "nowhere") as ranks:
-        model = load_share(str(llama), ranks)
+        model = load_shard(str(llama), ranks)
         with pytest.raises(RanksLostError, match=r"rank 1 failed: .*nowhere"):
             EngineCore(model, frozenset(), EngineLimits(), ranks=ranks)
 
@@ -231,7 +231,7 @@ def test_rank_0_is_told_why_another_one_could_not_load(mortal: Follower, llama: 
 @pytest.mark.parametrize("size", [3, 4])
 def test_ranks_that_cannot_share_the_heads_are_refused(size: int) -> None:
     with pytest.raises(ValueError, match=rf"{size} ranks .* 4 attention heads and 2 key-value"):
-        check_shares(CONFIGS["llama"](), size)
+        check_shardable(CONFIGS["llama"](), size)
 
 
 @pytest.mark.parametrize("plan", [None, {}, {"embed_tokens": "embedding_rowwise"}])
@@ -241,10 +241,10 @@ def test_a_model_whose_plan_splits_no_layers_is_refused_by_name(
     config = CONFIGS["gpt_oss"]()
     config.base_model_tp_plan = plan  # of the installed version: some have one for the embedding
     with pytest.raises(UnsupportedModelError, match="gpt_oss has no tensor-parallel plan"):
-        check_shares(config, 2)
+        check_shardable(config, 2)
 
 
 @pytest.mark.parametrize(("n", "size"), [(8, 2), (7, 2), (5, 4), (1, 3)])
 def test_shares_are_consecutive_and_complete(n: int, size: int) -> None:
-    shares = [share(n, rank, size) for rank in range(size)]
+    shares = [shard_range(n, rank, size) for rank in range(size)]
     assert [place for first, k in shares for place in range(first, first + k)] == list(range(n))

@@ -13,8 +13,8 @@ import torch
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.parallel.follower import follow
-from deployments.engine.parallel.ranks import Ranks, find_store, open_store
-from deployments.engine.parallel.sharding import load_share
+from deployments.engine.parallel.ranks import Ranks, connect_store, open_store
+from deployments.engine.parallel.sharding import load_shard
 from tests.engine.drive import Engine, Gate, roomy
 
 SIZE = 2
@@ -57,11 +57,11 @@ def _follow_all(groups: Connection) -> None:
 
 
 def _follow(path: str, adapters: Sequence[tuple[str, float]], port: int) -> None:
-    ranks = Ranks(find_store(HOST, port, SIZE, JOIN_S), 1, SIZE, CPU)
+    ranks = Ranks(connect_store(HOST, port, SIZE, JOIN_S), 1, SIZE, CPU)
     try:
-        follow(load_share(path, ranks, dtype=torch.float32, adapters=adapters), ranks)
+        follow(load_shard(path, ranks, dtype=torch.float32, adapters=adapters), ranks)
     except Exception as error:
-        ranks.report(error)
+        ranks.report_failure(error)
         raise
 
 
@@ -88,7 +88,7 @@ def engine_of_ranks(
 ) -> Iterator[Engine]:
     """An engine over both ranks; all pages are free when the block is left."""
     with joined(follower, path, adapters) as ranks:
-        model = load_share(str(path), ranks, dtype=torch.float32, adapters=adapters)
+        model = load_shard(str(path), ranks, dtype=torch.float32, adapters=adapters)
         gate = Gate(model)
         core = EngineCore(model, frozenset(), limits or roomy(), ranks=ranks)
         running = Engine(core, gate, model)
