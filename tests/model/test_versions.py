@@ -13,7 +13,7 @@ from deployments.engine.loading.loader import load_model
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import Adapter, ModelSettings
 from tests.checkpoints import save_checkpoint
-from tests.engine.loading.test_lora import adapter, matrices
+from tests.engine.loading.test_lora import lora_tensors, save_adapter
 
 LIMITS = EngineLimits(n_pages=16, context_length=128)
 
@@ -22,8 +22,8 @@ LIMITS = EngineLimits(n_pages=16, context_length=128)
 def tuned(tmp_path: Path) -> ModelSettings:
     """A model with an adapter."""
     path = str(save_checkpoint(tmp_path / "model"))
-    made = matrices(load_model(path, dtype=torch.float32))
-    one = Adapter(path=adapter(tmp_path / "adapter", made))
+    made = lora_tensors(load_model(path, dtype=torch.float32))
+    one = Adapter(path=save_adapter(tmp_path / "adapter", made))
     return ModelSettings(name="m", path=path, dtype="float32", limits=LIMITS, adapters=(one,))
 
 
@@ -51,8 +51,8 @@ def with_another_base(settings: ModelSettings) -> ModelSettings:
 
 
 def with_a_retrained_adapter(settings: ModelSettings) -> ModelSettings:
-    made = matrices(load_model(settings.path, dtype=torch.float32), seed=2)
-    adapter(folder(settings), made)
+    tensors = lora_tensors(load_model(settings.path, dtype=torch.float32), seed=2)
+    save_adapter(folder(settings), tensors)
     return settings
 
 

@@ -1,4 +1,4 @@
-"""A model is served as its files have it or refused, in one sentence that says what is wrong."""
+"""A model is served exactly as its files have it, or refused with one line that says why."""
 
 import json
 from collections.abc import Callable
@@ -24,20 +24,20 @@ from tests.engine.drive import engine, request, roomy
 from tests.models import CONFIGS, tiny_model
 
 Tensors = dict[str, Tensor]
-# What four bits of MXFP4 mean, sign first.
-FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-BLOCK = 32  # weights that share a scale
+# The values of the 16 codes of MXFP4. The first bit is the sign.
+FP4_VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+BLOCK_SIZE = 32  # weights that share a scale
 
 
-def rewritten(folder: Path, change: Callable[[Tensors], Tensors]) -> str:
+def rewrite_weights(folder: Path, change: Callable[[Tensors], Tensors]) -> str:
     file = folder / "model.safetensors"
     save_file(change(load_file(file)), file, metadata={"format": "pt"})
     return str(folder)
 
 
-def configured(folder: Path, **said: object) -> str:
+def change_config(folder: Path, **fields: object) -> str:
     file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | said))
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
     return str(folder)
 
 
@@ -45,11 +45,10 @@ def without(part: str) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {name: tensors[name] for name in tensors if part not in name}
 
 
-def quantized(tensors: Tensors) -> Tensors:
-    """As ModelOpt writes them."""
-    linear = [name for name in tensors if "proj" in name]
-    narrow = {name: tensors[name].to(torch.float8_e4m3fn) for name in linear}
-    return tensors | narrow | {f"{name}_scale": torch.ones(1) for name in linear}
+def quantize_as_modelopt(tensors: Tensors) -> Tensors:
+    linears = [name for name in tensors if "proj" in name]
+    narrow = {name: tensors[name].to(torch.float8_e4m3fn) for name in linears}
+    return tensors | narrow | {f"{name}_scale": torch.ones(1) for name in linears}
 
 
 @pytest.mark.parametrize(
@@ -57,27 +56,29 @@ def quantized(tensors: Tensors) -> Tensors:
     [
         (without("layers.1."), r"lack weights: model\.layers\.1\..* and 6 more"),
         (without("lm_head"), r"lack weights: lm_head\.weight$"),
-        (quantized, r"quantized in a way .*proj\.weight_scale.* name the original"),
+        (quantize_as_modelopt, r"quantized in a way .*proj\.weight_scale.* name the original"),
     ],
 )
-def test_files_that_are_not_all_of_a_model_are_refused(
+def test_incomplete_or_quantized_weights_are_refused(
     tmp_path: Path, change: Callable[[Tensors], Tensors], reason: str
 ) -> None:
-    path = rewritten(save_checkpoint(tmp_path), change)
+    path = rewrite_weights(save_checkpoint(tmp_path), change)
     with pytest.raises(UnsupportedModelError, match=reason):
         load_model(path)
 
 
-def test_what_is_tied_or_not_read_need_not_be_there(tmp_path: Path) -> None:
+def test_tied_weights_may_be_missing_and_unknown_ones_are_ignored(tmp_path: Path) -> None:
     save_checkpoint(tmp_path)
-    configured(tmp_path, tie_word_embeddings=True)
-    path = rewritten(tmp_path, lambda found: without("lm_head")(found) | {"x": torch.ones(1)})
+    change_config(tmp_path, tie_word_embeddings=True)
+    path = rewrite_weights(
+        tmp_path, lambda tensors: without("lm_head")(tensors) | {"x": torch.ones(1)}
+    )
     model = load_model(path)
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
-def test_weights_of_other_shapes_than_the_config_says_are_named_with_both(tmp_path: Path) -> None:
-    path = configured(save_checkpoint(tmp_path), intermediate_size=96)
+def test_a_shape_that_the_config_contradicts_is_refused_with_both_shapes(tmp_path: Path) -> None:
+    path = change_config(save_checkpoint(tmp_path), intermediate_size=96)
     reason = r"down_proj\.weight is \[64, 128\], not \[64, 96\]"
     with pytest.raises(UnsupportedModelError, match=reason):
         load_model(path)
@@ -86,8 +87,8 @@ def test_weights_of_other_shapes_than_the_config_says_are_named_with_both(tmp_pa
 @pytest.mark.parametrize(
     "method", ["awq", "gptq", "compressed-tensors", "modelopt", "exl2", "fp8", "bitsandbytes"]
 )
-def test_quantized_files_are_refused_by_the_name_of_their_kind(tmp_path: Path, method: str) -> None:
-    path = configured(save_checkpoint(tmp_path), quantization_config={"quant_method": method})
+def test_quantized_files_are_refused_with_their_method(tmp_path: Path, method: str) -> None:
+    path = change_config(save_checkpoint(tmp_path), quantization_config={"quant_method": method})
     with pytest.raises(UnsupportedModelError, match=rf"quantized \({method}\): name the original"):
         load_model(path)
 
@@ -99,27 +100,27 @@ def test_quantized_files_are_refused_by_the_name_of_their_kind(tmp_path: Path, m
         (b"\x10\0\0\0\0\0\0\0{", "broken or not whole"),
     ],
 )
-def test_a_file_that_is_not_whole_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_truncated_file_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
     path = save_checkpoint(tmp_path)
     (path / "model.safetensors").write_bytes(content)
     with pytest.raises(UnsupportedModelError, match=rf"/model\.safetensors is .*{reason}"):
         load_model(str(path))
 
 
-def test_a_file_that_the_index_names_has_to_be_there(tmp_path: Path) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     tiny_model().save_pretrained(tmp_path, max_shard_size="20KB")
-    (lost := sorted(tmp_path.glob("model-*"))[1]).unlink()
-    with pytest.raises(UnsupportedModelError, match=f"{lost} is missing"):
+    (missing := sorted(tmp_path.glob("model-*"))[1]).unlink()
+    with pytest.raises(UnsupportedModelError, match=f"{missing} is missing"):
         load_model(str(tmp_path))
 
 
-def test_a_file_that_no_weights_are_read_from_is_not_looked_at(tmp_path: Path) -> None:
+def test_files_that_are_not_loaded_are_not_checked(tmp_path: Path) -> None:
     (save_checkpoint(tmp_path) / "consolidated.safetensors").write_text("another form of them")
     load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("fields", "reason"),
     [
         (
             {"model_type": "own", "auto_map": {"AutoConfig": "x.X"}},
@@ -129,22 +130,22 @@ def test_a_file_that_no_weights_are_read_from_is_not_looked_at(tmp_path: Path) -
         ({"num_attention_heads": "many"}, "llama can't be loaded: .*'many'"),
     ],
 )
-def test_a_config_that_transformers_can_not_read_is_refused_in_one_line(
-    tmp_path: Path, said: dict[str, object], reason: str
+def test_an_unreadable_config_is_refused_in_one_line(
+    tmp_path: Path, fields: dict[str, object], reason: str
 ) -> None:
-    path = configured(save_checkpoint(tmp_path), **said)
+    path = change_config(save_checkpoint(tmp_path), **fields)
     with pytest.raises(UnsupportedModelError, match=reason) as refused:
         load_model(path)
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_code_that_nobody_needs_is_not_missed(tmp_path: Path) -> None:
-    path = configured(save_checkpoint(tmp_path), auto_map={"AutoModelForCausalLM": "x.X"})
+def test_a_known_architecture_is_served_without_its_custom_code(tmp_path: Path) -> None:
+    path = change_config(save_checkpoint(tmp_path), auto_map={"AutoModelForCausalLM": "x.X"})
     load_model(path)
 
 
 @pytest.mark.parametrize("config", [Mistral3Config, Qwen2_5_VLConfig])
-def test_models_of_more_than_text_are_refused_by_name(
+def test_multimodal_models_are_refused_by_name(
     tmp_path: Path, config: type[PretrainedConfig]
 ) -> None:
     config().save_pretrained(tmp_path)
@@ -152,7 +153,7 @@ def test_models_of_more_than_text_are_refused_by_name(
         load_model(str(tmp_path))
 
 
-def test_layers_that_the_engine_lacks_are_refused_by_name() -> None:
+def test_unsupported_layer_types_are_refused_by_name() -> None:
     config = CONFIGS["qwen3"]()
     config.layer_types = ["full_attention", "linear_attention", "full_attention"]
     with pytest.raises(UnsupportedModelError, match="linear_attention"):
@@ -164,7 +165,7 @@ def test_compressed_keys_and_values_are_refused() -> None:
         check_supported(DeepseekV3Config())
 
 
-def test_heads_that_differ_from_layer_to_layer_are_refused_before_weights_are_read(
+def test_layers_with_different_head_dims_are_refused_before_weights_are_read(
     tmp_path: Path,
 ) -> None:
     Gemma4TextConfig(head_dim=8, global_head_dim=16).save_pretrained(tmp_path)
@@ -180,45 +181,45 @@ def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
-def test_a_tokenizer_that_can_not_be_read_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_unreadable_tokenizer_is_refused_in_one_line(tmp_path: Path) -> None:
     (save_checkpoint(tmp_path) / "tokenizer.json").write_text("{")
     with pytest.raises(UnsupportedModelError, match=f"the tokenizer of {tmp_path} can't be loaded"):
         load_tokenizer(str(tmp_path))
 
 
-def in_blocks(tensors: Tensors) -> Tensors:
-    """The experts of a gpt-oss as OpenAI ships them: random MXFP4."""
-    found = {}
+def to_mxfp4(tensors: Tensors) -> Tensors:
+    """Replaces the experts of a gpt-oss by random MXFP4 blocks, as OpenAI publishes them."""
+    replaced = {}
     for name, weight in tensors.items():
         if not name.endswith(("gate_up_proj", "down_proj")):
-            found[name] = weight
+            replaced[name] = weight
             continue
         experts, n_in, n_out = weight.shape
-        shape = (experts, n_out, n_in // BLOCK)
-        found[f"{name}_blocks"] = torch.randint(256, (*shape, BLOCK // 2), dtype=torch.uint8)
-        found[f"{name}_scales"] = torch.randint(120, 128, shape, dtype=torch.uint8)
-    return found
+        shape = (experts, n_out, n_in // BLOCK_SIZE)
+        replaced[f"{name}_blocks"] = torch.randint(
+            256, (*shape, BLOCK_SIZE // 2), dtype=torch.uint8
+        )
+        replaced[f"{name}_scales"] = torch.randint(120, 128, shape, dtype=torch.uint8)
+    return replaced
 
 
-def out_of_blocks(blocks: Tensor, scales: Tensor) -> Tensor:
-    """[experts, in, out]"""
-    values = FP4[torch.stack([blocks & 15, blocks >> 4], -1).long()].flatten(-2)
+def from_mxfp4(blocks: Tensor, scales: Tensor) -> Tensor:
+    """Dequantizes an expert weight to [experts, in, out]."""
+    values = FP4_VALUES[torch.stack([blocks & 15, blocks >> 4], -1).long()].flatten(-2)
     return (values * (scales.float() - 127).exp2()[..., None]).flatten(-2).transpose(1, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gpt_oss_is_loaded_from_the_form_that_it_is_shipped_in(
-    tmp_path: Path, dtype: torch.dtype
-) -> None:
+def test_gpt_oss_is_loaded_from_mxfp4(tmp_path: Path, dtype: torch.dtype) -> None:
     tiny_model("gpt_oss").save_pretrained(tmp_path)
-    rewritten(tmp_path, in_blocks)
+    rewrite_weights(tmp_path, to_mxfp4)
     packed = load_file(tmp_path / "model.safetensors")
-    path = configured(tmp_path, quantization_config={"quant_method": "mxfp4"})
+    path = change_config(tmp_path, quantization_config={"quant_method": "mxfp4"})
     model = load_model(path, dtype=dtype)
     for layer in range(3):
         for name in ("gate_up_proj", "down_proj"):
             name = f"model.layers.{layer}.mlp.experts.{name}"
-            expected = out_of_blocks(packed[f"{name}_blocks"], packed[f"{name}_scales"])
+            expected = from_mxfp4(packed[f"{name}_blocks"], packed[f"{name}_scales"])
             assert torch.equal(model.get_parameter(name), expected.to(dtype))
     with engine(model=model, limits=roomy()) as running:
         assert len(running.run(request("r", range(20)))[0].token_ids) == 16

@@ -1,4 +1,4 @@
-"""A merged LoRA adapter is the sum that its files describe, and nothing of them is left out."""
+"""A merge adds exactly what the files of a LoRA adapter describe, and leaves nothing out."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from deployments.engine.loading.lora import AdapterError, merge_adapters
 from tests.checkpoints import save_checkpoint
 from tests.models import VOCAB, tiny_model
 
-Matrices = dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
 TARGETS = ("self_attn.q_proj", "mlp.down_proj")
 CONFIG: dict[str, object] = {
     "peft_type": "LORA",
@@ -28,20 +28,20 @@ CONFIG: dict[str, object] = {
 }
 
 
-def matrices(model: PreTrainedModel, seed: int = 1, rank: int = 4) -> Matrices:
-    """Of the target modules, by PEFT's names."""
-    draw = torch.Generator().manual_seed(seed)
-    found = {}
+def lora_tensors(model: PreTrainedModel, seed: int = 1, rank: int = 4) -> Tensors:
+    """Random matrices for the target modules, by PEFT's names."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
     for name, module in model.named_modules():
         if name.endswith(TARGETS) and isinstance(module, torch.nn.Linear):
-            out, into = module.weight.shape
+            n_out, n_in = module.weight.shape
             stem = f"base_model.model.{name}"
-            found[f"{stem}.lora_A.weight"] = torch.randn(rank, into, generator=draw) / 5
-            found[f"{stem}.lora_B.weight"] = torch.randn(out, rank, generator=draw) / 5
-    return found
+            tensors[f"{stem}.lora_A.weight"] = torch.randn(rank, n_in, generator=generator) / 5
+            tensors[f"{stem}.lora_B.weight"] = torch.randn(n_out, rank, generator=generator) / 5
+    return tensors
 
 
-def adapter(folder: Path, tensors: Matrices, **config: object) -> str:
+def save_adapter(folder: Path, tensors: Tensors, **config: object) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "adapter_config.json").write_text(json.dumps(CONFIG | config))
     save_file(tensors, folder / "adapter_model.safetensors")
@@ -55,29 +55,31 @@ def logits(model: PreTrainedModel) -> torch.Tensor:
         return result
 
 
-def logits_beside(model: PreTrainedModel, tensors: Matrices, factor: float) -> torch.Tensor:
-    """As PEFT computes while it trains: the adapter's product is added to each module's output."""
+def logits_with_unmerged_adapter(
+    model: PreTrainedModel, tensors: Tensors, scaling: float
+) -> torch.Tensor:
+    """As PEFT computes in training: adds the adapter's product to the output of each module."""
     hooks = []
     for name, module in model.named_modules():
         stem = f"base_model.model.{name}"
         if f"{stem}.lora_A.weight" in tensors:
-            down, up = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
+            lora_a, lora_b = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
 
-            def added(
+            def add_lora_output(
                 _: torch.nn.Module,
-                given: tuple[torch.Tensor],
+                args: tuple[torch.Tensor],
                 result: torch.Tensor,
-                down: torch.Tensor = down,
-                up: torch.Tensor = up,
+                lora_a: torch.Tensor = lora_a,
+                lora_b: torch.Tensor = lora_b,
             ) -> torch.Tensor:
-                return result + factor * (given[0] @ down.T @ up.T)
+                return result + scaling * (args[0] @ lora_a.T @ lora_b.T)
 
-            hooks.append(module.register_forward_hook(added))
+            hooks.append(module.register_forward_hook(add_lora_output))
     assert hooks
-    found = logits(model)
+    result = logits(model)
     for hook in hooks:
         hook.remove()
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -90,56 +92,58 @@ def logits_beside(model: PreTrainedModel, tensors: Matrices, factor: float) -> t
         ({"r": 8, "rank_pattern": {"self_attn.q_proj": 4, "down_proj": 4}}, 1.0, 1.5),
     ],
 )
-def test_a_merged_model_computes_what_the_model_and_its_adapter_do(
+def test_a_merged_model_computes_what_the_model_with_its_adapter_does(
     tmp_path: Path, config: dict[str, object], scale: float, factor: float
 ) -> None:
     model = tiny_model()
-    tensors = matrices(model)
-    expected = logits_beside(model, tensors, factor)
+    tensors = lora_tensors(model)
+    expected = logits_with_unmerged_adapter(model, tensors, factor)
     assert not torch.allclose(expected, logits(model), atol=0.1)
-    merge_adapters(model, [(adapter(tmp_path, tensors, **config), scale)])
+    merge_adapters(model, [(save_adapter(tmp_path, tensors, **config), scale)])
     torch.testing.assert_close(logits(model), expected, atol=1e-3, rtol=1e-3)
 
 
 def test_scale_0_changes_nothing(tmp_path: Path) -> None:
     model = tiny_model()
     before = logits(model)
-    merge_adapters(model, [(adapter(tmp_path, matrices(model)), 0.0)])
+    merge_adapters(model, [(save_adapter(tmp_path, lora_tensors(model)), 0.0)])
     assert torch.equal(logits(model), before)
 
 
 def test_adapters_add_up(tmp_path: Path) -> None:
     model, other = tiny_model(), tiny_model()
-    one, two = matrices(model), matrices(model, seed=2)
-    folders = [adapter(tmp_path / "one", one), adapter(tmp_path / "two", two)]
+    first, second = lora_tensors(model), lora_tensors(model, seed=2)
+    folders = [save_adapter(tmp_path / "first", first), save_adapter(tmp_path / "second", second)]
     merge_adapters(model, [(folders[0], 1.0), (folders[1], 0.5)])
     merge_adapters(other, [(folders[1], 0.5), (folders[0], 1.0)])
     torch.testing.assert_close(logits(model), logits(other), atol=1e-3, rtol=1e-3)
     stem = "model.layers.0.self_attn.q_proj"
-    grown = tiny_model().get_submodule(stem).weight
-    for tensors, factor in ((one, 1.5), (two, 0.75)):
-        down, up = (tensors[f"base_model.model.{stem}.lora_{x}.weight"] for x in "AB")
-        grown = grown + factor * up @ down
-    torch.testing.assert_close(model.get_submodule(stem).weight, grown)
+    expected = tiny_model().get_submodule(stem).weight
+    for tensors, factor in ((first, 1.5), (second, 0.75)):
+        lora_a, lora_b = (tensors[f"base_model.model.{stem}.lora_{x}.weight"] for x in "AB")
+        expected = expected + factor * lora_b @ lora_a
+    torch.testing.assert_close(model.get_submodule(stem).weight, expected)
 
 
 def test_weights_of_half_precision_are_rounded_once(tmp_path: Path) -> None:
     model = tiny_model().bfloat16()
-    tensors = {name: one.bfloat16() for name, one in matrices(model).items()}
+    tensors = {name: tensor.bfloat16() for name, tensor in lora_tensors(model).items()}
     stem = "model.layers.1.mlp.down_proj"
-    down, up = (tensors[f"base_model.model.{stem}.lora_{x}.weight"].float() for x in "AB")
-    exact = model.get_submodule(stem).weight.detach().double() + 1.5 * up.double() @ down.double()
-    merge_adapters(model, [(adapter(tmp_path, tensors), 1.0)])
+    lora_a, lora_b = (tensors[f"base_model.model.{stem}.lora_{x}.weight"].float() for x in "AB")
+    exact = (
+        model.get_submodule(stem).weight.detach().double() + 1.5 * lora_b.double() @ lora_a.double()
+    )
+    merge_adapters(model, [(save_adapter(tmp_path, tensors), 1.0)])
     merged = model.get_submodule(stem).weight
     assert merged.dtype is torch.bfloat16
-    last_place = 2.0 ** (torch.frexp(exact.float()).exponent - 8).double()
-    assert ((merged.double() - exact).abs() <= 0.51 * last_place).all()
+    ulp = 2.0 ** (torch.frexp(exact.float()).exponent - 8).double()
+    assert ((merged.double() - exact).abs() <= 0.51 * ulp).all()
 
 
 def test_a_checkpoint_is_loaded_with_its_adapters(tmp_path: Path) -> None:
     path = str(save_checkpoint(tmp_path / "model"))
     base = load_model(path, dtype=torch.float32)
-    folder = adapter(tmp_path / "adapter", matrices(base))
+    folder = save_adapter(tmp_path / "adapter", lora_tensors(base))
     loaded = load_model(path, dtype=torch.float32, adapters=[(folder, 2.0)])
     merge_adapters(base, [(folder, 2.0)])
     assert torch.equal(logits(loaded), logits(base))
@@ -169,7 +173,7 @@ def test_what_a_merge_would_leave_out_is_refused_by_name(
     tmp_path: Path, config: dict[str, object]
 ) -> None:
     model = tiny_model()
-    folder = adapter(tmp_path, matrices(model), **config)
+    folder = save_adapter(tmp_path, lora_tensors(model), **config)
     with pytest.raises(AdapterError, match=next(iter(config))) as refused:
         merge_adapters(model, [(folder, 1.0)])
     assert folder in str(refused.value)
@@ -205,15 +209,17 @@ def test_an_adapter_of_another_model_is_refused_and_changes_nothing(
 ) -> None:
     model = tiny_model()
     before = logits(model)
-    all_tensors = {**matrices(model), **tensors}
-    folder = adapter(tmp_path, {name: one for name, one in all_tensors.items() if one is not None})
+    all_tensors = {**lora_tensors(model), **tensors}
+    folder = save_adapter(
+        tmp_path, {name: value for name, value in all_tensors.items() if value is not None}
+    )
     with pytest.raises(AdapterError, match=reason) as refused:
         merge_adapters(model, [(folder, 1.0)])
     assert folder in str(refused.value)
     assert torch.equal(logits(model), before)
 
 
-def test_weights_that_two_modules_share_are_left_alone(tmp_path: Path) -> None:
+def test_an_adapter_of_tied_weights_is_refused(tmp_path: Path) -> None:
     model = tiny_model()
     model.get_output_embeddings().weight = model.get_input_embeddings().weight
     stem = "base_model.model.lm_head"
@@ -222,7 +228,7 @@ def test_weights_that_two_modules_share_are_left_alone(tmp_path: Path) -> None:
         f"{stem}.lora_B.weight": torch.zeros(VOCAB, 4),
     }
     with pytest.raises(AdapterError, match="lm_head: its weights are the embedding's too"):
-        merge_adapters(model, [(adapter(tmp_path, tensors), 1.0)])
+        merge_adapters(model, [(save_adapter(tmp_path, tensors), 1.0)])
 
 
 def test_a_folder_without_its_files_is_refused(tmp_path: Path) -> None:

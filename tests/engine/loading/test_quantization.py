@@ -1,4 +1,4 @@
-"""Linear layers of fewer bits: what they answer, what they take, and who can't have them."""
+"""Quantized linear layers: their error, their memory, and the models that are refused."""
 
 import subprocess
 import sys
@@ -39,12 +39,12 @@ def layer(n_in: int, n_out: int, dtype: torch.dtype, bias: bool) -> nn.Linear:
 
 
 def quantized(linear: nn.Linear, quantization: Quantization) -> nn.Module:
-    """The layer in the place of one of a model's."""
+    """Quantizes the layer as a part of a model."""
     model = tiny_model().to(linear.weight.dtype)
     model.model.layers[0].mlp.down_proj = linear
     quantize(model, quantization, "cpu")
-    made: nn.Module = model.model.layers[0].mlp.down_proj
-    return made
+    layer: nn.Module = model.model.layers[0].mlp.down_proj
+    return layer
 
 
 def inputs(rows: int, n_in: int, dtype: torch.dtype) -> Tensor:
@@ -52,13 +52,13 @@ def inputs(rows: int, n_in: int, dtype: torch.dtype) -> Tensor:
 
 
 def n_bytes(model: nn.Module) -> int:
-    return sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
+    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 8, 9, 40])
 @pytest.mark.parametrize(
-    ("quantization", "dtype", "off"),
+    ("quantization", "dtype", "max_error"),
     [
         ("int8", torch.float32, 0.012),
         ("int8", torch.bfloat16, 0.015),
@@ -66,30 +66,30 @@ def n_bytes(model: nn.Module) -> int:
     ],
 )
 @torch.inference_mode()
-def test_a_quantized_layer_answers_nearly_as_before(
-    quantization: Quantization, dtype: torch.dtype, off: float, rows: int, bias: bool
+def test_a_quantized_layer_has_a_small_error(
+    quantization: Quantization, dtype: torch.dtype, max_error: float, rows: int, bias: bool
 ) -> None:
     linear = layer(192, 64, dtype, bias)
     x = inputs(rows, 192, dtype)
     expected = F.linear(x, linear.weight, linear.bias).float()
-    answer = quantized(linear, quantization)(x[None])[0].float()
-    error = (answer - expected).norm() / expected.norm()
-    assert 0 < error < off
+    output = quantized(linear, quantization)(x[None])[0].float()
+    error = (output - expected).norm() / expected.norm()
+    assert 0 < error < max_error
 
 
 @pytest.mark.parametrize(
     ("quantization", "rows"), [("int8", MAX_INT8_KERNEL_ROWS), ("int4", MIN_DEQUANTIZED_ROWS - 1)]
 )
 @torch.inference_mode()
-def test_a_row_is_answered_the_same_to_the_last_bit_whatever_stands_beside_it(
+def test_the_output_of_a_row_does_not_depend_on_other_rows(
     quantization: Quantization, rows: int
 ) -> None:
-    """For as many rows as one kernel takes wherever it runs."""
-    made = quantized(layer(192, 64, torch.bfloat16, bias=False), quantization)
+    """Holds up to the number of rows that one kernel takes on every processor."""
+    linear = quantized(layer(192, 64, torch.bfloat16, bias=False), quantization)
     x = inputs(rows, 192, torch.bfloat16)
-    together = made(x)
+    together = linear(x)
     for n in range(1, rows):
-        assert torch.equal(made(x[:n]), together[:n])
+        assert torch.equal(linear(x[:n]), together[:n])
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma3"])
@@ -104,55 +104,55 @@ def test_batched_is_alone_for_int8_weights_in_float32(architecture: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("quantization", "dtype", "at_most"),
+    ("quantization", "dtype", "max_ratio"),
     [("int8", torch.float32, 0.30), ("int4", torch.bfloat16, 0.36)],
 )
 def test_linear_layers_shrink_and_all_others_stay(
-    quantization: Quantization, dtype: torch.dtype, at_most: float
+    quantization: Quantization, dtype: torch.dtype, max_ratio: float
 ) -> None:
     model = tiny_model().to(dtype)
     embedding = model.get_input_embeddings().weight.clone()
     before = n_bytes(model.model.layers)
     quantize(model, quantization, "cpu")
-    assert n_bytes(model.model.layers) < at_most * before
+    assert n_bytes(model.model.layers) < max_ratio * before
     assert torch.equal(model.get_input_embeddings().weight, embedding)
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
-def test_the_output_layer_becomes_int8_where_kernels_of_ours_multiply_it(
+def test_the_output_layer_becomes_int8_where_our_kernels_run(
     quantization: Quantization,
 ) -> None:
     model = tiny_model().to(torch.bfloat16)
     output = model.get_output_embeddings().weight.clone()
     quantize(model, quantization, "cpu")
-    made = model.get_output_embeddings()
+    quantized_output = model.get_output_embeddings()
     x = inputs(3, output.shape[1], torch.bfloat16)
     expected = F.linear(x.float(), output.float())
-    error = (made(x).float() - expected).norm() / expected.norm()
+    error = (quantized_output(x).float() - expected).norm() / expected.norm()
     if has_matmul_kernels():
-        assert made.weight.dtype == torch.int8
+        assert quantized_output.weight.dtype == torch.int8
         assert 0 < error < 0.015
     else:
-        assert torch.equal(made.weight, output)
+        assert torch.equal(quantized_output.weight, output)
 
 
 def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> None:
-    from tests.engine.loading.test_lora import adapter, matrices
+    from tests.engine.loading.test_lora import lora_tensors, save_adapter
 
     path = str(save_checkpoint(tmp_path / "model"))
-    made = matrices(load_model(path, dtype=torch.float32))
+    tensors = lora_tensors(load_model(path, dtype=torch.float32))
     loaded = [
         load_model(path, dtype=torch.float32, adapters=adapters, quantization="int8")
-        for adapters in ((), ((adapter(tmp_path / "adapter", made), 1.0),))
+        for adapters in ((), ((save_adapter(tmp_path / "adapter", tensors), 1.0),))
     ]
     base, merged = (one.model.layers[0].self_attn.qkv_proj.weight for one in loaded)
     assert base.dtype == merged.dtype == torch.int8
     assert not torch.equal(base, merged)
 
 
-@pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
+@pytest.mark.skipif(not has_matmul_kernels(), reason="our kernels do not run here")
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
-def test_no_dtype_has_to_be_said_where_kernels_of_ours_multiply(
+def test_dtype_may_be_left_out_where_our_kernels_run(
     tmp_path: Path, quantization: Quantization
 ) -> None:
     model = load_model(str(save_checkpoint(tmp_path / "model")), quantization=quantization)
@@ -187,7 +187,7 @@ def of_odd_sizes() -> PreTrainedModel:
         (tiny_model, "fp8", "fp8 needs a GPU"),
     ],
 )
-def test_what_can_not_be_quantized_is_refused_with_words(
+def test_a_quantization_that_is_not_available_is_refused_with_a_reason(
     make: Callable[[], PreTrainedModel], quantization: Quantization, reason: str
 ) -> None:
     with pytest.raises(QuantizationError, match=f"quantization: .*{reason}"):
@@ -206,11 +206,11 @@ def test_without_torchao_the_error_names_the_extra() -> None:
     assert "pip install -e '.[quantization]'" in ended.stderr
 
 
-def test_float8_rows_come_back_within_their_step() -> None:
+def test_float8_rounds_within_its_precision() -> None:
     rows = inputs(5, 64, torch.bfloat16)
     rows[2] = 0
-    small, scale = to_float8(rows)
-    assert small.dtype == torch.float8_e4m3fn
-    back = small.float() * scale
+    float8, scale = to_float8(rows)
+    assert float8.dtype == torch.float8_e4m3fn
+    back = float8.float() * scale
     assert torch.all((back - rows.float()).abs() <= rows.float().abs() / 16 + scale)
     assert torch.all(back[2] == 0)

@@ -1,4 +1,4 @@
-"""A model cut over two ranks says what it says whole, and ends when a rank does."""
+"""Two ranks generate what one process generates, and a dead rank ends the engine."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,47 +18,47 @@ from deployments.engine.parallel.ranks import RanksLostError, shard_range
 from deployments.engine.parallel.sharding import check_shardable, load_shard
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
-from tests.engine.loading.test_lora import adapter, matrices
-from tests.engine.parallel.two_ranks import Follower, engine_of_ranks, following, joined
+from tests.engine.loading.test_lora import lora_tensors, save_adapter
+from tests.engine.parallel.two_ranks import Follower, join_group, start_follower, two_rank_engine
 from tests.engine.scheduler.repeating import plain, repeating, tokens
 from tests.models import CONFIGS, forgetful, tiny_model
 
 SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)
 SHARED = random_ids(21, seed=1)
 PROMPTS = (SHARED, SHARED[:17] + random_ids(3, seed=2), random_ids(9, seed=3), random_ids(2))
-N_MORTAL = 4  # tests that end a follower
-TOLERANCE = 1e-3  # of logits that are sums of parts
+N_DISPOSABLE = 4  # tests that kill a follower
+TOLERANCE = 1e-3  # of logits that are sums over ranks
 
 
 @pytest.fixture(scope="module")
 def follower() -> Iterator[Follower]:
-    with following() as process:
+    with start_follower() as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def spares() -> Iterator[list[Follower]]:
-    """Those that tests will end, which start while other tests run."""
+    """Followers that tests will kill. They start while other tests run."""
     with ExitStack() as stack:
-        yield [stack.enter_context(following()) for _ in range(N_MORTAL)]
+        yield [stack.enter_context(start_follower()) for _ in range(N_DISPOSABLE)]
 
 
 @pytest.fixture
-def mortal(spares: list[Follower]) -> Iterator[Follower]:
-    """One that the test may end."""
+def disposable(spares: list[Follower]) -> Iterator[Follower]:
+    """A follower that the test may kill."""
     if spares:
         yield spares.pop()
         return
-    with following() as process:
+    with start_follower() as process:
         yield process
 
 
 @pytest.fixture
 def llama(tmp_path: Path) -> Path:
-    return saved(tiny_model(), tmp_path)
+    return save(tiny_model(), tmp_path)
 
 
-def saved(model: PreTrainedModel, path: Path) -> Path:
+def save(model: PreTrainedModel, path: Path) -> Path:
     model.save_pretrained(path)
     return path
 
@@ -71,16 +71,16 @@ def requests() -> list[GenerationRequest]:
     ]
 
 
-def whole(model: PreTrainedModel) -> list[Outcome]:
+def run_unsharded(model: PreTrainedModel) -> list[Outcome]:
     with engine(model=model) as running:
         return running.run(*requests())
 
 
 def check_same(outcomes: list[Outcome], expected: list[Outcome]) -> None:
-    for one, other in zip(outcomes, expected, strict=True):
-        assert one.token_ids == other.token_ids
-        assert one.finish_reason is other.finish_reason
-        ours = [entry.logprob for entry in one.logprobs]
+    for outcome, other in zip(outcomes, expected, strict=True):
+        assert outcome.token_ids == other.token_ids
+        assert outcome.finish_reason is other.finish_reason
+        ours = [entry.logprob for entry in outcome.logprobs]
         assert ours == pytest.approx([entry.logprob for entry in other.logprobs], abs=TOLERANCE)
 
 
@@ -88,12 +88,14 @@ PARALLEL = ("llama", "qwen3", "mistral", "gemma2", "gemma3", "qwen3_moe", "phi3_
 
 
 @pytest.mark.parametrize("architecture", PARALLEL)
-def test_two_ranks_say_what_one_says(architecture: str, follower: Follower, tmp_path: Path) -> None:
-    path = saved(tiny_model(architecture), tmp_path)
-    with engine_of_ranks(follower, path) as running:
+def test_two_ranks_generate_what_one_generates(
+    architecture: str, follower: Follower, tmp_path: Path
+) -> None:
+    path = save(tiny_model(architecture), tmp_path)
+    with two_rank_engine(follower, path) as running:
         outcomes = running.run(*requests())
         running.check_idle()
-    check_same(outcomes, whole(tiny_model(architecture)))
+    check_same(outcomes, run_unsharded(tiny_model(architecture)))
 
 
 LIMITS = {
@@ -104,21 +106,21 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_neither_chunks_nor_preemption_show_over_ranks(
+def test_chunks_and_preemption_do_not_change_the_output(
     name: str, follower: Follower, llama: Path
 ) -> None:
-    with engine_of_ranks(follower, llama, LIMITS[name]) as running:
+    with two_rank_engine(follower, llama, LIMITS[name]) as running:
         outcomes = running.run_at_once(*requests())
         running.check_idle()
         stats = running.core.stats()
-    check_same(outcomes, whole(tiny_model()))
+    check_same(outcomes, run_unsharded(tiny_model()))
     assert stats.cached_tokens > 0
     assert (stats.preemptions > 0) == (name == "preempted")
 
 
 def test_drafts_are_checked_by_all_ranks(follower: Follower, tmp_path: Path) -> None:
-    path = saved(forgetful(), tmp_path)
-    with engine_of_ranks(follower, path, roomy(draft_tokens=5)) as running:
+    path = save(forgetful(), tmp_path)
+    with two_rank_engine(follower, path, roomy(draft_tokens=5)) as running:
         outcomes = running.run(*repeating("greedy"))
         running.check_idle()
         assert running.core.stats().accepted_tokens > 0
@@ -127,16 +129,14 @@ def test_drafts_are_checked_by_all_ranks(follower: Follower, tmp_path: Path) -> 
 
 def test_a_step_of_any_length_reaches_all_ranks(follower: Follower, llama: Path) -> None:
     long = request("long", random_ids(480), max_tokens=16)
-    with engine_of_ranks(follower, llama) as running:
+    with two_rank_engine(follower, llama) as running:
         outcome = running.run(long)[0]
-    with engine() as undivided:
-        assert outcome.token_ids == undivided.run(long)[0].token_ids
+    with engine() as unsharded:
+        assert outcome.token_ids == unsharded.run(long)[0].token_ids
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_sizes_that_two_does_not_divide_are_shared_too(
-    tied: bool, follower: Follower, tmp_path: Path
-) -> None:
+def test_odd_sizes_are_sharded(tied: bool, follower: Follower, tmp_path: Path) -> None:
     config = LlamaConfig.from_dict(CONFIGS["llama"]().to_dict())
     config.vocab_size, config.intermediate_size, config.tie_word_embeddings = 131, 63, tied
     config.attention_bias = config.mlp_bias = True
@@ -144,43 +144,43 @@ def test_sizes_that_two_does_not_divide_are_shared_too(
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.normal_(module.bias)
-    path = saved(model, tmp_path)
-    with engine_of_ranks(follower, path) as running:
+    path = save(model, tmp_path)
+    with two_rank_engine(follower, path) as running:
         outcomes = running.run(*requests())
-    check_same(outcomes, whole(model))
+    check_same(outcomes, run_unsharded(model))
 
 
 def test_adapters_are_merged_before_the_cut(
     follower: Follower, llama: Path, tmp_path: Path
 ) -> None:
     model = tiny_model()
-    adapters = [(adapter(tmp_path / "adapter", matrices(model)), 2.0)]
-    plain = whole(tiny_model())
+    adapters = [(save_adapter(tmp_path / "adapter", lora_tensors(model)), 2.0)]
+    plain = run_unsharded(tiny_model())
     merge_adapters(model, adapters)
-    with engine_of_ranks(follower, llama, adapters=adapters) as running:
+    with two_rank_engine(follower, llama, adapters=adapters) as running:
         outcomes = running.run(*requests())
-    check_same(outcomes, whole(model))
-    assert [one.token_ids for one in outcomes] != [one.token_ids for one in plain]
+    check_same(outcomes, run_unsharded(model))
+    assert [outcome.token_ids for outcome in outcomes] != [outcome.token_ids for outcome in plain]
 
 
 def test_each_rank_has_its_share_of_weights_and_pages(follower: Follower, llama: Path) -> None:
-    undivided = tiny_model()
-    with engine_of_ranks(follower, llama) as running:
-        shares, cache = running.model.state_dict(), running.core.cache
+    unsharded = tiny_model()
+    with two_rank_engine(follower, llama) as running:
+        shard, cache = running.model.state_dict(), running.core.cache
     projection = "model.layers.0.self_attn.q_proj.weight"
-    assert shares[projection].numel() * 2 == undivided.state_dict()[projection].numel()
-    assert cache.shape.n_kv_heads * 2 == undivided.config.num_key_value_heads
+    assert shard[projection].numel() * 2 == unsharded.state_dict()[projection].numel()
+    assert cache.shape.n_kv_heads * 2 == unsharded.config.num_key_value_heads
     assert cache.storage.k.shape[3] == cache.shape.n_kv_heads
 
 
-def test_a_rank_that_dies_in_mid_step_ends_the_engine(mortal: Follower, llama: Path) -> None:
-    with engine_of_ranks(mortal, llama) as running:
+def test_a_rank_that_dies_in_mid_step_ends_the_engine(disposable: Follower, llama: Path) -> None:
+    with two_rank_engine(disposable, llama) as running:
 
         def in_mid_step() -> Iterator[GenerationRequest]:
             running.gate.close()
             yield from requests()
             running.gate.await_step()
-            mortal.kill()
+            disposable.kill()
             running.gate.open()
 
         events = dict(running.core.run(in_mid_step()))
@@ -188,17 +188,17 @@ def test_a_rank_that_dies_in_mid_step_ends_the_engine(mortal: Follower, llama: P
 
 
 def test_a_rank_that_died_while_idle_ends_the_engine_at_the_next_step(
-    mortal: Follower, llama: Path
+    disposable: Follower, llama: Path
 ) -> None:
-    with engine_of_ranks(mortal, llama) as running:
+    with two_rank_engine(disposable, llama) as running:
         running.run(request("first", PROMPTS[0]))
-        mortal.kill()
+        disposable.kill()
         check_ended(running.core, [running.run(request("second", PROMPTS[1]))[0].error])
         check_ended(running.core, [running.run(request("third", PROMPTS[2]))[0].error])
 
 
-def test_a_failure_of_rank_0_in_mid_step_ends_the_engine(mortal: Follower, llama: Path) -> None:
-    with engine_of_ranks(mortal, llama) as running:
+def test_a_failure_of_rank_0_in_mid_step_ends_the_engine(disposable: Follower, llama: Path) -> None:
+    with two_rank_engine(disposable, llama) as running:
         Poison(running.model, 7).raises()
         check_ended(running.core, [running.run(request("poisoned", (7, 7)))[0].error])
 
@@ -210,8 +210,8 @@ def check_ended(core: EngineCore, errors: list[object]) -> None:
         core.check_health()
 
 
-def test_a_loss_that_others_saw_fails_the_health_check(follower: Follower, llama: Path) -> None:
-    with joined(follower, llama) as ranks:
+def test_a_rank_marked_as_lost_fails_the_health_check(follower: Follower, llama: Path) -> None:
+    with join_group(follower, llama) as ranks:
         model = load_shard(str(llama), ranks, dtype=torch.float32)
         core = EngineCore(model, frozenset(), roomy(), ranks=ranks)
         core.check_health()
@@ -221,8 +221,8 @@ def test_a_loss_that_others_saw_fails_the_health_check(follower: Follower, llama
         core.shutdown()
 
 
-def test_rank_0_is_told_why_another_one_could_not_load(mortal: Follower, llama: Path) -> None:
-    with joined(mortal, llama / "nowhere") as ranks:
+def test_rank_0_is_told_why_another_one_could_not_load(disposable: Follower, llama: Path) -> None:
+    with join_group(disposable, llama / "nowhere") as ranks:
         model = load_shard(str(llama), ranks)
         with pytest.raises(RanksLostError, match=r"rank 1 failed: .*nowhere"):
             EngineCore(model, frozenset(), EngineLimits(), ranks=ranks)
@@ -245,6 +245,7 @@ def test_a_model_whose_plan_splits_no_layers_is_refused_by_name(
 
 
 @pytest.mark.parametrize(("n", "size"), [(8, 2), (7, 2), (5, 4), (1, 3)])
-def test_shares_are_consecutive_and_complete(n: int, size: int) -> None:
-    shares = [shard_range(n, rank, size) for rank in range(size)]
-    assert [place for first, k in shares for place in range(first, first + k)] == list(range(n))
+def test_shards_are_consecutive_and_complete(n: int, size: int) -> None:
+    shards = [shard_range(n, rank, size) for rank in range(size)]
+    indices = [i for start, length in shards for i in range(start, start + length)]
+    assert indices == list(range(n))

@@ -1,4 +1,4 @@
-"""Engines over two ranks on one machine: this process is rank 0, a process of its own follows."""
+"""Engines over two ranks on one machine: this process is rank 0, a child process is rank 1."""
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from deployments.engine.parallel.ranks import Ranks, connect_store, open_store
 from deployments.engine.parallel.sharding import load_shard
 from tests.engine.drive import Engine, Gate, roomy
 
-SIZE = 2
+WORLD_SIZE = 2
 HOST = "127.0.0.1"
 JOIN_S = 120.0
 CPU = torch.device("cpu")
@@ -25,10 +25,10 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Follower:
-    """A process that follows in one group after the other."""
+    """A process that is rank 1 of one group after another."""
 
     process: BaseProcess
-    groups: Connection  # takes a model's path, its adapters and a store's port
+    groups: Connection  # receives a model's path, its adapters and the port of a store
 
     def kill(self) -> None:
         self.process.kill()
@@ -36,7 +36,7 @@ class Follower:
 
 
 @contextmanager
-def following() -> Iterator[Follower]:
+def start_follower() -> Iterator[Follower]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_follow_all, args=(theirs,), daemon=True)
@@ -57,7 +57,7 @@ def _follow_all(groups: Connection) -> None:
 
 
 def _follow(path: str, adapters: Sequence[tuple[str, float]], port: int) -> None:
-    ranks = Ranks(connect_store(HOST, port, SIZE, JOIN_S), 1, SIZE, CPU)
+    ranks = Ranks(connect_store(HOST, port, WORLD_SIZE, JOIN_S), 1, WORLD_SIZE, CPU)
     try:
         follow(load_shard(path, ranks, dtype=torch.float32, adapters=adapters), ranks)
     except Exception as error:
@@ -66,13 +66,13 @@ def _follow(path: str, adapters: Sequence[tuple[str, float]], port: int) -> None
 
 
 @contextmanager
-def joined(
+def join_group(
     follower: Follower, path: Path | str, adapters: Sequence[tuple[str, float]] = ()
 ) -> Iterator[Ranks]:
-    """Rank 0 of a group whose other rank loads the model at this path."""
-    store = open_store(HOST, SIZE, JOIN_S)
+    """Rank 0 of a new group. The follower loads the model at `path`."""
+    store = open_store(HOST, WORLD_SIZE, JOIN_S)
     follower.groups.send((str(path), adapters, store.port))
-    ranks = Ranks(store, 0, SIZE, CPU)
+    ranks = Ranks(store, 0, WORLD_SIZE, CPU)
     try:
         yield ranks
     finally:
@@ -80,14 +80,14 @@ def joined(
 
 
 @contextmanager
-def engine_of_ranks(
+def two_rank_engine(
     follower: Follower,
     path: Path,
     limits: EngineLimits | None = None,
     adapters: Sequence[tuple[str, float]] = (),
 ) -> Iterator[Engine]:
-    """An engine over both ranks; all pages are free when the block is left."""
-    with joined(follower, path, adapters) as ranks:
+    """An engine over both ranks, which is shut down when the block is left."""
+    with join_group(follower, path, adapters) as ranks:
         model = load_shard(str(path), ranks, dtype=torch.float32, adapters=adapters)
         gate = Gate(model)
         core = EngineCore(model, frozenset(), limits or roomy(), ranks=ranks)
