@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, PackFormat
-from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, PackedPointer
+from deployments.engine.kernels.cpu.matmul_ops import MAX_ROWS_BESIDE_ONEDNN, PackedPointer
 
 INSPECTION_OPS = ("data_ptr", "_nbytes")  # of torch.ops.mkldnn, to find a packed weight's memory
 LAYOUT_ROWS = 32  # oneDNN packs for this number of rows, and accepts the layout for any other
@@ -91,10 +91,10 @@ class PackedLinear(KernelLinear):
         plain = linear.weight.detach()
         if uses_onednn:
             weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(plain, LAYOUT_ROWS)
-            packed, max_kernel_rows = _find_packed(plain, weight), FEW_ROWS
+            packed, max_kernel_rows = _find_packed(plain, weight), MAX_ROWS_BESIDE_ONEDNN
         else:
             matrix = matmul_ops.pack(plain)
-            weight, packed, max_kernel_rows = matrix.weights, matrix.place, ALL_ROWS
+            weight, packed, max_kernel_rows = matrix.weights, matrix.pointer, ALL_ROWS
         bias = None if linear.bias is None else linear.bias.detach()
         super().__init__((linear.in_features, linear.out_features), bias, packed, max_kernel_rows)
         self.weight = weight

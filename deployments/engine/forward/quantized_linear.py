@@ -96,7 +96,7 @@ class PackedQuantized(KernelLinear):
 
         Our kernel multiplies up to `max_kernel_rows` rows.
         """
-        super().__init__(sizes, bias, packed.place, max_kernel_rows)
+        super().__init__(sizes, bias, packed.pointer, max_kernel_rows)
         self._matrix = packed  # owns the memory that our kernel reads by its address
         self.register_buffer("weight", packed.weights)
         self.register_buffer("scales", packed.scales)
@@ -110,7 +110,7 @@ class PackedQuantized(KernelLinear):
     def _multiply_outputs(self, x: Tensor, first: int, end: int) -> Tensor:
         """[..., in] -> [..., end - first], the outputs from `first` to `end`."""
         part = self._matrix.outputs(first, end)
-        weight = matmul_ops.dequantized(part.place, end - first, self.in_features)
+        weight = matmul_ops.dequantized(part.pointer, end - first, self.in_features)
         return F.linear(x, weight.t(), None if self.bias is None else self.bias[first:end])
 
     def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:

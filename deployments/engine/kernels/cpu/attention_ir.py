@@ -75,10 +75,10 @@ def mix_tokens(
         at_once = max(1, SUM_REGISTERS // len(parts))
         for first in range(0, n_group, at_once):
             heads = range(first, min(n_group, first + at_once))
-            places = [
+            addresses = [
                 emit.address(sums, 4 * (head * n_dim + part)) for head in heads for part in parts
             ]
-            kept = emit.load_registers(places)
+            kept = emit.load_registers(addresses)
             with emit.loop(count) as loop:
                 value = emit.address(values, builder.mul(loop.index, stride))
                 if first == 0:
@@ -89,10 +89,10 @@ def mix_tokens(
                     shares.append(emit.load_broadcast(emit.address(row, emit.times(loop.index, 4))))
                 for number, part in enumerate(parts):
                     wide = emit.load_bfloat16(emit.address(value, 2 * part))
-                    for place, share in enumerate(shares):
-                        held = kept[place * len(parts) + number]
+                    for index, share in enumerate(shares):
+                        held = kept[index * len(parts) + number]
                         builder.store(emit.fma(builder.load(held), wide, share), held)
-            emit.store_registers(kept, places)
+            emit.store_registers(kept, addresses)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 7, group, dim), generate

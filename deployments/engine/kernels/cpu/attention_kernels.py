@@ -20,10 +20,10 @@ from deployments.engine.kernels.cpu.simd import (
     at_i32,
     at_i64,
     at_u16,
-    down,
     exp,
-    take,
-    up,
+    next_task,
+    to_bfloat16,
+    to_float32,
 )
 
 KEYS_PER_SPLIT = 512  # of a decode's context, from a multiple of it on: one task's
@@ -123,7 +123,7 @@ def _load_query(address: Code, head_stride: Code, scale: Code, query: Code) -> N
     for i in range(heads):
         given = carray(at_u16(address + 2 * i * head_stride), (dim,))
         for d in range(dim):
-            query[i, d] = up(given[d]) * scale
+            query[i, d] = to_float32(given[d]) * scale
 
 
 @njit(inline="always")
@@ -224,7 +224,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
         totals = np.empty(task_heads, np.float32)
         row = before = 0  # splits of the rows before
         while True:
-            task = take(block)
+            task = next_task(block)
             if task >= n_splits * tasks_per_split:
                 break
             while task // tasks_per_split >= before + _count_splits(lengths[row], window):
@@ -245,7 +245,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
             parts = carray(at_f32(part), (task_heads, 2 + dim))
             for i in range(task_heads):
                 has_sink = args.sinks != 0 and nth == 0
-                sink = up(sinks[head + i]) if has_sink else np.float32(LOWEST)
+                sink = to_float32(sinks[head + i]) if has_sink else np.float32(LOWEST)
                 own = scores.ctypes.data + 4 * i * KEYS_PER_SPLIT
                 highest, totals[i] = _softmax_split(own, end - begin, softcap, has_sink, sink)
                 if not is_whole:
@@ -258,7 +258,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
             for i in range(task_heads):
                 for d in range(dim):
                     if is_whole:
-                        result[i, d] = down(sums[i, d] / totals[i])
+                        result[i, d] = to_bfloat16(sums[i, d] / totals[i])
                     else:
                         parts[i, 2 + d] = sums[i, d]
 
@@ -312,7 +312,7 @@ def merge_kernel(dim: int, group: int) -> Kernel:
         parts = carray(at_f32(args.parts), (rows, args.max_splits, heads, 2 + dim))
         sums = np.empty(dim, np.float32)
         while True:
-            task = take(block)
+            task = next_task(block)
             if task >= rows * kv_heads:
                 break
             row, first = task // kv_heads, task % kv_heads * group
@@ -324,6 +324,6 @@ def merge_kernel(dim: int, group: int) -> Kernel:
                 out = args.out + 2 * (tokens[row] * heads + head) * dim
                 result = carray(at_u16(out), (dim,))
                 for d in range(dim):
-                    result[d] = down(sums[d] / total)
+                    result[d] = to_bfloat16(sums[d] / total)
 
     return Kernel(body, MergeArguments)

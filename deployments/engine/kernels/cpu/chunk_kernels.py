@@ -24,9 +24,9 @@ from deployments.engine.kernels.cpu.simd import (
     as_float32,
     at_i64,
     at_u16,
-    down,
-    take,
-    up,
+    next_task,
+    to_bfloat16,
+    to_float32,
 )
 
 KEYS_PER_BLOCK = 128  # whose scores are in memory at once
@@ -71,7 +71,7 @@ def _load_block(keys: Code, base: Code, pages: Code, block: Code) -> None:
         for t in range(count):
             given = carray(at_u16(address + t * keys.token_bytes), (dim,))
             for d in range(dim):
-                block[start - base + t, d] = up(given[d])
+                block[start - base + t, d] = to_float32(given[d])
 
 
 # A pack's queries are the lanes of vectors; `states` is what `soften` keeps of each.
@@ -114,10 +114,10 @@ def _load_queries(
         q = args.q + 2 * ((piece[0] + token) * args.q_token_stride + of * args.q_head_stride)
         given = carray(at_u16(q), (dim,))
         for d in range(dim):
-            query[pack, d, lane] = up(given[d]) * scale
+            query[pack, d, lane] = to_float32(given[d]) * scale
         sinks = carray(at_u16(args.sinks), (of + 1,))
         states[pack, 0, lane] = as_float32(np.uint32(piece[1] + token))
-        states[pack, 1, lane] = np.float32(-np.inf) if args.sinks == 0 else up(sinks[of])
+        states[pack, 1, lane] = np.float32(-np.inf) if args.sinks == 0 else to_float32(sinks[of])
         states[pack, 2, lane] = np.float32(0) if args.sinks == 0 else np.float32(1)
 
 
@@ -130,7 +130,7 @@ def _store_results(
         of = (piece[0] + r // group) * args.kv_heads * group + head * group + r % group
         result = carray(at_u16(args.out + 2 * of * dim), (dim,))
         for d in range(dim):
-            result[d] = down(sums[pack, d, lane] / states[pack, 2, lane])
+            result[d] = to_bfloat16(sums[pack, d, lane] / states[pack, 2, lane])
 
 
 @cache
@@ -153,7 +153,7 @@ def chunk_kernel(dim: int, group: int) -> Kernel:
         states = np.empty((max_packs, 4, PACK), np.float32)
         k, v = np.zeros((2, KEYS_PER_BLOCK + FULL_TILE, dim), np.float32)
         while True:
-            task = take(block)
+            task = next_task(block)
             if task >= args.n_pieces * kv_heads:
                 break
             head, piece = task % kv_heads, pieces[task // kv_heads]

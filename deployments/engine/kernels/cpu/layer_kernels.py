@@ -14,7 +14,14 @@ import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
-from deployments.engine.kernels.cpu.simd import Code, at_i64, at_u16, down, take, up
+from deployments.engine.kernels.cpu.simd import (
+    Code,
+    at_i64,
+    at_u16,
+    next_task,
+    to_bfloat16,
+    to_float32,
+)
 
 
 class NormArguments(NamedTuple):
@@ -41,17 +48,19 @@ def norm_kernel() -> Kernel:
         x, out = carray(at_u16(args.x), (n, width)), carray(at_u16(args.out), (n, width))
         weight = carray(at_u16(args.weight), (width,))
         while True:
-            first = take(block) * step
+            first = next_task(block) * step
             if first >= n:
                 break
             for token in range(first, min(n, first + step)):
                 squares = np.float32(0)
                 for i in range(width):
-                    value = up(x[token, i])
+                    value = to_float32(x[token, i])
                     squares += value * value
                 scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
                 for i in range(width):
-                    out[token, i] = down(up(x[token, i]) * scale * up(weight[i]))
+                    out[token, i] = to_bfloat16(
+                        to_float32(x[token, i]) * scale * to_float32(weight[i])
+                    )
 
     return Kernel(body, NormArguments)
 
@@ -73,8 +82,14 @@ class RotaryArguments(NamedTuple):
 _rotary_arguments = reader_of(RotaryArguments)
 
 
+@njit(inline="always")
+def _rounded_product(a: Code, bits: Code) -> Code:
+    """A float32 times a bfloat16, rounded to bfloat16 as torch's own operation is."""
+    return to_float32(to_bfloat16(a * to_float32(bits)))
+
+
 @cache
-def turn_kernel() -> Kernel:
+def rotary_kernel() -> Kernel:
     """Rotary embedding in place, after an RMSNorm of each head if there are weights for it."""
 
     def body(block: Code) -> None:
@@ -91,7 +106,7 @@ def turn_kernel() -> Kernel:
             carray(at_u16(args.other_weight), (dim,)),
         )
         while True:
-            token = take(block)
+            token = next_task(block)
             if token >= n:
                 break
             for head in range(heads):
@@ -100,18 +115,23 @@ def turn_kernel() -> Kernel:
                     weight = weights[0] if head < n_first else weights[1]
                     squares = np.float32(0)
                     for i in range(start, start + dim):
-                        squares += up(x[i]) * up(x[i])
+                        squares += to_float32(x[i]) * to_float32(x[i])
                     scale = np.float32(1) / np.sqrt(squares / np.float32(dim) + epsilon)
                     for i in range(dim):
-                        x[start + i] = down(up(x[start + i]) * scale * up(weight[i]))
+                        x[start + i] = to_bfloat16(
+                            to_float32(x[start + i]) * scale * to_float32(weight[i])
+                        )
                 for i in range(half):
                     j = half + i
-                    low, high = up(x[start + i]), up(x[start + j])
-                    turned = up(down(low * up(cos[token, i]))) + high * up(sin[token, i])
-                    x[start + j] = down(
-                        up(down(high * up(cos[token, j]))) + low * up(sin[token, j])
+                    low, high = to_float32(x[start + i]), to_float32(x[start + j])
+                    rotated_low = _rounded_product(low, cos[token, i]) + high * to_float32(
+                        sin[token, i]
                     )
-                    x[start + i] = down(turned)
+                    rotated_high = _rounded_product(high, cos[token, j]) + low * to_float32(
+                        sin[token, j]
+                    )
+                    x[start + j] = to_bfloat16(rotated_high)
+                    x[start + i] = to_bfloat16(rotated_low)
 
     return Kernel(body, RotaryArguments)
 
@@ -154,7 +174,7 @@ def store_kernel() -> Kernel:
         heads, dim = args.heads, args.dim
         slots = carray(at_i64(args.slots), (args.tokens,))
         while True:
-            token = take(block)
+            token = next_task(block)
             if token >= args.tokens:
                 break
             slot = 2 * slots[token] * heads * dim

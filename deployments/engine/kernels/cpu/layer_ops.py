@@ -6,7 +6,7 @@ The loops themselves are in layer_kernels.py.
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import contiguous_rows, empty
-from deployments.engine.kernels.cpu.layer_kernels import norm_kernel, store_kernel, turn_kernel
+from deployments.engine.kernels.cpu.layer_kernels import norm_kernel, rotary_kernel, store_kernel
 from deployments.engine.kernels.rotary import HeadNorm
 
 TOKENS_PER_TASK = 8  # of a norm
@@ -43,7 +43,7 @@ def apply_rotary_(
         first, others = norms[0].weight.data_ptr(), norms[1].weight.data_ptr()
         epsilon = norms[0].epsilon
     tokens, heads, dim = x.shape
-    turn_kernel().call(
+    rotary_kernel().call(
         tokens * heads * dim,
         x=x.data_ptr(),
         token_stride=x.stride(0),

@@ -34,7 +34,7 @@ class Loop:
         self._bits = bits
         self._pair_bytes = 2 * pack * bits // 8
 
-    def places(self, base: Code) -> list[Code]:
+    def sum_addresses(self, base: Code) -> list[Code]:
         """Of the vectors of sums."""
         return [
             self._emit.address(base, 4 * LANES * (row * len(self._parts) + part))
@@ -81,34 +81,37 @@ class Loop:
             inputs = emit.address(x, emit.times(builder.mul(loop.index, strides[1]), 4 * group))
             self.run(own, block, inputs, strides, ir.Constant(WORD, group // 2))
             of_group = emit.address(scales, emit.times(loop.index, 4 * self._pack))
-            steps, zeros = self._wide(of_group), self._wide(emit.address(of_group, 2 * self._pack))
-            for place, (one, into) in enumerate(zip(own, kept, strict=True)):
-                row, part = divmod(place, len(self._parts))
+            steps, zeros = (
+                self._load_block(of_group),
+                self._load_block(emit.address(of_group, 2 * self._pack)),
+            )
+            for index, (one, into) in enumerate(zip(own, kept, strict=True)):
+                row, part = divmod(index, len(self._parts))
                 at = emit.address(totals, emit.times(groups, 4 * row), emit.times(loop.index, 4))
                 total = emit.fma(builder.load(into), builder.load(one), steps[part])
                 builder.store(emit.fma(total, emit.load_broadcast(at), zeros[part]), into)
 
     def scale(self, kept: list[Code], scales: Code) -> None:
-        wide, builder = self._wide(scales), self._emit.builder
-        for place, one in enumerate(kept):
-            builder.store(builder.fmul(builder.load(one), wide[place % len(wide)]), one)
+        factors, builder = self._load_block(scales), self._emit.builder
+        for index, one in enumerate(kept):
+            builder.store(builder.fmul(builder.load(one), factors[index % len(factors)]), one)
 
-    def faded(self, places: list[Code], by: Code) -> list[Code]:
-        """What is there, times a vector of as many numbers as a block has outputs."""
+    def load_scaled(self, addresses: list[Code], scales: Code) -> list[Code]:
+        """The sums in memory, times a vector of as many scales as a block has outputs."""
         emit, builder = self._emit, self._emit.builder
         factors = [
-            emit.load(emit.address(by, 4 * LANES * part), emit.vector) for part in self._parts
+            emit.load(emit.address(scales, 4 * LANES * part), emit.vector) for part in self._parts
         ]
-        kept = emit.load_registers(places)
-        for place, one in enumerate(kept):
-            share = factors[place % len(factors)]
+        kept = emit.load_registers(addresses)
+        for index, one in enumerate(kept):
+            share = factors[index % len(factors)]
             builder.store(builder.fmul(builder.load(one), share, flags=STRICT), one)
         return kept
 
-    def _wide(self, place: Code) -> list[Code]:
-        """A block's bfloat16."""
+    def _load_block(self, base: Code) -> list[Code]:
+        """A block's bfloat16 as float32."""
         return [
-            self._emit.load_bfloat16(self._emit.address(place, 2 * LANES * part))
+            self._emit.load_bfloat16(self._emit.address(base, 2 * LANES * part))
             for part in self._parts
         ]
 
@@ -159,16 +162,18 @@ def multiply(
         weight, scales, x, of_row, of_input, totals, sums, width = arguments[:8]
         emit, strides = Emitter(builder, LANES), (of_row, of_input)
         loop = Loop(emit, n_rows, n_pack, n_bits)
-        places = loop.places(sums)
-        fades = n_bits == 32 and n_group
-        kept = loop.faded(places, scales) if fades else emit.zero_registers(len(places))
+        addresses = loop.sum_addresses(sums)
+        if n_bits == 32 and n_group:
+            kept = loop.load_scaled(addresses, scales)
+        else:
+            kept = emit.zero_registers(len(addresses))
         if n_bits == 4:
             loop.run_groups(kept, weight, scales, x, strides, totals, width, n_group)
         else:
             loop.run(kept, weight, x, strides, emit.half(width))
         if n_bits == 8:
             loop.scale(kept, scales)
-        emit.store_registers(kept, places)
+        emit.store_registers(kept, addresses)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 8, rows, pack, bits, group), generate

@@ -17,37 +17,38 @@ from deployments.engine.kernels.cpu.simd import (
     at_i8,
     at_u8,
     at_u16,
-    down,
     exp,
-    take,
-    up,
+    next_task,
+    to_bfloat16,
+    to_float32,
 )
 
 PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a matrix of oneDNN's
-NONE, SWISH, ADD, MUL = range(4)  # what may follow a product
+NONE, SWISH, ADD, MUL = range(4)  # epilogues of a product
 
 
 @njit(inline="always")
-def _finish(sums: Code, bias: Code, then: Code, beside: Code, place: Code, count: Code) -> None:
-    """What follows a product: of one row's sums, at addresses of bfloat16 or 0."""
-    other, out = carray(at_u16(beside), (count,)), carray(at_u16(place), (count,))
+def _epilogue(sums: Code, bias: Code, kind: Code, other: Code, out: Code, count: Code) -> None:
+    """What follows the product of one row. `bias`, `other` and `out` are addresses of bfloat16;
+    the first two may be 0."""
+    others, outs = carray(at_u16(other), (count,)), carray(at_u16(out), (count,))
     if bias != 0:
         biases = carray(at_u16(bias), (count,))
         for i in range(count):
-            sums[i] += up(biases[i])
-    if then == SWISH:
+            sums[i] += to_float32(biases[i])
+    if kind == SWISH:
         for i in range(count):
             small = exp(-abs(sums[i]))
             rise = np.float32(1) if sums[i] >= 0 else small
             sums[i] *= rise / (np.float32(1) + small)
-    elif then == ADD:
+    elif kind == ADD:
         for i in range(count):
-            sums[i] += up(other[i])
-    elif then == MUL:
+            sums[i] += to_float32(others[i])
+    elif kind == MUL:
         for i in range(count):
-            sums[i] *= up(other[i])
+            sums[i] *= to_float32(others[i])
     for i in range(count):
-        out[i] = down(sums[i])
+        outs[i] = to_bfloat16(sums[i])
 
 
 class PackFormat(NamedTuple):
@@ -74,9 +75,9 @@ _dequantize_arguments = reader_of(DequantizeArguments)
 
 
 @cache
-def widen_kernel(form: PackFormat) -> Kernel:
+def dequantize_kernel(pack_format: PackFormat) -> Kernel:
     """A packed matrix of whole numbers as bfloat16."""
-    pack, bits, group = form
+    pack, bits, group = pack_format
 
     def body(block: Code) -> None:
         args = _dequantize_arguments(block)
@@ -85,7 +86,7 @@ def widen_kernel(form: PackFormat) -> Kernel:
         out = carray(at_u16(args.out), (width, n))
         groups = width // group if group else 1
         while True:
-            nth = take(block)
+            nth = next_task(block)
             first = nth * pack
             if first >= n:
                 break
@@ -96,12 +97,12 @@ def widen_kernel(form: PackFormat) -> Kernel:
             for i in range(width):
                 for j in range(min(pack, n - first)):
                     if group == 0:
-                        value = np.float32(whole[i, j]) * up(scales[0, 0, j])
+                        value = np.float32(whole[i, j]) * to_float32(scales[0, 0, j])
                     else:
                         number = (bytes_[i // 2, j] >> np.uint8(4 * (i % 2))) & np.uint8(15)
                         step, least = scales[i // group, 0, j], scales[i // group, 1, j]
-                        value = np.float32(number) * up(step) + up(least)
-                    out[i, first + j] = down(value)
+                        value = np.float32(number) * to_float32(step) + to_float32(least)
+                    out[i, first + j] = to_bfloat16(value)
 
     return Kernel(body, DequantizeArguments)
 
@@ -129,20 +130,20 @@ def _load_rows(x: Code, begin: Code, end: Code, rows: Code, totals: Code, group:
     width, n_groups = x.shape[1], totals.shape[1]
     for row in range(begin, end):
         for i in range(width):
-            rows[row - begin, i] = up(x[row, i])
+            rows[row - begin, i] = to_float32(x[row, i])
         for g in range(n_groups):
             totals[row - begin, g] = rows[row - begin, g * group : g * group + group].sum()
 
 
 @cache
-def product_kernel(form: PackFormat) -> Kernel:
+def matmul_kernel(pack_format: PackFormat) -> Kernel:
     """Rows times a packed matrix; `multiply` says how the weights of a block lie.
 
     Of few rows memory is the bound: each weight is read once, and a thread that is held up is
     waited for no longer than a block takes. Of many a task's rows stay in a cache, and a tile's
     sums in registers. A sum is taken in the order of the inputs, whatever the tile.
     """
-    pack, bits, group = form
+    pack, bits, group = pack_format
 
     def body(block: Code) -> None:
         args = _matmul_arguments(block)
@@ -156,7 +157,7 @@ def product_kernel(form: PackFormat) -> Kernel:
         sums = np.empty((FULL_TILE, pack), np.float32)
         blocks, loaded = (n + pack - 1) // pack, -1
         while True:
-            task = take(block)
+            task = next_task(block)
             begin, first = task // blocks * rows_per_task, task % blocks * pack
             if begin >= n_rows:
                 break
@@ -178,7 +179,7 @@ def product_kernel(form: PackFormat) -> Kernel:
                 for nth in range(min(tile, left)):
                     offset = 2 * ((row + nth) * n + first)
                     other, out = args.other + offset, args.out + offset
-                    _finish(sums[nth], bias, args.epilogue, other, out, count)
+                    _epilogue(sums[nth], bias, args.epilogue, other, out, count)
                 row += tile
 
     return Kernel(body, MatmulArguments)

@@ -11,39 +11,39 @@ from deployments.engine.kernels.cpu.matmul_ir import PACK
 from deployments.engine.kernels.cpu.matmul_kernels import (
     NONE,
     PackFormat,
-    product_kernel,
-    widen_kernel,
+    dequantize_kernel,
+    matmul_kernel,
 )
 
-LEAST_ROWS = 48  # that a task of a product multiplies with one block of its weights
-HELD_NUMBERS = 1 << 17  # of the rows of such a task, which stay in the second cache
-FEW_ROWS = 2  # of more the processor's matrix instructions are as fast
+MIN_ROWS_PER_TASK = 48  # so that each block of weights is reused this often
+MAX_TASK_NUMBERS = 1 << 17  # of a task's rows, so that they stay in the L2 cache
+MAX_ROWS_BESIDE_ONEDNN = 2  # with more, the processor's matrix instructions are as fast
 
 
 class PackedPointer(NamedTuple):
     """Where a packed matrix lies, and the scales of its weights, if they have any."""
 
     address: int
-    form: PackFormat
+    pack_format: PackFormat
     scales: int = 0
 
 
 class PackedWeight(NamedTuple):
-    """Has to be kept as long as its place is used."""
+    """It has to be kept as long as its `pointer` is used."""
 
     weights: Tensor
     scales: Tensor | None
-    form: PackFormat
+    pack_format: PackFormat
 
     @property
-    def place(self) -> PackedPointer:
-        return PackedPointer(self.weights.data_ptr(), self.form, address_of(self.scales))
+    def pointer(self) -> PackedPointer:
+        return PackedPointer(self.weights.data_ptr(), self.pack_format, address_of(self.scales))
 
     def outputs(self, first: int, end: int) -> "PackedWeight":
         """Some of them, from a multiple of PACK on."""
         blocks = slice(first // PACK, -(-end // PACK))
         scales = None if self.scales is None else self.scales[blocks]
-        return PackedWeight(self.weights[blocks], scales, self.form)
+        return PackedWeight(self.weights[blocks], scales, self.pack_format)
 
 
 def pack(weight: Tensor) -> PackedWeight:
@@ -83,7 +83,7 @@ def _filled(x: Tensor, *beside: int) -> Tensor:
 def dequantized(weight: PackedPointer, n_out: int, width: int) -> Tensor:
     """A matrix of whole numbers as bfloat16, turned: [in, out]."""
     out = torch.empty((width, n_out), dtype=torch.bfloat16)
-    widen_kernel(weight.form).call(
+    dequantize_kernel(weight.pack_format).call(
         n_out * width,
         weight=weight.address,
         scales=weight.scales,
@@ -108,7 +108,7 @@ def matmul(
     x = x.contiguous()
     other = None if other is None else other.contiguous()
     out = empty((*shape, out_features), x.dtype)
-    product_kernel(weight.form).call(
+    matmul_kernel(weight.pack_format).call(
         rows * width * out_features,
         x=x.data_ptr(),
         weight=weight.address,
@@ -120,6 +120,6 @@ def matmul(
         in_features=width,
         out_features=out_features,
         epilogue=then,
-        rows_per_task=min(rows, max(LEAST_ROWS, HELD_NUMBERS // width)),
+        rows_per_task=min(rows, max(MIN_ROWS_PER_TASK, MAX_TASK_NUMBERS // width)),
     )
     return out

@@ -36,7 +36,7 @@ STRICT = ("nsz",)
 
 
 @intrinsic
-def take(typing: Code, address: Code) -> tuple[Signature, Code]:
+def next_task(typing: Code, address: Code) -> tuple[Signature, Code]:
     """The number at the address, which is one more afterwards, in one piece."""
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
@@ -236,12 +236,12 @@ class Emitter:
 
 
 @njit(inline="always")
-def up(bits: Code) -> Code:
+def to_float32(bits: Code) -> Code:
     return as_float32(np.uint32(bits) << np.uint32(16))
 
 
 @njit(inline="always")
-def down(value: Code) -> Code:
+def to_bfloat16(value: Code) -> Code:
     """To the nearest bfloat16, to the even one between two; a NaN stays one."""
     bits = as_bits(value)
     if value != value:

@@ -14,7 +14,11 @@ from deployments.engine.forward.linear import PackedLinear
 from deployments.engine.kernels.cpu import layer_ops, matmul_ops
 from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import PACKS, PackFormat
-from deployments.engine.kernels.cpu.matmul_ops import FEW_ROWS, LEAST_ROWS, PackedPointer
+from deployments.engine.kernels.cpu.matmul_ops import (
+    MAX_ROWS_BESIDE_ONEDNN,
+    MIN_ROWS_PER_TASK,
+    PackedPointer,
+)
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.rotary import rotary_embedding
 from kv.storage import Storage
@@ -94,7 +98,7 @@ def rows_of(n: int, width: int, out: int, bias: bool) -> tuple[nn.Linear, Tensor
 def test_few_rows_times_a_packed_matrix(
     out: int, width: int, bias: bool, uses_onednn: bool
 ) -> None:
-    linear, x, other = rows_of(FEW_ROWS, width, out, bias)
+    linear, x, other = rows_of(MAX_ROWS_BESIDE_ONEDNN, width, out, bias)
     packed = PackedLinear(linear, uses_onednn)
     computes_with_what_follows(packed, linear, x, other)
     assert torch.equal(packed(x)[1:], packed(x[1:]))
@@ -103,7 +107,7 @@ def test_few_rows_times_a_packed_matrix(
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("n", [*range(3, 14), 60, 100])
 def test_many_rows_times_a_packed_matrix(n: int, bias: bool) -> None:
-    linear, x, other = rows_of(n, 1 << 12, 70, bias)  # of which a task takes LEAST_ROWS
+    linear, x, other = rows_of(n, 1 << 12, 70, bias)  # of which a task takes MIN_ROWS_PER_TASK
     computes_with_what_follows(PackedLinear(linear, uses_onednn=False), linear, x, other)
 
 
@@ -123,7 +127,7 @@ def computes_with_what_follows(
 
 
 def test_a_row_of_many_is_multiplied_as_alone() -> None:
-    linear, x, _ = rows_of(LEAST_ROWS + 15, 1 << 12, 70, bias=True)
+    linear, x, _ = rows_of(MIN_ROWS_PER_TASK + 15, 1 << 12, 70, bias=True)
     packed = PackedLinear(linear, uses_onednn=False)
     together = packed(x)
     for row in range(len(x)):

@@ -12,7 +12,7 @@ from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.kernels.cpu.matmul_ir import PACK
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, SWISH
-from deployments.engine.kernels.cpu.matmul_ops import LEAST_ROWS, PackedWeight
+from deployments.engine.kernels.cpu.matmul_ops import MIN_ROWS_PER_TASK, PackedWeight
 
 pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
 ULP = 2**-7  # of bfloat16, relative
@@ -61,7 +61,7 @@ def test_rows_times_a_matrix_of_whole_numbers(kind: str, rows: int, n_out: int, 
     for biased in (None, bias):
         y = x.float() @ weight.T + (0 if biased is None else biased.float())
         product = [
-            matmul_ops.matmul(x, packed.place, n_out, biased, then, other) for then in range(4)
+            matmul_ops.matmul(x, packed.pointer, n_out, biased, then, other) for then in range(4)
         ]
         near(product[NONE], y)
         near(product[SWISH], F.silu(y))
@@ -72,22 +72,22 @@ def test_rows_times_a_matrix_of_whole_numbers(kind: str, rows: int, n_out: int, 
 def test_a_matrix_of_int8_without_pairs() -> None:
     packed, weight = int8(40, 63)
     x = some(2, 63)
-    near(matmul_ops.matmul(x, packed.place, 40, None), x.float() @ weight.T)
+    near(matmul_ops.matmul(x, packed.pointer, 40, None), x.float() @ weight.T)
 
 
 def test_groups_of_64() -> None:
     packed, weight = int4(48, 192, group=64)
     x = some(5, 192)
-    near(matmul_ops.matmul(x, packed.place, 48, None), x.float() @ weight.T)
+    near(matmul_ops.matmul(x, packed.pointer, 48, None), x.float() @ weight.T)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_row_is_the_same_whatever_stands_beside_it(kind: str) -> None:
     packed, _ = MAKERS[kind](70, 1 << 12)
-    x = some(LEAST_ROWS + 15, 1 << 12)
-    together = matmul_ops.matmul(x, packed.place, 70, None)
+    x = some(MIN_ROWS_PER_TASK + 15, 1 << 12)
+    together = matmul_ops.matmul(x, packed.pointer, 70, None)
     for row in range(len(x)):
-        alone = matmul_ops.matmul(x[row : row + 1], packed.place, 70, None)
+        alone = matmul_ops.matmul(x[row : row + 1], packed.pointer, 70, None)
         assert torch.equal(together[row : row + 1], alone)
 
 
@@ -95,7 +95,7 @@ def test_a_row_is_the_same_whatever_stands_beside_it(kind: str) -> None:
 @pytest.mark.parametrize(("n_out", "width"), SIZES)
 def test_whole_numbers_become_bfloat16(kind: str, n_out: int, width: int) -> None:
     packed, weight = MAKERS[kind](n_out, width)
-    assert torch.equal(matmul_ops.dequantized(packed.place, n_out, width), weight.T.bfloat16())
+    assert torch.equal(matmul_ops.dequantized(packed.pointer, n_out, width), weight.T.bfloat16())
 
 
 @pytest.mark.parametrize("kind", MAKERS)
