@@ -183,11 +183,13 @@ def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     assert [event.finish_reason for event in aborted] == [FinishReason.ABORT]
     eventually(lambda: "again" in received(heard()[1]))
 
+    again = replace(tiny, name="again")
+
     def is_told_of_a_load() -> bool:
-        """Wakes it once more where loads were over before a word of them was on its way."""
+        """Has another one load where a load was over before a word of it was on its way."""
         if not heard()[0]:
-            eventually(sleeps)
-            ids(generate(handle, version, 4, "once more"))
+            delete(again.application)
+            deploy(again)
         return bool(heard()[0])
 
     eventually(is_told_of_a_load)

@@ -77,7 +77,7 @@ def test_the_least_recently_used_idle_model_goes_and_a_busy_one_never(
                 refused = fleet.call("load", "c")
                 assert refused is not None
                 assert refused.kind is ErrorKind.OVERLOADED
-                waiting = fleet.router.want.remote("c", "me", 60.0)
+                waiting = fleet.router.ensure_loaded.remote("c", "me", 60.0)
                 fleet.until(lambda: fleet.models()["c"].message == WAITS, "c waits")
                 waiting.cancel()
                 fleet.until(lambda: not fleet.models()["c"].message, "who left waits not", 30)
@@ -105,7 +105,7 @@ def test_a_model_that_fails_says_why_and_holds_nothing(checkpoint: Path, tmp_pat
 
 def test_a_load_is_cancelled_by_an_unload(checkpoint: Path) -> None:
     with running(alone(checkpoint)) as fleet, Recorder(fleet, "a") as recorder:
-        waiting = fleet.router.want.remote("a", "me", 60.0)
+        waiting = fleet.router.ensure_loaded.remote("a", "me", 60.0)
         fleet.until_state("a", ModelState.LOADING)
         assert fleet.call("unload", "a") is None
         answer = waiting.result(timeout_s=60)
@@ -113,7 +113,7 @@ def test_a_load_is_cancelled_by_an_unload(checkpoint: Path) -> None:
         assert answer.kind is ErrorKind.UNAVAILABLE
         fleet.until_state("a", ModelState.UNLOADED)
         assert fleet.choose("a", "r").unloads == 1
-        late = fleet.router.want.remote("a", "me", 0.0, 0).result(timeout_s=60)
+        late = fleet.router.ensure_loaded.remote("a", "me", 0.0, 0).result(timeout_s=60)
         assert late == answer
         assert fleet.state("a") is ModelState.UNLOADED
     assert ModelState.READY not in recorder.states
