@@ -58,7 +58,7 @@ class FreeForward:
         self._logits = 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(0))
         self._clock = clock
 
-    def record(self, max_rows: int, max_tokens: int) -> None:
+    def capture(self, max_rows: int, max_tokens: int) -> None:
         pass
 
     def logits(self, step: StepInputs) -> Tensor:
