@@ -21,7 +21,7 @@ class EngineLimits:
     target_itl_ms: milliseconds between tokens that a stream should not have to wait longer for
         because of others' prompts; else a step computes as many of their tokens as it may.
     max_waiting: accepted requests that have no pages yet; more are refused as overload.
-        One client's are at most 8 times the places that are left free.
+        One client's are at most 8 times the free ones.
     max_stuck_s: a step longer than this fails the health check.
     draft_tokens: guessed for a sequence in a step, from where its last words stood before, and
         checked at once (speculative decoding): fewer steps for what repeats itself; 0: none.

@@ -1,4 +1,4 @@
-"""Bounds the queue of waiting tasks, so that no client can take all of its places.
+"""Bounds the queue of waiting tasks, so that no client can fill it alone.
 
 The count is exact on any thread. A task waits from its admission until it runs or ends, and again
 after a preemption.
@@ -23,6 +23,7 @@ class Admission:
         return len(self._waiting)
 
     def tasks(self) -> list[Task]:
+        """All that wait, in no order that means anything. From any thread."""
         with self._lock:
             return [*self._waiting]
 
@@ -48,11 +49,11 @@ class Admission:
             if task not in self._waiting:
                 return
             del self._waiting[task]
-            self._shares.give_back(task.request.client)
+            self._shares.release(task.request.client)
 
     def _enter(self, task: Task) -> None:
         self._waiting[task] = None
-        self._shares.take(task.request.client)
+        self._shares.acquire(task.request.client)
 
 
 def _refused(message: str) -> Refused:

@@ -22,8 +22,8 @@ class InflightLimit:
         if self._shares.is_used_up(client):
             held = self._shares.held_by(client)
             raise _overloaded(f"This client has {held} requests in flight, and others wait")
-        self._shares.take(client)
-        return lambda: self._shares.give_back(client)
+        self._shares.acquire(client)
+        return lambda: self._shares.release(client)
 
 
 def _overloaded(message: str) -> Refused:
