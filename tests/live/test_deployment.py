@@ -182,6 +182,8 @@ def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     assert ids(generate(handle, version, 40, "again")) == before
     assert [event.finish_reason for event in aborted] == [FinishReason.ABORT]
     eventually(lambda: "again" in received(heard()[1]))
+    # Before, while and after it slept.
+    eventually(lambda: len({report.epoch for report in heard()[1]}) >= 3)
 
     again = replace(tiny, name="again")
 
@@ -197,4 +199,3 @@ def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     serve.delete("router")
     assert {told.stage for told in progress} <= {"weights", "engine"}
     assert {"r", "refused"} <= received(reports)
-    assert len({report.epoch for report in reports}) >= 3  # before, while and after it slept
