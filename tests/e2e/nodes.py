@@ -89,15 +89,16 @@ async def stream(
         async with client.stream("POST", f"{server.url}/v1/completions", json=body) as answer:
             assert answer.status_code == 200
             async for line in answer.aiter_lines():
+                if not line.startswith("data: "):  # a comment, which ends a long silence
+                    continue
                 if not lines:
                     began()
                 lines.append(line.removeprefix("data: "))
     except httpx.HTTPError as error:
         raise CutError(repr(error)) from error
-    chunks = [line for line in lines if line]
-    if chunks[-1] != "[DONE]":  # a proxy may end for an ingress what that one did not
+    if not lines or lines.pop() != "[DONE]":  # a proxy may end for an ingress what that one did not
         raise CutError("it ended early")
-    return "".join(json.loads(chunk)["choices"][0]["text"] for chunk in chunks[:-1])
+    return "".join(json.loads(line)["choices"][0]["text"] for line in lines)
 
 
 async def streams(

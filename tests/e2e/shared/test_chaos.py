@@ -96,7 +96,7 @@ async def stream(client: httpx.AsyncClient, job: dict[str, Any], moment: Moment)
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         answer.raise_for_status()
         async for line in answer.aiter_lines():
-            if line:
+            if line.startswith("data: "):  # not a comment, which ends a long silence
                 lines.append(line.removeprefix("data: "))
                 moment.had(line.count('"text":"'))
     assert lines.pop() == "[DONE]"

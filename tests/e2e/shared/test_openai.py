@@ -41,7 +41,7 @@ def test_answers_fit_the_sdks_types_strictly(server: Server, client: openai.Open
     TypeAdapter(Completion).validate_json(plain.text, strict=True)
     body = {"messages": MESSAGES, "max_tokens": 5, "stream": True}
     with client._client.stream("POST", f"{server.url}/v1/chat/completions", json=body) as answer:
-        lines = [line for line in answer.iter_lines() if line]
+        lines = [line for line in answer.iter_lines() if line.startswith("data: ")]
     assert lines[-1] == "data: [DONE]"
     for line in lines[:-1]:
         TypeAdapter(ChatCompletionChunk).validate_json(line.removeprefix("data: "), strict=True)
