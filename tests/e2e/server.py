@@ -30,6 +30,12 @@ MODES = ("default", "throughput")
 # For tests of what no proxy has a part in.
 ONE_MODE = pytest.mark.parametrize("server", ["default"], indirect=True)
 THROUGHPUT = pytest.mark.parametrize("server", ["throughput"], indirect=True)
+# The other mode only exhaustively.
+MOSTLY_THROUGHPUT = pytest.mark.parametrize(
+    "server",
+    ["throughput", pytest.param("default", marks=pytest.mark.exhaustive)],
+    indirect=True,
+)
 
 
 class Server:

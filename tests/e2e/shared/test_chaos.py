@@ -12,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.server import Server
+from tests.e2e.server import MOSTLY_THROUGHPUT, Server
 from tests.effort import tries
+
+pytestmark = MOSTLY_THROUGHPUT  # streams go on elsewhere behind any proxy in the same way
 
 PAIR = "pair"
 MODEL = ("MantaModel", f"model-{PAIR}")
@@ -237,11 +239,6 @@ def test_unary_answers_outlive_all_replicas(pair: Server) -> None:
     assert asyncio.run(ask_all(kill=True)) == asyncio.run(ask_all(kill=False))
 
 
-@pytest.mark.parametrize(
-    "server",
-    ["throughput", pytest.param("default", marks=pytest.mark.exhaustive)],  # no proxy's affair
-    indirect=True,
-)
 def test_a_dead_ingress_leaves_nothing_running(server: Server) -> None:
     """Its clients have to come again; what it had asked for ends, and the pages are free."""
     [ingress] = server.replicas("openai")

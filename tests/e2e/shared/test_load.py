@@ -7,6 +7,7 @@ import httpx
 import openai
 
 from tests.e2e.server import ONE_MODE, Server
+from tests.effort import tries
 
 
 def sdk(server: Server) -> openai.AsyncOpenAI:
@@ -37,9 +38,9 @@ def test_64_streams_on_pages_for_16_say_what_each_says_alone(server: Server) -> 
 
     async def compare() -> None:
         async with sdk(server) as client:
-            alone = [await streamed(client, *job) for job in jobs]
             together = await asyncio.gather(*(streamed(client, *job) for job in jobs))
-        assert list(together) == alone
+            for job, said in list(zip(jobs, together, strict=True))[:: tries(3, 1)]:
+                assert await streamed(client, *job) == said
 
     before = server.stats()
     asyncio.run(compare())

@@ -15,7 +15,6 @@ from tests.e2e.shared.asked import ASKED, Asked, ask, ask_stream, check
 
 # What differs from one asking to the next.
 FRESH = {"id", "item_id", "call_id", "created", "created_at", "completed_at", "system_fingerprint"}
-BY_NAME = pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.name)
 
 
 def same(value: Any) -> Any:
@@ -25,20 +24,15 @@ def same(value: Any) -> Any:
     return [same(inner) for inner in value] if isinstance(value, list) else value
 
 
-@BY_NAME
-def test_answers_and_events_fit_the_sdks_types_strictly(server: Server, asked: Asked) -> None:
-    check(asked.unary, ask(server.url, asked))
-    events = ask_stream(server.url, asked)
-    assert events
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.name)
+def test_all_fits_the_sdks_types_strictly_and_the_stream_folds_to_the_answer(
+    server: Server, asked: Asked
+) -> None:
+    unary, events = ask(server.url, asked), ask_stream(server.url, asked)
+    check(asked.unary, unary)
     for event in events:
         check(asked.event, event)
-
-
-@BY_NAME
-def test_a_stream_folds_to_the_unary_answer(server: Server, asked: Asked) -> None:
-    unary = ask(server.url, asked)
-    folded = FOLDS[asked.unary](ask_stream(server.url, asked))
-    assert folded == same(told(unary))
+    assert FOLDS[asked.unary](events) == same(told(unary))
 
 
 def told(unary: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.server import ONE_MODE, Server
+from tests.e2e.server import MOSTLY_THROUGHPUT, ONE_MODE, Server
 from tests.e2e.shared.asked import ASKED, ask, ask_stream
 from tests.e2e.shared.models import NAMES
 
@@ -84,6 +84,7 @@ def test_the_compiler_would_find_a_wrong_answer(server: Server, project: Path) -
         run(project, "node_modules/.bin/tsc", *TSC, "wrong.ts")
 
 
+@MOSTLY_THROUGHPUT
 def test_the_sdks_accumulate_streams_to_the_unary_answers(server: Server, project: Path) -> None:
     told = json.loads(run(project, "node", "accumulate.mjs", server.url))
     for name, said in SAID.items():

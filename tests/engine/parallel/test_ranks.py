@@ -1,7 +1,6 @@
 """Two ranks generate what one process generates, and a dead rank ends the engine."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from tests.models import CONFIGS, forgetful, tiny_model
 SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)
 SHARED = random_ids(21, seed=1)
 PROMPTS = (SHARED, SHARED[:17] + random_ids(3, seed=2), random_ids(9, seed=3), random_ids(2))
-N_DISPOSABLE = 4  # tests that kill a follower
 TOLERANCE = 1e-3  # of logits that are sums over ranks
 
 
@@ -36,19 +34,9 @@ def follower() -> Iterator[Follower]:
         yield process
 
 
-@pytest.fixture(scope="module")
-def spares() -> Iterator[list[Follower]]:
-    """Followers that tests will kill. They start while other tests run."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(start_follower()) for _ in range(N_DISPOSABLE)]
-
-
 @pytest.fixture
-def disposable(spares: list[Follower]) -> Iterator[Follower]:
+def disposable() -> Iterator[Follower]:
     """A follower that the test may kill."""
-    if spares:
-        yield spares.pop()
-        return
     with start_follower() as process:
         yield process
 

@@ -9,6 +9,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
+from transformers import LlamaForCausalLM
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
@@ -21,6 +22,9 @@ WORLD_SIZE = 2
 HOST = "127.0.0.1"
 JOIN_S = 120.0
 CPU = torch.device("cpu")
+# Each follower is a fork of one process that has imported all that it needs.
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload([__name__, LlamaForCausalLM.__module__])
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,8 @@ class Follower:
 
 @contextmanager
 def start_follower() -> Iterator[Follower]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_follow_all, args=(theirs,), daemon=True)
+    ours, theirs = FORKING.Pipe()
+    process = FORKING.Process(target=_follow_all, args=(theirs,), daemon=True)
     process.start()
     try:
         yield Follower(process, ours)

@@ -20,6 +20,7 @@ from deployments.engine.sampling.sampler import Sample, default_pipeline
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import make_task
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from tests.effort import tries
 from tests.engine.drive import Engine, Outcome, Record, engine, random_ids, request, roomy
 from tests.engine.test_laws_combined import END, REQUESTS, check
 from tests.models import VOCAB, forgetful, tiny_model
@@ -278,7 +279,7 @@ def run_with_faults(gaps: Sequence[int], limits: EngineLimits) -> tuple[int, lis
     return memory.n_faults, records
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(6, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     gaps=st.lists(st.integers(1500, 5000), min_size=4, max_size=8),
     n_pages=st.integers(16, 60),

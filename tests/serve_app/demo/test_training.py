@@ -296,7 +296,7 @@ def _share_of_right_choices(state: State) -> float:
     """Among the first tokens of the names of three tools, where these differ."""
     name, end = state.tokenizer.convert_tokens_to_ids([NAME, TOOLS_END])
     right: list[bool] = []
-    for chat in _plain_choices(tries(80, 200)):
+    for chat in _plain_choices(tries(40, 200)):
         [(ids, _)] = encoded(state.tokenizer, [chat])
         at = ids.index(name, ids.index(end))
         firsts = [ids[i + 1] for i in range(at) if ids[i] == name]

@@ -17,6 +17,7 @@ from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import ErrorKind, Refused
+from tests.effort import tries
 from tests.text.cards import byte_level, card, token_id
 
 LIMIT = 4000  # tokens: a grammar that goes on so long has no end
@@ -149,7 +150,7 @@ def test_what_the_grammar_allows_is_one_valid_call(
 ) -> None:
     tokenizer = byte_level() if marks == "text" else with_marks(dialect.name)
     lark = dialect.calls_lark(tools, False, as_token(tokenizer))
-    for seed in range(6):
+    for seed in range(tries(3, 6)):
         text = drawn(lark, tokenizer, np.random.default_rng(seed))
         assert check(dialect, tools, text) == 1, text
 

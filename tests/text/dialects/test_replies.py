@@ -207,7 +207,7 @@ def test_every_call_fits_whatever_the_model_tries(
     table: Table, marks: str, parallel: bool, thinking: bool, opened: bool
 ) -> None:
     held = talk(table, marks, thinking=thinking, opened=opened, parallel=parallel)
-    for reply, said in replies(held, baits_of(table), 6):
+    for reply, said in replies(held, baits_of(table), tries(2, 6)):
         check(reply, said)
         assert parallel or len(reply.calls) <= 1, said
 
@@ -217,12 +217,15 @@ def test_every_call_fits_whatever_the_model_tries(
 def test_a_reply_is_text_or_calls_or_both(table: Table, marks: str) -> None:
     held = talk(table, marks)
     call = table.write([("ping", {"at": None})])
+    baits = [call, table.text("Yes. "), table.text("So:\n") + call]
     kinds = set()
-    for reply, said in replies(held, [call, table.text("Yes. "), table.text("So:\n") + call], 24):
+    wanted = {(True, False), (False, True)} | (set() if table.starts_only else {(True, True)})
+    for number, (reply, said) in enumerate(replies(held, baits, 24)):
         check(reply, said)
         kinds.add((bool(reply.content.strip()), bool(reply.calls)))
-    assert {(True, False), (False, True)} <= kinds
-    assert (True, True) in kinds or table.starts_only
+        if number >= tries(7, 23) and wanted <= kinds:
+            break
+    assert wanted <= kinds
 
 
 @BY_DIALECT

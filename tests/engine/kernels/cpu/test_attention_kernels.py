@@ -15,11 +15,12 @@ from deployments.engine.kernels.cpu.chunk_kernels import KEYS_PER_BLOCK
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.storage import Storage
+from tests.effort import tries
 
 PAGE, KV_HEADS, DIM = 16, 2, 32
 ULP = 2**-7  # of bfloat16, relative
 KINDS = [(None, None, False), (20, None, False), (None, 2.0, False), (20, 5.0, True)]
-SHAPES = [(2, 32), (6, 32), (10, 24), (4, 80), (6, 70), (80, 30)]
+SHAPES = [(6, 32), (6, 70), (80, 30), *tries([], [(2, 32), (10, 24), (4, 80)])]
 
 
 @pytest.fixture(autouse=True)
