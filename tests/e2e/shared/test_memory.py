@@ -19,7 +19,7 @@ pytestmark = ONE_MODE
 
 MODEL = ("MantaModel", "model-wide")
 MARGIN = 180 << 20  # bytes; less than a step of several prompts takes
-LONGEST = 220  # words of 5 tokens
+LONGEST = 300  # words of 5 tokens
 LONGEST_BYTES = LONGEST * 5 << 18  # of its keys and values
 SHORT, LARGE = range(4), range(4, 8)
 
@@ -44,10 +44,10 @@ class Seen:
 
 
 @contextmanager
-def little_memory(pid: int, margin: int = MARGIN) -> Iterator[None]:
-    """The process may take no more than it has now and so many bytes."""
+def limited(pid: int, to_bytes: int) -> Iterator[None]:
+    """The process may have no more memory than that."""
     before = resource.prlimit(pid, resource.RLIMIT_DATA)
-    resource.prlimit(pid, resource.RLIMIT_DATA, (data_bytes(pid) + margin, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_DATA, (to_bytes, before[1]))
     try:
         yield
     finally:
@@ -133,13 +133,14 @@ def undisturbed(server: Server) -> list[Seen]:
     return asyncio.run(all_at_once(server))
 
 
-def margin_without_the_longest(server: Server, pid: int) -> int:
+def bytes_without_the_longest(server: Server, pid: int) -> int:
     """As much as there can be without it: what allocators keep of earlier steps differs."""
-    for margin in range(LONGEST_BYTES, 0, -MARGIN // 4):
-        with little_memory(pid, margin):
+    now = data_bytes(pid)
+    for limit in range(now + LONGEST_BYTES, now, -MARGIN // 4):
+        with limited(pid, limit):
             answer = longest(server)
         if answer.status_code == 500:
-            return margin
+            return limit
     raise AssertionError("it needs no memory")
 
 
@@ -150,7 +151,7 @@ def test_a_step_that_finds_no_memory_costs_nobody_an_answer(
     assert [seen.reasons for seen in undisturbed] == [["length"]] * len(undisturbed)
     before = engine_stats(server)
     [replica] = server.replicas(*MODEL)
-    with little_memory(replica):
+    with limited(replica, data_bytes(replica) + MARGIN):
         assert asyncio.run(all_at_once(server)) == undisturbed
         assert server.http.get("/health").status_code == 200
     after = engine_stats(server)
@@ -168,7 +169,7 @@ def test_only_what_can_not_be_computed_alone_fails(server: Server, undisturbed: 
         others = all_at_once(server)
         return await asyncio.gather(others, asyncio.to_thread(longest, server))
 
-    with little_memory(replica, margin_without_the_longest(server, replica)):
+    with limited(replica, bytes_without_the_longest(server, replica)):
         others, answer = asyncio.run(with_the_longest())
         assert server.http.get("/health").status_code == 200
     assert others == undisturbed
