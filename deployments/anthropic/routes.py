@@ -24,7 +24,6 @@ MESSAGES = Operation(
     body=MessagesRequest,
     parse=parse_messages,
     builder=lambda headers: AnthropicResponseBuilder(headers[REQUEST_ID]),
-    heavy=lambda request: request.is_heavy,
 )
 COUNT = TokenizerOperation(
     name="count_tokens",
@@ -32,7 +31,6 @@ COUNT = TokenizerOperation(
     body=CountRequest,
     parse=parse_count,
     answer=count_tokens,
-    heavy=lambda request: request.is_heavy,
 )
 DOCUMENTATION = Documentation(title="Anthropic Messages API", path="/v1/messages")
 

@@ -42,7 +42,6 @@ COMPLETION = Operation(
     body=LlamaCompletionRequest,
     parse=parse_completion,
     builder=lambda headers: CompletionBuilder(prompt_ids),
-    heavy=lambda request: request.is_heavy,
 )
 INFILL = Operation(
     name="infill",
@@ -50,7 +49,6 @@ INFILL = Operation(
     body=InfillRequest,
     parse=parse_infill,
     builder=lambda headers: CompletionBuilder(infill_prompts, infill_ends),
-    heavy=lambda request: request.is_heavy,
 )
 DOCUMENTATION = Documentation(title="Server API")
 PUBLIC = frozenset({"/", "/health"})

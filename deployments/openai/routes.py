@@ -30,7 +30,6 @@ CHAT = Operation(
     body=ChatRequest,
     parse=parse_chat,
     builder=OpenAIResponseBuilder,
-    heavy=lambda request: request.is_heavy,
 )
 COMPLETIONS = Operation(
     name="completions",
@@ -38,7 +37,6 @@ COMPLETIONS = Operation(
     body=CompletionRequest,
     parse=parse_completion,
     builder=CompletionsResponseBuilder,
-    heavy=lambda request: request.is_heavy,
 )
 
 UNSUPPORTED = {

@@ -16,6 +16,9 @@ class ApiRequest(Protocol):
     def model(self) -> str | None: ...
     @property
     def stream(self) -> bool | None: ...
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it takes long to prepare, however short its body is."""
 
 
 ApiRequestT = TypeVar("ApiRequestT", bound=ApiRequest, contravariant=True)

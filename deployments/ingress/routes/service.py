@@ -35,16 +35,12 @@ RequestT = TypeVar("RequestT", bound=ApiRequest)
 ValueT = TypeVar("ValueT")
 
 
-def is_never_heavy(request: object) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[RequestT]):
     """A request for a generation. `parse` takes the JSON of a body, and raises Refused.
 
     `builder` is called for each request, with its headers, among which is its id. `body` is the
-    schema that documents it. A `heavy` request takes long to prepare, however short its body is.
+    schema that documents it.
     """
 
     name: str  # the `endpoint` of the metrics
@@ -52,27 +48,28 @@ class Operation(Generic[RequestT]):
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
     builder: Callable[[Mapping[str, str]], ResponseBuilder[RequestT]]
-    heavy: Callable[[RequestT], bool] = is_never_heavy
 
 
-class NamesModel(Protocol):
+class TokenizerRequest(Protocol):
     @property
     def model(self) -> str | None: ...
+    @property
+    def is_heavy(self) -> bool:
+        """As an ApiRequest's."""
 
 
-BodyT = TypeVar("BodyT", bound=NamesModel)
+BodyT = TypeVar("BodyT", bound=TokenizerRequest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerOperation(Generic[BodyT]):
-    """A request that needs a model's tokenizer and no generation; `heavy` as above."""
+    """A request that needs a model's tokenizer and no generation."""
 
     name: str
     path: str
     body: type[BaseModel]
     parse: Callable[[object], BodyT]
     answer: Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
-    heavy: Callable[[BodyT], bool] = is_never_heavy
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -147,7 +144,7 @@ class Service:
                 request_id=request_id_of(http),
                 caller=caller_of(http, value, connection),
                 settings=self.settings,
-                off_loop=off_loop or operation.heavy(asked),
+                off_loop=off_loop or asked.is_heavy,
             )
             return await handler.begin(http.receive)
 
@@ -170,7 +167,7 @@ class Service:
         card = await while_connected(self.engine.card(asked.model), http.receive)
         guard.serving(card.name, stream=False)
         return await _on(
-            off_loop or question.heavy(asked) or not self.tokenizers.holds(card),
+            off_loop or asked.is_heavy or not self.tokenizers.holds(card),
             lambda: question.answer(asked, card, self.tokenizers.get(card)),
         )
 

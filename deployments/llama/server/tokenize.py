@@ -28,6 +28,10 @@ class TokenizeRequest(Strict):
     with_pieces: bool = False
 
     @property
+    def is_heavy(self) -> bool:
+        return False  # what is long is in the body
+
+    @property
     def parts(self) -> Sequence[str | int]:
         return [self.content] if isinstance(self.content, str) else self.content
 
@@ -44,6 +48,10 @@ class TokenizeRequest(Strict):
 class DetokenizeRequest(Strict):
     model: ModelName = None
     tokens: Annotated[Items[TokenId], Field(max_length=1 << 20)]
+
+    @property
+    def is_heavy(self) -> bool:
+        return False
 
 
 def parse_tokenize(body: object) -> TokenizeRequest:
@@ -100,5 +108,4 @@ APPLY_TEMPLATE = TokenizerOperation(
     body=ChatRequest,
     parse=parse_chat,
     answer=apply_template,
-    heavy=lambda request: request.is_heavy,
 )

@@ -18,5 +18,4 @@ def chat_input_tokens() -> TokenizerOperation[ChatRequest]:
         body=ChatRequest,
         parse=parse_chat,
         answer=answer,
-        heavy=lambda request: request.is_heavy,
     )

@@ -19,5 +19,4 @@ def responses_input_tokens(store: ResponseStore) -> TokenizerOperation[Responses
         body=ResponsesRequest,
         parse=parse_response_request,
         answer=answer,
-        heavy=lambda request: request.is_heavy,
     )

@@ -41,7 +41,6 @@ def responses(store: ResponseStore) -> Operation[ResponsesRequest]:
         body=ResponsesRequest,
         parse=parse_response_request,
         builder=builder,
-        heavy=lambda request: request.is_heavy,
     )
 
 

@@ -9,18 +9,12 @@ from pydantic import BaseModel
 from starlette.applications import Starlette
 
 from deployments.anthropic.messages_schema import parse_count, parse_messages
-from deployments.anthropic.routes import COUNT, MESSAGES
 from deployments.anthropic.thinking_signatures import sign
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Service, TokenizerOperation
-from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.schema import parse_chat
 from deployments.openai.completions.schema import parse_completion
-from deployments.openai.responses.input_tokens import responses_input_tokens
-from deployments.openai.responses.routes import responses
 from deployments.openai.responses.schema import parse_response_request
-from deployments.openai.responses.store import ResponseStore
-from deployments.openai.routes import CHAT, COMPLETIONS
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 from tests.anthropic.serving import WEATHER
@@ -31,6 +25,7 @@ from tests.text.cards import card
 
 class Empty(BaseModel):
     model: str | None = None
+    is_heavy: bool
 
 
 @dataclass
@@ -51,14 +46,13 @@ def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
         body=Empty,
         parse=Empty.model_validate,
         answer=asked.answer,
-        heavy=lambda _: heavy,
     )
     service = Service(engine=ScriptedEngine(says("x")), metrics=Metrics())
     service.tokenizers.get(card())
 
     async def ask() -> bool:
         async with http(Starlette(routes=[service.question(question)])) as client:
-            assert (await client.post("/ask", json={})).json() == {}
+            assert (await client.post("/ask", json={"is_heavy": heavy})).json() == {}
         return asked.threads == [threading.get_ident()]
 
     assert asyncio.run(ask()) is not heavy
@@ -70,7 +64,6 @@ MESSAGE = {"model": "m", "max_tokens": 1, "messages": [USER]}
 TOOL = {"type": "function", "function": {"name": "f"}}
 THOUGHT = {"type": "thinking", "thinking": "", "signature": sign("a" * 1000, shown=False)}
 FORM = {"type": "json_schema", "schema": {"type": "object"}}
-STORE = ResponseStore()
 
 
 @pytest.mark.parametrize(
@@ -83,8 +76,7 @@ STORE = ResponseStore()
     ],
 )
 def test_a_chat_with_a_grammar_or_tools_is_heavy(fields: dict[str, object], heavy: bool) -> None:
-    request = parse_chat({**CHATS, **fields})
-    assert CHAT.heavy(request) == chat_input_tokens().heavy(request) == heavy
+    assert parse_chat({**CHATS, **fields}).is_heavy == heavy
 
 
 @pytest.mark.parametrize(
@@ -94,7 +86,7 @@ def test_a_chat_with_a_grammar_or_tools_is_heavy(fields: dict[str, object], heav
 def test_a_completion_with_a_grammar_or_many_choices_is_heavy(
     fields: dict[str, object], heavy: bool
 ) -> None:
-    assert COMPLETIONS.heavy(parse_completion({"prompt": "x", **fields})) == heavy
+    assert parse_completion({"prompt": "x", **fields}).is_heavy == heavy
 
 
 @pytest.mark.parametrize(
@@ -110,8 +102,7 @@ def test_a_completion_with_a_grammar_or_many_choices_is_heavy(
 def test_a_response_with_those_or_with_a_past_is_heavy(
     fields: dict[str, object], heavy: bool
 ) -> None:
-    request = parse_response_request(fields)
-    assert responses(STORE).heavy(request) == responses_input_tokens(STORE).heavy(request) == heavy
+    assert parse_response_request(fields).is_heavy == heavy
 
 
 @pytest.mark.parametrize(
@@ -126,6 +117,6 @@ def test_a_response_with_those_or_with_a_past_is_heavy(
 def test_a_message_with_those_or_with_packed_thoughts_is_heavy(
     fields: dict[str, object], heavy: bool
 ) -> None:
-    assert MESSAGES.heavy(parse_messages({**MESSAGE, **fields})) == heavy
+    assert parse_messages({**MESSAGE, **fields}).is_heavy == heavy
     counted = {name: value for name, value in MESSAGE.items() if name != "max_tokens"}
-    assert COUNT.heavy(parse_count({**counted, **fields})) == heavy
+    assert parse_count({**counted, **fields}).is_heavy == heavy
