@@ -3,9 +3,8 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from tests.checkpoints import save_checkpoint
+from tests.engine.loading.torchao import skip_without_torchao
 from tests.model.test_sleeper import SAMPLED, Life, ask, ids
 
 
@@ -16,5 +15,5 @@ def test_quantized_weights_that_were_read_again_answer_as_before(tmp_path: Path)
             assert await sleeper.sleep()
             assert ids(await ask(sleeper, SAMPLED)) == before
 
-    pytest.importorskip("torchao", reason="needs the extra `quantization`")
+    skip_without_torchao()
     asyncio.run(scenario())

@@ -14,6 +14,7 @@ from deployments.model.model_source import ModelSource
 from deployments.model.settings import Adapter, ModelSettings
 from tests.checkpoints import save_checkpoint
 from tests.engine.loading.test_lora import lora_tensors, save_adapter
+from tests.engine.loading.torchao import skip_without_torchao
 
 LIMITS = EngineLimits(n_pages=16, context_length=128)
 
@@ -69,7 +70,7 @@ def with_another_type(settings: ModelSettings) -> ModelSettings:
 
 
 def with_quantized_weights(settings: ModelSettings) -> ModelSettings:
-    pytest.importorskip("torchao", reason="needs the extra `quantization`")
+    skip_without_torchao()
     return replace(settings, quantization="int8")
 
 

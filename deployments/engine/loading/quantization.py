@@ -5,7 +5,10 @@ and its time. Elsewhere it keeps its type. It never becomes int4: no later layer
 error in its logits.
 """
 
-from collections.abc import Callable, Mapping
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version as version_of
 from types import ModuleType
@@ -38,6 +41,8 @@ GROUP_SIZES = (64, 32)
 SIZE_MULTIPLE = 16
 # Outputs that become int8 at the same time: torchao needs several times their memory meanwhile.
 MAX_CHUNK_OUTPUTS = 8192
+# They warn at torchao's import of libraries for other GPUs, and of what it registers with torch.
+NOISY = ("torchao", "torch.utils._pytree")
 
 
 class QuantizationError(ValueError):
@@ -94,11 +99,26 @@ def check_available(
 
 def torchao() -> ModuleType:
     """The module `torchao.quantization`. Raises QuantizationError if it is not installed."""
+    if sys.modules.get("torchao") is None:  # as `deployments/__init__.py` left it
+        sys.modules.pop("torchao", None)
     try:
-        return import_module("torchao.quantization")
+        with _without_warnings(*NOISY):
+            return import_module("torchao.quantization")
     except ImportError as error:
         message = "quantization: int8 and int4 need torchao: pip install -e '.[quantization]'"
         raise QuantizationError(message) from error
+
+
+@contextmanager
+def _without_warnings(*loggers: str) -> Iterator[None]:
+    levels = {name: logging.getLogger(name).level for name in loggers}
+    try:
+        for name in loggers:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def describe_quantization(quantization: Quantization) -> str:

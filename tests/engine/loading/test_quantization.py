@@ -28,9 +28,10 @@ from deployments.engine.loading.quantization import (
 )
 from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, random_ids, request
+from tests.engine.loading.torchao import skip_without_torchao
 from tests.models import tiny_model
 
-pytest.importorskip("torchao", reason="needs the extra `quantization`")
+skip_without_torchao()
 
 
 def layer(n_in: int, n_out: int, dtype: torch.dtype, bias: bool) -> nn.Linear:
@@ -194,16 +195,32 @@ def test_a_quantization_that_is_not_available_is_refused_with_a_reason(
         quantize(make(), quantization, "cpu")
 
 
-def test_without_torchao_the_error_names_the_extra() -> None:
-    script = (
-        "import sys; sys.modules['torchao'] = None\n"
-        "from deployments.engine.loading.quantization import quantize\n"
-        "from tests.models import tiny_model\n"
-        "quantize(tiny_model(), 'int8', 'cpu')"
-    )
+def test_torchao_is_imported_in_silence_and_only_to_quantize() -> None:
+    """And where it is not installed the error names the extra."""
+    script = """if True:
+        import sys
+        from importlib.abc import MetaPathFinder
+        import deployments.model.model_source
+        from deployments.engine.loading.quantization import QuantizationError, torchao
+
+        assert sys.modules["torchao"] is None
+
+        class Missing(MetaPathFinder):
+            def find_spec(self, name, path, target=None):
+                if name.startswith("torchao"):
+                    raise ModuleNotFoundError(name)
+
+        sys.meta_path.insert(0, Missing())
+        try:
+            torchao()
+        except QuantizationError as error:
+            print(error)
+        del sys.meta_path[0]
+        print(torchao().__name__)
+    """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "pip install -e '.[quantization]'" in ended.stderr
+    said = "quantization: int8 and int4 need torchao: pip install -e '.[quantization]'"
+    assert (ended.stdout, ended.stderr) == (f"{said}\ntorchao.quantization\n", "")
 
 
 def test_float8_rounds_within_its_precision() -> None:
