@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 DIGEST_BYTES = 16
+# A root and a page never share a hash: a client's salt could else spell another client's page.
+ROOT, PAGE = b"manta root", b"manta page"
 
 
 def root_hash(salt: str = "") -> bytes:
     """The parent of a sequence's first page: whatever else than tokens changes a page's content."""
-    return blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+    named = salt.encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=DIGEST_BYTES, person=ROOT).digest()
 
 
 def page_hash(parent: bytes, token_ids: bytes) -> bytes:
     """The hash of one full page, of 64-bit ids, whose predecessor has hash `parent`."""
-    return blake2b(parent + token_ids, digest_size=DIGEST_BYTES).digest()
+    return blake2b(parent + token_ids, digest_size=DIGEST_BYTES, person=PAGE).digest()
 
 
 def page_hashes(token_ids: Sequence[int], page_size: int, salt: str = "") -> list[bytes]:

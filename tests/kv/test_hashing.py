@@ -50,6 +50,11 @@ def test_a_salt_changes_every_hash(ids: list[int], page_size: int, salt: str) ->
     assert not set(page_hashes(ids, page_size)) & set(page_hashes(ids, page_size, salt))
 
 
+def test_no_salt_is_the_parent_that_a_page_is() -> None:
+    parent, ids = b"p" * DIGEST_BYTES, b"i" * 8
+    assert root_hash((parent + ids).decode()) != page_hash(parent, ids)
+
+
 @given(tokens, page_sizes, st.text())
 def test_hashing_page_by_page_gives_the_same_as_at_once(
     ids: list[int], page_size: int, salt: str
