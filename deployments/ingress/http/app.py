@@ -26,8 +26,10 @@ logger = logging.getLogger(__name__)
 
 REQUEST_ID = "x-request-id"
 REQUEST_ID_BYTES = REQUEST_ID.encode()
-MAX_REQUEST_ID_LENGTH = 128
-PRINTABLE = re.compile(r"[!-~]+")
+USABLE_REQUEST_ID = re.compile(r"[!-~]{1,512}")
+UNUSABLE_ID = RequestError(
+    ErrorKind.INVALID_REQUEST, "`X-Request-ID` must be 1 to 512 visible ASCII characters"
+)
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -117,10 +119,15 @@ class ErrorBoundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = valid_request_id(Headers(scope=scope).get(REQUEST_ID))
+        offered = Headers(scope=scope).get(REQUEST_ID)
+        is_usable = offered is None or bool(USABLE_REQUEST_ID.fullmatch(offered))
+        request_id = offered if offered and is_usable else uuid.uuid4().hex
         progress = _Progress(send, request_id)
         state = {**scope.get("state", {}), "request_id": request_id, "progress": progress}
         scope = {**scope, "state": state}
+        if not is_usable:
+            await error_response(UNUSABLE_ID, self.envelope, request_id)(scope, receive, progress)
+            return
         try:
             await self.app(scope, receive, progress)
         except ClientDisconnect:
@@ -153,7 +160,7 @@ class _Progress:
 
 
 class SingleRequestId:
-    """Removes a request id that Serve adds again: the SDKs would read the two as one value."""
+    """Removes the id where Serve adds the client's: SDKs would read the two as one value."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -161,22 +168,19 @@ class SingleRequestId:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def once(message: Message) -> None:
             if message["type"] == "http.response.start":
-                named = [pair for pair in scope["headers"] if pair[0] == REQUEST_ID_BYTES][:1]
-                headers = [pair for pair in message["headers"] if pair not in named]
+                headers = [pair for pair in message["headers"] if pair[0] != REQUEST_ID_BYTES]
                 message = {**message, "headers": headers}
             await send(message)
+
+        if not any(name == REQUEST_ID_BYTES for name, _ in scope["headers"]):
+            await self.app(scope, receive, send)
+            return
 
         await self.app(scope, receive, once)
 
 
 def request_id_of(request: Request) -> str:
     return str(request.scope["state"]["request_id"])
-
-
-def valid_request_id(offered: str | None) -> str:
-    """The client's own id if it is short and printable, else a fresh one."""
-    sane = offered and len(offered) <= MAX_REQUEST_ID_LENGTH and PRINTABLE.fullmatch(offered)
-    return offered if offered and sane else uuid.uuid4().hex
 
 
 def exception_handlers(envelope: ErrorFormat) -> Mapping[type[Exception], Handler]:
