@@ -16,6 +16,8 @@ from deployments.text.grammar.json_schema import (
     KeywordFilter,
     constrains,
     filter_keywords,
+    has_inexact_integer,
+    inexact_integers,
     unsupported_min_properties,
 )
 from deployments.wire import ErrorKind, Refused
@@ -134,12 +136,14 @@ def _checked_schema(schema: object, param: str) -> Mapping[str, object]:
     for minimum in unsupported_min_properties(filtered):
         message = f"minProperties {minimum} requires that all but one are named in `required`"
         raise _refused(message, param)
+    for number in inexact_integers(filtered):
+        raise _refused(f"const and enum must have no integer beyond 2**53, as {number}", param)
     return {**filtered, "x-guidance": {"whitespace_pattern": WHITESPACE}}
 
 
 def _lenient_schema(schema: object, param: str) -> Mapping[str, object]:
-    """The schema without the patterns that no grammar can express. llguidance leaves out all else
-    that it cannot express.
+    """The schema without the patterns and integers that no grammar can express. llguidance leaves
+    out all else that it cannot express.
     """
     filtered = _filtered_schema(schema, param, constrains)
     _to_json(filtered, param)
@@ -160,6 +164,8 @@ def _filtered_schema(schema: object, param: str, keeps: KeywordFilter) -> Mappin
 
 
 def _is_expressible(name: str, value: object) -> bool:
+    if has_inexact_integer(name, value):
+        return False
     if name != "pattern" or not isinstance(value, str):
         return True
     return not _validation_error(

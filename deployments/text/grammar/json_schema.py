@@ -33,6 +33,8 @@ SCHEMAS = frozenset(
 NAMED_SCHEMAS = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )
+LITERALS = frozenset({"const", "enum"})
+MAX_EXACT = 1 << 53  # the integers up to here are exact in float64
 DATA = frozenset({"const", "default", "enum", "example", "examples"})  # their values are data
 
 
@@ -72,15 +74,45 @@ def unsupported_min_properties(schema: Mapping[str, object]) -> Iterator[int]:
 
     A grammar cannot count these, because it cannot tell whether a name comes twice.
     """
+    for part in _all_schemas(schema):
+        least, named = part.get("minProperties"), part.get("required")
+        n_named = len(named) if isinstance(named, list) else 0
+        if isinstance(least, int) and least > n_named + 1:
+            yield least
+
+
+def inexact_integers(schema: Mapping[str, object]) -> Iterator[int]:
+    """Each integer of a `const` or `enum` that an answer would have rounded: llguidance reads all
+    numbers as float64.
+    """
+    for part in _all_schemas(schema):
+        for name in LITERALS.intersection(part):
+            yield from _inexact_in(part[name])
+
+
+def has_inexact_integer(name: str, value: object) -> bool:
+    return name in LITERALS and any(_inexact_in(value))
+
+
+def _inexact_in(value: object) -> Iterator[int]:
+    found = [value]
+    while found:
+        match found.pop():
+            case int(number) if abs(number) > MAX_EXACT:
+                yield number
+            case list(several):
+                found.extend(several)
+            case dict(named):
+                found.extend(named.values())
+
+
+def _all_schemas(schema: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     found: list[object] = [schema]
     while found:
         part = found.pop()
         if isinstance(part, Mapping):
             found.extend(_schemas_in(part))
-            least, named = part.get("minProperties"), part.get("required")
-            n_named = len(named) if isinstance(named, list) else 0
-            if isinstance(least, int) and least > n_named + 1:
-                yield least
+            yield part
         elif isinstance(part, list):
             found.extend(part)
 

@@ -78,6 +78,7 @@ def test_json_beside_its_schema_is_not_allowed(text: str) -> None:
         ({"type": "string", "pattern": "a(?=b)"}, "look-ahead"),
         ({"type": "object", "minProperties": 2}, "minProperties"),
         ({"items": {"required": ["a"], "minProperties": 3}}, "minProperties"),
+        ({"items": {"const": {"a": [-(2**53) - 1]}}}, "2**53"),
         ({"$ref": "https://example.com/schema"}, "example.com"),
         ({"$ref": "#/$defs/none"}, "none"),
         ({"type": "text"}, "text"),
@@ -148,6 +149,7 @@ WORDS = {"type": "array", "items": {"type": "string"}}
         ({"type": "string", "not": {"const": "b"}}, '"b"'),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "1"),
         ({"type": "object", "minProperties": 2}, '{"b": 1, "c": 2}'),
+        ({"type": "integer", "enum": [1, 2**60]}, str(2**60)),
     ],
 )
 def test_near_a_schema_is_all_of_it_that_can_be_held(part: object, fits: str) -> None:
