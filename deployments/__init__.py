@@ -1,3 +1,5 @@
+"""What Manta serves by: its actors, the engine, and the protocols in front of them."""
+
 import sys
 
 # Transformers imports torchao wherever it is installed, for checkpoints that are refused here. That

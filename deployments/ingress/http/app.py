@@ -26,9 +26,11 @@ logger = logging.getLogger(__name__)
 
 REQUEST_ID = "x-request-id"
 REQUEST_ID_BYTES = REQUEST_ID.encode()
-USABLE_REQUEST_ID = re.compile(r"[!-~]{1,512}")
+PRINTABLE = re.compile(r"[!-~]+")
+MAX_REQUEST_ID_LENGTH = 512
 UNUSABLE_ID = RequestError(
-    ErrorKind.INVALID_REQUEST, "`X-Request-ID` must be 1 to 512 visible ASCII characters"
+    ErrorKind.INVALID_REQUEST,
+    f"`X-Request-ID` must be 1 to {MAX_REQUEST_ID_LENGTH} visible ASCII characters",
 )
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
@@ -120,7 +122,7 @@ class ErrorBoundary:
             await self.app(scope, receive, send)
             return
         offered = Headers(scope=scope).get(REQUEST_ID)
-        is_usable = offered is None or bool(USABLE_REQUEST_ID.fullmatch(offered))
+        is_usable = offered is None or _is_usable(offered)
         request_id = offered if offered and is_usable else uuid.uuid4().hex
         progress = _Progress(send, request_id)
         state = {**scope.get("state", {}), "request_id": request_id, "progress": progress}
@@ -177,6 +179,10 @@ class SingleRequestId:
             return
 
         await self.app(scope, receive, once)
+
+
+def _is_usable(request_id: str) -> bool:
+    return len(request_id) <= MAX_REQUEST_ID_LENGTH and bool(PRINTABLE.fullmatch(request_id))
 
 
 def request_id_of(request: Request) -> str:
