@@ -23,14 +23,14 @@ MESSAGES = Operation(
     path="/v1/messages",
     body=MessagesRequest,
     parse=parse_messages,
-    builder=lambda headers: AnthropicResponseBuilder(headers[REQUEST_ID]),
+    builder=lambda sender: AnthropicResponseBuilder(sender.headers[REQUEST_ID]),
 )
 COUNT = TokenizerOperation(
     name="count_tokens",
     path="/v1/messages/count_tokens",
     body=CountRequest,
     parse=parse_count,
-    answer=count_tokens,
+    answer=lambda owner: count_tokens,
 )
 DOCUMENTATION = Documentation(title="Anthropic Messages API", path="/v1/messages")
 

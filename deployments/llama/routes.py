@@ -41,14 +41,14 @@ COMPLETION = Operation(
     path="/completion",
     body=LlamaCompletionRequest,
     parse=parse_completion,
-    builder=lambda headers: CompletionBuilder(prompt_ids),
+    builder=lambda sender: CompletionBuilder(prompt_ids),
 )
 INFILL = Operation(
     name="infill",
     path="/infill",
     body=InfillRequest,
     parse=parse_infill,
-    builder=lambda headers: CompletionBuilder(infill_prompts, infill_ends),
+    builder=lambda sender: CompletionBuilder(infill_prompts, infill_ends),
 )
 DOCUMENTATION = Documentation(title="Server API")
 PUBLIC = frozenset({"/", "/health"})
@@ -86,7 +86,12 @@ def routes(
 def openai_aliases(service: Service) -> list[Route]:
     """llama-server has these without /v1, too. Their responses are in a store of their own."""
     store = ResponseStore()
-    chat = replace(CHAT, path="/chat/completions", parse=parse_chat, builder=ChatBuilder)
+    chat = replace(
+        CHAT,
+        path="/chat/completions",
+        parse=parse_chat,
+        builder=lambda sender: ChatBuilder(sender.headers),
+    )
     chat_count, count = chat_input_tokens(), responses_input_tokens(store)
     return [
         service.route(chat),

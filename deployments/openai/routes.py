@@ -29,14 +29,14 @@ CHAT = Operation(
     path="/v1/chat/completions",
     body=ChatRequest,
     parse=parse_chat,
-    builder=OpenAIResponseBuilder,
+    builder=lambda sender: OpenAIResponseBuilder(sender.headers),
 )
 COMPLETIONS = Operation(
     name="completions",
     path="/v1/completions",
     body=CompletionRequest,
     parse=parse_completion,
-    builder=CompletionsResponseBuilder,
+    builder=lambda sender: CompletionsResponseBuilder(sender.headers),
 )
 
 UNSUPPORTED = {

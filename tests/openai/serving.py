@@ -21,9 +21,13 @@ HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
 def served(
-    engine: ScriptedEngine, *, keep_alive_s: float = 15.0, probe_s: float | None = None
+    engine: ScriptedEngine,
+    *,
+    keep_alive_s: float = 15.0,
+    probe_s: float | None = None,
+    api_keys: tuple[str, ...] = (),
 ) -> ASGIApp:
-    settings = IngressSettings(keep_alive_s=keep_alive_s, probe_s=probe_s)
+    settings = IngressSettings(keep_alive_s=keep_alive_s, probe_s=probe_s, api_keys=api_keys)
     return app(engine, Metrics(), settings)
 
 

@@ -25,15 +25,31 @@ class Caller:
     session: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """What a response builder learns of who sent a request: `headers` have its id, too."""
+
+    headers: Mapping[str, str]
+    owner: str  # as `owner_of` says
+
+
+def owner_of(http: Request) -> str:
+    """A digest of the API key that a request came with; "" for all where no keys are set.
+
+    What a request leaves behind belongs to it: stored responses, kept streams, cached prefixes.
+    """
+    key = http.scope.get("state", {}).get(API_KEY_STATE)
+    return "" if key is None else _digest("key", key)
+
+
 def connection_of(http: Request, *, sees_peers: bool) -> str:
     """The client of a connection: the holder of its API key, or else an address.
 
     A client's own word for where it is from (X-Forwarded-For) is not taken; uvicorn takes that of
     a proxy on this machine. Where `sees_peers` is off, all clients without keys are one.
     """
-    key = http.scope.get("state", {}).get(API_KEY_STATE)
-    if key is not None:
-        return _digest("key", key)
+    if owner := owner_of(http):
+        return owner
     if sees_peers and http.client is not None:
         return _digest("address", http.client.host)
     return _digest("anybody")

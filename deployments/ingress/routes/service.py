@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.ingress.generation.answer import Answer, while_connected
-from deployments.ingress.generation.caller import caller_of, connection_of
+from deployments.ingress.generation.caller import Sender, caller_of, connection_of, owner_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.handler import ProtocolHandler
@@ -39,15 +39,14 @@ ValueT = TypeVar("ValueT")
 class Operation(Generic[RequestT]):
     """A request for a generation. `parse` takes the JSON of a body, and raises Refused.
 
-    `builder` is called for each request, with its headers, among which is its id. `body` is the
-    schema that documents it.
+    `builder` is called for each request. `body` is the schema that documents it.
     """
 
     name: str  # the `endpoint` of the metrics
     path: str
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
-    builder: Callable[[Mapping[str, str]], ResponseBuilder[RequestT]]
+    builder: Callable[[Sender], ResponseBuilder[RequestT]]
 
 
 class TokenizerRequest(Protocol):
@@ -59,17 +58,21 @@ class TokenizerRequest(Protocol):
 
 
 BodyT = TypeVar("BodyT", bound=TokenizerRequest)
+Answering = Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerOperation(Generic[BodyT]):
-    """A request that needs a model's tokenizer and no generation."""
+    """A request that needs a model's tokenizer and no generation.
+
+    `answer` is called for each request, with its owner (see `owner_of`).
+    """
 
     name: str
     path: str
     body: type[BaseModel]
     parse: Callable[[object], BodyT]
-    answer: Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
+    answer: Callable[[str], Answering[BodyT]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -138,7 +141,7 @@ class Service:
             handler = ProtocolHandler(
                 asked,
                 self.engine,
-                operation.builder(_named(http)),
+                operation.builder(Sender(_named(http), owner_of(http))),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
@@ -164,11 +167,12 @@ class Service:
         body = await self._read(http)
         off_loop = len(body) > OFF_LOOP_BYTES
         asked = await _on(off_loop, lambda: question.parse(parse_json(body)))
+        answer = question.answer(owner_of(http))
         card = await while_connected(self.engine.card(asked.model), http.receive)
         guard.serving(card.name, stream=False)
         return await _on(
             off_loop or asked.is_heavy or not self.tokenizers.holds(card),
-            lambda: question.answer(asked, card, self.tokenizers.get(card)),
+            lambda: answer(asked, card, self.tokenizers.get(card)),
         )
 
 

@@ -93,19 +93,19 @@ TOKENIZE = TokenizerOperation(
     path="/tokenize",
     body=TokenizeRequest,
     parse=parse_tokenize,
-    answer=tokenize,
+    answer=lambda owner: tokenize,
 )
 DETOKENIZE = TokenizerOperation(
     name="detokenize",
     path="/detokenize",
     body=DetokenizeRequest,
     parse=parse_detokenize,
-    answer=detokenize,
+    answer=lambda owner: detokenize,
 )
 APPLY_TEMPLATE = TokenizerOperation(
     name="apply_template",
     path="/apply-template",
     body=ChatRequest,
     parse=parse_chat,
-    answer=apply_template,
+    answer=lambda owner: apply_template,
 )

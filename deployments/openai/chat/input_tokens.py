@@ -17,5 +17,5 @@ def chat_input_tokens() -> TokenizerOperation[ChatRequest]:
         path="/v1/chat/completions/input_tokens",
         body=ChatRequest,
         parse=parse_chat,
-        answer=answer,
+        answer=lambda owner: answer,
     )

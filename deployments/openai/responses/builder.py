@@ -22,7 +22,7 @@ from deployments.openai.responses.items import Item, Json, new_id
 from deployments.openai.responses.object import ResponseObject
 from deployments.openai.responses.output import Output
 from deployments.openai.responses.schema import ResponsesRequest
-from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
+from deployments.openai.responses.store import OwnedResponses, StoredItem, StoredResponse
 from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import LogprobAtOffset, TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -38,7 +38,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     _earlier: tuple[StoredItem, ...]
     _given: tuple[StoredItem, ...]
 
-    def __init__(self, store: ResponseStore, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(self, store: OwnedResponses, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._store = store
         self._headers = read_headers(headers)
         self._is_cut = False  # by a limit of tokens

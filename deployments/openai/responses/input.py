@@ -21,7 +21,7 @@ from deployments.openai.responses.schema import (
     ResponsesJsonSchemaFormat,
     ResponsesRequest,
 )
-from deployments.openai.responses.store import ResponseStore, StoredItem
+from deployments.openai.responses.store import OwnedResponses, StoredItem
 from deployments.openai.responses.tools import FunctionWithPath, ResponsesFunctionTool
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
@@ -66,7 +66,7 @@ class CollectedMessage:
         return message
 
 
-def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[StoredItem, ...]:
+def earlier_items(request: ResponsesRequest, store: OwnedResponses) -> tuple[StoredItem, ...]:
     """The items of the stored conversation that the request continues. Raises Refused."""
     if request.previous_response_id is None:
         return ()
@@ -77,7 +77,7 @@ def earlier_items(request: ResponsesRequest, store: ResponseStore) -> tuple[Stor
     return previous.conversation
 
 
-def given_items(request: ResponsesRequest, store: ResponseStore) -> list[ItemWithPath]:
+def given_items(request: ResponsesRequest, store: OwnedResponses) -> list[ItemWithPath]:
     """The request's own items with their paths; references are resolved. Raises Refused."""
     return [
         (path, _referred(path, item, store) if isinstance(item, ReferenceItem) else item)
@@ -85,7 +85,7 @@ def given_items(request: ResponsesRequest, store: ResponseStore) -> list[ItemWit
     ]
 
 
-def _referred(path: str, reference: ReferenceItem, store: ResponseStore) -> Item:
+def _referred(path: str, reference: ReferenceItem, store: OwnedResponses) -> Item:
     found = store.item(reference.id)
     if found is None:
         message = f"There is no stored item {reference.id!r}"

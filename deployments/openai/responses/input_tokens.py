@@ -1,6 +1,6 @@
 """Counts the tokens of a Responses request's prompt."""
 
-from deployments.ingress.routes.service import TokenizerOperation
+from deployments.ingress.routes.service import Answering, TokenizerOperation
 from deployments.openai.input_tokens import count_prompt_tokens
 from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
@@ -10,13 +10,16 @@ from deployments.wire import ModelCard
 
 
 def responses_input_tokens(store: ResponseStore) -> TokenizerOperation[ResponsesRequest]:
-    def answer(request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-        return count_prompt_tokens(ResponsesBuilder(store), request, card, tokenizer)
+    def answering(owner: str) -> Answering[ResponsesRequest]:
+        def answer(request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+            return count_prompt_tokens(ResponsesBuilder(store.of(owner)), request, card, tokenizer)
+
+        return answer
 
     return TokenizerOperation(
         name="responses_input_tokens",
         path="/v1/responses/input_tokens",
         body=ResponsesRequest,
         parse=parse_response_request,
-        answer=answer,
+        answer=answering,
     )

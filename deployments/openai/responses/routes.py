@@ -1,12 +1,13 @@
 """The routes of responses: create, count tokens, retrieve, list items, cancel, delete."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deployments.ingress.generation.caller import Sender, owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.paging import index_after, page_size
 from deployments.ingress.http.sse import encode
@@ -32,8 +33,8 @@ def responses_routes(service: Service) -> list[Route]:
 
 
 def responses(store: ResponseStore) -> Operation[ResponsesRequest]:
-    def builder(headers: Mapping[str, str]) -> ResponsesBuilder:
-        return ResponsesBuilder(store, headers)
+    def builder(sender: Sender) -> ResponsesBuilder:
+        return ResponsesBuilder(store.of(sender.owner), sender.headers)
 
     return Operation(
         name="responses",
@@ -51,7 +52,7 @@ def stored_routes(store: ResponseStore) -> list[Route]:
 
     async def delete(request: Request) -> Response:
         found = _named(request, store)
-        store.delete(found.id)
+        store.of(owner_of(request)).delete(found.id)
         return _json(encode({"id": found.id, "object": "response", "deleted": True}))
 
     async def cancel(request: Request) -> Response:
@@ -75,7 +76,7 @@ def _route(path: str, endpoint: Callable[..., object], method: str, name: str) -
 
 def _named(request: Request, store: ResponseStore) -> StoredResponse:
     response_id = request.path_params["id"]
-    found = store.get(response_id)
+    found = store.of(owner_of(request)).get(response_id)
     if found is None:
         message = f"There is no stored response {response_id!r}"
         raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "id")

@@ -6,7 +6,7 @@ the replica that made it; the default is one replica.
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -54,7 +54,9 @@ class StoredResponse:
 
 
 class ResponseStore:
-    """Threads read it, too, so it is locked."""
+    """Of all owners, each of whom sees its own responses alone; the owner "" is all clients where
+    no keys are set. What is too much goes from the owner who has the most. Threads use it, too.
+    """
 
     def __init__(
         self, max_responses: int = MAX_STORED_RESPONSES, max_bytes: int = MAX_STORED_BYTES
@@ -62,21 +64,43 @@ class ResponseStore:
         self._max_responses = max_responses
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._owners: dict[str, OwnedResponses] = {}
+
+    def of(self, owner: str) -> "OwnedResponses":
+        with self._lock:
+            return self._owners.setdefault(owner, OwnedResponses(self._lock, self._make_room))
+
+    def _make_room(self) -> None:
+        owners = self._owners.values()
+        while sum(one.n_bytes for one in owners) > self._max_bytes:
+            max(owners, key=lambda one: one.n_bytes).drop_oldest()
+        while sum(map(len, owners)) > self._max_responses:
+            max(owners, key=len).drop_oldest()
+
+
+class OwnedResponses:
+    """The responses of one owner, the least recently used first."""
+
+    def __init__(self, lock: threading.Lock, make_room: Callable[[], None]) -> None:
+        self._lock = lock
+        self._make_room = make_room
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
         self._items: dict[str, StoredItem] = {}
         self._holders: Counter[str] = Counter()  # responses that have the item as input or output
-        self._bytes = 0
+        self.n_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._responses)
 
     def put(self, response: StoredResponse) -> None:
         """A response larger than the store is not kept."""
         with self._lock:
             self._responses[response.id] = response
-            self._bytes += response.size
+            self.n_bytes += response.size
             for item in _referable(response):
                 self._items[item.id] = item
                 self._holders[item.id] += 1
-            while self._bytes > self._max_bytes or len(self._responses) > self._max_responses:
-                self._drop(next(iter(self._responses)))
+            self._make_room()
 
     def get(self, response_id: str) -> StoredResponse | None:
         with self._lock:
@@ -96,9 +120,13 @@ class ResponseStore:
                 self._drop(response_id)
             return known
 
+    def drop_oldest(self) -> None:
+        """For the store alone, which holds the lock."""
+        self._drop(next(iter(self._responses)))
+
     def _drop(self, response_id: str) -> None:
         response = self._responses.pop(response_id)
-        self._bytes -= response.size
+        self.n_bytes -= response.size
         for item in _referable(response):
             self._holders[item.id] -= 1
             if not self._holders[item.id]:

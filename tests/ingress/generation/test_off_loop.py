@@ -45,7 +45,7 @@ def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
         path="/ask",
         body=Empty,
         parse=Empty.model_validate,
-        answer=asked.answer,
+        answer=lambda owner: asked.answer,
     )
     service = Service(engine=ScriptedEngine(says("x")), metrics=Metrics())
     service.tokenizers.get(card())

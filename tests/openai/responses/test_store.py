@@ -72,6 +72,37 @@ def test_a_deleted_response_is_gone() -> None:
     visit(says("x"), asks)
 
 
+def test_to_another_key_a_response_is_not_there() -> None:
+    async def run() -> None:
+        app = served(ScriptedEngine(says("x"), ROOMY), api_keys=("a", "b"))
+        async with http(app) as client:
+
+            async def status(method: str, path: str, key: str, body: object = None) -> int:
+                headers = {"x-api-key": key}
+                answer = await client.request(method, path, json=body, headers=headers)
+                return answer.status_code
+
+            headers = {"x-api-key": "a"}
+            made = (await client.post(RESPONSES, json=HELLO, headers=headers)).json()
+            path = f"{RESPONSES}/{made['id']}"
+            for method, one in (
+                ("GET", path),
+                ("GET", f"{path}/input_items"),
+                ("POST", f"{path}/cancel"),
+                ("DELETE", path),
+            ):
+                assert await status(method, one, "b") == 404
+            continued = {**HELLO, "previous_response_id": made["id"]}
+            referred = {"input": [{"type": "item_reference", "id": made["output"][0]["id"]}]}
+            for body in (continued, referred):
+                for one in (RESPONSES, f"{RESPONSES}/input_tokens"):
+                    assert await status("POST", one, "b", body) == 404
+                    assert await status("POST", one, "a", body) == 200
+            assert await status("GET", path, "a") == 200
+
+    asyncio.run(run())
+
+
 def test_a_request_may_go_unstored() -> None:
     async def asks(client: httpx.AsyncClient) -> None:
         made = (await client.post(RESPONSES, json={**HELLO, "store": False})).json()
@@ -235,7 +266,7 @@ def stored(name: str, *, of: int = 10, earlier: tuple[StoredItem, ...] = ()) -> 
 
 
 def test_the_least_recently_used_go_first() -> None:
-    store = ResponseStore(max_responses=2)
+    store = ResponseStore(max_responses=2).of("")
     store.put(stored("a"))
     store.put(stored("b"))
     assert store.get("a") is not None
@@ -248,7 +279,7 @@ def test_the_least_recently_used_go_first() -> None:
 
 def test_the_store_is_bounded_in_bytes() -> None:
     one = stored("one", of=1000)
-    store = ResponseStore(max_bytes=2 * one.size)
+    store = ResponseStore(max_bytes=2 * one.size).of("")
     for number in range(50):
         store.put(stored(f"{number:03}", of=1000))
     kept = [number for number in range(50) if store.get(f"{number:03}") is not None]
@@ -258,8 +289,18 @@ def test_the_store_is_bounded_in_bytes() -> None:
     assert store.item("msg_huge") is None
 
 
+def test_who_stores_much_pushes_out_its_own() -> None:
+    for store in (ResponseStore(max_responses=8), ResponseStore(max_bytes=8 * stored("00").size)):
+        store.of("modest").put(stored("kept"))
+        for number in range(50):
+            store.of("greedy").put(stored(f"{number:02}"))
+        assert store.of("modest").get("kept") is not None
+        assert store.of("greedy").get("49") is not None
+        assert store.of("greedy").get("41") is None
+
+
 def test_a_conversation_outlives_its_beginning() -> None:
-    store = ResponseStore(max_responses=1)
+    store = ResponseStore(max_responses=1).of("")
     first = stored("first")
     store.put(first)
     store.put(stored("second", earlier=first.conversation))
@@ -270,7 +311,7 @@ def test_a_conversation_outlives_its_beginning() -> None:
 
 
 def test_an_item_can_be_referred_to_while_any_response_has_it() -> None:
-    store, first = ResponseStore(), stored("first")
+    store, first = ResponseStore().of(""), stored("first")
     store.put(first)
     store.put(StoredResponse(id="second", body=b"{}", earlier=(), given=first.given, output=()))
     assert store.delete("second")
@@ -297,7 +338,7 @@ def test_an_id_that_a_client_made_up_is_for_itself_alone() -> None:
 
 
 def test_a_deleted_response_makes_room() -> None:
-    store = ResponseStore(max_bytes=stored("a").size)
+    store = ResponseStore(max_bytes=stored("a").size).of("")
     store.put(stored("a"))
     assert store.delete("a")
     assert not store.delete("a")
@@ -306,7 +347,7 @@ def test_a_deleted_response_makes_room() -> None:
 
 
 def test_many_threads_leave_the_store_whole() -> None:
-    store = ResponseStore(max_responses=8)
+    store = ResponseStore(max_responses=8).of("")
 
     def work(name: str) -> None:
         for number in range(300):
