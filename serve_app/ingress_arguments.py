@@ -62,6 +62,11 @@ class IngressArguments(StrictOptions):
         description="File with more keys, one a line. With neither, the environment variable "
         f"{KEYS_VARIABLE} may list some, separated by commas",
     )
+    shared_prefixes: bool = Field(
+        default=False,
+        description="Whether a key's requests find the cached prefixes of another key's. It saves "
+        "time where all have one system prompt, and lets one guess at another's prompts",
+    )
     cors_origins: tuple[Origin, ...] = Field(
         default=(), description='Origins whose web pages may send requests. "*" is all'
     )
@@ -74,6 +79,7 @@ class IngressArguments(StrictOptions):
             body_timeout_s=self.body_timeout_s,
             request_timeout_s=self.request_timeout_s,
             api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
+            shares_prefixes=self.shared_prefixes,
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,
             max_inflight=self.max_inflight,

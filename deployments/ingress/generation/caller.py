@@ -19,10 +19,15 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`session` is "" for a request that names no conversation."""
+    """`session` is "" for a request that names no conversation, `owner` as `owner_of` says."""
 
     client: str
     session: str
+    owner: str
+
+    def salt(self, own: str) -> str:
+        """What the request's cached prefixes are salted with, where `own` is what it asks for."""
+        return _digest("prefix", self.owner, own) if self.owner else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,8 @@ def caller_of(http: Request, body: object, connection: str) -> Caller:
     headers = (http.headers.get(name) for name in SESSION_HEADERS)
     conversation = http.headers.get(CONVERSATION_ID)
     session = _first(*headers, fields.get("prompt_cache_key"), conversation)
-    return Caller(client, _digest("session", client, session) if session else "")
+    digest = _digest("session", client, session) if session else ""
+    return Caller(client, digest, owner_of(http))
 
 
 def _user_id(fields: Mapping[str, object]) -> object:

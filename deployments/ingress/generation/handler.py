@@ -135,11 +135,20 @@ class ProtocolHandler(Generic[RequestT]):
         return [self._with_caller(generation) for generation in prepared]
 
     def _with_caller(self, generation: Generation) -> Generation:
-        client, session = self._caller.client, self._caller.session
-        request = replace(generation.request, client=client, session=session)
+        caller, request = self._caller, generation.request
+        request = replace(
+            request,
+            client=caller.client,
+            session=caller.session,
+            cache_salt=self._salt(request.cache_salt),
+        )
         return Generation(
             request=request, text=generation.text, counts_prompt=generation.counts_prompt
         )
+
+    def _salt(self, own: str) -> str:
+        """One key's prompts can't be guessed from what another one finds in the cache."""
+        return own if self._settings.shares_prefixes else self._caller.salt(own)
 
 
 async def _wait(preparing: asyncio.Task[Answer], timeout_s: float | None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.openai.routes import app
-from deployments.wire import ErrorKind, ModelCard, Refused
+from deployments.wire import ErrorKind, GenerationRequest, ModelCard, Refused
 from tests.ingress.edge import every
 from tests.ingress.engines import ScriptedEngine, never, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket
@@ -31,8 +32,17 @@ def told(
     address: str = "10.0.0.1",
 ) -> Asked:
     """What the engine hears of who asked."""
+    request = heard(body, headers, settings, address)
+    return request.client, request.session
 
-    async def ask() -> Asked:
+
+def heard(
+    body: dict[str, Any],
+    headers: dict[str, str] | None = None,
+    settings: IngressSettings = DEFAULTS,
+    address: str = "10.0.0.1",
+) -> GenerationRequest:
+    async def ask() -> GenerationRequest:
         engine = ScriptedEngine(says("x"))
         transport = httpx.ASGITransport(app(engine, Metrics(), settings), client=(address, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
@@ -40,7 +50,7 @@ def told(
             response = await client.post(path, json=body, headers=headers or {})
         assert response.status_code == 200, response.text
         [request] = engine.requests
-        return request.client, request.session
+        return request
 
     return asyncio.run(ask())
 
@@ -54,6 +64,19 @@ def test_a_key_is_one_client_from_wherever_it_comes() -> None:
     also = told(HELLO, {"x-api-key": KEYS[0]}, settings=LIMITED)
     assert told(HELLO, key(KEYS[0]), settings=LIMITED) == there == also
     assert told(HELLO, key(KEYS[1]), settings=LIMITED) != there
+
+
+@pytest.mark.parametrize("own", [{}, {"cache_salt": "mine"}])
+def test_a_key_finds_cached_prefixes_of_its_own_requests_alone(own: dict[str, str]) -> None:
+    def salt(of: str, settings: IngressSettings = LIMITED) -> str:
+        return heard({**HELLO, **own}, key(of), settings).cache_salt
+
+    first, second = KEYS
+    assert salt(first) == salt(first) != salt(second)
+    assert salt(first) != heard(HELLO, key(first), LIMITED).cache_salt or not own
+    sharing = replace(LIMITED, shares_prefixes=True)
+    assert salt(first, sharing) == salt(second, sharing) == own.get("cache_salt", "")
+    assert heard({**HELLO, **own}).cache_salt == own.get("cache_salt", "")
 
 
 def test_without_keys_an_address_is_one_client_whatever_it_says_of_itself() -> None:
@@ -96,8 +119,10 @@ def test_a_session_header_goes_before_the_cache_key_and_that_before_a_stream_s_n
 
 
 def test_nothing_of_it_is_readable() -> None:
-    heard = told({**HELLO, "user": "ann"}, {"x-session-id": "c1", **key(KEYS[0])}, settings=LIMITED)
-    assert all(len(digest) == 32 and int(digest, 16) for digest in heard)
+    digests = told(
+        {**HELLO, "user": "ann"}, {"x-session-id": "c1", **key(KEYS[0])}, settings=LIMITED
+    )
+    assert all(len(digest) == 32 and int(digest, 16) for digest in digests)
 
 
 def test_every_choice_and_every_prompt_is_of_the_same_client() -> None:
