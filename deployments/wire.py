@@ -159,7 +159,8 @@ class GenerationRequest:
     `max_tokens` None means up to the end of the context; 0 computes the prompt and ends.
     `grammar` is llguidance's, as its LLMatcher reads it, for all of the output; "" for none.
     `prompt_logprobs` is as `logprobs`, for every token of the prompt but the first.
-    Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn.
+    Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn,
+    and of one client those with the lowest `own_priority`.
     `session` names a conversation, whose requests are best served where its last one was.
     With `tells_progress` events say how much of the prompt is computed.
     """
@@ -177,6 +178,7 @@ class GenerationRequest:
     prompt_logprobs: int | None = None
     thinking: ThinkingBudget | None = None
     priority: int = 0
+    own_priority: int = 0
     client: str = ""
     session: str = ""
     response_id: str = ""  # of the whole answer, as the client knows it

@@ -62,6 +62,11 @@ class IngressArguments(StrictOptions):
         description="File with more keys, one a line. With neither, the environment variable "
         f"{KEYS_VARIABLE} may list some, separated by commas",
     )
+    priority_orders_all: bool = Field(
+        default=False,
+        description="Whether a request's `priority` puts it before other clients' requests, too. "
+        "Else it orders each client's own",
+    )
     shared_prefixes: bool = Field(
         default=False,
         description="Whether a key's requests find the cached prefixes of another key's. It saves "
@@ -79,6 +84,7 @@ class IngressArguments(StrictOptions):
             body_timeout_s=self.body_timeout_s,
             request_timeout_s=self.request_timeout_s,
             api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
+            priority_orders_all=self.priority_orders_all,
             shares_prefixes=self.shared_prefixes,
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,

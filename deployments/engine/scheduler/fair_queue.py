@@ -1,11 +1,11 @@
-"""Orders waiting tasks: by priority, then fairly among clients, then as a client's own came.
+"""Orders waiting tasks: by priority, then fairly among clients, then as each client orders its own.
 
 Start-time fair queueing (Goyal, Vin and Cheng 1996): a task's virtual start is the virtual finish
 of its client's last task. It finishes as much later as it has tokens. The lowest start is next.
 """
 
 import heapq
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -37,6 +37,7 @@ class BlockedHead:
 
 
 Heap = list[tuple[Order, Task]]
+Own = list[tuple[int, int, Task]]  # a heap, by own priority and arrival
 
 
 class FairQueue:
@@ -49,7 +50,7 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._virtual_time = 0.0
-        self._by_client: dict[str, deque[Task]] = {}  # the first of each is in a heap
+        self._by_client: dict[str, Own] = {}  # the first of each is in one of the next two
         self._new: Heap = []  # tasks that started when they came
         # Tasks that started where their client's last one finished, and preempted ones.
         self._due: Heap = []
@@ -61,10 +62,14 @@ class FairQueue:
         return min(firsts)[1] if firsts else None
 
     def push(self, task: Task) -> None:
-        own = self._by_client.setdefault(task.request.client, deque())
-        own.append(task)
-        if own[0] is task:
+        own = self._by_client.setdefault(task.request.client, [])
+        first = own[0][-1] if own else None
+        heapq.heappush(own, (task.request.own_priority, task.arrival, task))
+        if first is None:
             self._start(task)
+        elif self._is_first(task):
+            task.virtual_start = first.virtual_start
+            heapq.heappush(self._take(first), (task.order, task))
 
     def put_back(self, task: Task) -> None:
         """A preempted task keeps its virtual start, which is before all others'."""
@@ -92,31 +97,35 @@ class FairQueue:
         elif (task.order, task) in self._due:
             self._take(task)
         else:
-            self._by_client[task.request.client].remove(task)
+            own = self._by_client[task.request.client]
+            own.remove((task.request.own_priority, task.arrival, task))
+            heapq.heapify(own)
 
     def _is_first(self, task: Task) -> bool:
         own = self._by_client.get(task.request.client)
-        return own is not None and own[0] is task
+        return own is not None and own[0][-1] is task
 
-    def _take(self, task: Task) -> None:
+    def _take(self, task: Task) -> Heap:
+        """Removes it from the heap that has it, which is returned."""
         entry = (task.order, task)
         for heap in (self._new, self._due):
             if heap and heap[0] == entry:
                 heapq.heappop(heap)
-                return
+                return heap
         heap = self._due if entry in self._due else self._new
         heap.remove(entry)
         heapq.heapify(heap)
+        return heap
 
     def _shift(self, task: Task) -> Task | None:
         """Removes its client's first task; returns the one that is first now."""
         client = task.request.client
         own = self._by_client[client]
-        own.popleft()
+        heapq.heappop(own)
         if not own:
             del self._by_client[client]
             return None
-        return own[0]
+        return own[0][-1]
 
     def _start(self, task: Task) -> None:
         task.virtual_start = max(self._virtual_time, self._finishes.get(task.request.client, 0.0))

@@ -136,11 +136,14 @@ class ProtocolHandler(Generic[RequestT]):
 
     def _with_caller(self, generation: Generation) -> Generation:
         caller, request = self._caller, generation.request
+        orders_all = self._settings.priority_orders_all
         request = replace(
             request,
             client=caller.client,
             session=caller.session,
             cache_salt=self._salt(request.cache_salt),
+            priority=request.priority if orders_all else 0,
+            own_priority=0 if orders_all else request.priority,
         )
         return Generation(
             request=request, text=generation.text, counts_prompt=generation.counts_prompt

@@ -79,6 +79,13 @@ def test_a_key_finds_cached_prefixes_of_its_own_requests_alone(own: dict[str, st
     assert heard({**HELLO, **own}).cache_salt == own.get("cache_salt", "")
 
 
+def test_a_priority_orders_a_client_s_own_requests_unless_it_may_order_all() -> None:
+    request = heard({**HELLO, "priority": -5})
+    assert (request.priority, request.own_priority) == (0, -5)
+    request = heard({**HELLO, "priority": -5}, settings=IngressSettings(priority_orders_all=True))
+    assert (request.priority, request.own_priority) == (-5, 0)
+
+
 def test_without_keys_an_address_is_one_client_whatever_it_says_of_itself() -> None:
     plain = told(HELLO)
     assert told(HELLO, {"x-forwarded-for": "10.9.9.9", **key("made-up")}) == plain

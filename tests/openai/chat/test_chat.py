@@ -165,7 +165,7 @@ def test_every_sampling_field_reaches_the_engine() -> None:
     )
     assert (request.max_tokens, request.min_tokens, request.ignore_eos) == (9, 2, True)
     assert (request.stop_token_ids, request.cache_salt) == ((3,), "tenant")
-    assert request.priority == -3
+    assert request.own_priority == -3
 
 
 def test_the_models_defaults_fill_what_is_open() -> None:

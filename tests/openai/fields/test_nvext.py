@@ -48,7 +48,7 @@ def test_greedy_is_greedy_whatever_the_temperature(name: str) -> None:
 def test_the_later_generations_fields_reach_the_engine() -> None:
     request = request_with({"cache_salt": "tenant", "agent_hints": {"priority": 7}})
     assert request.cache_salt == "tenant"
-    assert request.priority == -7, "Dynamo's highest is our lowest: both run first"
+    assert request.own_priority == -7, "Dynamo's highest is our lowest: both run first"
     assert request_with({"cache_salt": ""}, cache_salt="own").cache_salt == "own"
 
 
