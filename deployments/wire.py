@@ -19,6 +19,7 @@ class ErrorKind(StrEnum):
     GENERATION_TIMEOUT = "generation_timeout"  # the answer did not end in time
     NOT_SUPPORTED = "not_supported"  # switched off, or impossible with this model
     BODY_TOO_LARGE = "body_too_large"
+    MISDIRECTED = "misdirected"  # to a name that is not this server's
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     OVERLOADED = "overloaded"
     MODEL_REPLACED = "model_replaced"

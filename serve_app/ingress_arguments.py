@@ -72,6 +72,12 @@ class IngressArguments(StrictOptions):
         description="Whether a key's requests find the cached prefixes of another key's. It saves "
         "time where all have one system prompt, and lets one guess at another's prompts",
     )
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names of the server. Without keys it answers to these alone, and to "
+        "addresses, `localhost` and the `host` of `http_options`, else 421. With 0.0.0.0 there it "
+        "answers to all",
+    )
     cors_origins: tuple[Origin, ...] = Field(
         default=(), description='Origins whose web pages may send requests. "*" is all'
     )
@@ -86,6 +92,7 @@ class IngressArguments(StrictOptions):
             api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
             priority_orders_all=self.priority_orders_all,
             shares_prefixes=self.shared_prefixes,
+            hosts=tuple(host.lower() for host in self.hosts),
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,
             max_inflight=self.max_inflight,

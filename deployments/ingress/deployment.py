@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+from ray.serve.context import _get_global_client
 from ray.serve.deployment import Deployment
 from starlette.types import ASGIApp
 
 from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.ingress.fleet.fleet import Fleet
+from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
@@ -31,7 +33,8 @@ class ProtocolIngress(ABC):
         # they write there themselves.
         behind = bool(RAY_SERVE_ENABLE_HA_PROXY)
         probe_s = PROBE_S if behind else None
-        self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind)
+        names = HostNames(settings.hosts, listens_at)
+        self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind, host_names=names)
         self._metrics = Metrics()
         # A request makes thousands of objects and hardly a reference cycle.
         gc.set_threshold(10_000)
@@ -49,6 +52,12 @@ class ProtocolIngress(ABC):
         """Its metrics, and the labels that distinguish its replica."""
         replica = serve.get_replica_context().replica_id.unique_id
         return {"replica": replica}, self._metrics.samples()
+
+
+def listens_at() -> str | None:
+    """Where Serve's proxies listen. It blocks."""
+    host: str | None = _get_global_client().http_config.host
+    return host
 
 
 def ingress_deployment(name: str) -> Callable[[type[ProtocolIngress]], Deployment]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from deployments.ingress.host_names import HostNames
+
 BODY_LIMIT = 32 << 20  # bytes
 BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 15.0
@@ -17,6 +19,8 @@ class IngressSettings:
     body_timeout_s: for a request's body to arrive.
     request_timeout_s: for the whole of an answer; None for no end.
     api_keys: any of them opens, in ASCII; without one everybody may enter.
+    hosts: names of the server, beside its addresses and localhost.
+    host_names: checks the name that a request is for, where there are no keys; None for no check.
     cors_origins: pages of these origins may ask; "*" stands for all.
     load_timeout_s: for a model to be loaded, or for a replica where none is left.
     max_inflight: requests of one ingress process, from their first byte to the last of the answer.
@@ -32,6 +36,8 @@ class IngressSettings:
     body_timeout_s: float = BODY_TIMEOUT_S
     request_timeout_s: float | None = None
     api_keys: tuple[str, ...] = field(default=(), repr=False)
+    hosts: tuple[str, ...] = ()
+    host_names: HostNames | None = field(default=None, repr=False)
     cors_origins: tuple[str, ...] = ()
     load_timeout_s: float = LOAD_TIMEOUT_S
     max_inflight: int = MAX_INFLIGHT

@@ -18,6 +18,7 @@ from deployments.ingress.http.auth import Auth
 from deployments.ingress.http.cors import cors
 from deployments.ingress.http.docs import docs_routes
 from deployments.ingress.http.errors import ErrorFormat, error_response, internal_error
+from deployments.ingress.http.hosts import HostCheck
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.wire import ErrorKind, Refused, RequestError
@@ -64,6 +65,8 @@ def _guarded(
 ) -> ASGIApp:
     if settings.api_keys:
         app = Auth(app, settings.api_keys, public, envelope)
+    elif settings.host_names is not None:
+        app = HostCheck(app, settings.host_names, envelope)
     return cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
@@ -174,7 +177,7 @@ class SingleRequestId:
                 message = {**message, "headers": headers}
             await send(message)
 
-        if not any(name == REQUEST_ID_BYTES for name, _ in scope["headers"]):
+        if not any(name == REQUEST_ID_BYTES for name, _ in scope.get("headers", ())):
             await self.app(scope, receive, send)
             return
 

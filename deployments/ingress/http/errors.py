@@ -91,6 +91,11 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         ErrorForm(415, CALLER),
         ErrorForm(415, CALLER),
     ),
+    ErrorKind.MISDIRECTED: ErrorRow(
+        ErrorForm(421, CALLER, "misdirected_request"),
+        ErrorForm(421, CALLER),
+        ErrorForm(421, CALLER),
+    ),
     ErrorKind.OVERLOADED: ErrorRow(
         ErrorForm(429, "rate_limit_error", "overloaded"),
         ErrorForm(529, OVERLOAD),

@@ -4,11 +4,11 @@ The host name must be known, too: another page's name could be made to resolve t
 """
 
 from collections.abc import Collection
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from deployments.ingress.host_names import is_known
 from deployments.wire import ErrorKind, Refused
 
 OWN_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site
@@ -22,7 +22,7 @@ def check_origin(request: Request, hosts: Collection[str]) -> None:
     own = all(_is_own(origin, host) for origin in given)
     if not own or request.headers.get("sec-fetch-site") not in OWN_SITES:
         raise _forbidden("The tools may not be reached from pages of other origins")
-    if not _is_known(host, hosts):
+    if not is_known(host, hosts):
         raise _forbidden("The tools may not be reached by this host name")
 
 
@@ -33,17 +33,6 @@ def _is_own(origin: str, host: str) -> bool:
         return (theirs.hostname, theirs.port or default) == (ours.hostname, ours.port or default)
     except (ValueError, KeyError):
         return False
-
-
-def _is_known(host: str, hosts: Collection[str]) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        if name == "localhost" or name in hosts:
-            return True
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _forbidden(message: str) -> Refused:

@@ -46,6 +46,12 @@ def test_dynamos_model_list_has_both_kinds(server: Server) -> None:
     assert all("tiny" in names for names in answer.values())
 
 
+def test_it_answers_to_no_name_but_its_own(server: Server) -> None:
+    for path in ("/v1/models", "/v1/messages", "/health"):
+        evil = server.http.get(path, headers={"host": "evil.example"})
+        assert evil.status_code == 421
+
+
 def test_unknown_paths_and_methods_are_json_errors(server: Server) -> None:
     missing = server.http.get("/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, 404)

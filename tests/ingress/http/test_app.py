@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -71,6 +72,23 @@ def test_behind_serve_a_response_has_one_id(headers: dict[str, str]) -> None:
     response = get_of(RequestIdMiddleware(SingleRequestId(APP)), "/v1/named", "/v1", headers)
     assert response.headers.get_list("x-request-id") == [response.text]
     assert headers.get("x-request-id", response.text) == response.text
+
+
+def test_a_lifespan_passes() -> None:
+    async def begin() -> list[str]:
+        told: list[Any] = []
+        coming = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+        async def receive() -> Any:
+            return next(coming)
+
+        async def send(message: Any) -> None:
+            told.append(message["type"])
+
+        await SingleRequestId(APP)({"type": "lifespan"}, receive, send)
+        return told
+
+    assert asyncio.run(begin()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 @pytest.mark.parametrize("unusable", ["", "m" * 513, "a b"])
