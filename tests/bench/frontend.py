@@ -35,7 +35,7 @@ ROLES = (
 COLUMNS = (*(role for role, _ in ROLES), "other", "client")
 CLIENTS = 64
 TICKS = os.sysconf("SC_CLK_TCK")
-HEAD = "POST {path} HTTP/1.1\r\nhost: manta\r\ncontent-type: application/json\r\n"
+HEAD = "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 def serve_forever(port: int, ingresses: int) -> None:
