@@ -91,7 +91,7 @@ class IngressArguments(StrictOptions):
             request_timeout_s=self.request_timeout_s,
             api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
             priority_orders_all=self.priority_orders_all,
-            shares_prefixes=self.shared_prefixes,
+            shared_prefixes=self.shared_prefixes,
             hosts=tuple(host.lower() for host in self.hosts),
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,

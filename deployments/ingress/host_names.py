@@ -13,15 +13,23 @@ EVERYWHERE = ("0.0.0.0", "::")
 
 
 def is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is an address, localhost, or one of the names."""
+    """Whether a Host header is an address, localhost, or one of the names, in lower case."""
+    name = _name_in(host)
+    if name == "localhost" or name in names:
+        return True
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        if name == "localhost" or name.endswith(".localhost") or name in names:
-            return True
         ip_address(name)
     except ValueError:
         return False
     return True
+
+
+def _name_in(host: str) -> str:
+    """Without its port, in lower case; "" for what is no name."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 class HostNames:
@@ -35,8 +43,10 @@ class HostNames:
         self._own: str | None = None
 
     async def know(self, host: str) -> bool:
-        if is_known(host, self._names):
+        name = _name_in(host)
+        # All browsers know that these are this machine.
+        if is_known(host, self._names) or name.endswith(".localhost"):
             return True
         if self._own is None:
-            self._own = await asyncio.to_thread(self._listens_at) or ""
-        return self._own in EVERYWHERE or is_known(host, (self._own,))
+            self._own = (await asyncio.to_thread(self._listens_at) or "").lower()
+        return self._own in EVERYWHERE or name == self._own != ""

@@ -25,7 +25,7 @@ class IngressSettings:
     load_timeout_s: for a model to be loaded, or for a replica where none is left.
     max_inflight: requests of one ingress process, from their first byte to the last of the answer.
     priority_orders_all: whether a request's priority puts it before other clients' requests, too.
-    shares_prefixes: whether a key finds the cached prefixes of another one.
+    shared_prefixes: whether a key finds the cached prefixes of another one.
     sees_peers: whether a connection's other end is the client, and not a proxy that tells nothing
         of it.
     """
@@ -42,7 +42,7 @@ class IngressSettings:
     load_timeout_s: float = LOAD_TIMEOUT_S
     max_inflight: int = MAX_INFLIGHT
     priority_orders_all: bool = False
-    shares_prefixes: bool = False
+    shared_prefixes: bool = False
     sees_peers: bool = True
 
     @property

@@ -113,6 +113,7 @@ def test_a_drained_node_is_left_and_no_stream_notices(
     assert said == undisturbed
     served.eventually(lambda: not replicas_on(left))
     served.eventually(lambda: both_serve(served))
+    assert asyncio.run(streams(served, lambda: None, N_STREAMS)) == undisturbed
 
 
 def drain(cluster: Any, node: Any) -> None:

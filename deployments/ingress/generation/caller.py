@@ -60,7 +60,7 @@ def connection_of(http: Request, *, sees_peers: bool) -> str:
     return _digest("anybody")
 
 
-def caller_of(http: Request, body: object, connection: str) -> Caller:
+def caller_of(http: Request, body: object, connection: str, owner: str) -> Caller:
     """A user that the body names counts as one of the users of this connection only.
 
     Users: `safety_identifier`, `user`, or Anthropic's `metadata.user_id`. Conversations:
@@ -73,7 +73,7 @@ def caller_of(http: Request, body: object, connection: str) -> Caller:
     conversation = http.headers.get(CONVERSATION_ID)
     session = _first(*headers, fields.get("prompt_cache_key"), conversation)
     digest = _digest("session", client, session) if session else ""
-    return Caller(client, digest, owner_of(http))
+    return Caller(client, digest, owner)
 
 
 def _user_id(fields: Mapping[str, object]) -> object:

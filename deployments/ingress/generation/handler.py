@@ -151,7 +151,7 @@ class ProtocolHandler(Generic[RequestT]):
 
     def _salt(self, own: str) -> str:
         """One key's prompts can't be guessed from what another one finds in the cache."""
-        return own if self._settings.shares_prefixes else self._caller.salt(own)
+        return own if self._settings.shared_prefixes else self._caller.salt(own)
 
 
 async def _wait(preparing: asyncio.Task[Answer], timeout_s: float | None) -> None:

@@ -180,7 +180,6 @@ class SingleRequestId:
         if not any(name == REQUEST_ID_BYTES for name, _ in scope.get("headers", ())):
             await self.app(scope, receive, send)
             return
-
         await self.app(scope, receive, once)
 
 

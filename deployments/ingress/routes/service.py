@@ -138,14 +138,15 @@ class Service:
             body = await self._read(http)
             off_loop = len(body) > OFF_LOOP_BYTES
             value, asked = await _on(off_loop, lambda: _parsed(body, operation.parse))
+            owner = owner_of(http)
             handler = ProtocolHandler(
                 asked,
                 self.engine,
-                operation.builder(Sender(_named(http), owner_of(http))),
+                operation.builder(Sender(_named(http), owner)),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
-                caller=caller_of(http, value, connection),
+                caller=caller_of(http, value, connection, owner),
                 settings=self.settings,
                 off_loop=off_loop or asked.is_heavy,
             )

@@ -68,7 +68,9 @@ class ResponseStore:
 
     def of(self, owner: str) -> "OwnedResponses":
         with self._lock:
-            return self._owners.setdefault(owner, OwnedResponses(self._lock, self._make_room))
+            if owner not in self._owners:
+                self._owners[owner] = OwnedResponses(self._lock, self._make_room)
+            return self._owners[owner]
 
     def _make_room(self) -> None:
         owners = self._owners.values()

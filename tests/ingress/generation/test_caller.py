@@ -74,7 +74,7 @@ def test_a_key_finds_cached_prefixes_of_its_own_requests_alone(own: dict[str, st
     first, second = KEYS
     assert salt(first) == salt(first) != salt(second)
     assert salt(first) != heard(HELLO, key(first), LIMITED).cache_salt or not own
-    sharing = replace(LIMITED, shares_prefixes=True)
+    sharing = replace(LIMITED, shared_prefixes=True)
     assert salt(first, sharing) == salt(second, sharing) == own.get("cache_salt", "")
     assert heard({**HELLO, **own}).cache_salt == own.get("cache_salt", "")
 

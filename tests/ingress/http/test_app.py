@@ -91,9 +91,10 @@ def test_a_lifespan_passes() -> None:
     assert asyncio.run(begin()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-@pytest.mark.parametrize("unusable", ["", "m" * 513, "a b"])
+@pytest.mark.parametrize("unusable", ["", "m" * 513, "a b", "new\tline", "gr\u00fc\u00df"])
 def test_an_id_that_is_not_usable_is_refused(unusable: str) -> None:
-    served, headers = RequestIdMiddleware(SingleRequestId(APP)), {"x-request-id": unusable}
+    headers = httpx.Headers([(b"x-request-id", unusable.encode())])
+    served = RequestIdMiddleware(SingleRequestId(APP))
     response = get_of(served, "/v1/named", "/v1", headers)
     assert response.status_code == 400
     assert "`X-Request-ID`" in response.json()["message"]

@@ -23,7 +23,7 @@ def listening(at: str, *names: str, keys: tuple[str, ...] = ()) -> IngressSettin
 
 @pytest.mark.parametrize("host", [*OWN, "gpu-box", "Manta.Example:443"])
 def test_its_own_names_are_answered(host: str) -> None:
-    assert status(host, listening("gpu-box", "manta.example")) == 200
+    assert status(host, listening("GPU-Box", "manta.example")) == 200
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def test_programs_and_own_pages_are_let_in(
         ("http://evil.example:8000", {"origin": "http://evil.example:8000"}),
         ("http://evil.example:8000", {}),
         ("http://localhost.evil.example", {}),
+        ("http://chat.localhost:8000", {}),
         ("http://127.0.0.1.evil.example", {}),
     ],
 )
