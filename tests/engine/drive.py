@@ -146,6 +146,18 @@ class Engine:
 
         return self._record(until_all_wait(), len(requests))
 
+    def run_in_one_batch(self, *requests: GenerationRequest) -> list[Outcome]:
+        """The same, but all begin in the same step, behind one that holds the gate until then."""
+
+        def behind_one_that_waits() -> Iterator[GenerationRequest]:
+            self.gate.close()
+            yield request("holds the gate", (0,), max_tokens=1)
+            self.gate.await_step()
+            yield from requests
+            self.gate.open()
+
+        return self._record(behind_one_that_waits(), len(requests) + 1)[1:]
+
     def _record(self, requests: Iterable[GenerationRequest], n: int) -> list[Outcome]:
         records = [Record() for _ in range(n)]
         for index, event in self.core.run(requests):
