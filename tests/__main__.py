@@ -1,7 +1,8 @@
 """The one check, for people and for CI: `python -m tests`.
 
-Arguments go to pytest, in one process when one of them is a path. Without a path two processes
-("lanes") share the tests: what starts servers and Ray clusters mostly waits, the rest computes.
+Arguments go to pytest. Without a path two processes ("lanes") share the tests: what starts servers
+and Ray clusters mostly waits, the rest computes. With a path pytest-xdist shares its files among
+two processes, unless they start servers.
 The demo's training is in the first one, because that would end long before the other.
 """
 
@@ -23,6 +24,7 @@ MYPY = ("mypy",)
 PYTEST = ("pytest", "--instafail")  # a failure is printed at once
 CLUSTERS = ("tests/e2e", "tests/live", "tests/serve_app/demo")
 REST = ("tests", *(f"--ignore={path}" for path in CLUSTERS))
+TWO_PROCESSES = ("-n2", "--dist=loadfile")
 NO_TESTS = 5  # pytest's exit code when all tests were deselected
 N_SLOWEST = 15
 
@@ -111,13 +113,20 @@ class Lane:
 
 
 def lanes(arguments: Sequence[str], results: Results) -> Iterator[Lane]:
-    if any(Path(ROOT, one.partition("::")[0]).exists() for one in arguments):
-        yield Lane({"mypy": MYPY, "pytest": (*PYTEST, *arguments)}, results)
+    paths = [path for one in arguments if (path := ROOT / one.partition("::")[0]).exists()]
+    if paths:
+        processes = () if any(map(_starts_servers, paths)) else TWO_PROCESSES
+        yield Lane({"mypy": MYPY, "pytest": (*PYTEST, *processes, *arguments)}, results)
         return
     clusters = (*PYTEST, *CLUSTERS, *arguments)
     rest = (*PYTEST, *REST, *arguments)
     yield Lane({"clusters": clusters}, results, "clusters| ")
     yield Lane({"mypy": MYPY, "rest": rest}, results, "    rest| ")
+
+
+def _starts_servers(path: Path) -> bool:
+    folders = [ROOT / one for one in CLUSTERS]
+    return any(path.is_relative_to(one) or one.is_relative_to(path) for one in folders)
 
 
 def main() -> int:
