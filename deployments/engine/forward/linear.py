@@ -90,8 +90,8 @@ class PackedLinear(KernelLinear):
     def __init__(self, linear: nn.Linear, uses_onednn: bool) -> None:
         plain = linear.weight.detach()
         if uses_onednn:
-            weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(plain, LAYOUT_ROWS)
-            packed, max_kernel_rows = _find_packed(plain, weight), MAX_ROWS_BESIDE_ONEDNN
+            weight, packed = pack_for_onednn(plain)
+            max_kernel_rows = MAX_ROWS_BESIDE_ONEDNN
         else:
             matrix = matmul_ops.pack(plain)
             weight, packed, max_kernel_rows = matrix.weights, matrix.pointer, ALL_ROWS
@@ -110,6 +110,12 @@ class PackedLinear(KernelLinear):
             x, other, self.weight, self.bias, epilogue
         )
         return out
+
+
+def pack_for_onednn(weight: Tensor) -> tuple[Tensor, PackedPointer | None]:
+    """oneDNN's packed weight of [out, in], and where it lies if our kernels can read it there."""
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, LAYOUT_ROWS)
+    return packed, _find_packed(weight, packed)
 
 
 def _find_packed(weight: Tensor, packed: Tensor) -> PackedPointer | None:

@@ -1,21 +1,24 @@
 """Linear layers with quantized weights: int8, int4 and fp8."""
 
-from itertools import pairwise
+import threading
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.forward.linear import KernelLinear
+from deployments.engine.forward.linear import KernelLinear, pack_for_onednn
 from deployments.engine.kernels.cpu import matmul_ops
-from deployments.engine.kernels.cpu.matmul_ops import PackedWeight
+from deployments.engine.kernels.cpu.matmul_kernels import PACKS
+from deployments.engine.kernels.cpu.matmul_ops import PackedPointer, PackedWeight
 
 # Up to this many bfloat16 rows torch's int8 kernel for CPUs is faster than a dequantized product
 # (tests/bench/RESULTS.md).
 MAX_INT8_KERNEL_ROWS = 8
-# Outputs that are dequantized at once. All outputs of a vocabulary would take the memory that
-# quantization has saved.
-MAX_DEQUANTIZED_OUTPUTS = 1 << 14
+# Outputs that are dequantized at once take about this memory, which a cache holds. They are a
+# multiple of those of oneDNN's largest block.
+DEQUANTIZED_BYTES = 1 << 20
+MIN_DEQUANTIZED_OUTPUTS = max(PACKS)
 INT4_GPU_INPUT_MULTIPLE = 1024  # torch's int4 kernel for GPUs takes such numbers of inputs
 FP8_MAX = torch.finfo(torch.float8_e4m3fn).max
 MIN_AMAX = 1e-12  # the smallest maximum of a row, so that its scale is not 0
@@ -79,7 +82,7 @@ class PackedQuantized(KernelLinear):
     """A linear layer with int8 or int4 weights, packed for our CPU kernels.
 
     Where the processor multiplies bfloat16, oneDNN is faster with many rows. The weights are then
-    dequantized for each product.
+    dequantized for each product, into memory that is packed as oneDNN reads it.
     """
 
     weight: Tensor  # packed
@@ -102,20 +105,60 @@ class PackedQuantized(KernelLinear):
         self.register_buffer("scales", packed.scales)
 
     def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
-        ends = [*range(0, self.out_features, MAX_DEQUANTIZED_OUTPUTS), self.out_features]
-        parts = [self._multiply_outputs(x, *bounds) for bounds in pairwise(ends)]
-        y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        return F.silu(y) if epilogue == "swish" else y
-
-    def _multiply_outputs(self, x: Tensor, first: int, end: int) -> Tensor:
-        """[..., in] -> [..., end - first], the outputs from `first` to `end`."""
-        part = self._matrix.outputs(first, end)
-        weight = matmul_ops.dequantized(part.pointer, end - first, self.in_features)
-        return F.linear(x, weight.t(), None if self.bias is None else self.bias[first:end])
+        parts = [product for _, product in self._products(x, epilogue)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
-        y = self._multiply(x, "none")
-        return y.mul_(other) if epilogue == "mul" else y.add_(other)
+        for outputs, product in self._products(x, "none"):
+            part = other[..., outputs]
+            if epilogue == "mul":
+                part.mul_(product)
+            else:
+                part.add_(product)
+        return other
+
+    def _products(self, x: Tensor, epilogue: str) -> Iterator[tuple[slice, Tensor]]:
+        """The products [..., outputs] of some outputs after the other."""
+        step = _outputs_at_once(self.in_features)
+        for first in range(0, self.out_features, step):
+            end = min(first + step, self.out_features)
+            weight, pointer = SCRATCH.matrix(end - first, self.in_features)
+            assert pointer is not None, "`can_dequantize` was not asked"
+            part = self._matrix.outputs(first, end).pointer
+            matmul_ops.dequantize(part, pointer, end - first, self.in_features)
+            bias = None if self.bias is None else self.bias[first:end]
+            product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, epilogue, [], "")
+            yield slice(first, end), product
+
+
+def can_dequantize(n_in: int, n_out: int) -> bool:
+    """Whether oneDNN packs matrices of this layer's sizes as our kernel writes them."""
+    step = _outputs_at_once(n_in)
+    parts = {min(step, n_out), n_out % step or step}
+    return all(SCRATCH.matrix(part, n_in)[1] is not None for part in parts)
+
+
+def _outputs_at_once(n_in: int) -> int:
+    fitting = DEQUANTIZED_BYTES // (2 * n_in)
+    return max(fitting - fitting % MIN_DEQUANTIZED_OUTPUTS, MIN_DEQUANTIZED_OUTPUTS)
+
+
+class _Scratch(threading.local):
+    """Each thread's matrices of oneDNN's, which weights are dequantized into."""
+
+    def __init__(self) -> None:
+        self._matrices: dict[tuple[int, int], tuple[Tensor, PackedPointer | None]] = {}
+
+    def matrix(self, n_out: int, n_in: int) -> tuple[Tensor, PackedPointer | None]:
+        """As `pack_for_onednn`; the last matrix of this size is overwritten."""
+        found = self._matrices.get((n_out, n_in))
+        if found is None:
+            numbers = torch.arange(n_out * n_in).remainder_(251).to(torch.bfloat16)  # exact
+            found = self._matrices[n_out, n_in] = pack_for_onednn(numbers.view(n_out, n_in))
+        return found
+
+
+SCRATCH = _Scratch()
 
 
 class Float8Linear(nn.Module):

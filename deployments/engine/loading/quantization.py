@@ -25,6 +25,7 @@ from deployments.engine.forward.quantized_linear import (
     Int4Linear,
     Int8Linear,
     PackedQuantized,
+    can_dequantize,
     to_float8,
 )
 from deployments.engine.kernels.cpu import matmul_ops
@@ -34,7 +35,7 @@ from deployments.engine.kernels.cpu.matmul_ops import PackedWeight
 Quantization = Literal["none", "int8", "int4", "fp8"]
 
 # From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
-MIN_DEQUANTIZED_ROWS = 32
+MIN_DEQUANTIZED_ROWS = 16
 # Inputs that share a scale of int4: the first size that divides the layer's inputs.
 GROUP_SIZES = (64, 32)
 # Int4 kernels need a multiple of this many outputs, fp8 kernels of both inputs and outputs.
@@ -216,7 +217,8 @@ def _pack_int4(weight: Tensor, scale_and_zero: Tensor) -> PackedWeight:
 
 def _packed_linear(packed: PackedWeight, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
     n_out, n_in = weight.shape
-    max_kernel_rows = MIN_DEQUANTIZED_ROWS - 1 if has_native_bf16() else ALL_ROWS
+    is_dequantized = has_native_bf16() and can_dequantize(n_in, n_out)
+    max_kernel_rows = MIN_DEQUANTIZED_ROWS - 1 if is_dequantized else ALL_ROWS
     return PackedQuantized(packed, (n_in, n_out), bias, max_kernel_rows)
 
 

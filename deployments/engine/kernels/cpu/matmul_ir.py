@@ -108,6 +108,36 @@ class Loop:
             builder.store(builder.fmul(builder.load(one), share, flags=STRICT), one)
         return kept
 
+    def dequantize(
+        self,
+        weight: Code,
+        scales: Code,
+        outs: tuple[Code, Code],
+        width: Code,
+        pair_bytes: Code,
+        group: int,
+    ) -> None:
+        """Writes the weights of each vector as bfloat16; without a `group` they have no zeros."""
+        emit, builder = self._emit, self._emit.builder
+        groups = builder.udiv(width, ir.Constant(WORD, group)) if group else ir.Constant(WORD, 1)
+        pairs = ir.Constant(WORD, group // 2) if group else emit.half(width)
+        with emit.loop(groups) as outer:
+            of_group = emit.address(scales, emit.times(outer.index, 4 * self._pack))
+            steps = self._load_block(of_group)
+            zeros = self._load_block(emit.address(of_group, 2 * self._pack)) if group else []
+            with emit.loop(pairs) as inner:
+                nth = builder.add(builder.mul(outer.index, pairs), inner.index)
+                pair = emit.address(weight, emit.times(nth, self._pair_bytes))
+                emit.prefetch_range(emit.address(pair, PREFETCH_BYTES), self._pair_bytes)
+                for part in reversed(self._parts):
+                    numbers, step = self._weights(pair, part), steps[part]
+                    if group:
+                        both = [emit.fma(zeros[part], one, step) for one in numbers]
+                    else:
+                        both = [builder.fmul(one, step, flags=STRICT) for one in numbers]
+                    to = emit.address(outs[part], builder.mul(nth, pair_bytes))
+                    emit.store(emit.bfloat16_pairs(*both), to)
+
     def _load_block(self, base: Code) -> list[Code]:
         """A block's bfloat16 as float32."""
         return [
@@ -177,6 +207,36 @@ def multiply(
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 8, rows, pack, bits, group), generate
+
+
+@intrinsic(prefer_literal=True)
+def dequantize(
+    typing: Code,
+    weight: Code,
+    scales: Code,
+    first: Code,
+    second: Code,
+    width: Code,
+    pair_bytes: Code,
+    bits: Code,
+    group: Code,
+) -> tuple[Signature, Code]:
+    """A block of PACK outputs of 8 or 4 bits, as `multiply` has them, as bfloat16.
+
+    `first` and `second` say where the pairs of inputs of each half of the outputs go, which are
+    `pair_bytes` apart. The first half is written last, so that `second` may be `first` where there
+    is one half alone.
+    """
+    n_bits, n_group = bits.literal_value, group.literal_value
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        weight, scales, first, second, width, pair_bytes = arguments[:6]
+        emit = Emitter(builder, LANES)
+        loop = Loop(emit, 1, PACK, n_bits)
+        loop.dequantize(weight, scales, (first, second), width, pair_bytes, n_group)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6, bits, group), generate
 
 
 @njit(inline="always")

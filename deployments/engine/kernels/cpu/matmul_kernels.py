@@ -11,11 +11,10 @@ import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
-from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, multiply_some
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, dequantize, multiply_some
 from deployments.engine.kernels.cpu.simd import (
+    LANES,
     Code,
-    at_i8,
-    at_u8,
     at_u16,
     exp,
     next_task,
@@ -66,43 +65,40 @@ class PackFormat(NamedTuple):
 class DequantizeArguments(NamedTuple):
     weight: int  # packed; see `multiply`
     scales: int
-    out: int  # bfloat16 [in_features, out_features]
-    in_features: int
+    out: int  # bfloat16 [out_features / out_pack, in_features / 2, out_pack, 2]
+    in_features: int  # even
     out_features: int
+    out_pack: int
 
 
 _dequantize_arguments = reader_of(DequantizeArguments)
 
 
+@njit(inline="always")
+def _place(output: Code, width: Code, pack: Code) -> Code:
+    """How many bytes before an output's first pair of inputs others lie in a packed matrix."""
+    return 2 * (output - output % pack) * width + 4 * (output % pack)
+
+
 @cache
 def dequantize_kernel(pack_format: PackFormat) -> Kernel:
-    """A packed matrix of whole numbers as bfloat16."""
+    """A packed matrix of whole numbers as one of bfloat16, packed by another number of outputs."""
     pack, bits, group = pack_format
 
     def body(block: Code) -> None:
         args = _dequantize_arguments(block)
-        width, n = args.in_features, args.out_features
-        even = width + width % 2
-        out = carray(at_u16(args.out), (width, n))
+        width, n, out_pack = args.in_features, args.out_features, args.out_pack
         groups = width // group if group else 1
         while True:
-            nth = next_task(block)
-            first = nth * pack
+            first = next_task(block) * pack
             if first >= n:
                 break
-            weight = args.weight + first * even * bits // 8
-            bytes_, whole = carray(at_u8(weight), (even, pack)), carray(at_i8(weight), (even, pack))
+            weight = args.weight + first * width * bits // 8
             scales = args.scales + 2 * first * groups * (16 // bits // 2)
-            scales = carray(at_u16(scales), (groups, 2, pack))
-            for i in range(width):
-                for j in range(min(pack, n - first)):
-                    if group == 0:
-                        value = np.float32(whole[i, j]) * to_float32(scales[0, 0, j])
-                    else:
-                        number = (bytes_[i // 2, j] >> np.uint8(4 * (i % 2))) & np.uint8(15)
-                        step, least = scales[i // group, 0, j], scales[i // group, 1, j]
-                        value = np.float32(number) * to_float32(step) + to_float32(least)
-                    out[i, first + j] = to_bfloat16(value)
+            half = _place(first, width, out_pack)
+            other = _place(first + LANES, width, out_pack) if first + LANES < n else half
+            out = args.out
+            dequantize(weight, scales, out + half, out + other, width, 4 * out_pack, bits, group)
 
     return Kernel(body, DequantizeArguments)
 

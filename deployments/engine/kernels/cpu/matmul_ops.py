@@ -80,18 +80,17 @@ def _filled(x: Tensor, *beside: int) -> Tensor:
     return F.pad(x, beside) if any(beside) else x
 
 
-def dequantized(weight: PackedPointer, n_out: int, width: int) -> Tensor:
-    """A matrix of whole numbers as bfloat16, turned: [in, out]."""
-    out = torch.empty((width, n_out), dtype=torch.bfloat16)
+def dequantize(weight: PackedPointer, into: PackedPointer, n_out: int, width: int) -> None:
+    """Writes a matrix of whole numbers as bfloat16 into memory that is packed for it."""
     dequantize_kernel(weight.pack_format).call(
         n_out * width,
         weight=weight.address,
         scales=weight.scales,
-        out=out.data_ptr(),
+        out=into.address,
         in_features=width,
         out_features=n_out,
+        out_pack=into.pack_format.pack,
     )
-    return out
 
 
 def matmul(

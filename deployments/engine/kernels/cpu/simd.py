@@ -162,6 +162,18 @@ class Emitter:
         low, high = self.builder.and_(ints, self._all(15)), self.builder.lshr(ints, self._all(4))
         return self.builder.sitofp(low, self.vector), self.builder.sitofp(high, self.vector)
 
+    def bfloat16_pairs(self, even: Code, odd: Code) -> Code:
+        """Rounds two vectors to bfloat16, and lays each pair side by side in 32 bits."""
+        low = self.builder.lshr(self._rounded(even), self._all(16))
+        high = self.builder.and_(self._rounded(odd), self._all(0xFFFF0000))
+        return self.builder.or_(low, high)
+
+    def _rounded(self, vector: Code) -> Code:
+        """Bits whose upper half is the nearest bfloat16, the even one between two."""
+        bits, build = self.builder.bitcast(vector, self._ints), self.builder
+        odd = build.and_(build.lshr(bits, self._all(16)), self._all(1))
+        return build.add(build.add(bits, self._all(0x7FFF)), odd)
+
     def load_broadcast(self, address: Code) -> Code:
         """One float32 in all lanes."""
         first = ir.Constant(ir.IntType(32), 0)

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deployments.engine.forward.quantized_linear import PackedQuantized
+from deployments.engine.forward.quantized_linear import PackedQuantized, can_dequantize
 from deployments.engine.kernels.cpu import matmul_ops
-from deployments.engine.kernels.cpu.features import has_matmul_kernels
-from deployments.engine.kernels.cpu.matmul_ir import PACK
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, SWISH
 from deployments.engine.kernels.cpu.matmul_ops import MIN_ROWS_PER_TASK, PackedWeight
 
 pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
 ULP = 2**-7  # of bfloat16, relative
+needs_bfloat16 = pytest.mark.skipif(not has_native_bf16(), reason="does not multiply bfloat16")
 SIZES = [(64, 96), (100, 64), (33, 128), (3, 32)]
 
 
@@ -91,27 +91,26 @@ def test_a_row_is_the_same_whatever_stands_beside_it(kind: str) -> None:
         assert torch.equal(together[row : row + 1], alone)
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize(("n_out", "width"), SIZES)
-def test_whole_numbers_become_bfloat16(kind: str, n_out: int, width: int) -> None:
-    packed, weight = MAKERS[kind](n_out, width)
-    assert torch.equal(matmul_ops.dequantized(packed.pointer, n_out, width), weight.T.bfloat16())
-
-
-@pytest.mark.parametrize("kind", MAKERS)
-def test_many_outputs_are_multiplied_a_part_at_a_time(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("n_out", [64, 200, 256, 456])
+def test_whole_numbers_become_bfloat16_where_onednn_reads_them(
+    kind: str, n_out: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed, _ = MAKERS[kind](200, 96)
-    linear = PackedQuantized(packed, (96, 200), some(200), max_kernel_rows=4)
-    x = some(5, 96)
-    whole = linear(x)
-    monkeypatch.setattr(
-        "deployments.engine.forward.quantized_linear.MAX_DEQUANTIZED_OUTPUTS", 2 * PACK
-    )
-    torch.testing.assert_close(linear(x), whole)
+    """All at once, a part at a time, and where the last part is no whole block."""
+    monkeypatch.setattr("deployments.engine.forward.quantized_linear.DEQUANTIZED_BYTES", 50_000)
+    packed, weight = MAKERS[kind](n_out, 96)
+    assert can_dequantize(96, n_out)
+    linear = PackedQuantized(packed, (96, n_out), None, max_kernel_rows=0)
+    assert torch.equal(linear(torch.eye(96).bfloat16()), weight.T.bfloat16())
 
 
+@needs_bfloat16
+def test_odd_inputs_are_never_dequantized() -> None:
+    assert not can_dequantize(63, 64)
+
+
+@needs_bfloat16
 @pytest.mark.parametrize("kind", MAKERS)
 def test_many_rows_are_multiplied_with_them(kind: str) -> None:
     """As where the processor has instructions for that."""
@@ -124,8 +123,8 @@ def test_many_rows_are_multiplied_with_them(kind: str) -> None:
         for found, expected in (
             (linear(x), y),
             (linear(x, "swish"), F.silu(y)),
-            (linear.forward_binary(x, other, "add"), y + other.float()),
-            (linear.forward_binary(x, other, "mul"), y * other.float()),
+            (linear.forward_binary(x, other.clone(), "add"), y + other.float()),
+            (linear.forward_binary(x, other.clone(), "mul"), y * other.float()),
         ):
             most = expected.abs().max().item()
             torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)
