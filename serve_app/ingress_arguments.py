@@ -17,6 +17,8 @@ from deployments.llama.tools.settings import ToolSettings
 from deployments.router.presets.strict_options import StrictOptions, Unset
 from serve_app.api_keys import VARIABLE as KEYS_VARIABLE
 from serve_app.api_keys import api_keys
+from serve_app.encryption_key import MIN_LENGTH, encryption_key
+from serve_app.encryption_key import VARIABLE as ENCRYPTION_VARIABLE
 
 # As a browser writes it: lower case, and no slash at the end.
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^\s/A-Z]+)$")]
@@ -72,6 +74,12 @@ class IngressArguments(StrictOptions):
         description="Whether a key's requests find the cached prefixes of another key's. It saves "
         "time where all have one system prompt, and lets one guess at another's prompts",
     )
+    encryption_key_file: Annotated[str | None, Unset("`~/.manta/encryption_key`")] = Field(
+        default=None,
+        description="File with the secret that encrypts the thoughts that clients keep "
+        f"(`encrypted_content`), of {MIN_LENGTH} characters or more. Without it the environment "
+        f"variable {ENCRYPTION_VARIABLE} counts",
+    )
     hosts: tuple[str, ...] = Field(
         default=(),
         description="Names of the server. Without keys it answers to these alone, and to "
@@ -83,7 +91,7 @@ class IngressArguments(StrictOptions):
     )
 
     def ingress_settings(self) -> IngressSettings:
-        """Raises ValueError for keys that can't be used."""
+        """Raises ValueError for keys that can't be used. `encryption_key` may make a file."""
         return IngressSettings(
             keep_alive_s=self.keep_alive_s,
             body_limit=self.max_body_bytes,
@@ -92,6 +100,7 @@ class IngressArguments(StrictOptions):
             api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
             priority_orders_all=self.priority_orders_all,
             shared_prefixes=self.shared_prefixes,
+            encryption_key=encryption_key(self.encryption_key_file),
             hosts=tuple(host.lower() for host in self.hosts),
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,

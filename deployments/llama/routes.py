@@ -30,6 +30,7 @@ from deployments.llama.tools.routes import tool_routes
 from deployments.llama.tools.settings import ToolSettings
 from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.reasoning_control import reasoning_control_route
+from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.routes import responses
 from deployments.openai.responses.store import ResponseStore
@@ -85,17 +86,17 @@ def routes(
 
 def openai_aliases(service: Service) -> list[Route]:
     """llama-server has these without /v1, too. Their responses are in a store of their own."""
-    store = ResponseStore()
+    store, cipher = ResponseStore(), ThoughtCipher(service.settings.encryption_key)
     chat = replace(
         CHAT,
         path="/chat/completions",
         parse=parse_chat,
         builder=lambda sender: ChatBuilder(sender.headers),
     )
-    chat_count, count = chat_input_tokens(), responses_input_tokens(store)
+    chat_count, count = chat_input_tokens(), responses_input_tokens(store, cipher)
     return [
         service.route(chat),
-        service.route(replace(responses(store), path="/responses")),
+        service.route(replace(responses(store, cipher), path="/responses")),
         service.question(
             replace(chat_count, path="/chat/completions/input_tokens", parse=parse_chat)
         ),

@@ -68,6 +68,7 @@ class Server:
             **os.environ,
             "RAY_ADDRESS": "local",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "MANTA_ENCRYPTION_KEY": "0123456789abcdef" * 2,  # else a file at home has one
             "RAY_worker_niceness": "0",  # else whatever runs beside a test starves what it tests
             **{name: str(free_port()) for name in HAPROXY_PORTS},
             **(environment or {}),

@@ -26,8 +26,14 @@ def served(
     keep_alive_s: float = 15.0,
     probe_s: float | None = None,
     api_keys: tuple[str, ...] = (),
+    encryption_key: bytes = b"",
 ) -> ASGIApp:
-    settings = IngressSettings(keep_alive_s=keep_alive_s, probe_s=probe_s, api_keys=api_keys)
+    settings = IngressSettings(
+        keep_alive_s=keep_alive_s,
+        probe_s=probe_s,
+        api_keys=api_keys,
+        encryption_key=encryption_key,
+    )
     return app(engine, Metrics(), settings)
 
 

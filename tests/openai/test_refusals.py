@@ -109,7 +109,7 @@ WRONG_CHAT: list[tuple[dict[str, object], str]] = [
     ({"thinking_budget_tokens": 5, "reasoning_budget_tokens": 5}, "reasoning_budget_tokens"),
     ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
     ({"use_beam_search": True}, "use_beam_search"),
-    ({"verbosity": "low"}, "verbosity"),
+    ({"verbosity": "lower"}, "verbosity"),
     ({"reasoning_effort": "huge"}, "reasoning_effort"),
     ({"reasoning_format": "harmony"}, "reasoning_format"),
     ({"thinking": {"type": "adaptive"}}, "thinking.type"),

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from serve_app.api_keys import VARIABLE
+from serve_app.encryption_key import VARIABLE as ENCRYPTION_VARIABLE
 from serve_app.ingress_arguments import IngressArguments
 
 
@@ -16,6 +17,7 @@ def keys(**arguments: object) -> tuple[str, ...]:
 @pytest.fixture(autouse=True)
 def _no_keys_around(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, "k" * 32)
 
 
 def test_by_default_there_are_none() -> None:

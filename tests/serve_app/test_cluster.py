@@ -44,6 +44,7 @@ def test_every_ray_process_of_the_launcher_file_starts_in_the_fast_modes() -> No
         before = start.partition("ray start")[0]
         assert all(f"{mode}=1" in before for mode in MODES)
         assert "MANTA_API_KEY=EDIT" in before
+        assert "MANTA_ENCRYPTION_KEY=EDIT" in before
 
 
 def test_nodes_without_gpus_grow_for_ingresses_and_nodes_with_gpus_for_models() -> None:

@@ -1,5 +1,7 @@
 """What `serve.yaml` may say, and what becomes of it."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -44,7 +46,9 @@ def test_the_server_listens_on_loopback() -> None:
     assert CONFIG["http_options"]["host"] == "127.0.0.1"
 
 
-def test_every_setting_of_an_ingress_can_be_set() -> None:
+def test_every_setting_of_an_ingress_can_be_set(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k" * 32)
     chosen = {
         "keep_alive_s": 1.5,
         "max_body_bytes": 1000,
@@ -53,6 +57,7 @@ def test_every_setting_of_an_ingress_can_be_set() -> None:
         "api_keys": ["key"],
         "load_timeout_s": 4.5,
         "max_inflight": 7,
+        "encryption_key_file": str(key),
         "cors_origins": ["https://chat.example", "http://localhost:3000", "*"],
     }
     settings = IngressArguments.model_validate(chosen).ingress_settings()
@@ -64,6 +69,7 @@ def test_every_setting_of_an_ingress_can_be_set() -> None:
         api_keys=("key",),
         load_timeout_s=4.5,
         max_inflight=7,
+        encryption_key=b"k" * 32,
         cors_origins=("https://chat.example", "http://localhost:3000", "*"),
     )
 

@@ -81,6 +81,7 @@ def _conversation(request: ChatRequest, tools: ResolvedTools, card: ModelCard) -
         parallel_calls=not tools.one and request.parallel_tool_calls is not False,
         answer=_answer(request),
         thinking=_thinking(request),
+        verbosity=request.verbosity,
         split_thoughts=request.reasoning_format != "none",
         template_kwargs=request.chat_template_kwargs or request.chat_template_args or {},
         add_generation_prompt=not continues if generation_prompt is None else generation_prompt,

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.openai.fields.common import Verbosity
 from deployments.openai.fields.tools import Function, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
@@ -22,7 +23,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "include_reasoning": (True,),
     "modalities": (["text"],),
     "moderation": (),
-    "verbosity": ("medium",),
     "web_search_options": (),
 }
 # The older form of tools: only values that request none are accepted.
@@ -173,6 +173,7 @@ class ChatRequest(VllmFields):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
         None
     )
+    verbosity: Verbosity | None = None
     reasoning_format: Literal["none", "auto", "deepseek"] | None = None
     thinking: ThinkingSwitch | None = None
     thinking_token_budget: Annotated[int, Field(ge=0)] | None = None

@@ -10,8 +10,10 @@ from deployments.ingress.http.sse import encode
 from deployments.openai.choices.logprobs import finite
 from deployments.openai.fields.sampling import common_sampling
 from deployments.openai.request_headers import read_headers
+from deployments.openai.responses.encryption import OwnedCipher
 from deployments.openai.responses.events import Events, error_event
 from deployments.openai.responses.input import (
+    decrypted,
     earlier_items,
     functions_of,
     given_items,
@@ -20,7 +22,7 @@ from deployments.openai.responses.input import (
 )
 from deployments.openai.responses.items import Item, Json, new_id
 from deployments.openai.responses.object import ResponseObject
-from deployments.openai.responses.output import Output
+from deployments.openai.responses.output import Output, ReasoningForm
 from deployments.openai.responses.schema import ResponsesRequest
 from deployments.openai.responses.store import OwnedResponses, StoredItem, StoredResponse
 from deployments.text.chat.prompt import Prompt
@@ -38,8 +40,14 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     _earlier: tuple[StoredItem, ...]
     _given: tuple[StoredItem, ...]
 
-    def __init__(self, store: OwnedResponses, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(
+        self,
+        store: OwnedResponses,
+        cipher: OwnedCipher,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
         self._store = store
+        self._cipher = cipher
         self._headers = read_headers(headers)
         self._is_cut = False  # by a limit of tokens
 
@@ -50,12 +58,13 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         sampling = common_sampling(request, card, logprobs)
         self._tokenizer = tokenizer
         self._events = Events(muted=not request.stream)
-        self._output = Output(self._events)
+        encrypt = self._cipher.encrypt if request.wants_encrypted_thoughts else None
+        self._output = Output(self._events, ReasoningForm(request.wants_summary, encrypt))
         given = given_items(request, self._store)
         self._stored = request.store is not False
         self._earlier = earlier_items(request, self._store)
         self._given = tuple(self._stored_item(item) for _, item in given) if self._stored else ()
-        items = [*read_items(self._earlier), *given]
+        items = decrypted([*read_items(self._earlier), *given], self._cipher)
         functions = functions_of(request, items)
         self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
         prompt = prompt_of(request, items, functions, card, tokenizer)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import resolve_tools
+from deployments.openai.responses.encryption import OwnedCipher
 from deployments.openai.responses.items import (
     KEPT,
     CallItem,
@@ -93,6 +94,17 @@ def _referred(path: str, reference: ReferenceItem, store: OwnedResponses) -> Ite
     return KEPT.validate_json(found.body)
 
 
+def decrypted(items: Sequence[ItemWithPath], cipher: OwnedCipher) -> list[ItemWithPath]:
+    """The items with the thoughts that are encrypted in them. Raises Refused."""
+    return [(path, _decrypted(path, item, cipher)) for path, item in items]
+
+
+def _decrypted(path: str, item: Item, cipher: OwnedCipher) -> Item:
+    if not isinstance(item, ReasoningItem) or item.encrypted_content is None:
+        return item
+    return item.with_thought(cipher.decrypt(item.encrypted_content, f"{path}.encrypted_content"))
+
+
 def read_items(earlier: Sequence[StoredItem]) -> list[ItemWithPath]:
     return [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
 
@@ -156,6 +168,7 @@ def conversation(
         parallel_calls=not tools.one and request.parallel_tool_calls is not False,
         answer=_answer(request),
         thinking=_thinking(request),
+        verbosity=request.text.verbosity if request.text is not None else None,
         split_thoughts=not request.wants_logprobs,
         template_kwargs=request.chat_template_kwargs or {},
     )

@@ -131,12 +131,14 @@ class MessageItem(KeptItem):
 
 
 class ReasoningItem(KeptItem):
-    """Reasoning is plain text here; `encrypted_content` of other servers cannot be read."""
+    """The whole thought is in `encrypted_content` if that is there, else in `content`, else in
+    `summary`.
+    """
 
     type: Literal["reasoning"]
     summary: Items[SummaryText] = Field(default_factory=list)
     content: Items[ReasoningText] = Field(default_factory=list)
-    encrypted_content: None = None
+    encrypted_content: str | None = None
 
     @property
     def text(self) -> str:
@@ -144,7 +146,13 @@ class ReasoningItem(KeptItem):
 
     def listed(self) -> Json:
         parts = self.model_dump(include={"type", "summary", "content"})
-        return {**self._head("rs"), **parts}
+        encrypted = self.model_dump(include={"encrypted_content"}, exclude_none=True)
+        return {**self._head("rs"), **parts, **encrypted}
+
+    def with_thought(self, thought: str) -> "ReasoningItem":
+        """The item with what was encrypted in it."""
+        content = [ReasoningText(type="reasoning_text", text=thought)]
+        return self.model_copy(update={"content": content, "encrypted_content": None})
 
 
 class ResponsesDirectCaller(Strict):

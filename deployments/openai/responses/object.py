@@ -95,13 +95,16 @@ def _echo(request: ResponsesRequest) -> Json:
 
 
 def _reasoning(request: ResponsesRequest) -> Json:
-    effort = request.reasoning.effort if request.reasoning is not None else None
-    return {"effort": effort, "summary": None}
+    reasoning = request.reasoning
+    if reasoning is None:
+        return {"effort": None, "summary": None}
+    return {"effort": reasoning.effort, "summary": reasoning.summary}
 
 
 def _text(request: ResponsesRequest) -> Json:
     form = request.format.model_dump(by_alias=True, exclude_none=True)
-    return {"format": form, "verbosity": "medium"}
+    verbosity = request.text.verbosity if request.text is not None else None
+    return {"format": form, "verbosity": verbosity or "medium"}
 
 
 def _tool_choice(request: ResponsesRequest) -> object:

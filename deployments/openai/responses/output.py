@@ -4,7 +4,8 @@ A unary response and a streamed one have the same items.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from deployments.openai.responses.events import Events, delta_head
@@ -17,6 +18,8 @@ from deployments.text.dialects.parsing.pieces import (
     Thought,
 )
 from deployments.text.reply import is_json_object
+
+Encrypt = Callable[[str], str]
 
 
 class OutputItem(ABC):
@@ -62,25 +65,31 @@ class PartItem(OutputItem):
     """An item whose text is its only part."""
 
     done: ClassVar[str]
+    part_event: ClassVar[str] = "response.content_part"
+    part_index: ClassVar[str] = "content_index"
 
     @abstractmethod
     def part(self) -> Json: ...
 
     def begin(self) -> bytes:
-        return super().begin() + self._part_event("response.content_part.added")
+        return super().begin() + self._part_event("added", {})
 
     def end(self, status: Status) -> bytes:
         done = self._events.event(self.done, {**self._position(), **self._whole()})
-        return done + self._part_event("response.content_part.done") + super().end(status)
+        return done + self._part_event("done", self._part_status(status)) + super().end(status)
 
-    def _part_event(self, kind: str) -> bytes:
-        return self._events.event(kind, {**self._position(), "part": self.part()})
+    def _part_event(self, verb: str, more: Json) -> bytes:
+        fields = {**self._position(), "part": self.part(), **more}
+        return self._events.event(f"{self.part_event}.{verb}", fields)
+
+    def _part_status(self, status: Status) -> Json:
+        return {}
 
     def _whole(self) -> Json:
         return {"text": self.text}
 
     def _position(self) -> Json:
-        return {**super()._position(), "content_index": 0}
+        return {**super()._position(), self.part_index: 0}
 
     def _parts(self) -> list[Json]:
         return [] if self.status == "in_progress" and not self._texts else [self.part()]
@@ -117,16 +126,49 @@ class MessageOutput(PartItem):
 
 
 class ReasoningOutput(PartItem):
+    """`encrypt` makes its `encrypted_content`, once it is whole."""
+
     prefix = "rs"
     delta = "response.reasoning_text.delta"
     done = "response.reasoning_text.done"
 
+    def __init__(self, index: int, events: Events, encrypt: Encrypt | None) -> None:
+        super().__init__(index, events)
+        self._encrypt = encrypt
+        self._encrypted: Json = {}
+
     def part(self) -> Json:
         return {"type": "reasoning_text", "text": self.text}
 
+    def end(self, status: Status) -> bytes:
+        if self._encrypt is not None:
+            self._encrypted = {"encrypted_content": self._encrypt(self.text)}
+        return super().end(status)
+
     def value(self) -> Json:
         head = {"id": self.id, "type": "reasoning", "status": self.status}
-        return {**head, "summary": [], "content": self._parts()}
+        return {**head, **self._shown(), **self._encrypted}
+
+    def _shown(self) -> Json:
+        return {"summary": [], "content": self._parts()}
+
+
+class SummarizedReasoningOutput(ReasoningOutput):
+    """The thought as its own summary, which is all that many clients show and send back."""
+
+    delta = "response.reasoning_summary_text.delta"
+    done = "response.reasoning_summary_text.done"
+    part_event = "response.reasoning_summary_part"
+    part_index = "summary_index"
+
+    def part(self) -> Json:
+        return {"type": "summary_text", "text": self.text}
+
+    def _part_status(self, status: Status) -> Json:
+        return {"status": status} if status == "incomplete" else {}
+
+    def _shown(self) -> Json:
+        return {"summary": self._parts(), "content": []}
 
 
 class FunctionCallOutput(OutputItem):
@@ -155,12 +197,21 @@ class FunctionCallOutput(OutputItem):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ReasoningForm:
+    """How thoughts are shown: as text or as a summary, encrypted beside that where clients ask."""
+
+    is_summary: bool = False
+    encrypt: Encrypt | None = None
+
+
 class Output:
     """Only the last item is open."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, reasoning: ReasoningForm) -> None:
         self.items: list[OutputItem] = []
         self._events = events
+        self._reasoning = reasoning
         self._last: OutputItem | None = None
 
     def add(self, pieces: Sequence[Piece], logprobs: Sequence[object]) -> bytes:
@@ -179,9 +230,7 @@ class Output:
             case Thought(text):
                 if isinstance(self._last, ReasoningOutput):
                     return self._last.add(text)
-                return self._begin(ReasoningOutput(len(self.items), self._events)) + self._add(
-                    piece, ()
-                )
+                return self._begin(self._new_reasoning()) + self._add(piece, ())
             case CallStart():
                 return self._begin(FunctionCallOutput(len(self.items), self._events, piece))
             case CallArguments(_, text):
@@ -201,6 +250,11 @@ class Output:
 
     def values(self) -> list[Json]:
         return [item.value() for item in self.items]
+
+    def _new_reasoning(self) -> ReasoningOutput:
+        form = self._reasoning
+        kind = SummarizedReasoningOutput if form.is_summary else ReasoningOutput
+        return kind(len(self.items), self._events, form.encrypt)
 
     def _begin(self, item: OutputItem) -> bytes:
         ended = b"" if self._last is None else self._last.end("completed")

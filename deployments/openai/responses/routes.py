@@ -13,6 +13,7 @@ from deployments.ingress.http.paging import index_after, page_size
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.service import Operation, Service
 from deployments.openai.responses.builder import ResponsesBuilder
+from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
@@ -24,17 +25,18 @@ ORDERS = ("desc", "asc")
 
 
 def responses_routes(service: Service) -> list[Route]:
-    store = ResponseStore()
+    store, cipher = ResponseStore(), ThoughtCipher(service.settings.encryption_key)
     return [
-        service.question(responses_input_tokens(store)),
-        service.route(responses(store)),
+        service.question(responses_input_tokens(store, cipher)),
+        service.route(responses(store, cipher)),
         *stored_routes(store),
     ]
 
 
-def responses(store: ResponseStore) -> Operation[ResponsesRequest]:
+def responses(store: ResponseStore, cipher: ThoughtCipher) -> Operation[ResponsesRequest]:
     def builder(sender: Sender) -> ResponsesBuilder:
-        return ResponsesBuilder(store.of(sender.owner), sender.headers)
+        owner = sender.owner
+        return ResponsesBuilder(store.of(owner), cipher.of(owner), sender.headers)
 
     return Operation(
         name="responses",

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import Items, Strict, Switch, without_nulls
 from deployments.ingress.http.validation import parse, refuse_unsupported
-from deployments.openai.fields.common import CommonFields, Identifier
+from deployments.openai.fields.common import CommonFields, Identifier, Verbosity
 from deployments.openai.responses.items import (
     Item,
     MessageItem,
@@ -31,8 +31,8 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 MAX_INCLUDES = 64
 LOGPROBS = "message.output_text.logprobs"
-# Only log-probabilities have an effect. The others are details of items that do not occur here, or
-# of reasoning, which is always plain text.
+ENCRYPTED_THOUGHTS = "reasoning.encrypted_content"
+# Only the first two have an effect. The others are details of items that do not occur here.
 Includable = Literal[
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
@@ -74,17 +74,27 @@ Format = Annotated[
 
 class TextConfig(Strict):
     format: Format | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Verbosity | None = None
 
 
 class Reasoning(Strict):
-    """Reasoning is always complete, so the kinds of summary have no effect."""
+    """A summary of any kind is the whole thought."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto"] | None = None
     mode: Literal["standard"] | None = None
+
+    @model_validator(mode="after")
+    def _join_summaries(self) -> Self:
+        """`generate_summary` is the older name."""
+        if self.generate_summary is not None:
+            if self.summary not in (None, self.generate_summary):
+                param = "reasoning.generate_summary"
+                raise refused(f"`{param}` must equal `summary`, its newer name", param)
+            self.summary = self.generate_summary
+        return self
 
 
 class ResponsesStreamOptions(Strict):
@@ -153,6 +163,14 @@ class ResponsesRequest(CommonFields):
     @property
     def wants_logprobs(self) -> bool:
         return LOGPROBS in (self.include or ())
+
+    @property
+    def wants_encrypted_thoughts(self) -> bool:
+        return ENCRYPTED_THOUGHTS in (self.include or ())
+
+    @property
+    def wants_summary(self) -> bool:
+        return self.reasoning is not None and self.reasoning.summary is not None
 
     @property
     def format(self) -> ResponsesTextFormat | ResponsesJsonObjectFormat | ResponsesJsonSchemaFormat:

@@ -59,6 +59,7 @@ class Conversation:
     parallel_calls: bool = True
     answer: str = ""
     thinking: Thinking = Thinking()
+    verbosity: str | None = None  # of the answer; templates that know of it get this word
     split_thoughts: bool = True
     template_kwargs: Mapping[str, object] = field(default_factory=dict)
     add_generation_prompt: bool = True
@@ -110,7 +111,7 @@ def _marks_calls(conversation: Conversation, dialect: Dialect) -> bool:
 
 
 def _render(conversation: Conversation, tool_prompt: ToolPrompt, tokenizer: TextTokenizer) -> str:
-    switches = _switches(conversation.thinking, tool_prompt.template)
+    switches = _switches(conversation, tool_prompt.template)
     render = partial(
         tokenizer.render_chat,
         tools=tool_prompt.tools,
@@ -133,14 +134,16 @@ def _render(conversation: Conversation, tool_prompt: ToolPrompt, tokenizer: Text
     raise refusals[0]  # later ones may be about another form only
 
 
-def _switches(thinking: Thinking, template: str) -> dict[str, object]:
-    """The template's own variables for thinking."""
-    known = variables(template)
+def _switches(conversation: Conversation, template: str) -> dict[str, object]:
+    """The template's own variables for thinking and for the length of answers."""
+    thinking, known = conversation.thinking, variables(template)
     switches: dict[str, object] = {}
     if thinking.effort is not None and "reasoning_effort" in known:
         switches["reasoning_effort"] = thinking.effort
     if thinking.enabled is not None:
         switches |= dict.fromkeys(SWITCHES & known, thinking.enabled)
+    if conversation.verbosity is not None and "verbosity" in known:
+        switches["verbosity"] = conversation.verbosity
     return switches
 
 

@@ -9,7 +9,7 @@ from deployments.wire import SamplingParams
 from tests.ingress.engines import END, plays, says
 from tests.openai.chat.chatting import KNOWS_TOOLS, asked, folded, plain, streamed, whole
 from tests.openai.serving import HELLO
-from tests.text.cards import card
+from tests.text.cards import CHAT_TEMPLATE, card
 
 TOKENIZER = TextTokenizer(card())
 TEXTS = ["Hello \u65e5\u672c \U0001f642 world\u2028!", "stop stopped", "", "\n\n def f(x):"]
@@ -243,6 +243,13 @@ def test_messages_reach_the_template() -> None:
         '<|im_start|>assistant\nf={"a": 1}<|im_end|>\n<|im_start|>tool\n42<|im_end|>\n'
         "LOUD<|im_start|>assistant\n"
     )
+
+
+def test_verbosity_reaches_a_template_that_knows_it() -> None:
+    template = f"{CHAT_TEMPLATE}{{{{ verbosity }}}}"
+    [request] = asked({**HELLO, "verbosity": "high"}, chat_template=template)
+    assert TextTokenizer(card()).decode(request.prompt_ids).endswith("\nhigh")
+    assert asked({**HELLO, "verbosity": "low"})  # it is a hint for the others
 
 
 def test_the_last_message_can_be_continued() -> None:

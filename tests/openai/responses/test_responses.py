@@ -1,5 +1,6 @@
 """Responses match the SDK's types, unary and streamed, with items in order."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.ingress.engines import fails, plays, says
 from tests.openai.responses.responding import (
     CALL,
     HELLO,
+    ROOMY,
     THINKER,
     WEATHER,
     anonymous,
@@ -19,7 +21,7 @@ from tests.openai.responses.responding import (
     streamed,
     whole,
 )
-from tests.text.cards import card
+from tests.text.cards import CHAT_TEMPLATE, card
 from tests.text.held import may_say
 
 TOKENIZER = TextTokenizer(card())
@@ -45,6 +47,7 @@ FIELDS: list[dict[str, object]] = [
     {"max_output_tokens": 9, "tools": [WEATHER]},
     {"stop": ["re", "Two"], "tools": [WEATHER]},
     {"include": LOGPROBS, "top_logprobs": 2},
+    {"reasoning": {"summary": "auto"}, "tools": [WEATHER]},
 ]
 
 
@@ -80,9 +83,9 @@ def hear(item: Any, event: Any) -> None:
     assert item["done"] is None
     assert (event.get("item") or {"id": event.get("item_id")})["id"] == item["id"]
     match event["type"].split(".")[1:]:
-        case ["content_part", "added"]:
+        case ["content_part" | "reasoning_summary_part", "added"]:
             assert event["part"]["text"] == ""
-        case ["content_part", "done"]:
+        case ["content_part" | "reasoning_summary_part", "done"]:
             assert event["part"]["text"] == item["text"]
         case [_, "delta"]:
             item["text"] += event["delta"]
@@ -300,6 +303,14 @@ def test_effort_reaches_a_model_that_thinks() -> None:
 
     assert prompt("high").endswith("assistant\nhigh")
     assert prompt("none").endswith("<think></think>")
+
+
+@pytest.mark.parametrize("verbosity", ["low", "medium", "high"])
+def test_verbosity_reaches_a_template_that_knows_it(verbosity: str) -> None:
+    knows = replace(ROOMY, chat_template=f"{CHAT_TEMPLATE}{{{{ verbosity }}}}")
+    body = {**HELLO, "text": {"verbosity": verbosity}}
+    assert prompt_of(asked(body, knows, script=says("x")), knows).endswith(verbosity)
+    assert whole(says("x"), text={"verbosity": verbosity})["text"]["verbosity"] == verbosity
 
 
 def test_identifiers_and_what_is_done_anyway_are_accepted() -> None:
