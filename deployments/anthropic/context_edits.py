@@ -1,16 +1,23 @@
-"""Context management: removes the thinking of older turns from the prompt."""
+"""Context management: removes the thinking and the tool results of older turns from the prompt.
 
-from collections.abc import Sequence
+The server is stateless: every request has its whole conversation, and is edited anew.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from deployments.ingress.http.schema import Items, Strict
 
-CLEAR_THINKING = "clear_thinking_20251015"
 REASONING_FIELD = "reasoning_content"  # its name in templates
+CLEARED_RESULT = "[Old tool result content cleared]"
+# Anthropic's defaults
+TRIGGER_TOKENS = 100_000
+KEPT_TOOL_USES = 3
 Fields = dict[str, object]
+Counter = Callable[[Sequence[Fields]], int]  # of the tokens of a prompt with these messages
 
 
 class ThinkingTurns(Strict):
@@ -28,35 +35,117 @@ class ClearThinking(Strict):
         Literal["all"] | Annotated[ThinkingTurns | AllTurns, Field(discriminator="type")] | None
     ) = None
 
+    @property
+    def kept_turns(self) -> int | None:
+        """The number of turns whose thinking stays; None for all."""
+        if self.keep is None:
+            return 1
+        return self.keep.value if isinstance(self.keep, ThinkingTurns) else None
 
-def _known(edit: object) -> object:
-    """Errors of unknown edits name only the type."""
-    if isinstance(edit, dict) and edit.get("type", CLEAR_THINKING) != CLEAR_THINKING:
-        return {"type": edit["type"]}
-    return edit
+    def apply(self, messages: Sequence[Fields], count: Counter) -> tuple[Sequence[Fields], int]:
+        kept = self.kept_turns
+        return (messages, 0) if kept is None else clear_thoughts(messages, kept)
+
+    def report(self, turns: int, tokens: int) -> Fields:
+        counts = {"cleared_thinking_turns": turns, "cleared_input_tokens": tokens}
+        return {"type": self.type, **counts}
 
 
-def _once(edits: list[ClearThinking]) -> list[ClearThinking]:
-    if len(edits) > 1:
+class TokensTrigger(Strict):
+    type: Literal["input_tokens"]
+    value: Annotated[int, Field(ge=1)]
+
+
+class ToolUsesTrigger(Strict):
+    type: Literal["tool_uses"]
+    value: Annotated[int, Field(ge=1)]
+
+
+class KeptToolUses(Strict):
+    type: Literal["tool_uses"]
+    value: Annotated[int, Field(ge=0)]
+
+
+class LeastTokens(Strict):
+    type: Literal["input_tokens"]
+    value: Annotated[int, Field(ge=0)]
+
+
+class ClearToolUses(Strict):
+    """`clear_tool_inputs`: of all tools or of these, beside the results. With `clear_at_least` the
+    edit is left out if it would save fewer tokens.
+    """
+
+    type: Literal["clear_tool_uses_20250919"]
+    trigger: Annotated[TokensTrigger | ToolUsesTrigger, Field(discriminator="type")] | None = None
+    keep: KeptToolUses | None = None
+    clear_at_least: LeastTokens | None = None
+    exclude_tools: Items[str] | None = None
+    clear_tool_inputs: bool | Items[str] | None = None
+
+    def apply(self, messages: Sequence[Fields], count: Counter) -> tuple[Sequence[Fields], int]:
+        uses = [index for index, message in enumerate(messages) if message["role"] == "tool"]
+        kept = KEPT_TOOL_USES if self.keep is None else self.keep.value
+        excluded = self.exclude_tools or ()
+        older = uses[: max(len(uses) - kept, 0)]
+        cleared = {index for index in older if messages[index]["name"] not in excluded}
+        if not cleared or not self._is_triggered(messages, len(uses), count):
+            return messages, 0
+        left = self._without(messages, cleared)
+        least = max(1, 0 if self.clear_at_least is None else self.clear_at_least.value)
+        if count(messages) - count(left) < least:
+            return messages, 0
+        return left, len(cleared)
+
+    def report(self, uses: int, tokens: int) -> Fields:
+        counts = {"cleared_tool_uses": uses, "cleared_input_tokens": tokens}
+        return {"type": self.type, **counts}
+
+    def _is_triggered(self, messages: Sequence[Fields], uses: int, count: Counter) -> bool:
+        if isinstance(self.trigger, ToolUsesTrigger):
+            return uses > self.trigger.value
+        return count(messages) > (TRIGGER_TOKENS if self.trigger is None else self.trigger.value)
+
+    def _without(self, messages: Sequence[Fields], cleared: Collection[int]) -> list[Fields]:
+        left = [
+            {**message, "content": CLEARED_RESULT} if index in cleared else message
+            for index, message in enumerate(messages)
+        ]
+        for result, (caller, call) in _callers(messages):
+            if result in cleared and self._clears_input(str(messages[result]["name"])):
+                left[caller] = _without_input(left[caller], call)
+        return left
+
+    def _clears_input(self, name: str) -> bool:
+        which = self.clear_tool_inputs
+        return name in which if isinstance(which, list) else bool(which)
+
+
+def _once(edits: list[ClearThinking | ClearToolUses]) -> list[ClearThinking | ClearToolUses]:
+    if len({edit.type for edit in edits}) < len(edits):
         raise ValueError("must not list the same edit twice")
     return edits
 
 
-Edit = Annotated[ClearThinking, BeforeValidator(_known)]
+Edit = Annotated[ClearThinking | ClearToolUses, Field(discriminator="type")]
 
 
 class ContextManagement(Strict):
     edits: Annotated[Items[Edit], AfterValidator(_once)] | None = None
 
-    @property
-    def kept_turns(self) -> int | None:
-        """The number of turns whose thinking stays; None for all."""
-        if not self.edits:
-            return None
-        keep = self.edits[0].keep
-        if keep is None:
-            return 1
-        return keep.value if isinstance(keep, ThinkingTurns) else None
+    def edited(
+        self, messages: Sequence[Fields], count: Counter
+    ) -> tuple[Sequence[Fields], list[Fields]]:
+        """The messages after all edits in their order, and the reports of those that removed
+        something.
+        """
+        reports = []
+        for edit in self.edits or ():
+            left, removed = edit.apply(messages, count)
+            if removed:
+                reports.append(edit.report(removed, count(messages) - count(left)))
+                messages = left
+        return messages, reports
 
 
 def clear_thoughts(messages: Sequence[Fields], kept: int) -> tuple[list[Fields], int]:
@@ -87,9 +176,24 @@ def _without_thoughts(message: Fields) -> Fields:
     return {name: value for name, value in message.items() if name != REASONING_FIELD}
 
 
-def applied_edits(turns: int, tokens: int) -> list[dict[str, object]]:
-    """The report of an edit that removed the thinking of `turns` turns, of `tokens` tokens."""
-    if not turns:
-        return []
-    counts = {"cleared_thinking_turns": turns, "cleared_input_tokens": tokens}
-    return [{"type": CLEAR_THINKING, **counts}]
+def _callers(messages: Sequence[Fields]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The index of each result, with the index of the message that called and that of the call in
+    it.
+    """
+    called: dict[object, tuple[int, int]] = {}
+    for index, message in enumerate(messages):
+        for number, call in enumerate(_calls(message)):
+            called[call["id"]] = index, number
+        if message["role"] == "tool":
+            yield index, called[message["tool_call_id"]]
+
+
+def _calls(message: Fields) -> Sequence[Mapping[str, object]]:
+    return cast(Sequence[Mapping[str, object]], message.get("tool_calls", ()))
+
+
+def _without_input(message: Fields, number: int) -> Fields:
+    calls = [dict(call) for call in _calls(message)]
+    function = cast(Mapping[str, object], calls[number]["function"])
+    calls[number]["function"] = {**function, "arguments": {}}
+    return {**message, "tool_calls": calls}

@@ -2,10 +2,10 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from deployments.anthropic.context_edits import applied_edits
+from deployments.anthropic.context_edits import Fields
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.events import PING, BlockEvents, content_blocks, event
 from deployments.anthropic.messages_conversation import Transcript, conversation
@@ -50,8 +50,8 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     def prepare(
         self, request: MessagesRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
-        transcript = Transcript(request)
-        prompt, original = _prepared(request, transcript, card, tokenizer)
+        edited = _edited(request, card, tokenizer)
+        prompt = edited.prompt
         room = _room(prompt, card)
         message_id = f"msg_{uuid.uuid4().hex}"
         self._request = request
@@ -62,8 +62,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "model": card.name,
         }
         if request.context_management is not None:
-            edits = applied_edits(transcript.cleared, original - len(prompt.ids))
-            self._context = {"context_management": {"applied_edits": edits}}
+            self._context = {"context_management": {"applied_edits": edited.reports}}
         self._blocks = BlockEvents(shows_thoughts=request.shows_thoughts)
         fits = request.max_tokens <= room
         self._limit_reason = "max_tokens" if fits else "model_context_window_exceeded"
@@ -126,23 +125,42 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
 
 
 def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-    prompt, original = _prepared(request, Transcript(request), card, tokenizer)
-    counted: dict[str, object] = {"input_tokens": len(prompt.ids)}
+    edited = _edited(request, card, tokenizer)
+    counted: dict[str, object] = {"input_tokens": len(edited.prompt.ids)}
     if request.context_management is not None:
-        counted["context_management"] = {"original_input_tokens": original}
+        counted["context_management"] = {"original_input_tokens": edited.original_tokens}
     return counted
 
 
-def _prepared(
-    request: PromptFields, transcript: Transcript, card: ModelCard, tokenizer: TextTokenizer
-) -> tuple[Prompt, int]:
-    """The prompt, and its number of tokens before `context_management`."""
+@dataclass(frozen=True, slots=True)
+class EditedPrompt:
+    """The prompt after `context_management`, what its edits report, and the tokens before them."""
+
+    prompt: Prompt
+    reports: list[Fields]
+    original_tokens: int
+
+
+def _edited(request: PromptFields, card: ModelCard, tokenizer: TextTokenizer) -> EditedPrompt:
+    transcript = Transcript(request)
     talk = conversation(request, transcript)
-    prompt = prepare_prompt(talk, card, tokenizer)
-    if not transcript.cleared:
-        return prompt, len(prompt.ids)
-    whole = replace(talk, messages=transcript.uncleared)
-    return prompt, len(prepare_prompt(whole, card, tokenizer).ids)
+    prompts: list[tuple[Sequence[Fields], Prompt]] = []  # each is prepared once
+
+    def prompt_of(messages: Sequence[Fields]) -> Prompt:
+        found = next((prompt for known, prompt in prompts if known is messages), None)
+        if found is None:
+            found = prepare_prompt(replace(talk, messages=messages), card, tokenizer)
+            prompts.append((messages, found))
+        return found
+
+    def count(messages: Sequence[Fields]) -> int:
+        return len(prompt_of(messages).ids)
+
+    messages: Sequence[Fields] = transcript.messages
+    reports: list[Fields] = []
+    if request.context_management is not None:
+        messages, reports = request.context_management.edited(messages, count)
+    return EditedPrompt(prompt_of(messages), reports, count(transcript.messages))
 
 
 def usage_object(usage: Usage) -> dict[str, object]:

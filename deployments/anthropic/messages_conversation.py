@@ -16,7 +16,7 @@ from deployments.anthropic.blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from deployments.anthropic.context_edits import REASONING_FIELD, Fields, clear_thoughts
+from deployments.anthropic.context_edits import REASONING_FIELD, Fields
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
 from deployments.anthropic.thinking_signatures import SignedThoughts, is_held
 from deployments.anthropic.tools_schema import AnthropicNamedChoice, CustomTool, NoChoice
@@ -57,8 +57,8 @@ def _tools(request: PromptFields, names: Collection[str]) -> tuple[Tool, ...]:
     """The tools that are loaded. Raises Refused for a choice that none of them can satisfy."""
     loaded = [
         (index, tool)
-        for index, tool in enumerate(request.tools or ())
-        if not tool.defer_loading or tool.name in names
+        for index, tool in request.custom_tools
+        if not tool.defer_loading or request.loads_all_tools or tool.name in names
     ]
     choice = request.tool_choice
     if isinstance(choice, AnthropicNamedChoice) and choice.name not in {
@@ -110,8 +110,7 @@ def _thinking(request: PromptFields) -> Thinking:
 class Transcript:
     """`messages` as templates take them. `continues`: the reply continues the last one.
 
-    `loaded_tools` has the names of tools that results refer to. `cleared` is the number of turns
-    whose thinking is removed; `uncleared` has the messages with it.
+    `loaded_tools` has the names of tools that results refer to.
     """
 
     def __init__(self, request: PromptFields) -> None:
@@ -127,11 +126,6 @@ class Transcript:
         self._check_results()
         if request.messages[-1].role == "assistant":
             self._continue(f"messages[{len(request.messages) - 1}]")
-        context = request.context_management
-        kept = None if context is None else context.kept_turns
-        self.uncleared, self.cleared = self.messages, 0
-        if kept is not None:
-            self.messages, self.cleared = clear_thoughts(self.uncleared, kept)
 
     def _add_turn(self, role: str, turn: Turn) -> None:
         if role == "system":

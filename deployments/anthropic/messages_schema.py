@@ -15,7 +15,14 @@ from deployments.anthropic.blocks import (
 )
 from deployments.anthropic.context_edits import ContextManagement
 from deployments.anthropic.thinking_signatures import is_held
-from deployments.anthropic.tools_schema import AnthropicNamedChoice, AnyChoice, ToolChoice, ToolList
+from deployments.anthropic.tools_schema import (
+    AnthropicNamedChoice,
+    AnyChoice,
+    CustomTool,
+    ServerTool,
+    ToolChoice,
+    ToolList,
+)
 from deployments.ingress.http.schema import MAX_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.wire import refused
@@ -116,6 +123,13 @@ class PromptFields(Strict):
             raise refused(
                 "`tool_choice.name` must be the name of one of `tools`", "tool_choice.name"
             )
+        callable_names = [tool.name for _, tool in self.custom_tools]
+        if isinstance(choice, AnthropicNamedChoice) and choice.name not in callable_names:
+            message = "`tool_choice.name` is a tool that only Anthropic runs"
+            raise refused(message, "tool_choice.name")
+        if self.forces_calls and not callable_names:
+            message = "`tool_choice` requires a call, but only Anthropic runs these `tools`"
+            raise refused(message, "tool_choice")
 
     def _check_format(self) -> None:
         if self.output_format is not None and self.output_config and self.output_config.format:
@@ -136,6 +150,19 @@ class PromptFields(Strict):
         if isinstance(self.thinking, EnabledThinking) and not thinks:
             message = "`thinking` requires a thinking block at the start of the last message"
             raise refused(message, "thinking")
+
+    @property
+    def custom_tools(self) -> list[tuple[int, CustomTool]]:
+        """The tools that the client runs, with their indices."""
+        tools = enumerate(self.tools or ())
+        return [(index, tool) for index, tool in tools if isinstance(tool, CustomTool)]
+
+    @property
+    def loads_all_tools(self) -> bool:
+        """Whether `defer_loading` has no effect: the search that would find the tools is one that
+        only Anthropic runs.
+        """
+        return any(isinstance(tool, ServerTool) and tool.is_search for tool in self.tools or ())
 
     @property
     def answer_format(self) -> JsonFormat | None:

@@ -363,26 +363,3 @@ def test_headers_of_beta_features_and_a_query_change_nothing() -> None:
     headers = {"anthropic-beta": "context-1m-2025-08-07", "anthropic-version": "2023-06-01"}
     response = answer(says("x"), HELLO, path="/v1/messages?beta=true", headers=headers)
     assert response.status_code == 200
-
-
-def test_a_deferred_tool_is_in_the_prompt_once_a_result_has_found_it() -> None:
-    search = {"name": "search", "input_schema": {"type": "object"}}
-    tools = [search, {**WEATHER, "defer_loading": True}]
-    history = said(
-        ("user", "Hi"),
-        ("assistant", [{"type": "tool_use", "id": "toolu_1", "name": "search", "input": {}}]),
-        (
-            "user",
-            [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "toolu_1",
-                    "content": [{"type": "tool_reference", "tool_name": WEATHER["name"]}],
-                }
-            ],
-        ),
-    )
-    assert str(WEATHER["description"]) not in prompt_of(tools=tools, **said(("user", "Hi")))
-    assert str(WEATHER["description"]) in prompt_of(tools=tools, **history)
-    forced = asked({"tools": tools, "tool_choice": {"type": "tool", "name": "weather"}, **history})
-    assert "weather" in forced.grammar

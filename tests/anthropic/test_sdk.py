@@ -1,13 +1,25 @@
 """The real client, as its users write it, and what an agent of theirs sends."""
 
 import asyncio
+import json
 from typing import Any
 
 import anthropic
 import pytest
 
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, RequestError
-from tests.anthropic.serving import HELLO, USER, WEATHER, asked, http, sdk, served, thinker
+from tests.anthropic.serving import (
+    HELLO,
+    USER,
+    WEATHER,
+    asked,
+    events_of,
+    http,
+    sdk,
+    served,
+    thinker,
+)
 from tests.ingress.engines import Script, ScriptedEngine, fails, says
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
@@ -20,7 +32,8 @@ AGENT: dict[str, Any] = {
     "thinking": {"type": "enabled", "budget_tokens": 31999},
     "context_management": {
         "edits": [
-            {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}
+            {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}},
+            {"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 5}},
         ]
     },
     "output_config": {"effort": "high"},
@@ -36,6 +49,7 @@ AGENT: dict[str, Any] = {
     "tools": [
         {**WEATHER, "cache_control": {"type": "ephemeral"}},
         {**WEATHER, "name": "Bash", "eager_input_streaming": True},
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
     ],
     "messages": [
         {
@@ -71,6 +85,50 @@ def test_what_an_agent_sends_is_served() -> None:
     assert '"stop_reason":"tool_use"' in response.text
     assert request.thinking.tokens == 31999
     assert request.sampling.temperature == 1
+
+
+def test_what_an_agent_sends_back_has_the_thoughts_that_it_got() -> None:
+    async def asks() -> Any:
+        engine = ScriptedEngine(says(f"Hm, Rome.</think>So: {CALL}"), thinker())
+        async with http(served(engine)) as client:
+            first = await client.post("/v1/messages", json=AGENT, headers=AGENT_HEADERS)
+            blocks = blocks_of(events_of(first))
+            assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
+            result = {"type": "tool_result", "tool_use_id": blocks[-1]["id"], "content": "sunny"}
+            history = [
+                *AGENT["messages"],
+                {"role": "assistant", "content": blocks},
+                {"role": "user", "content": [result]},
+            ]
+            body = {**AGENT, "messages": history}
+            second = await client.post("/v1/messages", json=body, headers=AGENT_HEADERS)
+        assert second.status_code == 200, second.text
+        return engine.requests[1]
+
+    prompt = TextTokenizer(thinker()).decode(asyncio.run(asks()).prompt_ids)
+    assert "<think>Hm, Rome.</think>So:" in prompt
+    assert "sunny[weather#" in prompt
+
+
+def blocks_of(events: list[Any]) -> list[Any]:
+    """The blocks that the events add up to, as agents keep them."""
+    fields = {"thinking_delta": "thinking", "signature_delta": "signature", "text_delta": "text"}
+    blocks: list[Any] = []
+    for event in events:
+        if event["type"] == "content_block_start":
+            blocks.append({**event["content_block"], "json": ""})
+        elif event["type"] == "content_block_delta":
+            delta = event["delta"]
+            field = fields.get(delta["type"])
+            if field is None:
+                blocks[-1]["json"] += delta["partial_json"]
+            else:
+                blocks[-1][field] += delta[field]
+    for block in blocks:
+        arguments = block.pop("json")
+        if block["type"] == "tool_use":
+            block["input"] = json.loads(arguments)
+    return blocks
 
 
 def test_what_differs_between_an_agents_requests_for_its_bill_does_not_change_the_prompt() -> None:
