@@ -1,14 +1,36 @@
 """OpenAI's chat completions with llama-server's differences, for its routes without /v1."""
 
+from typing import ClassVar, Self
+
+from pydantic import model_validator
+
 from deployments.ingress.http.sse import data, encode
 from deployments.llama.error_body import envelope
-from deployments.openai.chat import schema as chat_schema
 from deployments.openai.chat.builder import OpenAIResponseBuilder
-from deployments.openai.chat.schema import AssistantMessage, ChatRequest
-from deployments.wire import RequestError
+from deployments.openai.chat.schema import AssistantMessage, ChatRequest, parse_chat_as
+from deployments.openai.fields.common import TopLogprobs
+from deployments.wire import RequestError, refused
+
+
+class LlamaChatRequest(ChatRequest):
+    """`n_probs` is the native name of `logprobs` with `top_logprobs`."""
+
+    n_probs: TopLogprobs | None = None
+
+    @model_validator(mode="after")
+    def _join_n_probs(self) -> Self:
+        if not self.n_probs:
+            return self
+        if self.logprobs is False or self.top_logprobs not in (None, self.n_probs):
+            message = "`n_probs` must equal `top_logprobs`, and cannot go with `logprobs`: false"
+            raise refused(message, "n_probs")
+        self.logprobs, self.top_logprobs = True, self.n_probs
+        return self
 
 
 class ChatBuilder(OpenAIResponseBuilder):
+    like_llama_server: ClassVar[bool] = True
+
     def format_stream_error(self, error: RequestError) -> bytes:
         return error_event(error)
 
@@ -19,9 +41,9 @@ def error_event(error: RequestError) -> bytes:
     return data(encode(body))
 
 
-def parse_chat(body: object) -> ChatRequest:
+def parse_chat(body: object) -> LlamaChatRequest:
     """The answer continues a last message of the assistant, unless a field says otherwise."""
-    request = chat_schema.parse_chat(body)
+    request = parse_chat_as(LlamaChatRequest, body)
     last = request.messages[-1]
     is_begun = isinstance(last, AssistantMessage) and bool(last.content) and not last.tool_calls
     said = request.add_generation_prompt, request.continue_final_message

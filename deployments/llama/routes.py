@@ -19,7 +19,7 @@ from deployments.llama.completion.infill import InfillRequest, infill_prompts, p
 from deployments.llama.completion.prompts import prompt_ids
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
-from deployments.llama.openai_chat import ChatBuilder, parse_chat
+from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
 from deployments.llama.server.models import model_routes
 from deployments.llama.server.props import props_routes
 from deployments.llama.server.routes import ServerRoutes
@@ -87,9 +87,10 @@ def routes(
 def openai_aliases(service: Service) -> list[Route]:
     """llama-server has these without /v1, too. Their responses are in a store of their own."""
     store, cipher = ResponseStore(), ThoughtCipher(service.settings.encryption_key)
-    chat = replace(
-        CHAT,
+    chat = Operation(
+        name=CHAT.name,
         path="/chat/completions",
+        body=LlamaChatRequest,
         parse=parse_chat,
         builder=lambda sender: ChatBuilder(sender.headers),
     )

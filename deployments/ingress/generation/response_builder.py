@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from deployments.ingress.http.sse import KEEP_ALIVE
-from deployments.text.stream import TextDelta, TextStream
+from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard, RequestError
+from deployments.wire import GenerationRequest, ModelCard, RequestError, TokenEvent
 
 
 class ApiRequest(Protocol):
@@ -24,15 +24,21 @@ class ApiRequest(Protocol):
 ApiRequestT = TypeVar("ApiRequestT", bound=ApiRequest, contravariant=True)
 
 
+class SequenceText(Protocol):
+    """Makes the text of one sequence, as `deployments.text.stream.TextStream` does."""
+
+    def push(self, event: TokenEvent) -> TextDelta: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One choice of an answer: the request to the engine, and the stream that makes its text.
+    """One choice of an answer: the request to the engine, and what makes its text.
 
     Of choices with the same prompt only one `counts_prompt` in the usage.
     """
 
     request: GenerationRequest
-    text: TextStream
+    text: SequenceText
     counts_prompt: bool = True
 
 

@@ -3,7 +3,9 @@
 import time
 from typing import Protocol
 
+from deployments.ingress.generation.response_builder import SequenceText
 from deployments.text.stream import TextDelta
+from deployments.wire import TokenEvent
 
 
 class Timed(Protocol):
@@ -14,17 +16,20 @@ class Timed(Protocol):
     last: float
 
 
-class Stopwatch:
-    """For deltas that are seen as they come."""
+class TimedText:
+    """A sequence's text, and when it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: SequenceText) -> None:
+        self._text = text
         self.started = self.first = self.last = time.monotonic()
         self._begun = False
 
-    def see(self, delta: TextDelta) -> None:
+    def push(self, event: TokenEvent) -> TextDelta:
+        delta = self._text.push(event)
         self.last = time.monotonic()
         if not self._begun:
             self._begun, self.first = delta.output_tokens > 0, self.last
+        return delta
 
 
 def progress(text: Timed, delta: TextDelta, processed: int, prompt_tokens: int) -> dict[str, float]:

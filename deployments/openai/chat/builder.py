@@ -4,11 +4,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text
-from deployments.ingress.llamacpp.timings import Stopwatch, progress, timings
+from deployments.ingress.llamacpp.timings import TimedText, progress, timings
 from deployments.openai.chat.deltas import (
     ROLE,
     delta_of,
@@ -43,7 +44,10 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _fields: VllmChoiceFields
     _nvext: NvextOutput
     _call_trackers: list[CallTracker]  # one a choice
-    _watches: list[Stopwatch]
+    _texts: list[TimedText]
+    _final_timings: dict[str, object]  # of the first choice
+    # Whether logprobs have ids and every answer has its timings, as llama-server's chats.
+    like_llama_server: ClassVar[bool] = False
 
     def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._headers = read_headers(headers)
@@ -64,7 +68,12 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             prompt_logprobs=request.prompt_logprobs,
             tells_progress=bool(request.return_progress and request.stream),
         )
-        return self._headers.salted(planned).generations()
+        generations = self._headers.salted(planned).generations()
+        self._texts = [TimedText(one.text) for one in generations]
+        self._final_timings = {}
+        return [
+            replace(one, text=text) for one, text in zip(generations, self._texts, strict=True)
+        ]
 
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1
@@ -72,10 +81,9 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             request, card.name, response_id, kind=KIND, chunk_kind=CHUNK_KIND
         )
         as_ids = bool(request.return_tokens_as_token_ids)
-        self._logprobs = Logprobs(tokenizer, as_ids=as_ids)
+        self._logprobs = Logprobs(tokenizer, as_ids=as_ids, with_ids=self.like_llama_server)
         self._fields = VllmChoiceFields(request, card)
         self._call_trackers = [CallTracker() for _ in range(choices)]
-        self._watches = [Stopwatch() for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
         empty_chunk = partial(self._encoder.chunk, _choice(0, EMPTY_DELTA, NULL, NULL))
         self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
@@ -87,7 +95,6 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
         self._nvext.add_streamed(delta)
-        self._watches[choice].see(delta)
         pieces, trailing = self._pieces(delta), trailing_fields(self._timings(choice, delta))
         self._call_trackers[choice].add(pieces)
         logprobs, fields = self._chat_logprobs(delta), trailing_fields(self._fields.produced(delta))
@@ -108,23 +115,29 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         assert delta.finish_reason is not None
         reason = encode_text(finish_reason(delta.finish_reason, self._call_trackers[choice]))
         end = _choice(choice, EMPTY_DELTA, NULL, reason, trailing_fields(self._fields.ended(delta)))
-        trailing = self._timings(choice, delta) | self._nvext.answer(usage)
+        told = self._timings(choice, delta, ended=True)
+        if choice == 0:
+            self._final_timings = told
+        trailing = told | self._nvext.answer(usage)
         return self._encoder.chunk(end, usage, trailing_fields(trailing))
 
     def _progress(self, choice: int, delta: TextDelta, processed: int) -> bytes:
-        current = progress(self._watches[choice], delta, processed, len(self._prompt.ids))
+        current = progress(self._texts[choice], delta, processed, len(self._prompt.ids))
         trailing = {"prompt_progress": current, **self._timings(choice, delta)}
         return self._encoder.chunk(
             _choice(choice, EMPTY_DELTA, NULL, NULL), trailing=trailing_fields(trailing)
         )
 
-    def _timings(self, choice: int, delta: TextDelta) -> dict[str, object]:
-        if not self._request.timings_per_token:
+    def _timings(
+        self, choice: int, delta: TextDelta, *, ended: bool = False
+    ) -> dict[str, object]:
+        if not (self._request.timings_per_token or (ended and self.like_llama_server)):
             return {}
-        return {"timings": timings(self._watches[choice], delta, len(self._prompt.ids))}
+        return {"timings": timings(self._texts[choice], delta, len(self._prompt.ids))}
 
     def format_stream_end(self, usage: Usage) -> bytes:
-        return self._encoder.end(usage) + self._nvext.end(usage) + DONE
+        end = self._encoder.end(usage, trailing_fields(self._final_timings))
+        return end + self._nvext.end(usage) + DONE
 
     def format_stream_error(self, error: RequestError) -> bytes:
         return error_events(error)
@@ -137,6 +150,8 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             fields["prompt_logprobs"] = self._logprobs.prompt(
                 logprobs, self._request.prompt_logprobs
             )
+        if self.like_llama_server:
+            fields |= self._timings(0, choices[0], ended=True)
         return self._encoder.body(formatted, usage, fields | self._nvext.answer(usage))
 
     def _whole(self, index: int, choice: TextDelta) -> object:

@@ -1,12 +1,12 @@
 """The body of POST /v1/chat/completions: text conversations, every field honoured or refused."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
-from deployments.openai.fields.common import Verbosity
+from deployments.openai.fields.common import TopLogprobs, Verbosity
 from deployments.openai.fields.tools import Function, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
@@ -163,7 +163,7 @@ class ChatRequest(VllmFields):
     max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_bound)] = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: Switch = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_logprobs: TopLogprobs | None = None
 
     tools: ToolList | None = None
     tool_choice: ToolChoice | None = None
@@ -267,9 +267,17 @@ class ChatRequest(VllmFields):
         return self
 
 
+ChatT = TypeVar("ChatT", bound=ChatRequest)
+
+
 def parse_chat(body: object) -> ChatRequest:
+    return parse_chat_as(ChatRequest, body)
+
+
+def parse_chat_as(schema: type[ChatT], body: object) -> ChatT:
+    """A chat of another protocol, with fields of its own."""
     known = refuse_unsupported(body, NEUTRAL)
     for name in LEGACY.keys() & known.keys():
         if known[name] is not None and known[name] not in LEGACY[name]:
             raise refused(f"`{name}` is not supported: use `tools` and `tool_choice`", name)
-    return parse(ChatRequest, {name: known[name] for name in known.keys() - LEGACY.keys()})
+    return parse(schema, {name: known[name] for name in known.keys() - LEGACY.keys()})

@@ -51,8 +51,8 @@ class ChunkEncoder:
         tail = self._with(usage) if usage is not None and self._running else self._tail
         return b"".join((self._head, choice, b"]", trailing, tail))
 
-    def end(self, usage: Usage) -> bytes:
-        return b"".join((self._head, b"]", self._with(usage)) if self._final else ())
+    def end(self, usage: Usage, trailing: bytes = b"") -> bytes:
+        return b"".join((self._head, b"]", trailing, self._with(usage)) if self._final else ())
 
     def body(
         self, choices: list[object], usage: Usage, trailing: Mapping[str, object] = NOTHING

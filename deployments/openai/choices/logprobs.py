@@ -15,11 +15,14 @@ PromptLogprobs = Sequence[TokenLogprob | None]  # one for each token of a prompt
 
 
 class Logprobs:
-    """`as_ids` names tokens by their ids, as vLLM does, so that names are unique."""
+    """`as_ids` names tokens by their ids, as vLLM does, so that names are unique. `with_ids` says
+    them beside the names, as llama-server does.
+    """
 
-    def __init__(self, tokenizer: TextTokenizer, *, as_ids: bool) -> None:
+    def __init__(self, tokenizer: TextTokenizer, *, as_ids: bool, with_ids: bool = False) -> None:
         self._tokenizer = tokenizer
         self._as_ids = as_ids
+        self._with_ids = with_ids
 
     def chat(self, entries: Iterable[LogprobAtOffset]) -> object:
         return {"content": [self._entry(entry.token) for entry in entries], "refusal": None}
@@ -42,7 +45,8 @@ class Logprobs:
 
     def _token(self, token_id: int, logprob: float) -> dict[str, object]:
         raw = self._tokenizer.token_bytes(token_id)
-        return {"token": self._name(token_id), "logprob": finite(logprob), "bytes": list(raw)}
+        token = {"token": self._name(token_id), "logprob": finite(logprob), "bytes": list(raw)}
+        return {"id": token_id, **token} if self._with_ids else token
 
     def _top(self, token: TokenLogprob) -> dict[str, float]:
         """By text, with the sampled token. Of tokens with the same text the likeliest counts."""

@@ -26,6 +26,7 @@ Identifier = Annotated[str, Field(max_length=512)]
 MetadataName = Annotated[str, Field(max_length=64)]
 TokenIds = Annotated[Items[TokenId], Field(min_length=1)]
 BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
+TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 Verbosity = Literal["low", "medium", "high"]  # a hint, for templates that know it
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
