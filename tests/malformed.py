@@ -267,7 +267,7 @@ def cases() -> Iterator[Malformed]:
             yield _post(endpoint, b"{}", told, 415, headers)
         for method in ("GET", "PUT", "PATCH", "DELETE"):
             yield Malformed(endpoint.protocol, method, endpoint.path, JSON, b"", 405, method)
-        yield Malformed(endpoint.protocol, "POST", endpoint.path + "/", JSON, b"{}", 404, "POST")
+        yield Malformed(endpoint.protocol, "POST", endpoint.path + "//", JSON, b"{}", 404, "POST")
     for protocol in dict.fromkeys(endpoint.protocol for endpoint in ENDPOINTS):
         first = next(one for one in ENDPOINTS if one.protocol == protocol)
         yield _post(first, TOO_LARGE, str(BODY_LIMIT), 413)

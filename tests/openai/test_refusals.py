@@ -261,7 +261,7 @@ def test_unknown_paths_and_methods_answer_in_form() -> None:
         async with http(served(ScriptedEngine(says("x")))) as client:
             return [
                 await client.get("/v1/nothing"),
-                await client.post("/v1/chat/completions/"),
+                await client.post("/v1/chat/completions//"),
                 await client.get(CHAT),
                 await client.delete("/v1/models"),
             ]

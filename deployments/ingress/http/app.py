@@ -57,7 +57,7 @@ def protocol_app(
     app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
     app.router.redirect_slashes = False
     direct = DirectPosts(app, routes, envelope)
-    return ClearRootPath(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
+    return PlainPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
 
 
 def _guarded(
@@ -70,15 +70,18 @@ def _guarded(
     return cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
-class ClearRootPath:
-    """Clears root_path, which Serve sets to the route prefix, so that routes match full paths."""
+class PlainPaths:
+    """Clears root_path, which Serve sets to the route prefix, so that routes match full paths. A
+    path may have a slash at its end, which some clients add.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
-            scope = {**scope, "root_path": ""}
+            path = scope["path"]
+            scope = {**scope, "root_path": "", "path": path.removesuffix("/") or path}
         await self.app(scope, receive, send)
 
 

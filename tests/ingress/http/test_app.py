@@ -18,6 +18,7 @@ from deployments.ingress.http.app import (
     request_id_of,
 )
 from deployments.ingress.http.errors import ERRORS
+from deployments.ingress.settings import IngressSettings
 from deployments.wire import RequestError
 
 
@@ -65,6 +66,23 @@ def test_the_prefix_does_not_matter(root_path: str) -> None:
     response = get("/v1/named", root_path)
     assert response.status_code == 200
     assert response.text == response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_path_may_end_with_a_slash(method: str) -> None:
+    """And it is the same path to who checks keys."""
+    route, root = Route("/v1/named", named, methods=[method]), Route("/", named, methods=[method])
+    settings = IngressSettings(api_keys=("k",))
+    app = protocol_app([route, root], envelope, settings, public=frozenset({"/", "/v1/named"}))
+
+    async def ask(path: str) -> int:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://manta"
+        ) as client:
+            return (await client.request(method, path)).status_code
+
+    assert [asyncio.run(ask(path)) for path in ("/v1/named", "/v1/named/", "/")] == [200] * 3
+    assert asyncio.run(ask("/v1/named//")) == 401
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-request-id": "m" * 512}])

@@ -25,7 +25,7 @@ def test_it_is_refused_and_the_next_one_answered(case: Malformed) -> None:
             refused = await client.request(
                 case.method, case.path, content=case.body, headers=dict(case.headers)
             )
-            path = case.path.removesuffix("/")
+            path = case.path.rstrip("/")
             return refused, await client.post(path, json=RIGHT[path])
 
     refused, answered = asyncio.run(asks())
