@@ -26,6 +26,7 @@ from deployments.llama.server.routes import ServerRoutes
 from deployments.llama.server.slots import slot_routes
 from deployments.llama.server.tokenize import APPLY_TEMPLATE, DETOKENIZE, TOKENIZE
 from deployments.llama.server.unsupported import refused_routes
+from deployments.llama.server.vllm_tokenizer import tokenizer_routes
 from deployments.llama.tools.routes import tool_routes
 from deployments.llama.tools.settings import ToolSettings
 from deployments.openai.chat.input_tokens import chat_input_tokens
@@ -74,6 +75,7 @@ def routes(
         service.question(DETOKENIZE),
         service.question(APPLY_TEMPLATE),
         *props_routes(cluster, service.tokenizers),
+        *tokenizer_routes(cluster, service.tokenizers),
         *slot_routes(cluster),
         *management_routes(cluster, settings),
         *model_routes(cluster),

@@ -1,9 +1,13 @@
-"""POST /tokenize, /detokenize and /apply-template: a model's tokenizer and template."""
+"""POST /tokenize, /detokenize and /apply-template: a model's tokenizer and template.
+
+The first two are vLLM's paths, too: /tokenize knows its forms by their fields, and /detokenize
+answers both.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, RootModel, model_validator
 
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.schema import Items, ModelName, Strict, TokenId
@@ -12,12 +16,16 @@ from deployments.ingress.routes.service import TokenizerOperation
 from deployments.llama.completion.prompts import mixed_ids
 from deployments.llama.completion.schema import MAX_TEXTS, given_fields, texts_in
 from deployments.llama.openai_chat import parse_chat
+from deployments.llama.server.vllm_tokenizer import (
+    MAX_CHARACTERS,
+    TokenizeChat,
+    TokenizePrompt,
+    tokenize_as_vllm,
+)
 from deployments.openai.chat.prompt import chat_prompt
-from deployments.openai.chat.schema import ChatRequest
+from deployments.openai.chat.schema import ChatRequest, parse_chat_as
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
-
-MAX_CHARACTERS = 1 << 21  # tokenizers need hundreds of bytes for each
 
 
 class TokenizeRequest(Strict):
@@ -45,6 +53,10 @@ class TokenizeRequest(Strict):
         return self
 
 
+class TokenizeBody(RootModel[TokenizeRequest | TokenizePrompt | TokenizeChat]):
+    """llama-server's form, or one of vLLM's."""
+
+
 class DetokenizeRequest(Strict):
     model: ModelName = None
     tokens: Annotated[Items[TokenId], Field(max_length=1 << 20)]
@@ -54,7 +66,12 @@ class DetokenizeRequest(Strict):
         return False
 
 
-def parse_tokenize(body: object) -> TokenizeRequest:
+def parse_tokenize(body: object) -> TokenizeRequest | TokenizePrompt | TokenizeChat:
+    fields = body if isinstance(body, dict) else {}
+    if "content" not in fields and "messages" in fields:
+        return parse_chat_as(TokenizeChat, body)
+    if "content" not in fields and "prompt" in fields:
+        return parse(TokenizePrompt, given_fields(body))
     return parse(TokenizeRequest, given_fields(body))
 
 
@@ -62,7 +79,13 @@ def parse_detokenize(body: object) -> DetokenizeRequest:
     return parse(DetokenizeRequest, given_fields(body))
 
 
-def tokenize(request: TokenizeRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+def tokenize(
+    request: TokenizeRequest | TokenizePrompt | TokenizeChat,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+) -> object:
+    if not isinstance(request, TokenizeRequest):
+        return tokenize_as_vllm(request, card, tokenizer)
     encode = tokenizer.encode if request.parse_special else tokenizer.encode_literally
     ids = mixed_ids(request.parts, encode, request.add_special)
     check_ids(ids, card, "content")
@@ -81,7 +104,8 @@ def piece(raw: bytes) -> str | list[int]:
 
 def detokenize(request: DetokenizeRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
     check_ids(request.tokens, card, "tokens")
-    return {"content": tokenizer.decode(request.tokens, skip_special_tokens=False)}
+    text = tokenizer.decode(request.tokens, skip_special_tokens=False)
+    return {"content": text, "prompt": text}
 
 
 def apply_template(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
@@ -91,7 +115,7 @@ def apply_template(request: ChatRequest, card: ModelCard, tokenizer: TextTokeniz
 TOKENIZE = TokenizerOperation(
     name="tokenize",
     path="/tokenize",
-    body=TokenizeRequest,
+    body=TokenizeBody,
     parse=parse_tokenize,
     answer=lambda owner: tokenize,
 )

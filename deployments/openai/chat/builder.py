@@ -71,9 +71,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         generations = self._headers.salted(planned).generations()
         self._texts = [TimedText(one.text) for one in generations]
         self._final_timings = {}
-        return [
-            replace(one, text=text) for one, text in zip(generations, self._texts, strict=True)
-        ]
+        return [replace(one, text=text) for one, text in zip(generations, self._texts, strict=True)]
 
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1
@@ -128,9 +126,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             _choice(choice, EMPTY_DELTA, NULL, NULL), trailing=trailing_fields(trailing)
         )
 
-    def _timings(
-        self, choice: int, delta: TextDelta, *, ended: bool = False
-    ) -> dict[str, object]:
+    def _timings(self, choice: int, delta: TextDelta, *, ended: bool = False) -> dict[str, object]:
         if not (self._request.timings_per_token or (ended and self.like_llama_server)):
             return {}
         return {"timings": timings(self._texts[choice], delta, len(self._prompt.ids))}

@@ -28,6 +28,7 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 # encoded at a time.
 LARGE = 1 << 18
 _one_large = threading.Lock()
+ADDED_TOKEN_FIELDS = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
 RESERVED_NAMES = {
     "conversations",
     "messages",
@@ -95,6 +96,21 @@ class TextTokenizer:
             known = b"" if token is None else self._alphabet.bytes_of(token)
             self._bytes[token_id] = known
         return known
+
+    def token_name(self, token_id: int) -> str:
+        """The token as the vocabulary spells it; "" for an id outside the vocabulary."""
+        return self._tokenizer.id_to_token(token_id) or ""
+
+    @property
+    def added_tokens(self) -> dict[str, dict[str, object]]:
+        """By id, the tokens beside the vocabulary that was trained, as tokenizer_config.json has
+        them.
+        """
+        added = self._tokenizer.get_added_tokens_decoder()
+        return {
+            str(token_id): {name: getattr(token, name) for name in ADDED_TOKEN_FIELDS}
+            for token_id, token in added.items()
+        }
 
     def special_id(self, text: str) -> int | None:
         """The id of the special token with this text, if there is one."""

@@ -42,7 +42,7 @@ def posted(path: str, on: ModelCard | None = None, **body: object) -> Any:
 def test_text_comes_back(text: str) -> None:
     tokens = posted("/tokenize", content=text)["tokens"]
     assert tokens == TOKENIZER.encode(text, False)
-    assert posted("/detokenize", tokens=tokens) == {"content": text}
+    assert posted("/detokenize", tokens=tokens) == {"content": text, "prompt": text}
 
 
 def test_special_tokens_are_parsed_by_default() -> None:
