@@ -339,6 +339,7 @@ class ModelStatus:
     version: of the card that most of them have; "" while none has said it.
     unloads: by operators, so far.
     will_retry: after it failed, without being asked for.
+    has_any_name: requests with names that no model has are its requests.
     """
 
     name: str
@@ -356,6 +357,7 @@ class ModelStatus:
     unloads: int = 0
     will_retry: bool = False
     progress: LoadProgress | None = None
+    has_any_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)

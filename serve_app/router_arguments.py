@@ -80,6 +80,11 @@ class RouterArguments(ModelOptions):
     autoload: bool = Field(
         default=CAPACITY.autoload, description="A request loads the model that it names"
     )
+    any_model_name: bool = Field(
+        default=ROUTING.any_model_name,
+        description="While there is one model only, it answers requests for any `model`, as that "
+        "of llama-server does",
+    )
     cpu_memory_gib: Annotated[float | None, Unset("no limit")] = Field(
         default=CAPACITY.cpu_memory_gib,
         gt=0,
@@ -112,7 +117,7 @@ class RouterArguments(ModelOptions):
         return CapacitySettings(**{f.name: getattr(self, f.name) for f in fields(CapacitySettings)})
 
     def routing_settings(self) -> RoutingSettings:
-        return RoutingSettings(**self.routing.model_dump())
+        return RoutingSettings(**self.routing.model_dump(), any_model_name=self.any_model_name)
 
     def checked_sources(self) -> Sources:
         """The sources, of which all presets are valid. Raises ValueError."""

@@ -71,7 +71,7 @@ class Router:
         operators had unloaded the model `unloads` times does not load it again after the next
         unload.
         """
-        entry = self._lifecycle.registry.find(model)
+        entry = self._lifecycle.registry.find_for_request(model)
         if entry is None:
             return unknown_model(model)
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)

@@ -36,6 +36,7 @@ class RoutingSettings:
     session: what it is worth that a conversation's last request went to the same replica.
     temperature: 0 takes the cheapest replica; above, a softmax over costs draws.
     max_index_pages: what the router remembers of replicas' caches.
+    any_model_name: the only model answers to any name.
     """
 
     pending: float = 0.5
@@ -46,6 +47,7 @@ class RoutingSettings:
     session: float = 16.0
     temperature: float = 0.0
     max_index_pages: int = 1_000_000
+    any_model_name: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

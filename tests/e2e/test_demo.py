@@ -28,7 +28,8 @@ WEATHER: ChatCompletionToolParam = {
 @pytest.fixture(scope="module")
 def server(ending: list[Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Its own: the file says which models there are."""
-    with Server(tmp_path_factory.mktemp("demo"), {}).ending_later(ending) as running:
+    router = {"any_model_name": True}
+    with Server(tmp_path_factory.mktemp("demo"), router).ending_later(ending) as running:
         yield running
 
 
@@ -49,6 +50,13 @@ def test_the_first_answer_is_english(client: openai.OpenAI) -> None:
     chunks = list(stream)
     assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_the_only_model_may_answer_to_any_name(client: openai.OpenAI, server: Server) -> None:
+    answer = client.completions.create(model="gpt-5", prompt="The", max_tokens=1)
+    assert answer.model == client.models.retrieve("gpt-5").id == "manta-demo"
+    refused = server.http.post("/models/unload", json={"model": "gpt-5"})
+    assert refused.status_code == 404
 
 
 def test_a_forced_call_fits_its_definition(client: openai.OpenAI) -> None:

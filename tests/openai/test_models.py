@@ -1,6 +1,7 @@
 """The list of models and each of them, as OpenAI's SDK reads them."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -9,9 +10,22 @@ from openai import NotFoundError
 from openai.types import Model
 from pydantic import TypeAdapter
 
+from deployments.wire import ModelStatus
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import http, sdk, served
 from tests.text.cards import card
+
+
+def test_the_only_model_may_be_found_by_any_name() -> None:
+    class Only(ScriptedEngine):
+        async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:
+            return [replace(one, has_any_name=True) for one in await super().statuses()]
+
+    async def asks() -> str:
+        async with sdk(served(Only(says("x")))) as client:
+            return (await client.models.retrieve("gpt-5")).id
+
+    assert asyncio.run(asks()) == "tiny"
 
 
 def test_models_are_listed_and_retrieved() -> None:

@@ -125,10 +125,12 @@ def test_everything_of_capacity_and_routing_can_be_set() -> None:
         "autoload": False,
         "load_timeout_s": 3.5,
     }
-    routing = {f.name: n + 10 for n, f in enumerate(fields(RoutingSettings))}
-    arguments = RouterArguments.model_validate({**capacity, "routing": routing})
+    costs = [f.name for f in fields(RoutingSettings) if f.name != "any_model_name"]
+    routing = {name: n + 10 for n, name in enumerate(costs)}
+    names = {"any_model_name": True}
+    arguments = RouterArguments.model_validate({**capacity, **names, "routing": routing})
     assert arguments.capacity_settings() == CapacitySettings(**capacity)  # type: ignore[arg-type]
-    assert arguments.routing_settings() == RoutingSettings(**routing)
+    assert arguments.routing_settings() == RoutingSettings(**routing, **names)  # type: ignore[arg-type]
     assert capacity.keys() == {f.name for f in fields(CapacitySettings)}
     assert RoutingArguments.model_fields.keys() == routing.keys()
 

@@ -52,6 +52,9 @@ def find_model(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
     for status in statuses:
         if name is None or name == status.name or name in status.aliases:
             return status
+    for status in statuses:
+        if status.has_any_name:
+            return status
     message = f"The model {name!r} does not exist" if name else "No model is configured"
     raise Refused.of_kind(ErrorKind.MODEL_NOT_FOUND, message, "model")
 

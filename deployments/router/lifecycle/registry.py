@@ -39,7 +39,8 @@ class Phase(Enum):
 class ModelEntry:
     """`commands` counts commands to Serve: what Serve reported before the last one is stale.
 
-    removed: no source names it any more.
+    is_removed: no source names it any more.
+    has_any_name: as its status.
     unloads: by an operator, so far.
     """
 
@@ -52,6 +53,7 @@ class ModelEntry:
         self.failed_at = 0.0
         self.commands = 0
         self.is_removed = False
+        self.has_any_name = False
         self.unloads = 0
         self.loads = 0
         self.evictions = 0
@@ -104,6 +106,7 @@ class ModelEntry:
             unloads=self.unloads,
             will_retry=self.will_retry,
             progress=self._progress if self.phase is Phase.STARTING else None,
+            has_any_name=self.has_any_name,
         )
 
     def holder(self, now: float) -> ResourceHolder:
@@ -303,6 +306,11 @@ class Registry:
         name = next(iter(self._names), None) if model is None else model
         return None if name is None or name not in self._names else self[self._names[name]]
 
+    def find_for_request(self, model: str | None) -> ModelEntry | None:
+        """The same, or the model that has any name."""
+        found = self.find(model)
+        return found or next((one for one in self._entries.values() if one.has_any_name), None)
+
     def deployed_as(self, application: str) -> ModelEntry | None:
         return next((e for e in self._entries.values() if e.application == application), None)
 
@@ -317,8 +325,10 @@ class Registry:
             entry.preset, entry.needs, entry.is_removed = preset, needs, False
             self._entries[entry.name] = entry
         self._name()
+        for entry in self._entries.values():
+            entry.has_any_name = self._routing.any_model_name and len(self._entries) == 1
         for entry in before.values():
-            entry.is_removed = True
+            entry.is_removed, entry.has_any_name = True, False
         self._entries.update(before)
         return changed
 

@@ -274,6 +274,29 @@ def test_models_are_found_by_name_and_alias_and_the_first_without() -> None:
     assert names == {None: "a", "a": "a", "x": "a", "b": "b", "c": None}
 
 
+def test_the_only_model_may_have_any_name() -> None:
+    registry = Registry(RoutingSettings(any_model_name=True))
+    one, two = ((preset(name), Resources()) for name in "ab")
+
+    def found(model: str | None = "gpt-5") -> str | None:
+        entry = registry.find_for_request(model)
+        return entry and entry.name
+
+    registry.take([one])
+    assert (found(), found("a"), found(None)) == ("a", "a", "a")
+    assert registry["a"].status.has_any_name
+    assert registry.find("gpt-5") is None  # a wrong name unloads nothing
+    registry.take([one, two])
+    assert (found(), found("b")) == (None, "b")
+    registry.take([two])
+    assert found() == "b"
+    assert not registry["a"].status.has_any_name
+    by_name = Registry(RoutingSettings())
+    by_name.take([one])
+    assert by_name.find_for_request("gpt-5") is None
+    assert not by_name["a"].status.has_any_name
+
+
 def test_taking_the_sources_again_tells_what_changed() -> None:
     registry = Registry(RoutingSettings())
     registry.take([(preset(name), Resources()) for name in "abc"])
