@@ -10,7 +10,8 @@ from deployments.engine.tasks.task import Task
 class EngineStats:
     """pending_tokens: of prompts, not computed yet. context_tokens: known ones, prompt and output.
     retried_rows: rows of failed steps that were computed again. drafted_tokens: those that steps
-    took for the next ones; accepted_tokens: of them those that were.
+    took for the next ones; accepted_tokens: of them those that were. prompt_throughput,
+    generation_throughput: tokens a second of the last minute's steps that had such tokens.
     """
 
     active_requests: int = 0
@@ -31,6 +32,8 @@ class EngineStats:
     pages_total: int = 0
     pending_tokens: int = 0
     context_tokens: int = 0
+    prompt_throughput: float = 0.0
+    generation_throughput: float = 0.0
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)

@@ -16,6 +16,14 @@ GAUGES = {
     "pages_total": ("manta_kv_pages", "KV pages in all."),
     "pending_tokens": ("manta_pending_prompt_tokens", "Prompt tokens not computed yet."),
     "context_tokens": ("manta_context_tokens", "Tokens of accepted sequences."),
+    "prompt_throughput": (
+        "manta_prompt_throughput",
+        "Prompt tokens computed a second, in the last minute's steps that had any.",
+    ),
+    "generation_throughput": (
+        "manta_generation_throughput",
+        "Tokens drawn a second, in the last minute's steps that decoded.",
+    ),
 }
 COUNTERS = {
     "total_requests": ("manta_engine_requests", "Sequences accepted."),

@@ -165,6 +165,8 @@ def test_stats_count_what_was_done(checkpoint: Path) -> None:
     assert (stats["total_requests"], stats["tokens_generated"]) == (1, 7)
     assert (stats["prompt_tokens"], stats["cached_tokens"]) == (9, 0)
     assert (stats["steps"], stats["failed_steps"], stats["pages_total"]) == (7, 0, 256)
+    assert stats["prompt_throughput"] > 0
+    assert stats["generation_throughput"] > 0
 
 
 def test_a_model_given_as_an_object_needs_its_tokenizer(checkpoint: Path) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deployments.engine.parallel.ranks import RanksLostError
-from deployments.engine.runner import Runner
+from deployments.engine.runner import Runner, StepResult
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
 from deployments.engine.scheduler.committer import Committer
@@ -28,6 +28,7 @@ from deployments.engine.scheduler.inbox import Inbox
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery, is_out_of_memory, release_memory
+from deployments.engine.scheduler.throughput import Throughput
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import deliver
@@ -84,6 +85,7 @@ class InferenceScheduler:
         self._blocked: BlockedHead | None = None
         self._outbox = Outbox()
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
+        self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats)
         self._stopping = False
         self._busy_since: float | None = None
@@ -132,6 +134,8 @@ class InferenceScheduler:
             context_tokens=context_tokens,
             pages_used=self._cache.pool.n_used,
             cache_usage=self._cache.usage,
+            prompt_throughput=self._prompt_speed.per_second(),
+            generation_throughput=self._decode_speed.per_second(),
         )
 
     def _serve(self, started: "Future[None]") -> None:
@@ -244,16 +248,21 @@ class InferenceScheduler:
                 failure = OUT_OF_MEMORY if is_out_of_memory(error) else FAILED
             else:
                 self._recovery.succeed()
-                self._measure(batch)
-                self._committer.commit(batch, result)
+                self._commit(batch, result)
         if failure is not None:  # the error is gone, and with it the tensors that it held
             self._fail(batch, failure)
         self._stats.steps += 1
 
-    def _measure(self, batch: Batch) -> None:
+    def _commit(self, batch: Batch, result: StepResult) -> None:
+        """Takes in a result, and how long it took."""
         assert self._busy_since is not None
-        n_prompt = batch.n_prompt_tokens
-        self._pacer.observe(sum(batch.new_len) - n_prompt, n_prompt, self.stuck_for())
+        n_prompt, seconds = batch.n_prompt_tokens, self.stuck_for()
+        n_decodes, n_before = sum(batch.new_len) - n_prompt, self._stats.tokens_generated
+        self._committer.commit(batch, result)
+        self._pacer.observe(n_decodes, n_prompt, seconds)
+        self._prompt_speed.observe(n_prompt, seconds)
+        if n_decodes:  # else these are first tokens, whose time is the prompt's
+            self._decode_speed.observe(self._stats.tokens_generated - n_before, seconds)
 
     @contextmanager
     def _busy(self) -> Iterator[None]:

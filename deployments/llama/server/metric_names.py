@@ -2,7 +2,7 @@
 
 They are not summed: a sum falls whenever a replica stops or does not answer, and rates read a
 falling counter as a restart. llama-server's metrics that no engine measures are left out: seconds,
-rates, and drafts by position.
+and drafts by position.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,6 +46,20 @@ FAMILIES: tuple[Row, ...] = (
         "Number of tokens guessed ahead and accepted",
         "counter",
         "manta_engine_accepted_tokens_total",
+        None,
+    ),
+    (
+        "prompt_tokens_seconds",
+        "Average prompt throughput in tokens/s",
+        "gauge",
+        "manta_prompt_throughput",
+        None,
+    ),
+    (
+        "predicted_tokens_seconds",
+        "Average generation throughput in tokens/s",
+        "gauge",
+        "manta_generation_throughput",
         None,
     ),
     (

@@ -123,6 +123,10 @@ def counter(name: str, value: float) -> MetricFamily:
     return MetricFamily(name, "text", "counter", ((f"{name}_total", {}, value),))
 
 
+def gauge(name: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "text", "gauge", ((name, {}, value),))
+
+
 def test_metrics_have_llama_servers_names_too() -> None:
     cluster = tiny()
     cluster.families = (
@@ -131,9 +135,9 @@ def test_metrics_have_llama_servers_names_too() -> None:
         counter("manta_engine_generation_tokens", 7.0),
         counter("manta_engine_drafted_tokens", 5.0),
         counter("manta_engine_accepted_tokens", 3.0),
-        MetricFamily(
-            "manta_running_requests", "text", "gauge", (("manta_running_requests", {}, 1.0),)
-        ),
+        gauge("manta_running_requests", 1.0),
+        gauge("manta_prompt_throughput", 900.5),
+        gauge("manta_generation_throughput", 80.25),
     )
     response = asked(cluster, "/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -146,6 +150,9 @@ def test_metrics_have_llama_servers_names_too() -> None:
         assert f"llamacpp:spec_decode_num_draft_tokens_total{replica} 5.0" in lines
         assert f"llamacpp:spec_decode_num_accepted_tokens_total{replica} 3.0" in lines
         assert f"llamacpp:requests_processing{replica} 1.0" in lines
+        assert f"llamacpp:prompt_tokens_seconds{replica} 900.5" in lines
+        assert f"llamacpp:predicted_tokens_seconds{replica} 80.25" in lines
+    assert "# TYPE llamacpp:prompt_tokens_seconds gauge" in lines
     assert lines.count("# TYPE llamacpp:prompt_tokens_total counter") == 1
     assert 'manta_running_requests{replica="1"} 1.0' in lines
     assert int(response.headers["process-start-time-unix"]) > 1_700_000_000
