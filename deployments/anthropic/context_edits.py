@@ -4,6 +4,7 @@ The server is stateless: every request has its whole conversation, and is edited
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, groupby
 from typing import Annotated, Literal, cast
 
@@ -86,7 +87,7 @@ class ClearToolUses(Strict):
     def apply(self, messages: Sequence[Fields], count: Counter) -> tuple[Sequence[Fields], int]:
         uses = [index for index, message in enumerate(messages) if message["role"] == "tool"]
         kept = KEPT_TOOL_USES if self.keep is None else self.keep.value
-        excluded = self.exclude_tools or ()
+        excluded = frozenset(self.exclude_tools or ())
         older = uses[: max(len(uses) - kept, 0)]
         cleared = {index for index in older if messages[index]["name"] not in excluded}
         if not cleared or not self._is_triggered(messages, len(uses), count):
@@ -111,14 +112,21 @@ class ClearToolUses(Strict):
             {**message, "content": CLEARED_RESULT} if index in cleared else message
             for index, message in enumerate(messages)
         ]
-        for result, (caller, call) in _callers(messages):
-            if result in cleared and self._clears_input(str(messages[result]["name"])):
-                left[caller] = _without_input(left[caller], call)
+        calls: dict[int, set[int]] = {}  # whose input goes, too, by their messages
+        for result, (caller, call) in _callers(messages) if self.clear_tool_inputs else ():
+            if result in cleared and self._clears_input(messages[result]["name"]):
+                calls.setdefault(caller, set()).add(call)
+        for caller, numbers in calls.items():
+            left[caller] = _without_inputs(left[caller], numbers)
         return left
 
-    def _clears_input(self, name: str) -> bool:
+    def _clears_input(self, name: object) -> bool:
+        return self.clear_tool_inputs is True or name in self._cleared_inputs
+
+    @cached_property
+    def _cleared_inputs(self) -> frozenset[object]:
         which = self.clear_tool_inputs
-        return name in which if isinstance(which, list) else bool(which)
+        return frozenset(which if isinstance(which, list) else ())
 
 
 def _once(edits: list[ClearThinking | ClearToolUses]) -> list[ClearThinking | ClearToolUses]:
@@ -192,8 +200,14 @@ def _calls(message: Fields) -> Sequence[Mapping[str, object]]:
     return cast(Sequence[Mapping[str, object]], message.get("tool_calls", ()))
 
 
-def _without_input(message: Fields, number: int) -> Fields:
-    calls = [dict(call) for call in _calls(message)]
-    function = cast(Mapping[str, object], calls[number]["function"])
-    calls[number]["function"] = {**function, "arguments": {}}
+def _without_inputs(message: Fields, numbers: Collection[int]) -> Fields:
+    calls = [
+        _without_input(call) if number in numbers else call
+        for number, call in enumerate(_calls(message))
+    ]
     return {**message, "tool_calls": calls}
+
+
+def _without_input(call: Mapping[str, object]) -> Mapping[str, object]:
+    function = cast(Mapping[str, object], call["function"])
+    return {**call, "function": {**function, "arguments": {}}}
