@@ -339,7 +339,7 @@ def test_the_wrong_method_path_and_content_type_are_refused() -> None:
     refusal(sent("GET", MESSAGES), 405)
     refusal(sent("DELETE", COUNT), 405)
     refusal(sent("POST", f"{MESSAGES}/batches", json=HELLO), 404, "not_found_error")
-    refusal(sent("POST", f"{MESSAGES}/", json=HELLO), 404, "not_found_error")
+    refusal(sent("POST", f"{MESSAGES}//", json=HELLO), 404, "not_found_error")
     refusal(sent("POST", MESSAGES, content=b"{}", headers={"content-type": "text/plain"}), 415)
 
 

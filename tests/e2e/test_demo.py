@@ -55,6 +55,9 @@ def test_the_first_answer_is_english(client: openai.OpenAI) -> None:
 def test_the_only_model_may_answer_to_any_name(client: openai.OpenAI, server: Server) -> None:
     answer = client.completions.create(model="gpt-5", prompt="The", max_tokens=1)
     assert answer.model == client.models.retrieve("gpt-5").id == "manta-demo"
+    body = {"model": "gpt-5", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+    for path in ("/chat/completions/", "/v1/messages/"):  # where Serve leads a path with a slash
+        assert server.http.post(path, json=body).json()["model"] == "manta-demo"
     refused = server.http.post("/models/unload", json={"model": "gpt-5"})
     assert refused.status_code == 404
 

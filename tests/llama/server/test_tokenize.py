@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from deployments.llama.server.tokenize import MAX_CHARACTERS
+from deployments.llama.server.vllm_tokenizer import MAX_CHARACTERS
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 from tests.ingress.engines import says

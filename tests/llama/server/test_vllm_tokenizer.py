@@ -11,10 +11,10 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster, ask, refusal, send
 from tests.openai.chat.chatting import asked
-from tests.text.cards import CHAT_TEMPLATE, byte_level, card
+from tests.text.cards import CHAT_TEMPLATE, byte_level, card, token_id
 
 TOKENIZER = TextTokenizer(card())
-START = TOKENIZER.special_id("<|im_start|>")
+START = token_id(byte_level(), "<|im_start|>")
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello w\u00f6rld"}]
 
 

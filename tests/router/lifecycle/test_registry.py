@@ -280,7 +280,7 @@ def test_the_only_model_may_have_any_name() -> None:
 
     def found(model: str | None = "gpt-5") -> str | None:
         entry = registry.find_for_request(model)
-        return entry and entry.name
+        return None if entry is None else entry.name
 
     registry.take([one])
     assert (found(), found("a"), found(None)) == ("a", "a", "a")
