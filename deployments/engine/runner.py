@@ -20,7 +20,7 @@ from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
 from deployments.engine.tasks.batch import Batch
-from deployments.engine.tasks.grammar_matcher import begin_masks
+from deployments.engine.tasks.grammar_matcher import begin_masks, late_masks
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.wire import GenerationRequest, TokenLogprob
@@ -34,6 +34,8 @@ class StepResult:
 
     samples: Sequence[Sequence[Sample]]  # [rows]; more than one for a row whose drafts were right
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]  # by row, of the prompt's next tokens
+    # Rows whose last token is to be computed again: what may follow it was not known in time.
+    late_rows: frozenset[int] = frozenset()
 
     def is_finite(self, row: int) -> bool:
         """Whether the model's output was finite, as far as anything was made of it."""
@@ -46,9 +48,10 @@ class PendingStep:
     """A step that was launched. A GPU may be computing it still."""
 
     batch: Batch
-    sampled_rows: Sequence[int]  # as `Batch.sampled_rows`
+    sampled_rows: Sequence[int]  # as `Batch.sampled_rows`, without the late ones
     samples: PendingSamples | None  # one for each of `sampled_rows`
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
+    late_rows: frozenset[int] = frozenset()
 
     @property
     def has_one_sample_per_row(self) -> bool:
@@ -65,7 +68,7 @@ class PendingStep:
         for row, sample in zip(self.sampled_rows, sampled, strict=True):
             if _is_accepted(samples[row], tasks[row]):
                 samples[row].append(sample)
-        return StepResult(samples, self.prompt_logprobs)
+        return StepResult(samples, self.prompt_logprobs, self.late_rows)
 
 
 def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
@@ -138,12 +141,20 @@ class Runner:
         begin_masks([task.grammar for task in tasks if task.grammar is not None])
         n_ahead = _n_drafted_before(sampled_rows)
         logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
+        logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
+        sampled_logits = logits[: len(sampled_rows)].float()
+        late_rows = _late_rows(batch, sampled_rows)
+        if late_rows:
+            punctual = [i for i, row in enumerate(sampled_rows) if row not in late_rows]
+            sampled_rows = [sampled_rows[i] for i in punctual]
+            tasks, n_ahead = [tasks[i] for i in punctual], n_ahead[punctual]
+            sampled_logits = sampled_logits[
+                self._forward.tensor(np.array(punctual, dtype=np.int64))
+            ]
         samples = None
         if sampled_rows:
-            sampled_logits = logits[: len(sampled_rows)].float()
             samples = self._pipeline.launch(sampled_logits, tasks, n_ahead)
-        logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
-        return PendingStep(batch, sampled_rows, samples, logprobs)
+        return PendingStep(batch, sampled_rows, samples, logprobs, late_rows)
 
     @torch.inference_mode()
     def launch_next(self, step: PendingStep, rows: Sequence[int]) -> PendingStep:
@@ -220,6 +231,15 @@ class Runner:
             scores[row] = list(score_tokens(logits[:n], ids, n_top))
             logits = logits[n:]
         return scores
+
+
+def _late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
+    """The rows to be sampled whose grammars do not know yet which tokens may follow."""
+    grammars = {
+        row: grammar for row in sampled_rows if (grammar := batch.tasks[row].grammar) is not None
+    }
+    late = late_masks([*grammars.values()]) if grammars else set()
+    return frozenset(row for row, grammar in grammars.items() if grammar in late)
 
 
 def _n_drafted_before(sampled_rows: Sequence[int]) -> IntArray:

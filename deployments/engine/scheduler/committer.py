@@ -3,16 +3,19 @@
 A step's tokens belong to their tasks from here on, and its full pages can be found by others.
 """
 
+import logging
 from collections.abc import Sequence
 
 from deployments.engine.runner import StepResult
 from deployments.engine.sampling.sampler import Sample
-from deployments.engine.scheduler.events import NOT_FINITE, Outbox, token_event
+from deployments.engine.scheduler.events import FAILED, NOT_FINITE, Outbox, token_event
 from deployments.engine.stats import EngineStats
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from deployments.wire import ErrorKind, TokenEvent, TokenLogprob
 from kv.cache import KVCache
+
+log = logging.getLogger(__name__)
 
 
 class Committer:
@@ -25,6 +28,7 @@ class Committer:
         self._running = running
         self._outbox = outbox
         self._stats = stats
+        self._held: dict[Task, Sample] = {}  # that the tasks' grammars have to read first
 
     def commit(self, batch: Batch, result: StepResult) -> None:
         """Takes in the result of a batch, row by row."""
@@ -33,7 +37,8 @@ class Committer:
             if task.has_ended:  # while the step was in progress
                 continue
             if result.is_finite(row):
-                self._advance(task, batch.new_len[row] - task.n_drafted, logprobs)
+                n = batch.new_len[row] - task.n_drafted - (row in result.late_rows)
+                self._advance(task, n, logprobs)
                 self.report_progress(task)
                 task.drafted_tokens += task.n_drafted
                 if samples or task.n_computed == task.n_tokens:
@@ -45,9 +50,19 @@ class Committer:
                 self._cache.forget(task.id)
                 self.finish(task, NOT_FINITE)
 
+    def can_go_on(self, task: Task) -> bool:
+        """Whether the next step can have a row of a running task. Appends what was sampled for it,
+        where its grammar has read that meanwhile. May end the task."""
+        if task.grammar is None:
+            return True
+        if task in self._held:
+            return not task.grammar.is_busy and self._append_held(task)
+        return task.n_uncomputed > 1 or task.grammar.prepare()
+
     def finish(self, task: Task, event: TokenEvent) -> None:
         """Ends a running task and frees its pages."""
         task.has_ended = True
+        self._held.pop(task, None)
         self._running.remove(task)
         self._outbox.post(task, event)
         self._cache.free(task.id)
@@ -83,7 +98,26 @@ class Committer:
 
     def _append(self, task: Task, sample: Sample | None) -> None:
         """Appends what was sampled behind the last known token, if anything was, and posts it; or
-        ends the task."""
+        ends the task. A grammar that is slow has to read the token first."""
+        grammar, token_id = task.grammar, None if sample is None else sample.token_id
+        if sample is None or token_id is None or token_id in task.end_token_ids:
+            self._append_now(task, sample)
+        elif grammar is not None and grammar.is_slow:
+            grammar.begin_advance(token_id)
+            self._held[task] = sample
+        else:
+            self._append_now(task, sample)
+
+    def _append_held(self, task: Task) -> bool:
+        """Whether the task goes on."""
+        try:
+            self._append_now(task, self._held.pop(task))
+        except Exception:
+            log.exception("a grammar failed, of %s", task.request.request_id)
+            self.finish(task, FAILED)
+        return not task.has_ended and self.can_go_on(task)
+
+    def _append_now(self, task: Task, sample: Sample | None) -> None:
         prompt_logprobs = self._count_prompt(task) if task.has_no_sample else None
         if sample is not None and sample.token_id is not None:
             task.append(sample.token_id)

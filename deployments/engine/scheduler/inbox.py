@@ -1,12 +1,19 @@
-"""What other threads tell the scheduler: tasks to run, names to abort, and that it has to stop."""
+"""What other threads tell the scheduler: tasks to run, names to abort, to look again, to stop."""
 
 import queue
 import threading
 from collections.abc import Iterator
+from enum import Enum, auto
 
 from deployments.engine.tasks.task import Task
 
-Message = Task | str | None  # a task to run, a name to abort, or None to stop
+
+class Signal(Enum):
+    WAKE = auto()  # a task may go on that could not
+    STOP = auto()
+
+
+Message = Task | str | Signal  # a task to run, or a name to abort
 
 
 class Inbox:
@@ -33,8 +40,11 @@ class Inbox:
         """`name` is the id of a task or of a request."""
         self._queue.put(name)
 
+    def wake(self) -> None:
+        self._queue.put(Signal.WAKE)
+
     def stop(self) -> None:
-        self._queue.put(None)
+        self._queue.put(Signal.STOP)
 
     def messages(self, *, wait: bool) -> Iterator[Message]:
         """All that have come, oldest first; waits for the first one if asked to."""

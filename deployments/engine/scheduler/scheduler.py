@@ -24,7 +24,7 @@ from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
-from deployments.engine.scheduler.inbox import Inbox
+from deployments.engine.scheduler.inbox import Inbox, Signal
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery, is_out_of_memory, release_memory
@@ -88,6 +88,7 @@ class InferenceScheduler:
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats)
         self._stopping = False
+        self._must_wait = False  # for a grammar: no running task can go on
         self._busy_since: float | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(
@@ -169,9 +170,11 @@ class InferenceScheduler:
         is_idle = not (self._running or self._waiting or self._launcher.pending)
         if is_idle:
             self._waiting.reset()
-        for message in self._inbox.messages(wait=is_idle):
-            if message is None:
+        for message in self._inbox.messages(wait=is_idle or self._must_wait):
+            if message is Signal.STOP:
                 self._stopping = True
+            elif message is Signal.WAKE:
+                pass  # and goes on
             elif isinstance(message, Task):
                 self._stats.total_requests += 1
                 message.arrival = next(self._arrivals)
@@ -231,8 +234,17 @@ class InferenceScheduler:
         return task
 
     def _plan(self) -> Batch:
-        tasks = self._recovery.choose(self._running)
-        return self._planner.plan(tasks, self._recovery.budget)
+        ready = [task for task in [*self._running] if self._committer.can_go_on(task)]
+        self._must_wait = bool(self._running) and not ready
+        if self._must_wait:
+            self._wake_when_ready()
+            return Batch((), ())
+        return self._planner.plan(self._recovery.choose(ready), self._recovery.budget)
+
+    def _wake_when_ready(self) -> None:
+        for task in self._running:
+            if task.grammar is not None:
+                task.grammar.when_free(self._inbox.wake)
 
     def _step(self, batch: Batch) -> None:
         """Runs a batch, or waits for it where it was launched already, and commits its result."""

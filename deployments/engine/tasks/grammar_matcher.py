@@ -1,18 +1,20 @@
 """Keeps sequences in their grammars: compiled and masked beside the engine's thread, which only
-says what was drawn. Whatever is held for it is bounded.
+says what was drawn. Whatever is held for it, and the work of one token, is bounded.
 """
 
-import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.engine.tasks.mask_worker import MaskWorker
 from deployments.text.grammar.grammar import (
     MAX_GRAMMAR_BYTES,
     MAX_MESSAGE_CHARACTERS,
@@ -26,45 +28,33 @@ if TYPE_CHECKING:
 MAX_COMPILED = 64  # kept after their last use
 MAX_HELD = 4 << 20  # bytes of all texts; a compiled grammar takes up to 210 bytes for each
 MAX_LEXER_STATES = 50_000  # about 2 kB each
+# The work of one mask. An object with 500 optional properties needs 10,000 items.
+STEP_MAX_ITEMS = 10_000
+STEP_LEXER_FUEL = 100_000
+LIMIT_PHRASES = ("Too many items", "; max is ", "too many expressions", "too many states")
+SLOW_MASK_S = 0.005  # of a core, above which a step does not compute the next mask itself
+MASK_GRACE_S = 0.01  # that a step waits for masks when all else is computed
 NO_END = "<|end of a grammar|>"
 
 Bitmask = NDArray[np.uint32]  # [vocab / 32] of one sequence, or [sequences, vocab / 32]
 
 
-class MaskWorker:
-    """Computes the masks of a step in one job."""
-
-    def __init__(self, n_words: int) -> None:
-        from llguidance import LLExecutor
-
-        self.n_words = n_words
-        self._executor = LLExecutor(min(8, os.cpu_count() or 1))
-        self._thread = ThreadPoolExecutor(1, "masks")
-
-    def begin(self, grammars: Sequence["Grammar"]) -> None:
-        masks = np.zeros((len(grammars), self.n_words), dtype=np.uint32)
-        done = self._thread.submit(self._compute, grammars, masks)
-        for grammar, mask in zip(grammars, masks, strict=True):
-            grammar.expect(done, mask)
-
-    def _compute(self, grammars: Sequence["Grammar"], masks: Bitmask) -> None:
-        matchers = [(grammar.matcher, row) for row, grammar in enumerate(grammars)]
-        width = self.n_words * masks.itemsize
-        self._executor.unsafe_compute_mask_ptr(matchers, masks.ctypes.data, width, len(masks))
-
-    def stop(self) -> None:
-        self._thread.shutdown()
-
-
 class CompiledGrammar:
-    """One grammar for all sequences that use it. The first one compiles it; all copy it."""
+    """One grammar for all sequences that use it. The first one compiles it; all copy it.
+
+    slow: those whose last mask took long. llguidance has one lock for all copies, so then what any
+        of them does takes long.
+    """
 
     def __init__(self) -> None:
         self.matcher: Future[LLMatcher] = Future()
+        self.slow: WeakSet[Grammar] = WeakSet()
 
 
 class Grammar:
     """Where one sequence is in its grammar.
+
+    What takes long is done on another thread, between steps that the sequence has no part in.
 
     `is_over`: the output is complete and nothing may follow. `failure`: why it can't go on.
     """
@@ -80,22 +70,64 @@ class Grammar:
         self._banned_ends = (
             banned_ends  # ends by llguidance's account that do not end this sequence
         )
-        self._done: Future[None] | None = None
+        self.masked: Future[None] | None = None  # behind the known tokens, where it has begun
         self._mask: Bitmask | None = None
+        self._mask_cost = 0.0  # of the last mask, in seconds of a core
+        self._advanced: Future[None] | None = None  # where a token is being read
 
-    def expect(self, done: "Future[None]", mask: Bitmask) -> None:
-        self._done, self._mask = done, mask
+    @property
+    def is_slow(self) -> bool:
+        """Whether the next token may take long to read, and the mask behind it to compute."""
+        return bool(self._source.slow)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread works on it."""
+        begun = (self.masked, self._advanced)
+        return any(future is not None and not future.done() for future in begun)
+
+    def when_free(self, callback: Callable[[], object]) -> None:
+        """Calls back, on any thread, when nothing of what is in progress is left."""
+        for future in (self.masked, self._advanced):
+            if future is not None:
+                future.add_done_callback(lambda _: callback())
+
+    def note_slow(self) -> None:
+        """Its mask takes long, until one does not."""
+        self._source.slow.add(self)
+
+    def prepare(self) -> bool:
+        """Whether a step can have the sequence's next token: not before what takes long is done.
+        Begins the mask where that takes long."""
+        if self.is_slow and self.masked is None and not self.is_busy:
+            self.begin_mask(self.worker.begin_long(self.compute_mask, self._mask_cost))
+        return not self.is_busy
+
+    def begin_mask(self, masked: "Future[None]") -> None:
+        """`masked` ends when `compute_mask` has."""
+        self.masked = masked
+
+    def compute_mask(self) -> None:
+        """On a thread of the worker."""
+        mask = np.zeros(self.worker.n_words, dtype=np.uint32)
+        before = time.thread_time()
+        self.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        self._mask_cost = time.thread_time() - before
+        if self._mask_cost > SLOW_MASK_S:
+            self.note_slow()
+        else:
+            self._source.slow.discard(self)
+        if self.matcher.is_error():  # llguidance would have it end then
+            mask[:] = 0
+        for token_id in self._banned_ends:
+            mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
+        self._mask = mask
 
     def mask(self) -> Bitmask:
         """Which tokens may follow, for a step that `begin_masks` was called for. [vocab / 32]"""
-        assert self._done is not None
+        assert self.masked is not None
+        self.masked.result()
         assert self._mask is not None
-        self._done.result()
-        self._done = None
-        if self.matcher.is_error():  # llguidance would have it end then
-            self._mask[:] = 0
-        for token_id in self._banned_ends:
-            self._mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
         return self._mask
 
     def allows(self, token_id: int) -> bool:
@@ -103,9 +135,31 @@ class Grammar:
         assert self._mask is not None
         return bool(self._mask[token_id // 32] >> np.uint32(token_id % 32) & 1)
 
-    def advance(self, token_ids: Sequence[int]) -> None:
-        """These tokens follow, none of which is an end token."""
-        self.matcher.consume_tokens(list(token_ids))
+    def begin_advance(self, token_id: int) -> None:
+        """Begins on another thread what `advance` with this token ends."""
+        job = partial(self._follow, token_id)
+        self._advanced = self.worker.begin_long(job, self._mask_cost)
+
+    def advance(self, token_id: int) -> None:
+        """This token follows, which is no end token."""
+        if self._advanced is None:
+            self.matcher.consume_token(token_id)
+            self._end_if_stopped()
+        else:
+            self._advanced.result()
+        self.masked = self._advanced = None
+
+    def resume(self, token_ids: Sequence[int]) -> None:
+        """These tokens follow, none of which is an end token. Leaves the other threads running,
+        however long it takes."""
+        for token_id in token_ids:
+            self._follow(token_id)
+
+    def _follow(self, token_id: int) -> None:
+        self.worker.consume(self.matcher, token_id)
+        self._end_if_stopped()
+
+    def _end_if_stopped(self) -> None:
         if self.matcher.is_stopped():
             self.stop()
 
@@ -160,7 +214,7 @@ class GrammarCompiler:
         if grammar.matcher.is_error():
             raise _refused(_error(grammar.matcher))
         if request.produced_ids:
-            grammar.advance(request.produced_ids)
+            grammar.resume(request.produced_ids)
         if grammar.failure:
             raise _refused(f"the produced ids do not follow it: {grammar.failure}")
         return grammar
@@ -210,12 +264,15 @@ class GrammarCompiler:
                 tokenizer = _tokenizer(
                     self._tokenizer_json(), self._vocab_size, self._eos_token_ids
                 )
-                self._tools = tokenizer, MaskWorker(-(-tokenizer.vocab_size // 32))
+                self._tools = tokenizer, MaskWorker(tokenizer)
             return self._tools
 
 
 def _error(matcher: "LLMatcher") -> str:
-    return matcher.get_error().partition("\n<backtrace>")[0][:MAX_MESSAGE_CHARACTERS]
+    message = matcher.get_error().partition("\n<")[0][:MAX_MESSAGE_CHARACTERS]
+    if any(phrase in message for phrase in LIMIT_PHRASES):
+        return f"its next token takes more work than is allowed: {message}"
+    return message
 
 
 def _check_text(text: str) -> None:
@@ -228,9 +285,24 @@ def _check_text(text: str) -> None:
 
 
 def begin_masks(grammars: Sequence[Grammar]) -> None:
-    """Begins to compute, on another thread, which tokens may follow. All must be of one model."""
-    if grammars:
-        grammars[0].worker.begin(grammars)
+    """Begins to compute, on other threads, which tokens may follow. All must be of one model."""
+    unmasked = [grammar for grammar in grammars if grammar.masked is None]
+    for grammar in unmasked:
+        grammar.prepare()  # begins it where it takes long
+    unmasked = [grammar for grammar in unmasked if grammar.masked is None]
+    if unmasked:
+        begun = unmasked[0].worker.begin([grammar.compute_mask for grammar in unmasked])
+        for grammar, masked in zip(unmasked, begun, strict=True):
+            grammar.begin_mask(masked)
+
+
+def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
+    """Those whose masks are not there at the end of a short wait for all."""
+    wait([masked for grammar in grammars if (masked := grammar.masked) is not None], MASK_GRACE_S)
+    late = {grammar for grammar in grammars if grammar.is_busy}
+    for grammar in late:
+        grammar.note_slow()
+    return late
 
 
 def _tokenizer(tokenizer_json: str, vocab_size: int, eos: frozenset[int]) -> "LLTokenizer":
@@ -254,7 +326,12 @@ def _compile(text: str, tokenizer: "LLTokenizer") -> "LLMatcher":
     """A matcher, in error when the text is no grammar that could be followed."""
     from llguidance import LLMatcher, LLParserLimits
 
-    limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+    limits = LLParserLimits(
+        step_max_items=STEP_MAX_ITEMS,
+        step_lexer_fuel=STEP_LEXER_FUEL,
+        max_lexer_states=MAX_LEXER_STATES,
+        verbose_errors=False,
+    )
 
     def compile_it() -> LLMatcher:
         matcher = LLMatcher(tokenizer, text, log_level=0, limits=limits)

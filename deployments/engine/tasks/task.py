@@ -113,7 +113,7 @@ class Task:
         self.tokens[self.n_tokens] = self.newest = token_id
         self.n_tokens += 1
         if self.grammar is not None and token_id not in self.end_token_ids:
-            self.grammar.advance([token_id])
+            self.grammar.advance(token_id)
         self.sampling_state.commit()
 
     @property

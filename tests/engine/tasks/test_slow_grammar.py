@@ -1,0 +1,124 @@
+"""Who waits for a grammar that takes long, and how long it may take."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from deployments.engine.tasks import grammar_matcher as matching
+from deployments.text.grammar.grammar import from_lark, from_regex
+from deployments.wire import ErrorKind, FinishReason, SamplingParams
+from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
+from tests.engine.tasks.test_grammar import check, requests, undisturbed
+
+AMBIGUOUS = from_lark('start: e\ne: e e | "a" | "b" | " " | e "x" e | e e e', "grammar")
+WORDS = SamplingParams(temperature=2.5, seed=11)
+
+
+@contextmanager
+def masks_that_wait(monkeypatch: pytest.MonkeyPatch, is_known: bool) -> Iterator[None]:
+    """Every mask is computed between two steps: as it took long before, or as it is late."""
+    with monkeypatch.context() as changed:
+        changed.setattr(matching, "SLOW_MASK_S", -1.0 if is_known else 1e9)
+        changed.setattr(matching, "MASK_GRACE_S", 0.0)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("grammar", "sampling", "is_known"),
+    [("json", "random", False), ("regex", "greedy", True), ("lark", "truncated", True)],
+)
+def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
+    monkeypatch: pytest.MonkeyPatch, grammar: str, sampling: str, is_known: bool
+) -> None:
+    """Batched, chunked, preempted and failed over at once."""
+    expected = undisturbed(grammar, sampling)
+    limits = roomy(n_pages=29, max_batch_tokens=12)
+    with (
+        masks_that_wait(monkeypatch, is_known),
+        engine(eos=frozenset({0}), limits=limits) as running,
+    ):
+        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
+        continued = [
+            replace(one, produced_ids=outcome.token_ids[:5])
+            for one, outcome in zip(requests(grammar, sampling), expected, strict=True)
+        ]
+        check(running.run_at_once(*continued), grammar, sampling, 5)
+
+
+@contextmanager
+def held_masks(running: Engine) -> Iterator[None]:
+    """No mask that takes long is computed meanwhile."""
+    assert running.core._grammars._tools is not None
+    worker = running.core._grammars._tools[1]
+    begun, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert free.wait(PATIENCE_S)
+
+    worker.begin_long(hold, -0.5)
+    assert begun.wait(PATIENCE_S)
+    yield
+    free.set()
+
+
+CONSTRAINED = request(
+    "slow", random_ids(13, seed=1), WORDS, max_tokens=9, grammar=from_regex("[a-f]+", "regex")
+)
+FREE = request("free", random_ids(5, seed=2), WORDS, max_tokens=20)
+
+
+def test_the_others_go_on_while_a_row_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "SLOW_MASK_S", -1.0)
+    with engine() as running:
+        alone, free_alone = [running.run(one)[0] for one in (CONSTRAINED, FREE)]
+        records = Record(), Record()
+        events = running.core.run([CONSTRAINED, FREE])
+        with held_masks(running):
+            while not records[1].finished:
+                index, event = next(events)
+                records[index].put(event)
+            assert records[0].events == []
+        for index, event in events:
+            records[index].put(event)
+    slow, free = (record.outcome for record in records)
+    assert (slow.token_ids, slow.finish_reason) == (alone.token_ids, FinishReason.LENGTH)
+    assert free.token_ids == free_alone.token_ids
+
+
+def test_a_request_can_be_left_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "SLOW_MASK_S", -1.0)
+    with engine() as running:
+        running.run(CONSTRAINED)
+        with held_masks(running):
+            reasons = {}
+            for index, event in running.core.run([CONSTRAINED, FREE]):
+                reasons[index] = event.finish_reason
+                if index == 1 and event.finish_reason is not None:
+                    running.core.abort("slow")
+            assert reasons == {0: FinishReason.ABORT, 1: FinishReason.LENGTH}
+            assert running.core.stats().pages_used == 0
+
+
+def test_a_grammar_ends_where_its_next_token_takes_more_work_than_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matching, "STEP_MAX_ITEMS", 300)
+    ambiguous = request(
+        "r", random_ids(13, seed=1), WORDS, max_tokens=90, min_tokens=80, grammar=AMBIGUOUS
+    )
+    free = request("free", random_ids(5, seed=2), WORDS, max_tokens=90)
+    with engine() as running:
+        alone = running.run(ambiguous)[0]
+        beside, other = running.run_at_once(ambiguous, free)
+    assert alone.error is not None
+    assert alone.error.kind is ErrorKind.INVALID_REQUEST
+    assert alone.error.message.startswith(
+        "grammar: its next token takes more work than is allowed: parser error: Too many items"
+    )
+    assert 0 < len(alone.token_ids) < 80
+    assert beside == alone
+    assert other.error is None
