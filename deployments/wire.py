@@ -208,7 +208,8 @@ class TokenEvent:
     those that are computed so far or were cached, where the request wants to know.
     `prompt_logprobs` come once, with the first token: one per prompt token, None for the first.
     `mirostat_mu` is Mirostat's state after the last token. `drafted_tokens` were guessed since the
-    last event, of which `accepted_tokens` were right.
+    last event, of which `accepted_tokens` were right. `is_thinking_over`: a client has ended its
+    thinking.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -221,12 +222,16 @@ class TokenEvent:
     prompt_tokens: int | None = None
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    is_thinking_over: bool = False
     error: RequestError | None = None
 
     @classmethod
     def failed(cls, message: str, kind: ErrorKind = ErrorKind.INTERNAL) -> "TokenEvent":
         """The last event of a sequence that ends with an error."""
         return cls(finish_reason=FinishReason.ERROR, error=RequestError(kind, message))
+
+
+THINKING_OVER = TokenEvent(is_thinking_over=True)
 
 
 def merge(events: list[TokenEvent]) -> TokenEvent:
@@ -250,6 +255,7 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
         prompt_tokens=max(told, default=None),
         drafted_tokens=sum(event.drafted_tokens for event in events),
         accepted_tokens=sum(event.accepted_tokens for event in events),
+        is_thinking_over=any(event.is_thinking_over for event in events),
         error=last.error,
     )
 

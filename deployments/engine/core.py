@@ -138,7 +138,7 @@ class EngineCore:
             if task.request.response_id == response_id and task.request.thinking is not None
         ]
         for task in thinking:
-            task.sampling_state.is_thinking_over = True
+            self._scheduler.end_thinking(task)
         return bool(thinking)
 
     def stats(self) -> EngineStats:
@@ -222,6 +222,7 @@ class EngineCore:
         # An earlier replica may have done it all.
         reason = task.finish_reason() if task.request.produced_ids else None
         if reason is not None:
+            task.has_ended = True
             self._admission.leave(task)
             task.mailbox.put(TokenEvent(finish_reason=reason))
         else:

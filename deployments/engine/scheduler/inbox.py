@@ -1,9 +1,10 @@
-"""What other threads tell the scheduler: tasks to run, names to abort, to look again, to stop."""
+"""What other threads tell the scheduler: tasks to run, names to abort, and the rest."""
 
 import queue
 import threading
 from collections.abc import Iterator
 from enum import Enum, auto
+from typing import NamedTuple
 
 from deployments.engine.tasks.task import Task
 
@@ -13,7 +14,11 @@ class Signal(Enum):
     STOP = auto()
 
 
-Message = Task | str | Signal  # a task to run, or a name to abort
+class EndThinking(NamedTuple):
+    task: Task
+
+
+Message = Task | str | EndThinking | Signal  # a task to run, or a name to abort
 
 
 class Inbox:
@@ -39,6 +44,9 @@ class Inbox:
     def abort(self, name: str) -> None:
         """`name` is the id of a task or of a request."""
         self._queue.put(name)
+
+    def end_thinking(self, task: Task) -> None:
+        self._queue.put(EndThinking(task))
 
     def wake(self) -> None:
         self._queue.put(Signal.WAKE)

@@ -24,7 +24,7 @@ from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
-from deployments.engine.scheduler.inbox import Inbox, Signal
+from deployments.engine.scheduler.inbox import EndThinking, Inbox, Signal
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery, is_out_of_memory, release_memory
@@ -33,7 +33,7 @@ from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import deliver
 from deployments.engine.tasks.task import Task
-from deployments.wire import TokenEvent
+from deployments.wire import THINKING_OVER, TokenEvent
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)
@@ -108,6 +108,10 @@ class InferenceScheduler:
         of tasks that have ended already."""
         self._inbox.abort(name)
 
+    def end_thinking(self, task: Task) -> None:
+        """Ends the thinking of a task, of which an event tells."""
+        self._inbox.end_thinking(task)
+
     def stop(self) -> None:
         """Ends all tasks and the thread."""
         self._inbox.stop()
@@ -175,6 +179,10 @@ class InferenceScheduler:
                 self._stopping = True
             elif message is Signal.WAKE:
                 pass  # and goes on
+            elif isinstance(message, EndThinking):
+                if not message.task.has_ended:
+                    message.task.sampling_state.is_thinking_over = True
+                    self._outbox.post(message.task, THINKING_OVER)
             elif isinstance(message, Task):
                 self._stats.total_requests += 1
                 message.arrival = next(self._arrivals)
@@ -188,6 +196,7 @@ class InferenceScheduler:
             self._committer.finish(task, ABORTED)
         for task in [task for task in self._waiting if task.has_name(name)]:
             self._stats.aborted_requests += 1
+            task.has_ended = True
             self._waiting.remove(task)
             self._admission.leave(task)
             self._outbox.post(task, ABORTED)

@@ -16,7 +16,7 @@ class SamplingState:
 
     mirostat_mu: in bits. It may be ahead of the last known token while a step is in progress.
     committed_mu: what it was after the last known token.
-    is_thinking_over: thinking ends whatever is left of its budget. Other threads may set it.
+    is_thinking_over: thinking ends whatever is left of its budget.
     """
 
     non_default: frozenset[str] | None = None  # names of fields of SamplingParams

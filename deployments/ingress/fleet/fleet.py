@@ -23,6 +23,7 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.wire import (
+    THINKING_OVER,
     ErrorKind,
     GenerationRequest,
     ModelCard,
@@ -105,7 +106,9 @@ class Fleet:
             try:
                 async with aclosing(self._attempts.events(card, pin, part, retries)) as events:
                     async for event in events:
-                        yield output.add(event)
+                        known = output.add(event)
+                        if event != THINKING_OVER:
+                            yield known
                         if event.finish_reason is not None:
                             return
             except (ReplicaLostError, Refused) as failure:

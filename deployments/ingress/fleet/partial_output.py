@@ -12,6 +12,7 @@ class PartialOutput:
         self._request = request
         self._ids: list[int] = list(request.produced_ids)
         self._mirostat = request.sampling.mirostat
+        self._thinking = request.thinking
         self._prompt_logprobs = request.prompt_logprobs
         self._cached_tokens: int | None = None  # of the prompt, as it was first reported
         self._prompt_tokens = 0  # that the client knows to be computed
@@ -44,6 +45,8 @@ class PartialOutput:
             self._prompt_logprobs = None
         if self._mirostat is not None and event.mirostat_mu is not None:
             self._mirostat = replace(self._mirostat, mu=event.mirostat_mu)
+        if self._thinking is not None and event.is_thinking_over:
+            self._thinking = replace(self._thinking, tokens=0)
         if self._cached_tokens in (None, event.cached_tokens):
             return event
         return replace(event, cached_tokens=self._cached_tokens)
@@ -58,6 +61,7 @@ class PartialOutput:
             produced_ids=tuple(self._ids),
             sampling=self._sampling(),
             prompt_logprobs=self._prompt_logprobs,
+            thinking=self._thinking,
         )
 
     def _sampling(self) -> SamplingParams:

@@ -38,6 +38,20 @@ async def ended(running: Engine, response_id: str) -> tuple[Record, Record, bool
     return *records, found
 
 
+def test_its_replica_tells_so_and_another_one_goes_on_as_it_would_have() -> None:
+    """With a budget that is spent, as the ingress asks for it."""
+    with engine() as running:
+        over, beside, _ = asyncio.run(ended(running, "r"))
+        ids = over.outcome.token_ids
+        told = [event.is_thinking_over for event in over.events].index(True)
+        n_before = len([id for event in over.events[:told] for id in event.token_ids])
+        spent = replace(BUDGET, tokens=0)
+        resumed = replace(ONE, produced_ids=ids[: n_before + 1], thinking=spent)
+        assert running.run(resumed)[0].token_ids == ids[n_before + 1 :]
+    assert sum(event.is_thinking_over for event in over.events) == 1
+    assert not any(event.is_thinking_over for event in beside.events)
+
+
 def test_it_ends_there_and_only_there() -> None:
     with engine() as running:
         left, beside, found = asyncio.run(ended(running, "s"))
