@@ -38,21 +38,24 @@ class DeviceMemory:
     free: of the device after the step, when the allocator keeps nothing for reuse.
     weights: allocated by this process after the step, when only its weights are left.
     peak: the most that this process had allocated during the step.
+    graphs: that CUDA graphs of decodes will take.
     """
 
     total: int
     free: int
     weights: int
     peak: int
+    graphs: int = 0
 
 
 def kv_budget(memory: DeviceMemory, utilization: float) -> int:
-    """Bytes for pages. With weights and activations they take at most `utilization` of the device.
+    """Bytes for pages. With weights, activations and CUDA graphs they take at most `utilization` of
+    the device.
 
     utilization: a part of the device's total memory, in 0..1.
     """
-    activations = memory.peak - memory.weights
-    within_utilization = int(memory.total * utilization) - memory.peak
+    activations = memory.peak - memory.weights + memory.graphs
+    within_utilization = int(memory.total * utilization) - memory.weights - activations
     within_free = int(memory.free * USABLE_FREE_FRACTION) - activations
     return max(0, min(within_utilization, within_free))
 
@@ -122,7 +125,23 @@ def _measure_step(model: PreTrainedModel, limits: EngineLimits, shape: CacheShap
     torch.cuda.synchronize(model.device)
     activations = torch.cuda.max_memory_allocated(model.device) - before
     del pages
-    return _device_memory(model, activations)
+    memory = _device_memory(model, activations)
+    vocab_size = model.config.get_text_config(decoder=True).vocab_size
+    logits_bytes = limits.max_running * vocab_size * model.dtype.itemsize
+    return replace(memory, graphs=graph_bytes(limits, shape, activations, logits_bytes))
+
+
+def graph_bytes(
+    limits: EngineLimits, shape: CacheShape, activations: int, logits_bytes: int
+) -> int:
+    """Estimated memory of the captured decodes, which share one pool: the activations of as many
+    tokens as there are rows, their logits there and in the output, and the static page table.
+
+    activations: of the largest step, in bytes. logits_bytes: of one step of decodes.
+    """
+    rows, tokens = limits.max_running, max(limits.max_batch_tokens, limits.max_running)
+    table_bytes = rows * shape.pages_for(shape.max_tokens) * torch.int32.itemsize
+    return -(-activations * rows // tokens) + 2 * logits_bytes + table_bytes
 
 
 def _estimate_step(model: PreTrainedModel, limits: EngineLimits) -> DeviceMemory:

@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.engine.cache_sizing import GIB, DeviceMemory, cache_shape, kv_budget, largest_step
+from deployments.engine.cache_sizing import (
+    GIB,
+    DeviceMemory,
+    cache_shape,
+    graph_bytes,
+    kv_budget,
+    largest_step,
+)
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from kv.cache import CacheShape
 from kv.storage import Storage
@@ -32,6 +39,21 @@ def test_what_others_hold_on_the_same_device_is_not_taken() -> None:
     crowded = replace(ALONE, free=10 * GIB)
     assert kv_budget(crowded, 0.9) == 9 * GIB - 3 * GIB
     assert kv_budget(replace(ALONE, free=GIB), 0.9) == 0
+
+
+def test_the_graphs_of_decodes_have_their_memory_beside_the_pages() -> None:
+    graphs = replace(ALONE, graphs=2 * GIB)
+    assert kv_budget(graphs, 0.5) == kv_budget(ALONE, 0.5) - 2 * GIB
+    crowded = replace(ALONE, free=10 * GIB)
+    assert kv_budget(replace(crowded, graphs=2 * GIB), 0.9) == kv_budget(crowded, 0.9) - 2 * GIB
+
+
+def test_graphs_take_what_a_decode_of_all_rows_takes() -> None:
+    limits = EngineLimits(max_running=64, max_batch_tokens=512)
+    table = 64 * (SHAPE.max_tokens // SHAPE.page_size) * 4
+    assert graph_bytes(limits, SHAPE, 800, 1000) == 100 + 2000 + table
+    few = replace(limits, max_batch_tokens=64)
+    assert graph_bytes(few, SHAPE, 800, 1000) == 800 + 2000 + table
 
 
 @given(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
+from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -112,7 +113,8 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Captures all batch sizes. A model that can't be captured has no graphs afterwards."""
+        """Captures all batch sizes. A model that can't be captured, or whose graphs do not fit into
+        the device's memory, has no graphs afterwards. The log says why."""
         keys = [*self._keys()]
         try:
             for n_done, key in enumerate(keys, 1):
@@ -120,8 +122,19 @@ class DecodeGraphs:
                 if n_done % PROGRESS_INTERVAL == 0 or n_done == len(keys):
                     log.info("captured %d of %d CUDA graphs", n_done, len(keys))
         except RuntimeError as error:  # the model waits for the device, say to branch on a value
+            if is_out_of_memory(error):
+                log.error(
+                    "the device has no memory for CUDA graphs: of %d only %d could be captured. "
+                    "All are dropped, and decodes are slower than they could be. "
+                    "Lower gpu_memory_utilization, kv_gib or max_running: %s",
+                    *(len(keys), len(self._replays), error),
+                )
+            else:
+                log.warning("this model runs without CUDA graphs, it can't be captured: %s", error)
             self._replays.clear()
-            log.warning("this model runs without CUDA graphs, it can't be captured: %s", error)
+        if not self._replays:  # the error is gone, and with it the tensors that it held
+            self._logits = None
+            release_memory()
 
     def logits(self, step: "StepInputs") -> Tensor | None:
         """Replays a step. Returns [logits, vocab], which the next call overwrites.

@@ -5,8 +5,6 @@ Nothing of a failed step is trusted. One that ran out of memory lowers the budge
 
 from collections.abc import Sequence
 
-import torch
-
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 
@@ -14,23 +12,6 @@ from deployments.engine.tasks.task import Task
 MAX_FAILED_ALONE = 3
 # Steps that succeed before the budget, lowered for want of memory, is doubled.
 STEPS_TO_DOUBLE = 64
-# What torch's allocators say, and libraries that use their own.
-OUT_OF_MEMORY_PHRASES = ("out of memory", "can't allocate", "not enough memory", "alloc_failed")
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(
-        phrase in text for phrase in OUT_OF_MEMORY_PHRASES
-    )
-
-
-def release_memory() -> None:
-    """Gives back the memory that torch keeps for later: it may be in pieces that are too small."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 class Recovery:

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
+from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import Runner, StepResult
 from deployments.engine.scheduler.admission import Admission
@@ -27,7 +28,7 @@ from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
 from deployments.engine.scheduler.inbox import EndThinking, Inbox, Signal
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
-from deployments.engine.scheduler.recovery import Recovery, is_out_of_memory, release_memory
+from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.scheduler.throughput import Throughput
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.tasks.batch import Batch

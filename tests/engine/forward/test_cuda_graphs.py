@@ -163,6 +163,27 @@ def test_a_model_that_can_not_be_captured_runs_as_it_did(caplog: pytest.LogCaptu
     assert "not permitted" in caplog.text
 
 
+def test_graphs_that_the_memory_does_not_hold_are_dropped_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls = []
+
+    def run_out(run: Callable[[], None]) -> Callable[[], None]:
+        calls.append(run)
+        run()
+        if len(calls) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return run
+
+    decode_graphs = graphs(run_out)
+    assert len(decode_graphs) == 0
+    assert decode_graphs.logits(DECODES) is None
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "no memory for CUDA graphs: of 4 only 2 could be captured" in record.message
+    assert "Lower gpu_memory_utilization" in record.message
+    assert "can't be captured" not in caplog.text
+
+
 def test_tiles_cover_every_new_token_once_and_the_longest_context_comes_first() -> None:
     rows, new, total = np.array([1, 4]), np.array([5, 3]), np.array([5, 90])
     assert tile(rows, new, total, 2).tolist() == [[4, 2], [4, 0], [1, 4], [1, 2], [1, 0]]
