@@ -129,7 +129,8 @@ def _move_weight(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
 def replace_attention(model: PreTrainedModel, shape: CacheShape) -> None:
     """Replaces the model's attention by the engine's. Only the engine can run the model afterwards.
 
-    `shape` is the shape of the model's future cache.
+    `shape` is the shape of the model's future cache. The last call counts: the first one may have a
+    longer context than the pages have room for.
     Raises UnsupportedModelError for a model whose attention can't be replaced or does not fit the
     cache.
     """
@@ -149,7 +150,10 @@ def _fix_rotary_frequencies(model: PreTrainedModel, context_length: int) -> None
     would then depend on the other sequences of its batch.
     """
     for module in model.modules():
-        if getattr(module, "rope_type", None) in ("dynamic", "longrope"):
+        # Frequencies that were fixed before are chosen anew.
+        rope_type = getattr(module, "unfixed_rope_type", getattr(module, "rope_type", None))
+        if rope_type in ("dynamic", "longrope"):
+            module.unfixed_rope_type = module.rope_type = rope_type
             last_position = torch.tensor([[context_length - 1]], device=model.device)
             module(torch.zeros(1, device=model.device), last_position)
             module.rope_type = "default"

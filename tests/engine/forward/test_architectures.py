@@ -100,6 +100,21 @@ def test_a_context_within_the_original_one_has_the_original_frequencies() -> Non
     assert outcome.token_ids == tuple(expected[0, 20:].tolist())
 
 
+def test_frequencies_are_those_of_the_context_that_pages_allow() -> None:
+    """On a GPU memory is measured with the whole context, and pages may then make it shorter."""
+
+    def frequencies(*contexts: int) -> torch.Tensor:
+        model = tiny_model("phi3_longrope")
+        for context in contexts:
+            replace_attention(model, cache_shape(model, roomy(context_length=context)))
+        found: torch.Tensor = model.model.rotary_emb.inv_freq
+        return found
+
+    for context in (64, 65):
+        assert torch.equal(frequencies(256, context), frequencies(context))
+    assert not torch.equal(frequencies(64), frequencies(65))
+
+
 def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:
     model = tiny_model()
     model._supports_attention_backend = False
