@@ -11,8 +11,10 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     Phi3Config,
+    PhimoeConfig,
     PretrainedConfig,
     PreTrainedModel,
+    Qwen2MoeConfig,
     Qwen3Config,
     Qwen3MoeConfig,
 )
@@ -56,6 +58,20 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     ),
     "qwen3_moe": lambda: Qwen3MoeConfig(
         **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+    ),
+    # These two tell their windows to the mask alone.
+    "qwen2_moe": lambda: Qwen2MoeConfig(
+        **SIZES,
+        use_sliding_window=True,
+        sliding_window=16,
+        max_window_layers=1,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+    ),
+    "phimoe": lambda: PhimoeConfig(
+        **SIZES, sliding_window=16, num_local_experts=4, num_experts_per_tok=2
     ),
     "gpt_oss": lambda: GptOssConfig(
         **SIZES,

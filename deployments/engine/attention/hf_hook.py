@@ -6,8 +6,11 @@ from transformers import AttentionInterface
 from deployments.engine.attention.interface import AttentionParams, StepAttention
 from deployments.engine.errors import UnsupportedModelError
 
-# For a name that transformers does not know it builds no mask, and it passes `step` on.
+# For a name that it knows no masks of, transformers builds none.
 ATTN_IMPLEMENTATION = "manta"
+# An attention module's attribute: its window as `loading.attention_check` found it, or None. Some
+# models tell their window to the mask alone.
+WINDOW = "paged_window"
 
 
 def paged_attention(
@@ -24,7 +27,8 @@ def paged_attention(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """The attention function that is registered with transformers.
+    """The attention function that is registered with transformers. What it does not know was
+    refused by `loading.attention_check`, or changes nothing.
 
     Returns [1, tokens, heads, head_dim]. Raises UnsupportedModelError for a layer that is not
     causal or has a mask of its own.
@@ -38,7 +42,7 @@ def paged_attention(
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),
         value[0].transpose(0, 1),
-        AttentionParams(scale, sliding_window, softcap, s_aux),
+        AttentionParams(scale, getattr(module, WINDOW, sliding_window), softcap, s_aux),
     )
     return out[None], None
 

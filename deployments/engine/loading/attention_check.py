@@ -1,14 +1,35 @@
-"""Checks a model's use of attention by one forward pass, before the engine makes pages for it."""
+"""Checks a model's use of attention by one forward pass, before the engine makes pages for it.
+
+What a token attends to is read out of the masks that transformers would build.
+"""
+
+from collections.abc import Callable
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
+from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION, WINDOW, paged_attention
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.fusing import WINDOWS
 from kv.cache import CacheShape
+
+CHECKED_ATTN_IMPLEMENTATION = "manta_check"
+MAX_CHECKED_TOKENS = 1 << 20  # a longer context is read so far
+# Arguments of attention that change nothing in evaluation mode, or say what `step` says.
+IGNORED_ARGUMENTS = frozenset(
+    {
+        *("dropout", "training", "is_causal", "position_ids", "cache_position", "cache"),
+        *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
+        *("use_cache", "output_attentions", "output_hidden_states", "output_router_logits"),
+        "return_dict",
+    }
+)
+
+# batch, head, query and key indices, which broadcast -> whether the query attends to the key
+MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class ShapeCheckingAttention:
@@ -17,6 +38,8 @@ class ShapeCheckingAttention:
     def __init__(self, model_type: str, shape: CacheShape) -> None:
         self._model_type = model_type
         self._kv_shape = [shape.n_kv_heads, shape.head_dim]
+        self._n_tokens = min(shape.max_tokens, MAX_CHECKED_TOKENS)
+        self._windows: dict[Tensor, int | None] = {}  # by mask
         self.attended_layers: set[int] = set()
 
     def attend(
@@ -39,24 +62,125 @@ class ShapeCheckingAttention:
         self.attended_layers.add(layer)
         return q.contiguous()
 
+    def window(self, module: nn.Module, mask: Tensor | None, told: int | None) -> int | None:
+        """How many tokens a token attends to, itself included; None: all. `told` is what attention
+        is told, `mask` what transformers would mask by.
+
+        Raises UnsupportedModelError for other masks, and where the two differ.
+        """
+        told = self._within_context(told)
+        if mask is None:
+            return told
+        if not hasattr(mask, "mask_function"):
+            raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
+        if mask not in self._windows:
+            self._windows[mask] = self._within_context(
+                read_window(mask.mask_function, self._n_tokens, mask.device, self._model_type)
+            )
+        window = self._windows[mask]
+        if told not in (None, window):
+            raise UnsupportedModelError(
+                f"{self._model_type} tells its attention of a window of {told} tokens, "
+                f"and its mask has {'none' if window is None else window}"
+            )
+        return window
+
+    def _within_context(self, window: int | None) -> int | None:
+        return None if window is None or window >= self._n_tokens else window
+
+
+def read_window(
+    mask_function: MaskFunction, n_tokens: int, device: torch.device, model_type: str
+) -> int | None:
+    """The window of a mask over `n_tokens` tokens; None where each attends to all before it.
+
+    Raises UnsupportedModelError for a mask that is no window, as one of chunks or one that is not
+    causal.
+    """
+    queries = {0, 1, n_tokens // 3, n_tokens // 2, n_tokens - 2, n_tokens - 1}
+    q = torch.tensor(sorted(i for i in queries if 0 <= i < n_tokens), device=device)
+    k = torch.arange(n_tokens + 1, device=device)
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
+    try:
+        allowed = mask_function(zero, zero, q[:, None], k).expand(1, 1, len(q), len(k))[0, 0]
+    except Exception as error:
+        raise UnsupportedModelError(f"{model_type} has a mask that can't be read") from error
+    window = int(allowed[-1].sum())
+    expected = (k <= q[:, None]) & (k > q[:, None] - window)
+    if not torch.equal(allowed, expected):
+        kind = "is not causal" if allowed[k > q[:, None]].any() else "is no window, as of chunks"
+        raise UnsupportedModelError(f"{model_type} has a mask that {kind}")
+    return None if window == n_tokens else window
+
+
+def _keep_mask_function(
+    q_length: int, kv_length: int, mask_function: MaskFunction, device: torch.device, **_: object
+) -> Tensor:
+    """In the place of a mask: one that keeps how it is made."""
+    mask = torch.ones(1, 1, q_length, kv_length, dtype=torch.bool, device=device)
+    mask.mask_function = mask_function  # type: ignore[attr-defined]
+    return mask
+
+
+def _checked_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    step: ShapeCheckingAttention,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    is_causal: bool | None = None,
+    **others: object,
+) -> tuple[Tensor, None]:
+    """As `paged_attention`, which has the window from here on. Raises UnsupportedModelError for
+    arguments that are unknown there."""
+    unknown = {name for name, given in others.items() if given is not None} - IGNORED_ARGUMENTS
+    if unknown:
+        raise UnsupportedModelError(
+            f"{type(module).__name__} attends by {', '.join(sorted(unknown))}, "
+            "which the engine does not know"
+        )
+    if is_causal is False:
+        raise UnsupportedModelError(f"{type(module).__name__} is not causal")
+    setattr(module, WINDOW, step.window(module, attention_mask, sliding_window))
+    return paged_attention(
+        *(module, query, key, value, None),
+        step=step,
+        scaling=scaling,
+        softcap=softcap,
+        s_aux=s_aux,
+    )
+
+
+AttentionInterface.register(CHECKED_ATTN_IMPLEMENTATION, _checked_attention)
+AttentionMaskInterface.register(CHECKED_ATTN_IMPLEMENTATION, _keep_mask_function)
+
 
 @torch.inference_mode()
 def check_attention(model: PreTrainedModel, shape: CacheShape) -> None:
     """Computes one token. Where ranks share the model, all of them must call this together.
 
-    Raises UnsupportedModelError if a layer does not attend exactly once, or if its keys and values
-    do not have the shape of the cache.
+    Raises UnsupportedModelError if a layer does not attend exactly once, if its keys and values do
+    not have the shape of the cache, or if it attends to other tokens than the engine can.
     """
     if type(model) in WINDOWS:  # these architectures are known to attend as required
         return
     model_type: str = model.config.model_type
     attention = ShapeCheckingAttention(model_type, shape)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
+    model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
     try:
         PlainDecoder(model)(token, token, token, attention)
     except (TypeError, AttributeError, LookupError) as error:
         raise UnsupportedModelError(
             f"{model_type} does not attend in a way that can be replaced: {error}"
         ) from error
+    finally:
+        model.set_attn_implementation(ATTN_IMPLEMENTATION)
     if attention.attended_layers != {*range(shape.n_layers)}:
         raise UnsupportedModelError(f"{model_type} has layers that do not attend")

@@ -83,6 +83,15 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
         check(architecture, [outcome for one in apart for outcome in running.run(one)])
 
 
+@pytest.mark.parametrize("architecture", ["qwen2_moe", "phimoe"])
+def test_a_window_that_only_the_mask_has_is_kept(architecture: str) -> None:
+    requests = [
+        request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
+    ]
+    with engine(architecture, limits=roomy(max_batch_tokens=9, max_running=5)) as running:
+        check(architecture, running.run_together(*requests))
+
+
 def test_frequencies_that_depend_on_length_do_not_depend_on_the_batch() -> None:
     short, long = request("short", LONG[:20]), request("long", random_ids(90))
     with engine("phi3_longrope") as running:
