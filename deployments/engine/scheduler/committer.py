@@ -57,7 +57,8 @@ class Committer:
             return True
         if task in self._held:
             return not task.grammar.is_busy and self._append_held(task)
-        return task.n_uncomputed > 1 or task.grammar.prepare()
+        is_prepared = task.grammar.prepare()
+        return is_prepared or task.n_uncomputed > 1
 
     def finish(self, task: Task, event: TokenEvent) -> None:
         """Ends a running task and frees its pages."""

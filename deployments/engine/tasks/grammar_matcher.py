@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_COMPILED = 64  # kept after their last use
 MAX_HELD = 4 << 20  # bytes of all texts; a compiled grammar takes up to 210 bytes for each
 MAX_LEXER_STATES = 50_000  # about 2 kB each
-# The work of one mask. An object with 500 optional properties needs 10,000 items.
+# The work of one mask. An object with 500 optional properties needs 6,000 items.
 STEP_MAX_ITEMS = 10_000
 STEP_LEXER_FUEL = 100_000
 LIMIT_PHRASES = ("Too many items", "; max is ", "too many expressions", "too many states")
@@ -126,7 +126,11 @@ class Grammar:
     def mask(self) -> Bitmask:
         """Which tokens may follow, for a step that `begin_masks` was called for. [vocab / 32]"""
         assert self.masked is not None
-        self.masked.result()
+        try:
+            self.masked.result()
+        except Exception:
+            self.masked = None  # and is computed again where the step is
+            raise
         assert self._mask is not None
         return self._mask
 

@@ -11,7 +11,6 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import (
-    THINKING_OVER,
     ErrorKind,
     FinishReason,
     GenerationRequest,
@@ -20,7 +19,6 @@ from deployments.wire import (
     Refused,
     RequestError,
     RoutingDecision,
-    ThinkingBudget,
     TokenEvent,
 )
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, produces, status, token_at
@@ -36,14 +34,14 @@ LOADING = status(
 )
 
 
-async def said_of(actors: Actors, asked: GenerationRequest = ASKED) -> list[TokenEvent]:
+async def said_of(actors: Actors) -> list[TokenEvent]:
     fleet = actors.fleet()
-    return [event async for event in fleet.generate(await fleet.card(MODEL), asked)]
+    return [event async for event in fleet.generate(await fleet.card(MODEL), ASKED)]
 
 
-def answered(actors: Actors, asked: GenerationRequest = ASKED) -> list[TokenEvent]:
+def answered(actors: Actors) -> list[TokenEvent]:
     """The events, of which the last one alone is an end."""
-    events = asyncio.run(said_of(actors, asked))
+    events = asyncio.run(said_of(actors))
     assert [event.finish_reason is not None for event in events[:-1]] == [False] * (len(events) - 1)
     assert events[-1].finish_reason is not None
     return events
@@ -86,21 +84,6 @@ def test_a_sequence_goes_on_where_its_replica_died(death: BaseException) -> None
     assert len({request.request_id for request in asked}) == 3
     assert counted(actors, "mid_stream") == 2
     assert counted(actors, "before_first_token") is None
-
-
-def test_thinking_that_a_client_ended_stays_ended_where_its_replica_died() -> None:
-    async def is_told(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-        yield TokenEvent(token_ids=(token_at(0),))
-        yield THINKING_OVER
-        raise ActorDiedError
-
-    thinking = ThinkingBudget(tokens=90, start_ids=(5,), end_ids=(7,), open=True)
-    actors = Actors(is_told, produces())
-    events = answered(actors, replace(ASKED, thinking=thinking))
-    assert ids(events) == WHOLE
-    assert all(event.token_ids for event in events), "the client is told of nothing else"
-    [first, resumed] = [request.thinking for _, request in actors.model.requests]
-    assert (first, resumed) == (thinking, replace(thinking, tokens=0))
 
 
 def test_an_engine_that_stops_hands_its_sequences_on() -> None:
