@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from deployments.grammar_triggers import GrammarTriggers
+
 
 class ErrorKind(StrEnum):
     """Why a request was refused or ended early; `ingress.http.errors` has the HTTP statuses."""
@@ -158,7 +160,8 @@ class GenerationRequest:
     `produced_ids` are tokens that an earlier replica produced for this request: they count as
     output (limits, penalties, positions), and only what follows them is generated.
     `max_tokens` None means up to the end of the context; 0 computes the prompt and ends.
-    `grammar` is llguidance's, as its LLMatcher reads it, for all of the output; "" for none.
+    `grammar` is llguidance's, as its LLMatcher reads it, for all of the output; "" for none. With
+    `triggers` it is for what follows the first of these.
     `prompt_logprobs` is as `logprobs`, for every token of the prompt but the first.
     Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn,
     and of one client those with the lowest `own_priority`.
@@ -176,6 +179,7 @@ class GenerationRequest:
     ignore_eos: bool = False
     cache_salt: str = ""
     grammar: str = ""
+    triggers: GrammarTriggers | None = None
     prompt_logprobs: int | None = None
     thinking: ThinkingBudget | None = None
     priority: int = 0

@@ -36,6 +36,7 @@ class StepResult:
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]  # by row, of the prompt's next tokens
     # Rows whose last token is to be computed again: what may follow it was not known in time.
     late_rows: frozenset[int] = frozenset()
+    stale_rows: frozenset[int] = frozenset()  # as `PendingStep.stale_rows`
 
     def is_finite(self, row: int) -> bool:
         """Whether the model's output was finite, as far as anything was made of it."""
@@ -52,6 +53,19 @@ class PendingStep:
     samples: PendingSamples | None  # one for each of `sampled_rows`
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
     late_rows: frozenset[int] = frozenset()
+    # Of a step that was launched ahead: how many tokens of each row's task it takes for known.
+    n_tokens: Sequence[int] = ()
+
+    @property
+    def stale_rows(self) -> frozenset[int]:
+        """Rows that were launched ahead in vain: the token before was refused, or the one after it
+        must follow a grammar. To be asked once that token is committed."""
+        rows = enumerate(zip(self.n_tokens, self.batch.tasks, strict=False))
+        return frozenset(
+            row
+            for row, (n_tokens, task) in rows
+            if task.n_tokens != n_tokens or task.active_grammar is not None
+        )
 
     @property
     def has_one_sample_per_row(self) -> bool:
@@ -62,7 +76,8 @@ class PendingStep:
         """Waits for the step. Raises whatever the device raised while it computed."""
         sampled = [] if self.samples is None else self.samples.result()
         if self.has_one_sample_per_row:
-            return StepResult([(one,) for one in sampled], self.prompt_logprobs)
+            samples_of_rows = [(one,) for one in sampled]
+            return StepResult(samples_of_rows, self.prompt_logprobs, stale_rows=self.stale_rows)
         tasks = self.batch.tasks
         samples: list[list[Sample]] = [[] for _ in tasks]
         for row, sample in zip(self.sampled_rows, sampled, strict=True):
@@ -72,9 +87,15 @@ class PendingStep:
 
 
 def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
-    """Whether a sample counts: the samples `before` it in its row are the tokens drafted there."""
+    """Whether a sample counts: the samples `before` it in its row are the tokens drafted there, and
+    none of them begins a grammar."""
     n = len(before)
-    return n == 0 or before[-1].token_id == task.tokens[task.n_tokens + n - 1]
+    if n == 0:
+        return True
+    drafted = task.tokens[task.n_tokens : task.n_tokens + n]
+    if before[-1].token_id != drafted[-1]:
+        return False
+    return task.grammar is None or not task.grammar.begins_in(drafted.tolist())
 
 
 class Runner:
@@ -138,7 +159,7 @@ class Runner:
         """
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         tasks = [batch.tasks[row] for row in sampled_rows]
-        begin_masks([task.grammar for task in tasks if task.grammar is not None])
+        begin_masks([one for task in tasks if (one := task.active_grammar) is not None])
         n_ahead = _n_drafted_before(sampled_rows)
         logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
@@ -171,7 +192,8 @@ class Runner:
         logits = self._forward.logits(self._next_inputs(batch.tasks, token_ids))
         n_ahead = np.ones(len(rows), dtype=np.int64)
         samples = self._pipeline.launch(logits.float(), batch.tasks, n_ahead)
-        return PendingStep(batch, range(len(rows)), samples, {})
+        n_tokens = [task.n_tokens + 1 for task in batch.tasks]
+        return PendingStep(batch, range(len(rows)), samples, {}, n_tokens=n_tokens)
 
     def _next_inputs(self, tasks: Sequence[Task], token_ids: Tensor) -> StepInputs:
         known = np.array([task.n_tokens for task in tasks], dtype=np.int64)
@@ -236,7 +258,7 @@ class Runner:
 def _late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
     """The rows to be sampled whose grammars do not know yet which tokens may follow."""
     grammars = {
-        row: grammar for row in sampled_rows if (grammar := batch.tasks[row].grammar) is not None
+        row: grammar for row in sampled_rows if (grammar := batch.tasks[row].active_grammar) is not None
     }
     late = late_masks([*grammars.values()]) if grammars else set()
     return frozenset(row for row, grammar in grammars.items() if grammar in late)

@@ -265,8 +265,9 @@ def test_a_thought_has_a_budget() -> None:
 
 
 def test_a_forced_call_has_a_grammar() -> None:
-    assert asked({"tools": [WEATHER]}).grammar == ""
-    assert asked({"tools": [WEATHER], "tool_choice": {"type": "auto"}}).grammar == ""
+    free = asked({"tools": [WEATHER]})
+    assert free.triggers is not None
+    assert asked({"tools": [WEATHER], "tool_choice": {"type": "auto"}}).triggers == free.triggers
     forced = asked(FORCED).grammar
     named = asked({**FORCED, "tool_choice": {"type": "tool", "name": "weather"}}).grammar
     assert forced == named
@@ -283,14 +284,14 @@ ROME = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_
 
 def test_a_client_that_takes_one_call_gets_one_at_most() -> None:
     one = {"type": "auto", "disable_parallel_tool_use": True}
-    held = asked({"tools": [WEATHER], "tool_choice": one}).grammar
+    held = asked({"tools": [WEATHER], "tool_choice": one})
     for text in ("Hm.", "<think>\nHm.\n</think>\n\nSo.", f"Let me look.\n{ROME}"):
         assert may_say(held, text), text
     assert not may_say(held, f"{ROME}\n{ROME}")
 
 
 def test_calls_of_a_strict_tool_fit() -> None:
-    held = asked({"tools": [{**WEATHER, "strict": True}]}).grammar
+    held = asked({"tools": [{**WEATHER, "strict": True}]})
     assert may_say(held, f"{ROME}\n{ROME}")
     assert not may_say(held, ROME.replace('"Rome"', "5"))
     assert not may_say(held, f"<think>\n</think>{ROME.replace('city', 'town')}")

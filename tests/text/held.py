@@ -1,9 +1,16 @@
 """What a grammar lets a model say: with tokens of bytes, and as a request's, of a tokenizer."""
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Protocol
 
+import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from tokenizers import Tokenizer
 
+from deployments.engine.tasks.grammar_matcher import GrammarCompiler, begin_masks
+from deployments.grammar_triggers import GrammarTriggers
+from deployments.wire import GenerationRequest
 from tests.text.cards import byte_level, token_id
 
 
@@ -31,10 +38,57 @@ def allows(grammar: str, text: str) -> bool:
     return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
 
-def may_say(grammar: str, text: str) -> bool:
+class Asked(Protocol):
+    """A request or a prompt."""
+
+    @property
+    def grammar(self) -> str: ...
+
+    @property
+    def triggers(self) -> GrammarTriggers | None: ...
+
+
+@cache
+def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
+    ends = frozenset({token_id(tokenizer, "<|im_end|>")})
+    return GrammarCompiler(lambda: tokenizer.to_str(), tokenizer.get_vocab_size(), ends)
+
+
+class HeldReply:
+    """A new reply, held to its grammar as an engine does it."""
+
+    def __init__(self, asked: Asked, tokenizer: Tokenizer) -> None:
+        self.end = token_id(tokenizer, "<|im_end|>")
+        request = GenerationRequest(
+            request_id="r", prompt_ids=(1,), grammar=asked.grammar, triggers=asked.triggers
+        )
+        self.grammar = compiler(tokenizer).open(request, frozenset({self.end}))
+        self._all = range(tokenizer.get_vocab_size())
+
+    def allowed(self) -> Sequence[int]:
+        """What may follow, as far as that is known before it is sampled."""
+        if self.grammar.is_over:
+            return []
+        if not self.grammar.is_masking:
+            return self._all
+        begin_masks([self.grammar])
+        mask = np.unpackbits(self.grammar.mask().view(np.uint8), bitorder="little")
+        return [one for one in np.flatnonzero(mask).tolist() if one in self._all]
+
+    def can_end(self) -> bool:
+        return self.grammar.is_over or self.end in self.allowed()
+
+    def say(self, token_id: int) -> bool:
+        """Whether the reply goes on with the token."""
+        if token_id not in self.allowed() or self.grammar.refuses(token_id):
+            return False
+        self.grammar.advance([token_id])
+        return True
+
+
+def may_say(asked: Asked, text: str) -> bool:
     """Whether the text may be all of a reply."""
     tokenizer = byte_level()
-    lean = LLTokenizer(tokenizer.to_str(), eos_token=token_id(tokenizer, "<|im_end|>"))
-    matcher = LLMatcher(lean, grammar, log_level=0)
+    held = HeldReply(asked, tokenizer)
     ids = tokenizer.encode(text, add_special_tokens=False).ids
-    return bool(matcher.consume_tokens(ids) and matcher.is_accepting())
+    return all(map(held.say, ids)) and held.can_end()

@@ -15,7 +15,7 @@ class GrammarStrategy(BaseSamplingStrategy):
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         grammars = {
-            row: one for row in rows.selected if (one := rows.tasks[row].grammar) is not None
+            row: one for row in rows.selected if (one := rows.tasks[row].active_grammar) is not None
         }
         if grammars:
             index = to_device(np.array([*grammars], dtype=np.int64), logits.device)

@@ -193,7 +193,7 @@ def needs_no_history(task: Task) -> bool:
     is known to the host."""
     request = task.request
     return (
-        task.grammar is None
+        task.active_grammar is None
         and not request.min_tokens
         and request.thinking is None
         and request.prompt_logprobs is None

@@ -162,7 +162,8 @@ BANNING_NOTHING = ("temperature", "seed", "logprobs", "sampled_logprobs")
 def _may_ban(rows: SamplingRows) -> bool:
     """Whether strategies may ban tokens. They could hide logits that are not finite."""
     return rows.has_non_default_except(*BANNING_NOTHING) or any(
-        task.request.min_tokens or task.request.thinking or task.grammar for task in rows.tasks
+        task.request.min_tokens or task.request.thinking or task.active_grammar
+        for task in rows.tasks
     )
 
 

@@ -20,7 +20,8 @@ class ThinkingStrategy(BaseSamplingStrategy):
         for row in [row for row in rows.selected if tasks[row].request.thinking is not None]:
             task = tasks[row]
             forced = _forced(task)
-            if forced is not None and (task.grammar is None or task.grammar.allows(forced)):
+            grammar = task.active_grammar
+            if forced is not None and (grammar is None or grammar.allows(forced)):
                 logits[row] = BANNED
                 logits[row, forced] = 0
 

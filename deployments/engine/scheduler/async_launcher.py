@@ -39,6 +39,8 @@ class AsyncLauncher:
     def _launch_next(self, step: PendingStep, n_running: int) -> PendingStep | None:
         if not (self._is_async and step.has_one_sample_per_row and self._recovery.allows_async):
             return None
+        if step.stale_rows:
+            return None
         rows = self._planner.plan_next(step.batch.tasks, n_running)
         if not rows:
             return None

@@ -34,9 +34,11 @@ class Committer:
         """Takes in the result of a batch, row by row."""
         for row, samples in enumerate(result.samples):
             task, logprobs = batch.tasks[row], result.prompt_logprobs.get(row, ())
-            if task.has_ended:  # while the step was in progress
+            if task.has_ended or row in result.stale_rows:  # since the step was launched
                 continue
-            if result.is_finite(row):
+            if samples and task.refuses(samples[0].token_id):
+                self.take_back(task)
+            elif result.is_finite(row):
                 n = batch.new_len[row] - task.n_drafted - (row in result.late_rows)
                 self._advance(task, n, logprobs)
                 self.report_progress(task)
@@ -68,6 +70,11 @@ class Committer:
         self._outbox.post(task, event)
         self._cache.free(task.id)
 
+    def take_back(self, task: Task) -> None:
+        """As if the step in progress had never been for the task. It is computed again."""
+        self._cache.retract(task.id, task.n_computed)
+        task.rewind()
+
     def report_progress(self, task: Task) -> None:
         """Tells how much of a prompt is computed, where the request asks for it."""
         if task.reports_progress:
@@ -89,11 +96,12 @@ class Committer:
         task.ngrams.learn(task.n_drafted, len(samples), task.n_tokens)
         task.n_drafted = 0
         for sample in samples:
-            if not task.has_ended:
-                self._stats.accepted_tokens += 1
-                task.accepted_tokens += 1
-                self._advance(task, 1, ())
-                self._append(task, sample)
+            if task.has_ended or task.refuses(sample.token_id):
+                break
+            self._stats.accepted_tokens += 1
+            task.accepted_tokens += 1
+            self._advance(task, 1, ())
+            self._append(task, sample)
         if not task.has_ended:
             self._cache.retract(task.id, task.n_computed)
 

@@ -301,8 +301,7 @@ class InferenceScheduler:
         if not batch.tasks:
             return
         for task in batch.tasks:
-            self._cache.retract(task.id, task.n_computed)
-            task.rewind()
+            self._committer.take_back(task)
         if failure is OUT_OF_MEMORY:
             release_memory()
         if self._recovery.fail(batch, out_of_memory=failure is OUT_OF_MEMORY):

@@ -13,7 +13,9 @@ from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
+from deployments.engine.tasks.free_text import FreeText, FreeTexts
 from deployments.engine.tasks.mask_worker import MaskWorker
 from deployments.text.grammar.grammar import (
     MAX_GRAMMAR_BYTES,
@@ -34,6 +36,7 @@ STEP_LEXER_FUEL = 100_000
 LIMIT_PHRASES = ("Too many items", "; max is ", "too many expressions", "too many states")
 SLOW_MASK_S = 0.005  # of a core, above which a step does not compute the next mask itself
 MASK_GRACE_S = 0.01  # that a step waits for masks when all else is computed
+ALL = np.uint32(0xFFFFFFFF)
 NO_END = "<|end of a grammar|>"
 
 Bitmask = NDArray[np.uint32]  # [vocab / 32] of one sequence, or [sequences, vocab / 32]
@@ -60,8 +63,15 @@ class Grammar:
     """
 
     def __init__(
-        self, source: CompiledGrammar, worker: MaskWorker, banned_ends: Sequence[int]
+        self,
+        source: CompiledGrammar,
+        worker: MaskWorker,
+        banned_ends: Sequence[int],
+        free: FreeText | None = None,
     ) -> None:
+        """`free`: the output does not follow the grammar yet."""
+        self._free = free
+        self._refused: set[int] = set()  # of what could come next while it is free
         self.matcher = source.matcher.result().deep_copy()
         self.worker = worker
         self._source = source  # held: it shares its memory with the copy
@@ -78,7 +88,16 @@ class Grammar:
     @property
     def is_slow(self) -> bool:
         """Whether the next token may take long to read, and the mask behind it to compute."""
-        return bool(self._source.slow)
+        return self.has_begun and bool(self._source.slow)
+
+    @property
+    def has_begun(self) -> bool:
+        return self._free is None
+
+    @property
+    def is_masking(self) -> bool:
+        """Whether the next token can't be any."""
+        return self.has_begun or bool(self._refused)
 
     @property
     def is_busy(self) -> bool:
@@ -125,6 +144,11 @@ class Grammar:
 
     def mask(self) -> Bitmask:
         """Which tokens may follow, for a step that `begin_masks` was called for. [vocab / 32]"""
+        if not self.has_begun:
+            self._mask = np.full(self.worker.n_words, ALL, dtype=np.uint32)
+            for token_id in self._refused:
+                self._mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
+            return self._mask
         assert self.masked is not None
         try:
             self.masked.result()
@@ -139,15 +163,29 @@ class Grammar:
         assert self._mask is not None
         return bool(self._mask[token_id // 32] >> np.uint32(token_id % 32) & 1)
 
+    def begins_in(self, token_ids: Sequence[int]) -> bool:
+        """Whether the output, free until now, begins the grammar if it goes on with these."""
+        return self._free is not None and self._free.peek(token_ids) is not None
+
+    def refuses(self, token_id: int) -> bool:
+        """Whether the free output can't go on with the token: it begins the grammar, and holds more
+        text that the grammar does not allow there. It is banned then, until another one follows.
+        """
+        begun = None if self._free is None else self._free.peek([token_id])
+        if begun is None or self.matcher.validate_tokens(begun) == len(begun):
+            return False
+        self._refused.add(token_id)
+        return True
+
     def begin_advance(self, token_id: int) -> None:
         """Begins on another thread what `advance` with this token ends."""
-        job = partial(self._follow, token_id)
+        job = partial(self._follow, [token_id])
         self._advanced = self.worker.begin_long(job, self._mask_cost)
 
     def advance(self, token_id: int) -> None:
         """This token follows, which is no end token."""
         if self._advanced is None:
-            self.matcher.consume_token(token_id)
+            self.matcher.consume_tokens(self._begun_by([token_id]))
             self._end_if_stopped()
         else:
             self._advanced.result()
@@ -156,20 +194,32 @@ class Grammar:
     def resume(self, token_ids: Sequence[int]) -> None:
         """These tokens follow, none of which is an end token. Leaves the other threads running,
         however long it takes."""
-        for token_id in token_ids:
-            self._follow(token_id)
+        self._follow(self._begun_by(token_ids))
 
-    def _follow(self, token_id: int) -> None:
-        self.worker.consume(self.matcher, token_id)
+    def _begun_by(self, token_ids: Sequence[int]) -> list[int]:
+        """What the grammar reads of the next tokens: what is no longer free, in any tokens."""
+        self._refused.clear()
+        if self._free is None:
+            return [*token_ids]
+        begun = self._free.read(token_ids)
+        if begun is not None:
+            self._free = None
+        return begun or []
+
+    def _follow(self, token_ids: Sequence[int]) -> None:
+        for token_id in token_ids:
+            self.worker.consume(self.matcher, token_id)
         self._end_if_stopped()
 
     def _end_if_stopped(self) -> None:
-        if self.matcher.is_stopped():
+        if self.has_begun and self.matcher.is_stopped():
             self.stop()
 
     def stop(self) -> None:
         """No token can follow: sets `is_over` or `failure`."""
-        if self.matcher.is_error():
+        if not self.has_begun:
+            self.failure = "every token is banned"
+        elif self.matcher.is_error():
             self.failure = f"grammar: {_error(self.matcher)}"
         elif self.matcher.is_accepting():
             self.is_over = True
@@ -190,7 +240,7 @@ class GrammarCompiler:
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
         self._lock = threading.Lock()
-        self._tools: tuple[LLTokenizer, MaskWorker] | None = None
+        self._tools: tuple[LLTokenizer, MaskWorker, FreeTexts] | None = None
         self._held: WeakValueDictionary[str, CompiledGrammar] = WeakValueDictionary()
         self._recent: OrderedDict[str, CompiledGrammar] = OrderedDict()
 
@@ -208,13 +258,14 @@ class GrammarCompiler:
         """
         _check_text(request.grammar)
         try:
-            tokenizer, worker = self._get_tools()
+            tokenizer, worker, free_texts = self._get_tools()
+            free = self._free_text(request, free_texts)
         except ImportError as failure:
             raise _unsupported("this engine has no llguidance") from failure
         except ValueError as failure:
             raise _unsupported(f"it can't hold this model's tokens: {failure}") from failure
         banned_ends = [one for one in tokenizer.eos_tokens if one not in end_token_ids]
-        grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, banned_ends)
+        grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, banned_ends, free)
         if grammar.matcher.is_error():
             raise _refused(_error(grammar.matcher))
         if request.produced_ids:
@@ -260,15 +311,20 @@ class GrammarCompiler:
             self._held.pop(text, None)
             self._recent.pop(text, None)
 
-    def _get_tools(self) -> tuple["LLTokenizer", MaskWorker]:
+    def _free_text(self, request: GenerationRequest, free_texts: FreeTexts) -> FreeText | None:
+        if request.triggers is None:
+            return None
+        with self._lock:
+            return free_texts.open(request.triggers)
+
+    def _get_tools(self) -> tuple["LLTokenizer", MaskWorker, FreeTexts]:
         with self._lock:
             if self._tools is None:
                 if self._tokenizer_json is None:
                     raise _unsupported("this engine was given no tokenizer")
-                tokenizer = _tokenizer(
-                    self._tokenizer_json(), self._vocab_size, self._eos_token_ids
-                )
-                self._tools = tokenizer, MaskWorker(tokenizer)
+                source = Tokenizer.from_str(self._tokenizer_json())
+                tokenizer = _tokenizer(source, self._vocab_size, self._eos_token_ids)
+                self._tools = tokenizer, MaskWorker(tokenizer), FreeTexts(source, tokenizer)
             return self._tools
 
 
@@ -290,7 +346,7 @@ def _check_text(text: str) -> None:
 
 def begin_masks(grammars: Sequence[Grammar]) -> None:
     """Begins to compute, on other threads, which tokens may follow. All must be of one model."""
-    unmasked = [grammar for grammar in grammars if grammar.masked is None]
+    unmasked = [one for one in grammars if one.has_begun and one.masked is None]
     for grammar in unmasked:
         grammar.prepare()  # begins it where it takes long
     unmasked = [grammar for grammar in unmasked if grammar.masked is None]
@@ -309,12 +365,9 @@ def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
     return late
 
 
-def _tokenizer(tokenizer_json: str, vocab_size: int, eos: frozenset[int]) -> "LLTokenizer":
+def _tokenizer(source: Tokenizer, vocab_size: int, eos: frozenset[int]) -> "LLTokenizer":
     """The model's tokens as llguidance sees them; `vocab_size` is that of its logits."""
     from llguidance import LLTokenizer
-    from tokenizers import Tokenizer
-
-    source = Tokenizer.from_str(tokenizer_json)
     source.no_truncation()
     source.no_padding()
     size = max(source.get_vocab().values()) + 1

@@ -117,6 +117,18 @@ class Task:
         self.sampling_state.commit()
 
     @property
+    def active_grammar(self) -> Grammar | None:
+        """The grammar that masks the next token. None: it may be any."""
+        grammar = self.grammar
+        return grammar if grammar is not None and grammar.is_masking else None
+
+    def refuses(self, token_id: int | None) -> bool:
+        """Whether a sampled token can't follow after all, and another one is to be sampled."""
+        if self.grammar is None or token_id is None or token_id in self.end_token_ids:
+            return False
+        return self.grammar.refuses(token_id)
+
+    @property
     def failure(self) -> str:
         """Why nothing can follow although the output is not whole."""
         if self.grammar is not None:

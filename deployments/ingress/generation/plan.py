@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from deployments.grammar_triggers import GrammarTriggers
 from deployments.ingress.generation.response_builder import Generation
 from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import TextStream
@@ -80,12 +81,23 @@ class Plan:
             ignore_eos=self.ignore_eos,
             cache_salt=self.cache_salt,
             grammar=prompt.grammar,
+            triggers=self._triggers(prompt),
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,
             thinking=prompt.thinking,
             priority=self.priority,
             tells_progress=self.tells_progress,
         )
         return Generation(request=request, text=self._text(prompt), counts_prompt=choice == 0)
+
+    def _triggers(self, prompt: Prompt) -> GrammarTriggers | None:
+        """They are looked for in the text that the parser reads."""
+        if prompt.triggers is None:
+            return None
+        return replace(
+            prompt.triggers,
+            kept_specials=prompt.kept_specials,
+            skip_special_tokens=self.skip_special_tokens,
+        )
 
     def _room(self, prompt_tokens: int) -> int:
         """Tokens that may be generated: the request's limit, cut to what the context leaves."""

@@ -20,6 +20,7 @@ from deployments.text.chat.templates import prints_arguments, variables
 from deployments.text.chat.tool_prompting import ToolPrompt, build_tool_prompt
 from deployments.text.dialects.call_grammar import constrainable, literal, through, without
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
+from deployments.text.dialects.free_text import free_text_grammar
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import ModelCard, Refused, ThinkingBudget, refused
@@ -49,7 +50,8 @@ class Conversation:
 
     With the `choice` "required" the reply is calls of `callable` tools only; an empty `callable`
     is all tools. `answer` is llguidance's grammar of an answer that is no call, or "" for any text.
-    Without `parallel_calls` a reply has at most one call. Calls of strict tools fit their schemas.
+    Without `parallel_calls` a reply has at most one call. Calls fit their tools' schemas: those of
+    a tool that is not strict, as far as a grammar can express its schema.
     """
 
     messages: Sequence[Mapping[str, object]]
@@ -83,10 +85,18 @@ def prepare_prompt(
         split_thoughts=conversation.split_thoughts,
         marked=_marks_calls(conversation, dialect),
     )
+    grammar, triggers, mark = "", None, _marks(tokenizer)
+    if context.tools and conversation.choice == "auto" and not conversation.answer:
+        grammar, triggers, context = free_text_grammar(
+            dialect, context, conversation.parallel_calls, mark
+        )
+    else:
+        grammar = _grammar(conversation, dialect, context, tool_prompt.thinks, mark)
     return ChatPrompt(
         text=text,
         ids=tokenizer.encode(text, add_special_tokens=False, limit=card.context_length),
-        grammar=_grammar(conversation, dialect, context, tool_prompt.thinks, _marks(tokenizer)),
+        grammar=grammar,
+        triggers=triggers,
         kept_specials=_kept_specials(dialect, context, tokenizer),
         thinking=_budget(conversation.thinking, card, tool_prompt, context, tokenizer),
         thinks=tool_prompt.thinks,
@@ -205,13 +215,10 @@ def _grammar(
     thinks: bool,
     mark: WriteMark,
 ) -> str:
-    """The grammar of the reply: a thought if the model thinks, then calls, the answer, or either.
-
-    Without a grammar for the answer it is any text, in which only the allowed calls occur.
+    """The grammar of the whole reply: a thought if the model thinks, then calls, the answer, or
+    either. "" for any reply.
     """
     forced = conversation.choice == "required"
-    if context.tools and not forced and not conversation.answer:
-        return _free_text_grammar(conversation, dialect, context, mark)
     parts: list[Mapping[str, object]] = []
     if context.tools:
         tools = tuple(map(constrainable, context.tools))
@@ -229,20 +236,8 @@ def _grammar(
     return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
 
-def _free_text_grammar(
-    conversation: Conversation, dialect: Dialect, context: ReplyContext, mark: WriteMark
-) -> str:
-    """Allows thoughts even if the template does not show that the model thinks."""
-    if not _constrains_calls(conversation):
-        return ""
-    tools = tuple(map(constrainable, context.tools))
-    reply = dialect.reply_lark(tools, conversation.parallel_calls, mark)
-    main = _start(dialect, context, True, mark, "reply")
-    return json.dumps({"grammars": [{"lark_grammar": main + reply}]})
-
-
 def _constrains_calls(conversation: Conversation) -> bool:
-    """Whether calls are constrained although none is required."""
+    """Whether a call beside an answer that fits a grammar may not be taken for the answer."""
     strict = any(tool.strict for tool in _callable(conversation, conversation.tools))
     return strict or not conversation.parallel_calls
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deployments.grammar_triggers import GrammarTriggers
 from deployments.text.dialects.dialect import Dialect, ReplyContext
 from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.wire import ThinkingBudget
@@ -12,13 +13,15 @@ from deployments.wire import ThinkingBudget
 class Prompt:
     """`text` is what `ids` were encoded from, "" where nothing reads it.
 
-    `grammar` is llguidance's, "" for any reply. `kept_specials` are special tokens that stay in
+    `grammar` is llguidance's, "" for any reply. With `triggers` the reply is free up to the first
+    of these. `kept_specials` are special tokens that stay in
     the text of the reply when others are skipped.
     """
 
     ids: Sequence[int]
     text: str = ""
     grammar: str = ""
+    triggers: GrammarTriggers | None = None
     kept_specials: frozenset[int] = frozenset()
     thinking: ThinkingBudget | None = None
 

@@ -5,16 +5,19 @@ are the calls of each tool. Rules of the parts of a call have its name and a suf
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from deployments.text.dialects.dialect import Opening
 from deployments.text.grammar.grammar import lark_json, lenient_lark_json
 from deployments.text.tool import Tool
 from deployments.wire import ErrorKind, Refused
 
 MAX_CALLS = 32  # in one constrained reply
 CallBody = Callable[[Tool, str], str]  # takes a tool and the name of its rule
+PLAIN_NAME = re.compile(r"[\w.-]+", re.ASCII)
 ANY = "/(?s:.*)/"
 SPACES = r"/[\s\x1c-\x1f]*/"  # whitespace as in Python
 # Any object. An empty schema would be read as one without parameters.
@@ -28,11 +31,6 @@ def literal(text: str) -> str:
 def without(*texts: str) -> str:
     """Text that contains none of the texts, as a part of a terminal."""
     return f"{ANY} & ~({ANY} {_either(texts)} {ANY})"
-
-
-def not_first(*texts: str) -> str:
-    """Continues `without`: the text may not begin with any of the texts, either."""
-    return f" & ~({SPACES} {_either(texts)} {ANY})" if texts else ""
 
 
 def through(rule: str, terminal: str, end: str) -> str:
@@ -60,12 +58,12 @@ def constrainable(tool: Tool) -> Tool:
     return replace(tool, parameters=ANY_OBJECT)
 
 
-def call_rules(listed: str, tools: Sequence[Tool], body: CallBody) -> str:
+def call_rules(listed: str, tools: Sequence[Tool], body: CallBody, prefix: str = "") -> str:
     """`listed` is Lark of all calls, in terms of `call`. `body` writes the right side of the rule
-    for calls of one tool; lines with further rules may follow it.
+    for calls of one tool; lines with further rules may follow it. All names begin with `prefix`.
     """
-    rules = [f"call_{index}" for index in range(len(tools))]
-    lines = [f"listed: {listed}", f"call: {' | '.join(rules)}"]
+    rules = [f"{prefix}call_{index}" for index in range(len(tools))]
+    lines = [f"{prefix}listed: {listed}", f"{prefix}call: {' | '.join(rules)}"]
     lines += [f"{rule}: {body(tool, rule)}" for rule, tool in zip(rules, tools, strict=True)]
     return "\n".join(lines) + "\n"
 
@@ -95,6 +93,28 @@ def json_call_body(arguments: str = "arguments", name: str = "name") -> CallBody
         return f'{literal(start)} {rule}_arguments "}}"\n{arguments_rule(tool, rule)}'
 
     return body
+
+
+def bare_json_openings(
+    tools: Sequence[Tool], parallel: bool, prefix: str = ""
+) -> tuple[str, tuple[Opening, ...]]:
+    """Openings of `read_separated_calls` without a mark: an object that begins with the name of a
+    tool, or a list of such. The calls are the rules of `call_rules`.
+    """
+    call = f"{prefix}call"
+    lines = [
+        f"{prefix}objects: {call_sequence(call, json.dumps('; '), parallel)}",
+        f'{prefix}array: "[" {call_sequence(call, json.dumps(", "), parallel)} "]"',
+    ]
+    names = [tool.name for tool in tools if PLAIN_NAME.fullmatch(tool.name)]
+    openings = [
+        Opening(f'{bracket}{{{kind}"name":"{name}"', prefix + rule, lead, compact=True)
+        for name in names
+        for bracket, rule in (("", "objects"), ("[", "array"))
+        for kind in ("", '"type":"function",')
+        for lead in [f'{bracket}{{"name": "{name}"']
+    ]
+    return "\n".join(lines) + "\n", tuple(openings)
 
 
 def headed_call_body(head: Callable[[str], str]) -> CallBody:

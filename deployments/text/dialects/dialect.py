@@ -7,8 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from deployments.grammar_triggers import TriggerMode
 from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.tool import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What opens a call in free text, and the Lark rule of what follows it.
+
+    `lead` is the beginning of the rule's text that the mark says already. `compact`: it opens calls
+    only where a block may begin; it has no whitespace, and that of the text is left out outside of
+    double quotes.
+    """
+
+    mark: str
+    rule: str
+    lead: str = ""
+    compact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +37,9 @@ class ReplyContext:
     marked: bool = (
         False  # only a reply that begins with the opening mark, thoughts aside, has calls
     )
+    # A grammar begins at each of these, and nothing else opens a call. None: there is no such
+    # grammar, and whatever can be read as a call is one.
+    openings: tuple[Opening, ...] | None = None
 
 
 # Writes a mark in llguidance's Lark: as its special token if there is one, else as a string.
@@ -58,10 +77,19 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def reply_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
-        """Lark whose rule `reply` is text, such calls, or such calls behind text.
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        """All that opens a call in free text, and Lark with their rules, up to the reply's end.
 
-        The parser finds no other calls in what it matches.
+        The parser reads a call whose arguments fit the schemas in all that a rule matches behind
+        its opening, or with `parallel` several.
+        """
+
+    @abstractmethod
+    def trigger_modes(self, context: ReplyContext) -> tuple[TriggerMode, ...]:
+        """Where a reply's openings are looked for: where the parser finds them. Trigger i is
+        opening i of the context.
         """
 
     def as_text(self, calls: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 The text of ids is the concatenation of their bytes, as UTF-8 with U+FFFD for invalid bytes.
 """
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from jinja2 import TemplateError
 from tokenizers import Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from deployments.text.tokens.byte_alphabet import Alphabet
+from deployments.text.tokens.token_texts import TokenTexts
 from deployments.wire import ModelCard, refused
 
 TEMPLATE_FAILURES = (
@@ -48,20 +47,18 @@ class TextTokenizer:
         self._tokenizer = Tokenizer.from_str(card.tokenizer_json)
         self._tokenizer.no_truncation()  # limits of the training remain in tokenizer.json
         self._tokenizer.no_padding()
-        self._alphabet = Alphabet(_decoder(self._tokenizer))
+        self._texts = TokenTexts(self._tokenizer)
         added = self._tokenizer.get_added_tokens_decoder()
-        self._skipped = frozenset(token_id for token_id, token in added.items() if token.special)
         self._marks = {
             token.content: token_id
             for token_id, token in added.items()
             if token.special or (token.content[:1] == "<" and token.content[-1:] == ">")
         }
-        self._bytes: dict[int, bytes] = {}
 
     @property
     def starts_with_space(self) -> bool:
         """Whether the first token of a text carries a space that the text does not have."""
-        return self._alphabet.starts_with_space
+        return self._texts.starts_with_space
 
     def encode(self, text: str, add_special_tokens: bool, limit: int | None = None) -> list[int]:
         """With `limit`, a text with more tokens is encoded in parts, because the whole could take
@@ -90,12 +87,7 @@ class TextTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes of a token; none for an id outside the vocabulary."""
-        known = self._bytes.get(token_id)
-        if known is None:
-            token = self._tokenizer.id_to_token(token_id)
-            known = b"" if token is None else self._alphabet.bytes_of(token)
-            self._bytes[token_id] = known
-        return known
+        return self._texts.token_bytes(token_id)
 
     def token_name(self, token_id: int) -> str:
         """The token as the vocabulary spells it; "" for an id outside the vocabulary."""
@@ -115,7 +107,7 @@ class TextTokenizer:
     def special_id(self, text: str) -> int | None:
         """The id of the special token with this text, if there is one."""
         token_id = self._tokenizer.token_to_id(text)
-        return token_id if token_id in self._skipped else None
+        return token_id if token_id in self._texts.specials else None
 
     def mark_id(self, text: str) -> int | None:
         """The id of the added token with this text, if llguidance does not treat it as text.
@@ -126,9 +118,7 @@ class TextTokenizer:
         return self._marks.get(text)
 
     def text_bytes(self, token_id: int, skip_special_tokens: bool) -> bytes:
-        if skip_special_tokens and token_id in self._skipped:
-            return b""
-        return self.token_bytes(token_id)
+        return self._texts.text_bytes(token_id, skip_special_tokens)
 
     def render_chat(
         self,
@@ -246,8 +236,3 @@ def _parts(text: str) -> Iterator[str]:
             end = end if space < 0 else space
         yield text[start:end]
         start = end
-
-
-def _decoder(tokenizer: Tokenizer) -> object:
-    # Its pickled state is its section of tokenizer.json, so the 10 MB file is not parsed again.
-    return None if tokenizer.decoder is None else json.loads(tokenizer.decoder.__getstate__())

@@ -8,6 +8,7 @@ import pytest
 
 from deployments.openai.fields.tool_arguments import INVALID, arguments_object, read_arguments
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import GenerationRequest
 from tests.ingress.engines import says
 from tests.openai.chat.chatting import (
     KNOWS_TOOLS,
@@ -131,13 +132,19 @@ def test_without_tools_nothing_is_a_call(off: dict[str, object]) -> None:
     assert (request.prompt_ids, request.grammar) == (without.prompt_ids, "")
 
 
-def grammar(**fields: object) -> str:
+def held_to(**fields: object) -> GenerationRequest:
     [request] = asked({"tools": TOOLS, **fields})
-    return request.grammar
+    return request
+
+
+def grammar(**fields: object) -> str:
+    return held_to(**fields).grammar
 
 
 def test_the_model_is_free_unless_it_must_call() -> None:
-    assert grammar() == grammar(tool_choice="auto") == ""
+    assert held_to().triggers is not None
+    assert held_to(tool_choice="auto").triggers == held_to().triggers
+    assert held_to(tool_choice="required").triggers is None
     required = grammar(tool_choice="required")
     assert "weather" in required
     assert "clock" in required
@@ -148,7 +155,7 @@ def strict(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_calls_of_a_strict_tool_fit_and_nothing_else_is_forbidden() -> None:
-    held = grammar(tools=[strict(WEATHER)])
+    held = held_to(tools=[strict(WEATHER)])
     said = ["a < b", "", "So:\n" + call("weather", '{"city": "x"}'), f"{PARIS}\n{PARIS}"]
     for text in said:
         assert may_say(held, text), text
@@ -156,14 +163,15 @@ def test_calls_of_a_strict_tool_fit_and_nothing_else_is_forbidden() -> None:
         assert not may_say(held, "So:\n" + call("weather", arguments))
 
 
-def test_a_strict_tool_that_may_not_be_called_holds_nothing() -> None:
-    tools = [strict(WEATHER), CLOCK]
-    assert grammar(tools=tools, tool_choice=allowed("auto", "clock")) == ""
-    assert grammar(tools=tools, tool_choice=allowed("auto", "weather"))
+def test_a_tool_that_may_not_be_called_holds_nothing() -> None:
+    odd = strict(tool("odd", a={"type": "array", "uniqueItems": True}))
+    held = held_to(tools=[odd, CLOCK], tool_choice=allowed("auto", "clock"))
+    assert may_say(held, call("clock", "{}"))
+    assert not may_say(held, call("odd", '{"a": []}'))
 
 
 def test_without_parallel_calls_there_is_one_at_most() -> None:
-    held = grammar(parallel_tool_calls=False)
+    held = held_to(parallel_tool_calls=False)
     for text in ("Hm.", PARIS, f"Let me see.\n{PARIS}"):
         assert may_say(held, text), text
     for text in (f"{PARIS}\n{PARIS}", f"{PARIS}{PARIS}", f"{PARIS} and {PARIS}"):
@@ -172,11 +180,11 @@ def test_without_parallel_calls_there_is_one_at_most() -> None:
 
 def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
     odd = tool("odd", a={"type": "array", "uniqueItems": True})
-    held = grammar(tools=[odd], parallel_tool_calls=False)
+    held = held_to(tools=[odd], parallel_tool_calls=False)
     assert may_say(held, call("odd", '{"a": [1, 1]}'))
     assert not may_say(held, call("odd", '{"b": 1}'))
     assert refused(tools=[CLOCK, strict(odd)])["param"] == "tools[1].function.parameters"
-    forced = grammar(tools=[odd, CLOCK], tool_choice="required")
+    forced = held_to(tools=[odd, CLOCK], tool_choice="required")
     for text in (call("odd", '{"a": [1, 1]}'), call("clock", "{}")):
         assert may_say(forced, text)
     assert not may_say(forced, "Hm.")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, RequestError, SamplingParams
+from deployments.wire import ErrorKind, GenerationRequest, RequestError, SamplingParams
 from tests.ingress.engines import fails, plays, says
 from tests.openai.responses.responding import (
     CALL,
@@ -206,19 +206,19 @@ def test_logprobs_come_with_the_words() -> None:
     assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
 
 
-def grammar(**fields: object) -> str:
-    return asked({**HELLO, **fields}, script=says("x")).grammar
+def held_to(**fields: object) -> GenerationRequest:
+    return asked({**HELLO, **fields}, script=says("x"))
 
 
 def test_without_parallel_calls_there_is_one_at_most() -> None:
-    assert grammar(tools=[WEATHER]) == ""
-    held = grammar(tools=[WEATHER], parallel_tool_calls=False)
+    assert may_say(held_to(tools=[WEATHER]), f"{CALL}\n{CALL}")
+    held = held_to(tools=[WEATHER], parallel_tool_calls=False)
     assert may_say(held, f"Let me see.\n{CALL}")
     assert not may_say(held, f"{CALL}\n{CALL}")
 
 
 def test_calls_of_a_strict_tool_fit() -> None:
-    held = grammar(tools=[{**WEATHER, "strict": True}])
+    held = held_to(tools=[{**WEATHER, "strict": True}])
     assert may_say(held, f"{CALL}\n{CALL}")
     assert may_say(held, "a < b")
     assert not may_say(held, CALL.replace('"K\u00f6ln"', "5"))
@@ -277,7 +277,7 @@ def test_what_is_required_of_an_answer_constrains_it(
 
 
 def test_free_answers_are_not_constrained() -> None:
-    assert asked({**HELLO, "tools": [WEATHER]}, script=says("x")).grammar == ""
+    assert may_say(asked({**HELLO, "tools": [WEATHER]}, script=says("x")), "a < b")
 
 
 def test_only_allowed_tools_are_callable_and_all_are_in_the_prompt() -> None:

@@ -79,7 +79,7 @@ def test_who_is_told_in_words_is_read_so_and_thinks_as_ever(template: str, thoug
     assert IN_WORDS.splitlines()[0] in asked.text
     reply = heard(asked, f"{thought}So:\n{IN_WORDS}")
     assert (reply.thought, reply.content, len(reply.calls)) == ("Hm.", "So:", 1)
-    assert may_say(forced.grammar, (thought if asked.thinks else "") + IN_WORDS)
+    assert may_say(forced, (thought if asked.thinks else "") + IN_WORDS)
 
 
 def test_calls_of_the_past_are_written_as_they_are_read() -> None:

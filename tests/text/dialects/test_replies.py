@@ -1,9 +1,10 @@
-"""A reply that is held to its tools says what it likes, but for calls that may not be made."""
+"""A reply with tools says what it likes until a call opens, and then a call that fits its tool."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 
 import jsonschema
 import numpy as np
@@ -26,6 +27,7 @@ from tests.text.cards import CHAT_TEMPLATE, byte_level, card
 from tests.text.dialects.test_call_grammar import LIMIT, SHORT, reader
 from tests.text.dialects.test_transcripts import BY_DIALECT, TABLES
 from tests.text.dialects.transcripts import PLAIN, Calls, Table
+from tests.text.held import HeldReply
 
 LONG = 400  # tokens, behind which a reply ends as soon as it may
 WANDERS = 0.05  # the part of all tokens that are drawn evenly
@@ -81,9 +83,14 @@ class Talk:
     def heard(self, ids: list[int]) -> Reply:
         parser, kept = self.prompt.parser(), self.prompt.kept_specials
         _, reads, _ = reader(self.tokenizer)
-        said = [one for one in ids if one in kept or reads.decode([one])]
-        text = b"".join(reads.token_bytes(one) for one in said).decode("utf-8")
-        return fold_reply([*parser.push(text), *parser.finish()])
+        text = b"".join(reads.text_bytes(one, one not in kept) for one in ids)
+        return fold_reply([*parser.push(text.decode("utf-8", "replace")), *parser.finish()])
+
+    def says(self, text: str, tokenizer: Tokenizer | None = None) -> tuple[HeldReply, list[int]]:
+        """The tokens of the text, as far as the reply may go on with them."""
+        held = HeldReply(self.prompt, self.tokenizer)
+        ids = (tokenizer or self.tokenizer).encode(text, add_special_tokens=False).ids
+        return held, [*takewhile(held.say, ids)]
 
 
 def talk(
@@ -110,7 +117,11 @@ def talk(
         parallel_calls=parallel,
         answer=answer,
     )
-    return Talk(prepare_prompt(conversation, model, TextTokenizer(model)), tokenizer)
+    prompt = prepare_prompt(conversation, model, TextTokenizer(model))
+    if prompt.triggers is not None:
+        triggers = replace(prompt.triggers, kept_specials=prompt.kept_specials)
+        prompt = replace(prompt, triggers=triggers)
+    return Talk(prompt, tokenizer)
 
 
 @cache
@@ -161,6 +172,23 @@ class Liar:
 
 
 def drawn(talk: Talk, baits: list[str], seed: int) -> list[int]:
+    if talk.prompt.triggers is None:
+        return drawn_by_mask(talk, baits, seed)
+    held = HeldReply(talk.prompt, talk.tokenizer)
+    liar = Liar(talk.tokenizer, baits, talk.prompt.dialect.marks, seed)
+    ids: list[int] = []
+    while len(ids) < LIMIT and not held.grammar.is_over:
+        chosen = liar.choose([*held.allowed()], held.end)
+        if chosen == held.end:
+            return ids
+        if held.say(chosen):
+            ids.append(chosen)
+        assert not held.grammar.failure, held.grammar.failure
+    assert held.grammar.is_over, "no end"
+    return ids
+
+
+def drawn_by_mask(talk: Talk, baits: list[str], seed: int) -> list[int]:
     lean, reads, end = reader(talk.tokenizer)
     matcher = LLMatcher(lean, talk.prompt.grammar)
     assert not matcher.is_error(), matcher.get_error()
@@ -235,51 +263,53 @@ def test_text_of_many_kinds_can_be_said(table: Table, marks: str) -> None:
     dialect = DIALECTS[table.dialect]
     cut = [mark[:-1] for mark in dialect.marks]
     texts = ["x", PLAIN, "1 < 2 and <b>", "a\n\n\n", *(f"So {mark} is it" for mark in cut), *cut]
-    lean, _, _ = reader(held.tokenizer)
+    texts += [
+        '{"name": "Ann"}',
+        '{"name": "ping',
+        '["ping"]',
+        "[ping]",
+        "{",
+        "[",
+        "import functools",
+    ]
     for text in texts:
-        ids = held.tokenizer.encode(table.text(text), add_special_tokens=False).ids
-        matcher = LLMatcher(lean, held.prompt.grammar)
-        assert matcher.consume_tokens(ids), (text, matcher.get_error())
-        assert matcher.is_accepting(), text
-        assert held.heard(ids) == Reply(text, "", ()), text
+        reply, said = held.says(table.text(text))
+        assert not reply.grammar.has_begun, text
+        assert held.heard(said) == Reply(text, "", ()), text
 
 
 @BY_DIALECT
 @MARKS
 def test_a_mark_that_is_spelled_out_is_no_way_around(table: Table, marks: str) -> None:
     held = talk(table, marks)
-    lean, _, _ = reader(held.tokenizer)
     calls: list[Calls] = [[("ping", {"at": 5})], [("search", {"exact": True})]]
     for call in calls:
-        matcher = LLMatcher(lean, held.prompt.grammar, log_level=0)
         text = ("" if table.starts_only else "So: ") + table.write(call)
-        matcher.consume_tokens(byte_level().encode(text, add_special_tokens=False).ids)
-        assert matcher.is_error() or not matcher.is_accepting()
+        reply, said = held.says(text, byte_level())
+        assert len(said) < len(byte_level().encode(text, add_special_tokens=False).ids)
+        assert reply.grammar.has_begun
 
 
 def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
     [table] = [one for one in TABLES if one.dialect == "command"]
     held = talk(table, "tokens")
-    lean, _, _ = reader(held.tokenizer)
-    ids = held.tokenizer.encode(f"{FRAME[0]}Yes.{FRAME[1]}", add_special_tokens=False).ids
-    assert len(ids) < len("Yes.") + 3
-    matcher = LLMatcher(lean, held.prompt.grammar)
-    assert matcher.consume_tokens(ids), matcher.get_error()
-    assert held.heard(ids) == Reply("Yes.", "", ())
+    reply, said = held.says(f"{FRAME[0]}Yes.{FRAME[1]}")
+    assert len(said) < len("Yes.") + 3
+    assert not reply.grammar.has_begun
+    assert held.heard(said) == Reply("Yes.", "", ())
 
 
 @BY_DIALECT
 @MARKS
-def test_no_call_goes_unheard_within_a_thought(table: Table, marks: str) -> None:
+def test_a_call_within_a_thought_is_a_thought(table: Table, marks: str) -> None:
     dialect, held = DIALECTS[table.dialect], talk(table, marks)
     starts = [dialect.thought_marks[0]] if dialect.thought_marks is not None else []
     starts += list(dialect.thought_ends()) if isinstance(dialect, MarkedBlocks) else []
-    lean, _, _ = reader(held.tokenizer)
-    for start in starts:
-        text = f"{start}Hm.\n{table.write([('ping', {'at': None})])}"
-        matcher = LLMatcher(lean, held.prompt.grammar, log_level=0)
-        said = matcher.consume_tokens(held.tokenizer.encode(text, add_special_tokens=False).ids)
-        assert not said or not matcher.is_accepting()
+    for start in starts if not dialect.thought_breaks else []:
+        text = f"{start}Hm.\n{table.write([('ping', {'at': 5})])}"
+        reply, said = held.says(text)
+        assert not reply.grammar.has_begun
+        assert held.heard(said).calls == ()
 
 
 @BY_DIALECT
@@ -307,11 +337,11 @@ def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, paral
     assert kinds == {True, False}
 
 
-def test_a_model_is_free_where_nothing_is_asked_of_its_calls() -> None:
-    lax = tuple(replace(tool, strict=False) for tool in TOOLS)
+def test_calls_fit_their_tools_whether_these_are_strict_or_not() -> None:
     for table in TABLES:
-        assert talk(table, "text", tools=lax).prompt.grammar == ""
-        assert talk(table, "text", tools=lax, parallel=False).prompt.grammar
+        lax = talk(table, "text", tools=tuple(replace(tool, strict=False) for tool in TOOLS)).prompt
+        strict = talk(table, "text").prompt
+        assert (lax.grammar, lax.triggers) == (strict.grammar, strict.triggers)
 
 
 AS_JSON = {
@@ -327,14 +357,12 @@ def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str)
     [table] = [one for one in TABLES if one.dialect == name]
     odd = Tool("ping", "", {"properties": {"at": {"uniqueItems": True}}, "required": ["at"]})
     held = talk(table, "text", tools=(odd,), parallel=False)
-    lean, _, _ = reader(held.tokenizer)
-    matcher = LLMatcher(lean, held.prompt.grammar)
-    ids = held.tokenizer.encode(AS_JSON[name], add_special_tokens=False).ids
-    assert matcher.consume_tokens(ids), matcher.get_error()
-    [call] = held.heard(ids).calls
+    reply, said = held.says(AS_JSON[name])
+    assert reply.can_end()
+    [call] = held.heard(said).calls
     assert json.loads(call.arguments) == {"at": 1}
-    lacking = held.tokenizer.encode(AS_JSON[name].replace('"at": 1', ""), add_special_tokens=False)
-    assert not LLMatcher(lean, held.prompt.grammar, log_level=0).consume_tokens(lacking.ids)
+    reply, _ = held.says(AS_JSON[name].replace('"at": 1', ""))
+    assert not reply.can_end()
     with pytest.raises(Refused) as refusal:
         talk(table, "text", tools=(replace(odd, strict=True),))
     assert refusal.value.error.param == "tools"

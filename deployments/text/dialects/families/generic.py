@@ -1,9 +1,13 @@
 """The dialect of models that were trained on none: Hermes', which the prompt describes."""
 
-from deployments.text.dialects.dialect import ReplyContext
+from collections.abc import Sequence
+
+from deployments.text.dialects.call_grammar import bare_json_openings
+from deployments.text.dialects.dialect import Opening, ReplyContext, WriteMark
 from deployments.text.dialects.families.hermes import CLOSE, OPEN, Hermes
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 from deployments.text.dialects.parsing.json_calls import read_separated_calls
+from deployments.text.tool import Tool
 
 
 class Generic(Hermes):
@@ -15,6 +19,13 @@ class Generic(Hermes):
     @classmethod
     def matches_template(cls, template: str) -> bool:
         return True
+
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        lark, openings = super().openings_lark(tools, parallel, mark)
+        lines, bare = bare_json_openings(tools, parallel)
+        return lark + lines, (*openings, *bare)
 
 
 class GenericOfFamily(Generic):

@@ -3,10 +3,15 @@
 Granite 4 speaks Hermes.
 """
 
+from collections.abc import Sequence
+
+from deployments.text.dialects.call_grammar import call_sequence
+from deployments.text.dialects.dialect import Opening, WriteMark
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
 from deployments.text.dialects.layouts.json_list import JsonList
 from deployments.text.dialects.layouts.marked_blocks import THINK
 from deployments.text.dialects.parsing.json_calls import read_json_calls, read_json_calls_through
+from deployments.text.tool import Tool
 
 CALLS = "<|tool_call|>"
 SENTENCES = ("Here is my thought process:", "Here is my response:")
@@ -25,6 +30,14 @@ class Granite(JsonList):
     @classmethod
     def matches_template(cls, template: str) -> bool:
         return "<|start_of_role|>" in template and OPEN not in template
+
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        lark, openings = super().openings_lark(tools, parallel, mark)
+        listed = call_sequence("call", '", "', parallel)
+        tagged = rf'tagged: /\n?/ (call | "[" {listed} "]") /\n?/ {mark(CLOSE)}'
+        return f"{lark}{tagged}\n", (*openings, Opening(OPEN, "tagged"))
 
 
 class Granite32(Granite):

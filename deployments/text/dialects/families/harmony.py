@@ -8,14 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deployments.grammar_triggers import TriggerMode
 from deployments.text.dialects.call_grammar import (
     call_rules,
     headed_call_body,
     literal,
-    through,
-    without,
 )
-from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
+from deployments.text.dialects.dialect import Dialect, Opening, ReplyContext, WriteMark
 from deployments.text.dialects.parsing.incremental import (
     SPACE,
     Incremental,
@@ -32,6 +31,7 @@ from deployments.text.tool import Tool
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 RECIPIENT_FIRST = " to="  # a header goes on from the prompt's `<|start|>assistant`
+NAMESPACE = "functions."
 MAX_HEADER = 512
 BOUNDS = mark_matcher(END, CALL, RETURN, START, CHANNEL)
 CHANNEL_NAME = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
@@ -65,22 +65,61 @@ class Harmony(Dialect):
         """One call: the token after its arguments ends the model's turn."""
 
         def head(name: str) -> str:
-            recipient = literal(f"commentary to=functions.{name} ")
+            recipient = literal(f"commentary to={NAMESPACE}{name} ")
             return f'{_begun(mark)} {recipient} {mark(CONSTRAIN)} "json" {mark(MESSAGE)}'
 
         return f"calls: listed\n{call_rules('call', tools, headed_call_body(head))}"
 
-    def reply_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
-        """Thoughts and remarks, then a call or the answer."""
-        lines = [
-            "reply: said* (final | calls)",
-            f'said: {_begun(mark)} ("analysis" | "commentary") {mark(MESSAGE)} body',
-            f'final: {_begun(mark)} "final" {mark(MESSAGE)} TEXT',
-            through("body", "TEXT", mark(END)),
-            f"TEXT: {without(END, *self.thought_breaks)}",
-            self.calls_lark(tools, parallel, mark),
-        ]
-        return "\n".join(lines)
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        """A tool's name as the recipient of a message opens a call. Each of the texts that may
+        follow the name has a rule for the rest of the header.
+        """
+        message, constrain = mark(MESSAGE), mark(CONSTRAIN)
+        typed = f'({constrain}? "json")? {message}'
+        rests = {
+            " ": typed,
+            CHANNEL: f'"commentary" " "? {typed}',
+            CONSTRAIN: f'"json" {message}',
+            MESSAGE: "",
+        }
+        lines, openings = [self.calls_lark(tools, parallel, mark)], list[Opening]()
+        for number, (follows, rest) in enumerate(rests.items()):
+            calls = [
+                f"{literal(_named(tool))} {rest} call_{index}_arguments"
+                for index, tool in enumerate(tools)
+            ]
+            lines.append(f"header_{number}: {' | '.join(calls)}\n")
+            openings += [
+                Opening(f"to={prefix}{tool.name}{follows}", f"header_{number}", _named(tool))
+                for tool in tools
+                for prefix in (NAMESPACE, "")
+            ]
+        return "".join(lines), tuple(openings)
+
+    def trigger_modes(self, context: ReplyContext) -> tuple[TriggerMode, ...]:
+        triggers = tuple((one.mark, ~index) for index, one in enumerate(context.openings or ()))
+        names = ["first", "start", "outside", "header", "body"]
+        if context.thinking:  # the search starts in the first mode
+            names.sort(key=lambda name: name != "body")
+        number = {name: index for index, name in enumerate(names)}
+        begun = tuple((mark, number["header"]) for mark in (START, CHANNEL))
+        ended = tuple((mark, number["start"]) for mark in (END, CALL, RETURN))
+        recipients = tuple((f" {mark}", trigger) for mark, trigger in triggers)
+        modes = {
+            "first": TriggerMode(marks=recipients, otherwise=number["start"], skips_space=False),
+            "start": TriggerMode(marks=begun, otherwise=number["outside"]),
+            "outside": TriggerMode(marks=begun),
+            "header": TriggerMode(marks=(*triggers, (MESSAGE, number["body"]))),
+            "body": TriggerMode(marks=(*begun, *ended)),
+        }
+        return tuple(modes[name] for name in names)
+
+
+def _named(tool: Tool) -> str:
+    """The text that a call's tool is known by in Lark."""
+    return f"{tool.name}\n"
 
 
 def _begun(mark: WriteMark) -> str:
@@ -102,7 +141,7 @@ class Header:
     @property
     def recipient(self) -> str:
         found = RECIPIENT.search(self.written)
-        return "" if found is None else found[1].removeprefix("functions.")
+        return "" if found is None else found[1].removeprefix(NAMESPACE)
 
 
 class Messages:
@@ -112,6 +151,12 @@ class Messages:
         self._split = context.split_thoughts
         self._thinking = context.thinking
         self._marked = context.marked
+        # Texts that make a message a call, and the tool of each; None: any recipient does.
+        self._openings = (
+            None
+            if context.openings is None
+            else {one.mark: one.lead[:-1] for one in context.openings}
+        )
 
     def read(self, reader: ReplyReader) -> Incremental[None]:
         if self._thinking:
@@ -148,10 +193,19 @@ class Messages:
             buffer.rollback()
             return ""
         header = Header(opened + rest)
-        if header.recipient in reader.tools:
-            return (yield from self._call(reader, header.recipient, opened))
+        name = self._called(header, reader)
+        if name:
+            return (yield from self._call(reader, name, opened))
         buffer.commit()
         return (yield from self._body(reader, header, header.written + MESSAGE))
+
+    def _called(self, header: Header, reader: ReplyReader) -> str:
+        """The tool that the message calls, or ""."""
+        if self._openings is None:
+            return header.recipient if header.recipient in reader.tools else ""
+        written = header.written + MESSAGE
+        found = [(written.find(mark), name) for mark, name in self._openings.items()]
+        return min([one for one in found if one[0] >= 0], default=(0, ""))[1]
 
     def _body(self, reader: ReplyReader, header: Header, written: str) -> Incremental[str]:
         """Reads a message that is not a call, of which `written` has been read."""

@@ -2,8 +2,14 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.call_grammar import call_rules, call_sequence, json_call_body
-from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.call_grammar import (
+    bare_json_openings,
+    call_rules,
+    call_sequence,
+    json_call_body,
+    literal,
+)
+from deployments.text.dialects.dialect import Opening, WriteMark
 from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
 from deployments.text.dialects.parsing.incremental import Incremental
 from deployments.text.dialects.parsing.json_calls import read_named_call, read_separated_calls
@@ -32,3 +38,15 @@ class Llama3Json(MarkedBlocks):
         return call_rules(
             call_sequence("call", '"; "', parallel), tools, json_call_body("parameters")
         )
+
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        lark, openings = super().openings_lark(tools, parallel, mark)
+        tagged = " | ".join(
+            f'{literal(f"{tool.name}>")} call_{index}_arguments "</function>"'
+            for index, tool in enumerate(tools)
+        )
+        lines, bare = bare_json_openings(tools, parallel)
+        tag = Opening("<function=", "tagged")
+        return f"{lark}tagged: {tagged}\n{lines}", (*openings, tag, *bare)

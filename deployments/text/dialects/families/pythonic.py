@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 from deployments.text.dialects.call_grammar import (
     CallBody,
+    bare_json_openings,
     call_rules,
     call_sequence,
     json_call_body,
     literal,
     ordered_items,
 )
-from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.dialect import Opening, WriteMark
 from deployments.text.dialects.layouts.marked_blocks import THINK, CallReader, MarkedBlocks
 from deployments.text.dialects.parameter_grammar import parameters_of
 from deployments.text.dialects.parsing.incremental import Incremental, NotACall
@@ -129,6 +130,25 @@ class Pythonic(MarkedBlocks):
             )
         body: CallBody = python_body
         return call_rules(f'"[" {call_sequence("call", literal(", "), parallel)} "]"', tools, body)
+
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        is_python = all(map(_is_python, tools))
+        lark, prefix, openings = self.listed_lark(tools, parallel, mark), "", list[Opening]()
+        if is_python:
+            prefix = "json_"
+            lark += call_rules('""', tools, json_call_body("parameters"), prefix)
+            openings = [
+                Opening(f"[{tool.name}(", "listed", f"[{tool.name}(", compact=True)
+                for tool in tools
+            ]
+        for index, (start, end) in enumerate(BLOCKS):
+            lark += f"block_{index}: listed {mark(end)}?\n"
+            openings.append(Opening(start, f"block_{index}"))
+        lines, bare = bare_json_openings(tools, parallel, prefix)
+        objects = [one for one in bare if one.mark.startswith("{")]  # no lists of them are read
+        return lark + lines, (*openings, *objects)
 
 
 def _is_python(tool: Tool) -> bool:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from deployments.text.dialects.dialect import WriteMark
+from deployments.text.dialects.call_grammar import call_sequence
+from deployments.text.dialects.dialect import Opening, WriteMark
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
 from deployments.text.dialects.layouts.marked_blocks import THINK, MarkedBlocks
 from deployments.text.dialects.layouts.tagged_parameters import (
@@ -34,3 +35,12 @@ class Qwen3Coder(MarkedBlocks):
 
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         return tagged_calls_lark(OPEN, CALL, CLOSE, tools, parallel, mark)
+
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        lark, openings = super().openings_lark(tools, parallel, mark)
+        if not CALL.can_write(tools):
+            return lark, openings
+        unmarked = call_sequence("call", rf'"\n" {mark(CALL.start)}', parallel)
+        return f"{lark}unmarked: {unmarked}\n", (*openings, Opening(CALL.start, "unmarked"))

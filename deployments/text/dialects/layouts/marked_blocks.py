@@ -11,17 +11,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from deployments.text.dialects.call_grammar import not_first, through, without
-from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
+from deployments.grammar_triggers import TriggerMode
+from deployments.text.dialects.dialect import Dialect, Opening, ReplyContext, WriteMark
+from deployments.text.dialects.layouts.block_modes import block_modes
 from deployments.text.dialects.parsing.incremental import (
     SPACE,
     Incremental,
     NotACall,
+    TextBuffer,
     discard,
     mark_matcher,
 )
 from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.dialects.parsing.reading import IncrementalParser, PlainParser, ReplyReader
+from deployments.text.grammar.triggers import MarkSet, compacted
 from deployments.text.tool import Tool
 
 CallReader = Callable[[ReplyReader], Incremental[None]]
@@ -65,26 +68,28 @@ class MarkedBlocks(Dialect):
     def listed_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
         """Lark whose rule `listed` is the calls after the mark that opens them."""
 
-    def reply_lark(self, tools: Sequence[Tool], parallel: bool, mark: WriteMark) -> str:
-        frame = self.answer_frame or ("", "")
-        start, end = (f"{mark(one)}?" if mark(one)[0] == "<" else "" for one in frame)
-        first = not_first(*self.thought_ends(), *dict(self.bare_openings))
-        lines = [
-            f"reply: text | lead listed{' | listed' if self.unmarked_calls else ''}",
-            f"text: {start} TEXT {end}",
-            through("lead", "TEXT", mark(self.opened_by(mark))),
-            f"TEXT: {without(*self.call_openings())}{first}",
-            self.listed_lark(tools, parallel, mark),
-        ]
-        return "\n".join(lines)
+    def openings_lark(
+        self, tools: Sequence[Tool], parallel: bool, mark: WriteMark
+    ) -> tuple[str, tuple[Opening, ...]]:
+        """A family with more `openings` than one adds those that its grammar can go on from."""
+        return self.listed_lark(tools, parallel, mark), (Opening(self.opening, "listed"),)
+
+    def trigger_modes(self, context: ReplyContext) -> tuple[TriggerMode, ...]:
+        openings = list(enumerate(context.openings or ()))
+        return block_modes(
+            openings={one.mark: ~index for index, one in openings if not one.compact},
+            compact={one.mark: ~index for index, one in openings if one.compact},
+            thoughts=self.thought_ends(),
+            breaks=self.thought_breaks,
+            frame=self.answer_frame if context.split_thoughts else None,
+            opened_thought=self.thought_marks[0]
+            if context.thinking and self.thought_marks
+            else None,
+        )
 
     def opened_by(self, mark: WriteMark) -> str:
         """The mark before the first call. It may depend on the tokenizer's special tokens."""
         return self.opening
-
-    def call_openings(self) -> tuple[str, ...]:
-        """Marks that content never contains."""
-        return tuple(opening for opening, _ in self.openings)
 
     def thought_ends(self) -> dict[str, str]:
         """The end mark of each start mark."""
@@ -92,13 +97,29 @@ class MarkedBlocks(Dialect):
         return dict([*first, *self.more_thought_marks])
 
 
+def _opens(mark: str, openings: Sequence[Opening]) -> bool:
+    return any(one.mark.startswith(mark) for one in openings if not one.compact)
+
+
+def _compact_marks(context: ReplyContext) -> MarkSet | None:
+    """The compact openings of a reply whose calls have a grammar."""
+    if context.openings is None:
+        return None
+    return MarkSet(one.mark for one in context.openings if one.compact)
+
+
 class BlockReader:
     """The script that reads one reply."""
 
     def __init__(self, family: MarkedBlocks, context: ReplyContext) -> None:
         self._ends = family.thought_ends()
-        self._openings = dict(family.openings if context.tools else ())
+        self._openings = {
+            mark: form
+            for mark, form in (family.openings if context.tools else ())
+            if context.openings is None or _opens(mark, context.openings)
+        }
         self._bare = dict(family.bare_openings if context.tools and not context.marked else ())
+        self._compact = _compact_marks(context)
         # Marks that open calls within content.
         self._inner: tuple[str, ...] = () if context.marked else tuple(self._openings)
         self._breaks = family.thought_breaks if context.tools else ()
@@ -147,10 +168,23 @@ class BlockReader:
         if mark:
             return (yield from self._call(reader, lead + mark, self._openings[mark]))
         form = self._bare.get((yield from buffer.peek()))
-        if form is not None:
+        if form is not None and (yield from self._begins_call(buffer)):
             return (yield from self._call(reader, lead, form))
         reader.emit_content(lead)
         return False
+
+    def _begins_call(self, buffer: TextBuffer) -> Incremental[bool]:
+        """Whether the text is more than a character that calls without a mark begin with."""
+        if self._compact is None:
+            return True
+        buffer.checkpoint()
+        begun, may_become = "", True
+        while may_become:
+            character = yield from buffer.read_character()
+            begun = compacted(begun, character)
+            may_become = bool(character) and self._compact.may_become(begun)
+        buffer.rollback()
+        return begun in self._compact.texts
 
     def _frame(self, start: str) -> bool:
         """Opens a frame. Thoughts and unmarked calls are not read within it or after it."""

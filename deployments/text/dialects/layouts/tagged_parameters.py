@@ -101,8 +101,8 @@ class CallTags:
             for parameters in map(parameters_of, tools)
         )
 
-    def body(self, mark: WriteMark, *, opened: bool) -> CallBody:
-        """Grammar of a call of a tool that `can_write` accepts; `opened`: without start mark."""
+    def body(self, mark: WriteMark) -> CallBody:
+        """Grammar of a call of a tool that `can_write` accepts, from behind its start mark."""
 
         def write(tool: Tool, rule: str) -> str:
             parameters = parameters_of(tool) or ()
@@ -116,9 +116,8 @@ class CallTags:
                 part if each.required else f"{part}?"
                 for part, each in zip(parts, parameters, strict=True)
             ]
-            start = "" if opened else mark(self.start)
             ended = mark(self.name_end) if self.name_end else ""
-            head = f"{start} {literal(tool.name)} {ended}"
+            head = f"{literal(tool.name)} {ended}"
             return "\n".join([rf'{head} "\n" {" ".join(given)} {mark(self.end)}', *lines])
 
         return write
@@ -165,7 +164,8 @@ def tagged_calls_lark(
 ) -> str:
     """The grammar of `read_tagged_calls`: tags if they can express the schemas, else JSON."""
     written = tags.can_write(tools)
+    start = mark(tags.start) if written else ""
     opens = written and tags.start == opening
-    one = "call" if opens else rf'"\n" call "\n" {mark(closing)}'
+    one = "call" if opens else rf'"\n" {start} call "\n" {mark(closing)}'
     listed = call_sequence(one, rf'"\n" {mark(opening)}', parallel)
-    return call_rules(listed, tools, tags.body(mark, opened=opens) if written else json_call_body())
+    return call_rules(listed, tools, tags.body(mark) if written else json_call_body())
