@@ -258,7 +258,9 @@ class Runner:
 def _late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
     """The rows to be sampled whose grammars do not know yet which tokens may follow."""
     grammars = {
-        row: grammar for row in sampled_rows if (grammar := batch.tasks[row].active_grammar) is not None
+        row: grammar
+        for row in sampled_rows
+        if (grammar := batch.tasks[row].active_grammar) is not None
     }
     late = late_masks([*grammars.values()]) if grammars else set()
     return frozenset(row for row, grammar in grammars.items() if grammar in late)

@@ -60,7 +60,7 @@ class FreeTexts:
         self._scanners: OrderedDict[GrammarTriggers, TriggerScanner] = OrderedDict()
 
     def open(self, triggers: GrammarTriggers) -> FreeText:
-        """Raises ValueError where the model's tokens can't spell what a grammar begins with."""
+        """Raises ValueError where they can't spell what a grammar begins with."""
         scanner = self._scanners.get(triggers)
         if scanner is None:
             self._check_spelling(triggers.leads)
@@ -74,7 +74,7 @@ class FreeTexts:
         for text in texts:
             spelled = self._tokenizer.decode_bytes(self._tokenizer.greedy_tokenize(text))
             if spelled != text.encode():
-                raise ValueError(f"the model's tokens can't spell {text!r}")
+                raise ValueError(f"they can't spell {text!r}")
 
     def _scanner(self, triggers: GrammarTriggers) -> TriggerScanner:
         texts, kept = self._texts, triggers.kept_specials

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from deployments.engine.tasks.free_text import FreeText, FreeTexts
+from deployments.engine.tasks.ll_tokenizer import ll_tokenizer
 from deployments.engine.tasks.mask_worker import MaskWorker
 from deployments.text.grammar.grammar import (
     MAX_GRAMMAR_BYTES,
@@ -37,7 +38,6 @@ LIMIT_PHRASES = ("Too many items", "; max is ", "too many expressions", "too man
 SLOW_MASK_S = 0.005  # of a core, above which a step does not compute the next mask itself
 MASK_GRACE_S = 0.01  # that a step waits for masks when all else is computed
 ALL = np.uint32(0xFFFFFFFF)
-NO_END = "<|end of a grammar|>"
 
 Bitmask = NDArray[np.uint32]  # [vocab / 32] of one sequence, or [sequences, vocab / 32]
 
@@ -184,17 +184,18 @@ class Grammar:
 
     def advance(self, token_id: int) -> None:
         """This token follows, which is no end token."""
-        if self._advanced is None:
-            self.matcher.consume_tokens(self._begun_by([token_id]))
-            self._end_if_stopped()
-        else:
+        if self._advanced is not None:
             self._advanced.result()
+        elif begun := self._begun_by([token_id]):
+            self.matcher.consume_tokens(begun)
+            self._end_if_stopped()
         self.masked = self._advanced = None
 
     def resume(self, token_ids: Sequence[int]) -> None:
         """These tokens follow, none of which is an end token. Leaves the other threads running,
         however long it takes."""
-        self._follow(self._begun_by(token_ids))
+        if begun := self._begun_by(token_ids):
+            self._follow(begun)
 
     def _begun_by(self, token_ids: Sequence[int]) -> list[int]:
         """What the grammar reads of the next tokens: what is no longer free, in any tokens."""
@@ -212,7 +213,7 @@ class Grammar:
         self._end_if_stopped()
 
     def _end_if_stopped(self) -> None:
-        if self.has_begun and self.matcher.is_stopped():
+        if self.matcher.is_stopped():
             self.stop()
 
     def stop(self) -> None:
@@ -323,7 +324,7 @@ class GrammarCompiler:
                 if self._tokenizer_json is None:
                     raise _unsupported("this engine was given no tokenizer")
                 source = Tokenizer.from_str(self._tokenizer_json())
-                tokenizer = _tokenizer(source, self._vocab_size, self._eos_token_ids)
+                tokenizer = ll_tokenizer(source, self._vocab_size, self._eos_token_ids)
                 self._tools = tokenizer, MaskWorker(tokenizer), FreeTexts(source, tokenizer)
             return self._tools
 
@@ -363,20 +364,6 @@ def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
     for grammar in late:
         grammar.note_slow()
     return late
-
-
-def _tokenizer(source: Tokenizer, vocab_size: int, eos: frozenset[int]) -> "LLTokenizer":
-    """The model's tokens as llguidance sees them; `vocab_size` is that of its logits."""
-    from llguidance import LLTokenizer
-    source.no_truncation()
-    source.no_padding()
-    size = max(source.get_vocab().values()) + 1
-    ends = sorted(token_id for token_id in eos if token_id < size)
-    if not ends:  # llguidance would take some token of text for the end
-        source.add_special_tokens([NO_END])
-        ends = [source.get_vocab()[NO_END]]
-        size = max(size, ends[0] + 1)
-    return LLTokenizer(source.to_str(), n_vocab=max(size, vocab_size), eos_token=ends)
 
 
 def _compile(text: str, tokenizer: "LLTokenizer") -> "LLMatcher":
