@@ -30,9 +30,9 @@ class Parameter:
 
 def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
     """None if the schema has more than a list of parameters with a schema each."""
-    if tool.lenient:
-        return None
     schema = object_schema(tool)
+    if tool.lenient or schema.get("additionalProperties", False) is not False:
+        return None
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):
         return None

@@ -12,6 +12,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TypeVar
 
+from deployments.text.grammar.closed_objects import with_closed_objects
 from deployments.text.grammar.json_schema import (
     KeywordFilter,
     constrains,
@@ -39,7 +40,7 @@ _starting = threading.Lock()
 def from_json_schema(schema: object, param: str) -> str:
     """A grammar of the JSON values that a schema (draft 2020-12) allows.
 
-    Properties come in the order of the schema.
+    Properties come in the order of the schema. Without `additionalProperties` there are no others.
     """
     return _checked({"json_schema": _checked_schema(schema, param)}, param)
 
@@ -156,11 +157,11 @@ def _filtered_schema(schema: object, param: str, keeps: KeywordFilter) -> Mappin
         schema = {"allOf": [schema]}
     try:
         filtered = filter_keywords(schema, keeps)
+        if isinstance(filtered, Mapping):
+            return with_closed_objects(filtered)
     except RecursionError as failure:
         raise _refused(str(failure), param) from failure
-    if not isinstance(filtered, Mapping):
-        raise _refused("a JSON Schema must be an object or a boolean", param)
-    return filtered
+    raise _refused("a JSON Schema must be an object or a boolean", param)
 
 
 def _is_expressible(name: str, value: object) -> bool:
