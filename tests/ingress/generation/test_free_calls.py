@@ -1,0 +1,266 @@
+"""A random model with tools: every call that opens and is not cut fits its tool, in every protocol.
+
+The real engine answers, and the real applications ask it.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+import torch
+from tokenizers import AddedToken, Tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from deployments.anthropic.routes import app as anthropic_app
+from deployments.engine.core import EngineCore
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
+from deployments.openai.routes import app as openai_app
+from deployments.text.dialects.registry import DIALECTS
+from tests.anthropic import serving as anthropic
+from tests.effort import exhaustive, tries
+from tests.engine.drive import roomy
+from tests.ingress.engines import ScriptedEngine
+from tests.openai.responses import responding
+from tests.openai.serving import chunks_of
+from tests.text.cards import CHAT_TEMPLATE, byte_level, card, token_id
+
+N_CHATS = tries(6, 100)
+MAX_TOKENS = tries(200, 300)
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "weather": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 6},
+            "days": {"type": "integer", "minimum": 1, "maximum": 30},
+            "unit": {"enum": ["celsius", 'q"<\\']},
+        },
+        "required": ["city"],
+    },
+    "move": {
+        "type": "object",
+        "properties": {
+            "at": {
+                "type": "object",
+                "properties": {"x": {"type": "integer"}},
+                "required": ["x"],
+                "additionalProperties": False,
+            },
+            "tags": {"type": "array", "items": {"enum": ["a", "é"]}, "maxItems": 2},
+        },
+        "required": ["at"],
+    },
+    "nothing": {},
+}
+FEW = ("hermes", "mistral", "llama3_json", "qwen3_coder", "pythonic", "harmony")
+DIALECTS_TRIED = list(DIALECTS) if exhaustive else FEW
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a client makes of an answer."""
+
+    content: str
+    calls: tuple[tuple[str, str], ...]  # names, and arguments as JSON
+    is_cut: bool
+    has_called: bool  # as the reason of its end has it
+
+
+@cache
+def tokenizer_of(dialect: str) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(byte_level().to_str())
+    tokenizer.add_special_tokens([AddedToken(mark) for mark in DIALECTS[dialect].marks])
+    # Without marks nothing opens a call but text: so that it comes at times, it is one token.
+    openings = ['{"name": "nothing"', "[nothing(", " to=functions.nothing<|channel|>"]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in openings])
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Clients:
+    openai: httpx.AsyncClient
+    anthropic: httpx.AsyncClient
+
+    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        client = self.anthropic if path == "/v1/messages" else self.openai
+        response = await client.post(path, json=body, timeout=None)
+        assert response.status_code == 200, response.text
+        return response
+
+
+@asynccontextmanager
+async def serving(dialect: str) -> AsyncIterator[Clients]:
+    tokenizer = tokenizer_of(dialect)
+    size = tokenizer.get_vocab_size()
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=size,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+    )
+    model = LlamaForCausalLM(config).float().eval()
+    limits = roomy(n_pages=8192, page_size=16, max_running=64)
+    ends = frozenset({token_id(tokenizer, "<|im_end|>")})
+    core = EngineCore(model, ends, limits, tokenizer.to_str)
+    known = replace(
+        card(tokenizer, context_length=4096),
+        chat_template=CHAT_TEMPLATE + "{% if tools %}{% endif %}",
+        dialect=dialect,
+    )
+    played = ScriptedEngine(core.stream, known)
+    apps = [made(played, Metrics(), IngressSettings()) for made in (openai_app, anthropic_app)]
+    clients = [
+        httpx.AsyncClient(transport=httpx.ASGITransport(one), base_url="http://manta")
+        for one in apps
+    ]
+    try:
+        async with clients[0], clients[1]:
+            yield Clients(*clients)
+    finally:
+        core.shutdown()
+
+
+async def chat(clients: Clients, seed: int, is_streamed: bool) -> Said:
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": schema}}
+        for name, schema in SCHEMAS.items()
+    ]
+    body = {
+        "messages": [{"role": "user", "content": "Hello"}],
+        "tools": tools,
+        "tool_choice": "auto",
+        "seed": seed,
+        "temperature": 1,
+        "max_tokens": MAX_TOKENS,
+        "stream": is_streamed,
+    }
+    response = await clients.post("/v1/chat/completions", body)
+    if not is_streamed:
+        [choice] = response.json()["choices"]
+        made = [one["function"] for one in choice["message"].get("tool_calls") or []]
+        return said(
+            choice["message"]["content"] or "",
+            [(one["name"], one["arguments"]) for one in made],
+            choice["finish_reason"],
+        )
+    content, calls, reason = "", list[list[str]](), ""
+    for chunk in chunks_of(response):
+        for choice in chunk["choices"]:
+            content += choice["delta"].get("content") or ""
+            reason = choice["finish_reason"] or reason
+            for one in choice["delta"].get("tool_calls") or []:
+                if one["index"] == len(calls):
+                    calls.append([one["function"]["name"], ""])
+                calls[one["index"]][1] += one["function"].get("arguments") or ""
+    return said(content, [(name, text) for name, text in calls], reason)
+
+
+async def responses(clients: Clients, seed: int, is_streamed: bool) -> Said:
+    tools = [
+        {"type": "function", "name": name, "parameters": schema, "strict": False}
+        for name, schema in SCHEMAS.items()
+    ]
+    body = {
+        "input": "Hello",
+        "tools": tools,
+        "seed": seed,
+        "temperature": 1,
+        "max_output_tokens": MAX_TOKENS,
+        "stream": is_streamed,
+    }
+    response = await clients.post("/v1/responses", body)
+    found = responding.events_of(response)[-1]["response"] if is_streamed else response.json()
+    output = found["output"]
+    calls = [(one["name"], one["arguments"]) for one in output if one["type"] == "function_call"]
+    parts = [part["text"] for one in output if one["type"] == "message" for part in one["content"]]
+    is_cut = found["status"] == "incomplete"
+    return Said("".join(parts), tuple(calls), is_cut, bool(calls) and not is_cut)
+
+
+async def messages(clients: Clients, seed: int, is_streamed: bool) -> Said:
+    tools = [{"name": name, "input_schema": schema} for name, schema in ANTHROPIC_SCHEMAS.items()]
+    body = {
+        "model": "tiny",
+        "max_tokens": MAX_TOKENS,
+        "messages": [{"role": "user", "content": f"Hello {seed}"}],
+        "tools": tools,
+        "temperature": 1,
+        "stream": is_streamed,
+    }
+    response = await clients.post("/v1/messages", body)
+    if not is_streamed:
+        found = response.json()
+        blocks = found["content"]
+        calls = [(one["name"], json.dumps(one["input"])) for one in blocks if "input" in one]
+        content = "".join(one["text"] for one in blocks if one["type"] == "text")
+        return said(content, calls, found["stop_reason"])
+    content, named, reason = "", list[list[str]](), ""
+    for event in anthropic.events_of(response):
+        match event:
+            case {"content_block": {"type": "tool_use", "name": name}}:
+                named.append([name, ""])
+            case {"delta": {"type": "input_json_delta", "partial_json": text}}:
+                named[-1][1] += text
+            case {"delta": {"type": "text_delta", "text": text}}:
+                content += text
+            case {"delta": {"stop_reason": str(stop)}}:
+                reason = stop
+    return said(content, [(name, text or "{}") for name, text in named], reason)
+
+
+def said(content: str, calls: list[tuple[str, str]], reason: str) -> Said:
+    is_cut = reason in ("length", "max_tokens")
+    return Said(content, tuple(calls), is_cut, reason in ("tool_calls", "tool_use"))
+
+
+ANTHROPIC_SCHEMAS = {name: {"type": "object", **one} for name, one in SCHEMAS.items()}
+ASKS = {"chat": chat, "responses": responses, "messages": messages}
+
+
+def check(answer: Said, dialect: str) -> int:
+    """How many calls are whole. None is anything else, but for the last one of a cut answer."""
+    whole = answer.calls
+    if answer.is_cut and whole:
+        whole = whole[:-1]
+    for name, arguments in whole:
+        jsonschema.validate(json.loads(arguments), {**SCHEMAS[name], "type": "object"})
+    if not answer.is_cut:
+        assert answer.has_called is bool(answer.calls)
+        assert DIALECTS[dialect].marks[0] not in answer.content or dialect in NO_FIRST_MARK
+    return len(whole)
+
+
+NO_FIRST_MARK = {"harmony"}  # whose first mark opens no call
+
+
+@pytest.mark.parametrize("dialect", DIALECTS_TRIED)
+def test_calls_of_a_random_model_fit_their_tools(dialect: str) -> None:
+    async def asks() -> dict[str, int]:
+        counts = {}
+        async with serving(dialect) as clients:
+            for protocol, ask in ASKS.items():
+                answers = {
+                    is_streamed: await asyncio.gather(
+                        *(ask(clients, seed, is_streamed) for seed in range(N_CHATS))
+                    )
+                    for is_streamed in (False, True)
+                }
+                found = [check(one, dialect) for each in answers.values() for one in each]
+                counts[protocol] = sum(map(bool, found))
+                if protocol != "messages":  # which has no seeds
+                    assert answers[False] == answers[True]
+        return counts
+
+    counts = asyncio.run(asks())
+    assert any(counts.values()), counts
