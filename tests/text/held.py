@@ -82,7 +82,7 @@ class HeldReply:
         """Whether the reply goes on with the token."""
         if token_id not in self.allowed() or self.grammar.refuses(token_id):
             return False
-        self.grammar.advance([token_id])
+        self.grammar.advance(token_id)
         return True
 
 
