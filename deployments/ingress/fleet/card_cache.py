@@ -123,8 +123,8 @@ class CardCache:
     async def _fetch(self, name: str) -> ModelCard:
         """Fetches a card once, however many requests wait for it."""
         if name not in self._fetching:
-            task = self._fetching[name] = create_detached_task(self._fetch_now(name))
-            task.add_done_callback(lambda _: self._fetching.pop(name))
+            self._fetching[name] = create_detached_task(self._fetch_now(name))
+            self._fetching[name].add_done_callback(lambda _: self._fetching.pop(name))
         try:
             async with asyncio.timeout(self._patience_s):
                 return await asyncio.shield(self._fetching[name])

@@ -75,11 +75,11 @@ class ModelWaits:
         return wait
 
     def _leave(self, key: WaitKey, wait: _ModelWait) -> None:
-        assert wait.polling is not None
         wait.waiters -= 1
-        if wait.waiters and not wait.polling.done():
+        if wait.polling is None or (wait.waiters and not wait.polling.done()):
             return
         wait.polling.cancel()
+        wait.polling = None  # frames of its failure hold the wait: they would be in a cycle
         if self._waits.get(key) is wait:
             del self._waits[key]
 

@@ -202,9 +202,12 @@ async def while_connected(work: Coroutine[object, object, ValueT], receive: Rece
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    if working.cancelled():
-        raise ClientDisconnect
-    return working.result()
+    try:
+        if working.cancelled():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        del working, task, tasks  # with them this frame, which a failure holds, is in a cycle
 
 
 async def _until_left(receive: Receive) -> None:

@@ -69,6 +69,7 @@ class DelayedAnswer:
             return self._preparing.result()
         finally:
             self._preparing.cancel()
+            del self._preparing  # its failure, which holds this frame, would be in a cycle
 
     async def _wait(self, send: Send) -> None:
         headers = EVENT_HEADERS if self.is_stream else JSON_HEADERS

@@ -43,6 +43,7 @@ class Deltas:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
+            self._renewing = None  # its failure, which holds this object's frames, is in a cycle
         await self._merge.close()
 
     async def batch(self, timeout_s: float | None = None) -> list[ChoiceDelta]:
@@ -58,6 +59,8 @@ class Deltas:
             if not limit.expired():  # something inside raised it
                 raise
             return []
+        finally:
+            del limit  # it has the task, and with it this frame, which a failure holds, is a cycle
 
     async def _next(self) -> list[ChoiceDelta]:
         if self._renewing is not None:

@@ -72,7 +72,10 @@ class ProtocolHandler(Generic[RequestT]):
         except BaseException:
             preparing.cancel()
             raise
-        return preparing.result()
+        try:
+            return preparing.result()
+        finally:
+            del preparing  # with it this frame, which a failure holds, is in a cycle
 
     def _silence_s(self) -> float | None:
         """Seconds until an answer has to send something; None for no limit. A unary answer that has
