@@ -1,12 +1,12 @@
-"""Bounds what clients hold of a limited number of slots, so that none takes all that is left."""
+"""Bounds what clients hold of limited slots or bytes, so that none takes all that is left."""
 
 from collections import Counter
 
-MAX_OF_FREE = 8  # A client holds at most 8 times the free slots: 8 of 9 where it is alone.
+MAX_OF_FREE = 8  # A client holds at most 8 times what is free: 8 of 9 where it is alone.
 
 
 class FairShare:
-    """Counts the slots of `limit` that are held, by client. It has no lock of its own."""
+    """Counts what is held of `limit`, by client. It has no lock of its own."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -24,14 +24,14 @@ class FairShare:
         """Whether the client holds as much as it may, for what is free now."""
         return self._by_client[client] >= MAX_OF_FREE * (self._limit - self.n_held)
 
-    def acquire(self, client: str) -> None:
-        """Takes a slot, even one beyond the limit."""
-        self.n_held += 1
-        self._by_client[client] += 1
+    def acquire(self, client: str, n: int = 1) -> None:
+        """Takes `n`, even beyond the limit."""
+        self.n_held += n
+        self._by_client[client] += n
 
-    def release(self, client: str) -> None:
-        """Gives back a slot that the client holds."""
-        self.n_held -= 1
-        self._by_client[client] -= 1
+    def release(self, client: str, n: int = 1) -> None:
+        """Gives back `n` of what the client holds."""
+        self.n_held -= n
+        self._by_client[client] -= n
         if not self._by_client[client]:
             del self._by_client[client]

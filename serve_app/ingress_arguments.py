@@ -1,11 +1,12 @@
 """The `args` of an ingress in `serve.yaml`, checked once at start."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 from deployments.ingress.settings import (
+    BODY_BUDGET,
     BODY_LIMIT,
     BODY_TIMEOUT_S,
     KEEP_ALIVE_S,
@@ -36,6 +37,12 @@ class IngressArguments(StrictOptions):
     )
     max_body_bytes: int = Field(
         default=BODY_LIMIT, ge=1, description="Bytes of a request's body. More is a 413"
+    )
+    max_inflight_body_bytes: int = Field(
+        default=BODY_BUDGET,
+        ge=1,
+        description="Bytes of the bodies of all requests that one ingress process answers. More "
+        "are refused as overload, and one client has 8 of 9 at most. 64 KiB of each are free",
     )
     body_timeout_s: float = Field(
         default=BODY_TIMEOUT_S, gt=0, description="Seconds for a body to arrive, else 408"
@@ -90,11 +97,21 @@ class IngressArguments(StrictOptions):
         default=(), description='Origins whose web pages may send requests. "*" is all'
     )
 
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Self:
+        if self.max_body_bytes > self.max_inflight_body_bytes * 8 // 9:
+            raise ValueError(
+                "max_inflight_body_bytes: must be at least 9/8 of max_body_bytes, because one "
+                "client has 8 of 9 at most"
+            )
+        return self
+
     def ingress_settings(self) -> IngressSettings:
         """Raises ValueError for keys that can't be used. `encryption_key` may make a file."""
         return IngressSettings(
             keep_alive_s=self.keep_alive_s,
             body_limit=self.max_body_bytes,
+            body_budget=self.max_inflight_body_bytes,
             body_timeout_s=self.body_timeout_s,
             request_timeout_s=self.request_timeout_s,
             api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from deployments.ingress.host_names import HostNames
 
-BODY_LIMIT = 32 << 20  # bytes
+BODY_LIMIT = 16 << 20  # bytes; more than the text of a million tokens
+BODY_BUDGET = 128 << 20  # bytes
 BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 15.0
 LOAD_TIMEOUT_S = 600.0
@@ -16,6 +17,7 @@ class IngressSettings:
     """keep_alive_s: silence before a comment on a stream.
     probe_s: see Answer; None where the proxy tells when a client leaves.
     body_limit: bytes of a request.
+    body_budget: bytes of the bodies of all requests in flight in a process.
     body_timeout_s: for a request's body to arrive.
     request_timeout_s: for the whole of an answer; None for no end.
     api_keys: any of them opens, in ASCII; without one everybody may enter.
@@ -34,6 +36,7 @@ class IngressSettings:
     keep_alive_s: float = KEEP_ALIVE_S
     probe_s: float | None = None
     body_limit: int = BODY_LIMIT
+    body_budget: int = BODY_BUDGET
     body_timeout_s: float = BODY_TIMEOUT_S
     request_timeout_s: float | None = None
     api_keys: tuple[str, ...] = field(default=(), repr=False)

@@ -52,6 +52,7 @@ def test_every_setting_of_an_ingress_can_be_set(tmp_path: Path) -> None:
     chosen = {
         "keep_alive_s": 1.5,
         "max_body_bytes": 1000,
+        "max_inflight_body_bytes": 2000,
         "body_timeout_s": 2.5,
         "request_timeout_s": 3.5,
         "api_keys": ["key"],
@@ -64,6 +65,7 @@ def test_every_setting_of_an_ingress_can_be_set(tmp_path: Path) -> None:
     assert settings == IngressSettings(
         keep_alive_s=1.5,
         body_limit=1000,
+        body_budget=2000,
         body_timeout_s=2.5,
         request_timeout_s=3.5,
         api_keys=("key",),
@@ -80,3 +82,8 @@ def test_every_setting_of_an_ingress_can_be_set(tmp_path: Path) -> None:
 def test_an_origin_that_no_browser_sends_is_an_error(origin: str) -> None:
     with pytest.raises(ValidationError, match="cors_origins"):
         IngressArguments.model_validate({"cors_origins": [origin]})
+
+
+def test_a_body_that_no_client_could_send_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="max_inflight_body_bytes: must be at least 9/8"):
+        IngressArguments.model_validate({"max_body_bytes": 900, "max_inflight_body_bytes": 1000})

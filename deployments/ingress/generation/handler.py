@@ -20,6 +20,7 @@ from deployments.ingress.generation.deltas import Deltas, Prepared
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.response_builder import ApiRequest, Generation, ResponseBuilder
 from deployments.ingress.metrics import InflightGuard
+from deployments.ingress.off_loop import BodyWork
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.telemetry.spans import span
 from deployments.text.tokens.tokenizer import TokenizerCache
@@ -29,8 +30,6 @@ RequestT = TypeVar("RequestT", bound=ApiRequest)
 
 
 class ProtocolHandler(Generic[RequestT]):
-    """`off_loop`: prepare in a thread, because the request is long enough to delay others."""
-
     def __init__(
         self,
         request: RequestT,
@@ -42,7 +41,7 @@ class ProtocolHandler(Generic[RequestT]):
         request_id: str,
         caller: Caller,
         settings: IngressSettings = DEFAULTS,
-        off_loop: bool = False,
+        body_work: BodyWork,
     ) -> None:
         self._request = request
         self._engine = engine
@@ -52,7 +51,7 @@ class ProtocolHandler(Generic[RequestT]):
         self._request_id = request_id
         self._caller = caller
         self._settings = settings
-        self._off_loop = off_loop
+        self._body_work = body_work
         self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
         self._has_card = False  # so no wait for the model any more
 
@@ -128,9 +127,9 @@ class ProtocolHandler(Generic[RequestT]):
         return await self._prepared(await self._engine.card(self._request.model))
 
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:
-        if self._off_loop or not self._tokenizers.holds(card):
-            return await asyncio.to_thread(self._prepare_now, card)
-        return self._prepare_now(card)
+        is_heavy = self._request.is_heavy or not self._tokenizers.holds(card)
+        prepare = partial(self._prepare_now, card)
+        return await self._body_work.run(prepare, is_heavy=is_heavy)
 
     def _prepare_now(self, card: ModelCard) -> Sequence[Generation]:
         tokenizer = self._tokenizers.get(card)

@@ -105,16 +105,7 @@ class Plan:
         if not prompt_tokens:
             message = f"`{self.prompt_param}` comes to a prompt of no tokens"
             raise refused(message, self.prompt_param)
-        if prompt_tokens >= context:
-            message = (
-                f"This model's maximum context length is {context} tokens, and the prompt has "
-                f"{prompt_tokens} tokens, which leaves no room for an answer"
-            )
-            raise Refused(
-                ContextError(
-                    ErrorKind.CONTEXT_LENGTH, message, self.prompt_param, prompt_tokens, context
-                )
-            )
+        check_fits(prompt_tokens, self.card, self.prompt_param)
         limit = context if self.max_tokens is None else self.max_tokens
         return min(limit, context - prompt_tokens)
 
@@ -134,6 +125,19 @@ class Plan:
 def seeded(sampling: SamplingParams, choice: int) -> SamplingParams:
     seed = (sampling.seed + choice) % N_SEEDS
     return sampling if seed == sampling.seed else replace(sampling, seed=seed)
+
+
+def check_fits(prompt_tokens: int, card: ModelCard, param: str) -> None:
+    """Raises Refused for a prompt that fills the context."""
+    context = card.context_length
+    if prompt_tokens >= context:
+        message = (
+            f"This model's maximum context length is {context} tokens, and the prompt has "
+            f"{prompt_tokens} tokens, which leaves no room for an answer"
+        )
+        raise Refused(
+            ContextError(ErrorKind.CONTEXT_LENGTH, message, param, prompt_tokens, context)
+        )
 
 
 def check_ids(ids: Sequence[int], card: ModelCard, param: str) -> None:

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.ingress.http.auth import Auth
+from deployments.ingress.http.body_budget import BodyBudget
 from deployments.ingress.http.cors import cors
 from deployments.ingress.http.docs import docs_routes
 from deployments.ingress.http.errors import ErrorFormat, error_response, internal_error
@@ -56,7 +57,7 @@ def protocol_app(
         routes = [*docs_routes(documented, document), *routes]
     app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
     app.router.redirect_slashes = False
-    direct = DirectPosts(app, routes, envelope)
+    direct = BodyBudget(DirectPosts(app, routes, envelope), settings)
     return PlainPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
 
 

@@ -6,19 +6,31 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NoReturn
 
 from starlette.requests import Request
 
+from deployments.ingress.http.body_budget import account_of
+from deployments.ingress.http.json_weight import check_weight
+from deployments.ingress.settings import IngressSettings
 from deployments.wire import ErrorKind, Refused, refused
 
+COMMAND_LIMIT = 1 << 20  # bytes
 DEPTH_LIMIT = 64
 BYTE_ORDER_MARK = "\ufeff"
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
-    """Raises Refused, also when the body does not arrive within `timeout_s`."""
+async def read_command(request: Request, settings: IngressSettings) -> bytearray:
+    """As `read_body`, where a body holds only names."""
+    limit = min(settings.body_limit, COMMAND_LIMIT)
+    return await read_body(request, replace(settings, body_limit=limit))
+
+
+async def read_body(request: Request, settings: IngressSettings) -> bytearray:
+    """Raises Refused, also when the body does not arrive in time, and ClientDisconnect."""
+    limit, timeout_s = settings.body_limit, settings.body_timeout_s
     _check_content_type(request.headers.get("content-type", ""))
     _check_encoding(request.headers.get("content-encoding", ""))
     declared = request.headers.get("content-length", "")
@@ -32,19 +44,22 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
         raise Refused.of_kind(ErrorKind.REQUEST_TIMEOUT, message) from error
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    body = bytearray()
+async def _read(request: Request, limit: int) -> bytearray:
+    body, account = bytearray(), account_of(request)
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
+        if len(body) + len(chunk) > limit:
             raise _too_large(limit)
-    return bytes(body)
+        if account is not None:
+            account.grow(len(body) + len(chunk))
+        body += chunk
+    return body
 
 
-def parse_json(body: bytes) -> object:
+def parse_json(body: bytes | bytearray) -> object:
     """The value, with every string encodable as UTF-8, every number finite, no name twice in an
-    object, at most 64 deep.
+    object, at most 64 deep, and no heavier than `check_weight` allows.
     """
+    check_weight(body)
     try:
         text = body.decode()
         if text.startswith(BYTE_ORDER_MARK):

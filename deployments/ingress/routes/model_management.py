@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster
-from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.sse import EVENT_STREAM
@@ -51,7 +51,7 @@ def _command_route(
     path: str, name: str, command: Callable[[str], Awaitable[None]], settings: IngressSettings
 ) -> Route:
     async def endpoint(request: Request) -> Response:
-        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        body = await read_command(request, settings)
         await command(parse(NamedModel, parse_json(body)).model)
         return JSONResponse({"success": True})
 

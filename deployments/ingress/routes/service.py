@@ -1,7 +1,6 @@
 """The routes of a protocol, from a path, a schema, and a response builder or a function."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -13,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.ingress.generation.answer import Answer, while_connected
-from deployments.ingress.generation.caller import Sender, caller_of, connection_of, owner_of
+from deployments.ingress.generation.caller import Sender, caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.handler import ProtocolHandler
@@ -21,15 +20,15 @@ from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
 from deployments.ingress.http.app import REQUEST_ID, request_id_of
 from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import EVENTS, JSON, DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.metrics import InflightGuard, Metrics
+from deployments.ingress.off_loop import BodyWork, OffLoop
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ModelCard
-
-OFF_LOOP_BYTES = 8 << 10  # bodies from this size on are parsed and prepared in a thread
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 ValueT = TypeVar("ValueT")
@@ -84,6 +83,7 @@ class Service:
     settings: IngressSettings = DEFAULTS
     tokenizers: TokenizerCache = field(default_factory=TokenizerCache)
     streams: ResumableStreams | None = None  # those that outlive their connections, if any may
+    off_loop: OffLoop = field(default_factory=OffLoop)
     inflight_limit: InflightLimit = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,10 +135,12 @@ class Service:
         guard = self.metrics.guard(operation.name)
         with guard.until_answered():
             connection = self._enter(http, guard)
-            body = await self._read(http)
-            off_loop = len(body) > OFF_LOOP_BYTES
-            value, asked = await _on(off_loop, lambda: _parsed(body, operation.parse))
             owner = owner_of(http)
+            work, (asked, caller) = await self._parsed(
+                http,
+                connection,
+                lambda value: (operation.parse(value), caller_of(http, value, connection, owner)),
+            )
             handler = ProtocolHandler(
                 asked,
                 self.engine,
@@ -146,11 +148,19 @@ class Service:
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
-                caller=caller_of(http, value, connection, owner),
+                caller=caller,
                 settings=self.settings,
-                off_loop=off_loop or asked.is_heavy,
+                body_work=work,
             )
             return await handler.begin(http.receive)
+
+    async def _parsed(
+        self, http: Request, connection: str, parse: Callable[[object], ValueT]
+    ) -> tuple[BodyWork, ValueT]:
+        """What `parse` makes of the body's JSON, neither of which is held any longer."""
+        body = await read_body(http, self.settings)
+        work = BodyWork(self.off_loop, len(body), connection)
+        return work, await work.run(lambda: parse(parse_json(body)))
 
     def _enter(self, http: Request, guard: InflightGuard) -> str:
         """The client's digest. The request is in flight until the guard closes. Raises Refused."""
@@ -158,22 +168,16 @@ class Service:
         guard.on_close(self.inflight_limit.acquire(connection))
         return connection
 
-    async def _read(self, http: Request) -> bytes:
-        return await read_body(http, self.settings.body_limit, self.settings.body_timeout_s)
-
     async def _ask(
         self, http: Request, question: TokenizerOperation[BodyT], guard: InflightGuard
     ) -> object:
-        self._enter(http, guard)
-        body = await self._read(http)
-        off_loop = len(body) > OFF_LOOP_BYTES
-        asked = await _on(off_loop, lambda: question.parse(parse_json(body)))
+        work, asked = await self._parsed(http, self._enter(http, guard), question.parse)
         answer = question.answer(owner_of(http))
         card = await while_connected(self.engine.card(asked.model), http.receive)
         guard.serving(card.name, stream=False)
-        return await _on(
-            off_loop or asked.is_heavy or not self.tokenizers.holds(card),
+        return await work.run(
             lambda: answer(asked, card, self.tokenizers.get(card)),
+            is_heavy=asked.is_heavy or not self.tokenizers.holds(card),
         )
 
 
@@ -181,20 +185,7 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a client that has left."""
 
 
-def _parsed(body: bytes, parse: Callable[[object], ValueT]) -> tuple[object, ValueT]:
-    """The JSON, and the request parsed from it. Raises Refused."""
-    value = parse_json(body)
-    return value, parse(value)
-
-
 def _named(http: Request) -> Mapping[str, str]:
     """The headers of a request, with its id first."""
     own = (REQUEST_ID.encode(), request_id_of(http).encode())
     return Headers(raw=[own, *http.headers.raw])
-
-
-async def _on(thread: bool, work: Callable[[], ValueT]) -> ValueT:
-    if thread:
-        running: Awaitable[ValueT] = asyncio.to_thread(work)
-        return await running
-    return work()

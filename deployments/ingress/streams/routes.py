@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
@@ -51,7 +51,7 @@ class StreamEndpoints:
 
     async def look_up(self, request: Request) -> Response:
         settings = self.settings
-        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        body = await read_command(request, settings)
         names = parse(StreamLookup, parse_json(body)).conversation_ids
         keys = [stream_key(request.headers, name, "conversation_ids") for name in names]
         found = (self.streams.find(key) for key in dict.fromkeys(keys))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from deployments.ingress.generation.plan import check_ids
+from deployments.ingress.generation.plan import check_fits, check_ids
 from deployments.llama.completion.schema import LlamaCompletionRequest, OnePrompt, PromptObject
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
@@ -18,6 +18,8 @@ def prompt_ids(
 def _ids(prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer) -> list[int]:
     text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
     parts = [text] if isinstance(text, str) else text
+    if isinstance(parts, list):
+        check_fits(sum(isinstance(part, int) for part in parts), card, "prompt")
     encode = partial(tokenizer.encode, limit=card.context_length)
     ids = mixed_ids(parts, encode, add_special_tokens=True)
     if not ids:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.routes.unsupported import not_supported, unsupported_routes
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import refused
@@ -22,7 +22,7 @@ UNSUPPORTED = {
 
 def refused_routes(settings: IngressSettings) -> list[Route]:
     async def set_adapters(request: Request) -> Response:
-        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        body = await read_command(request, settings)
         scales = parse_json(body)
         if not isinstance(scales, list):
             raise refused("Request body must be an array")

@@ -68,8 +68,7 @@ class BuiltInTools:
 
     async def call(self, request: Request) -> Response:
         check_origin(request, self._hosts)
-        settings = self._settings
-        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        body = await read_body(request, self._settings)
         call = parse(ToolRequest, parse_json(body))
         tool = _find(call)
         params = _params(tool, call)

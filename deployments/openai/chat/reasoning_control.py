@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster, find_model
-from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.schema import ModelName, Strict
 from deployments.ingress.http.validation import parse
@@ -31,7 +31,7 @@ def reasoning_control_route(
     cluster: Cluster, settings: IngressSettings, path: str = "/v1/chat/completions/control"
 ) -> Route:
     async def control(request: Request) -> Response:
-        body = await read_body(request, settings.body_limit, settings.body_timeout_s)
+        body = await read_command(request, settings)
         command = parse(ReasoningControl, parse_json(body))
         statuses = await cluster.statuses()
         models = statuses if command.model is None else [find_model(statuses, command.model)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.ingress.generation.plan import check_ids
+from deployments.ingress.generation.plan import check_fits, check_ids
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ids
@@ -17,8 +17,10 @@ def completion_prompts(
     grammar = "" if request.structure is None else request.structure.write()
     for prompt in request.prompts:
         if not isinstance(prompt, str):
+            check_fits(len(prompt), card, "prompt")
             check_ids(prompt, card, "prompt")
     if request.token_data is not None:
+        check_fits(len(request.token_data), card, "nvext.token_data")
         check_ids(request.token_data, card, "nvext.token_data")
         text = _text(request.prompts[0], tokenizer)
         return [Prompt(ids=request.token_data, text=text, grammar=grammar)]

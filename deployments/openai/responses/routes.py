@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.ingress.generation.caller import Sender, owner_of
+from deployments.ingress.generation.caller import Sender
+from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.paging import index_after, page_size
 from deployments.ingress.http.sse import encode

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import cast
 
 from jinja2 import TemplateError
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from deployments.text.tokens.token_texts import TokenTexts
@@ -62,15 +62,27 @@ class TextTokenizer:
 
     def encode(self, text: str, add_special_tokens: bool, limit: int | None = None) -> list[int]:
         """With `limit`, a text with more tokens is encoded in parts, because the whole could take
-        gigabytes. Its ids are then only good to count.
+        gigabytes. Its ids are then only good to count: none is kept, and all are 0.
         """
-        return _ids(self._tokenizer, text, add_special_tokens, limit)
+        if limit is not None and len(text) > max(LARGE, limit):
+            with _one_large:
+                count = sum(len(part) for part in _in_parts(self._tokenizer, text))
+            if _is_beyond(count, limit):
+                return [0] * count
+        return _encode(self._tokenizer, text, add_special_tokens)
 
     def encode_literally(
         self, text: str, add_special_tokens: bool, limit: int | None = None
     ) -> list[int]:
-        """As `encode`, but special tokens in the text are encoded as plain text."""
-        return _ids(self._literal, text, add_special_tokens, limit)
+        """Special tokens in the text are encoded as plain text. With `limit`, a text with more
+        tokens is encoded in parts, each as if it stood alone.
+        """
+        if limit is not None and len(text) > max(LARGE, limit):
+            with _one_large:
+                ids = [each for part in _in_parts(self._literal, text) for each in part.ids]
+            if _is_beyond(len(ids), limit):
+                return ids
+        return _encode(self._literal, text, add_special_tokens)
 
     @cached_property
     def _literal(self) -> Tokenizer:
@@ -210,20 +222,25 @@ def _key(card: ModelCard) -> Key:
     return card.tokenizer_json, card.chat_template, card.special_tokens
 
 
-def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool, limit: int | None) -> list[int]:
-    if limit is not None and len(text) > max(LARGE, limit):
-        with _one_large:
-            ids = [each for part in _parts(text) for each in _encode(tokenizer, part)]
-        if len(ids) > limit + limit // 16:
-            return ids
+def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
     with _one_large if len(text) > LARGE else nullcontext():
-        return _encode(tokenizer, text, add_special_tokens)
+        ids: list[int] = _encoding(tokenizer, text, add_special_tokens).ids
+    return ids
 
 
-def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
+def _in_parts(tokenizer: Tokenizer, text: str) -> Iterator[Encoding]:
+    return (_encoding(tokenizer, part) for part in _parts(text))
+
+
+def _is_beyond(count: int, limit: int) -> bool:
+    """Whether the whole has more tokens than the limit, where its parts have so many."""
+    return count > limit + limit // 16
+
+
+def _encoding(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> Encoding:
     # As a batch of one: `encode` itself holds the GIL, and takes longer.
     [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-    return encoding.ids
+    return encoding
 
 
 def _parts(text: str) -> Iterator[str]:

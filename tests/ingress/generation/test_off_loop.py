@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from deployments.anthropic.messages_schema import parse_count, parse_messages
 from deployments.anthropic.thinking_signatures import sign
 from deployments.ingress.metrics import Metrics
+from deployments.ingress.off_loop import LARGE_BYTES, BodyWork, OffLoop, Turns
 from deployments.ingress.routes.service import Service, TokenizerOperation
 from deployments.openai.chat.schema import parse_chat
 from deployments.openai.completions.schema import parse_completion
@@ -56,6 +57,47 @@ def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
         return asked.threads == [threading.get_ident()]
 
     assert asyncio.run(ask()) is not heavy
+
+
+def test_of_clients_that_wait_none_waits_for_all_that_another_one_asked() -> None:
+    async def play() -> list[str]:
+        turns, served, gate = Turns(), list[str](), asyncio.Event()
+
+        async def ask(client: str) -> None:
+            async with turns.turn(client):
+                await gate.wait()
+                served.append(client)
+
+        asked = [asyncio.create_task(ask(client)) for client in "aaaabbc"]
+        await asyncio.sleep(0)
+        asked[3].cancel()  # one that waits
+        asked[0].cancel()  # the one whose turn it is
+        gate.set()
+        await asyncio.wait(asked)
+        async with turns.turn("d"):
+            return served
+
+    assert asyncio.run(play()) == ["a", "b", "c", "a", "b"]
+
+
+def test_large_bodies_are_worked_on_one_at_a_time() -> None:
+    running, most = 0, 0
+
+    def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        met.wait(timeout=0.01)  # nobody comes
+        running -= 1
+
+    async def play() -> None:
+        off_loop = OffLoop()
+        large = (BodyWork(off_loop, LARGE_BYTES + 1, client) for client in "aabb")
+        await asyncio.gather(*(one.run(work) for one in large))
+
+    met = threading.Event()
+    asyncio.run(play())
+    assert most == 1
 
 
 USER = {"role": "user", "content": "x"}

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.ingress.http.body import DEPTH_LIMIT, parse_json
-from deployments.wire import Refused
+from deployments.ingress.http.json_weight import (
+    LIST_WEIGHT,
+    MAX_WEIGHT,
+    NAME_WEIGHT,
+    OBJECT_WEIGHT,
+    check_weight,
+)
+from deployments.wire import ErrorKind, Refused
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -68,3 +75,41 @@ def test_a_name_twice_in_one_object_is_refused(body: bytes, name: str) -> None:
 def test_a_number_beyond_the_finite_is_refused(body: bytes) -> None:
     with pytest.raises(Refused, match="too large"):
         parse_json(body)
+
+
+def weight(value: object) -> int:
+    """By the definition: every value counts, but for the first of a list or an object."""
+    if isinstance(value, dict):
+        names = NAME_WEIGHT * len(value) + max(len(value) - 1, 0)
+        return OBJECT_WEIGHT + names + sum(map(weight, value.values()))
+    if isinstance(value, list):
+        return LIST_WEIGHT + max(len(value) - 1, 0) + sum(map(weight, value))
+    return 0
+
+
+@given(values, st.booleans(), st.integers(1, 60))
+def test_a_body_is_refused_by_what_it_holds_and_not_by_what_its_strings_hold(
+    value: object, ascii_only: bool, limit: int
+) -> None:
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    refusal = pytest.raises(Refused) if weight(value) > limit else contextlib.nullcontext()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deployments.ingress.http.json_weight.MAX_WEIGHT", limit)
+        with refusal:
+            check_weight(body)
+
+
+@pytest.mark.parametrize(
+    ("item", "each"), [(b"1", 1), (b"[]", 1 + LIST_WEIGHT), (b"{}", 1 + OBJECT_WEIGHT)]
+)
+def test_of_many_values_none_is_made(item: bytes, each: int) -> None:
+    n = (MAX_WEIGHT - LIST_WEIGHT) // each
+    check_weight(b"[" + b",".join([item] * n) + b"]")
+    with pytest.raises(Refused) as refusal:
+        parse_json(b"[" + b",".join([item] * (n + 2)) + b"]")
+    assert refusal.value.error.kind is ErrorKind.BODY_TOO_LARGE
+
+
+def test_a_long_text_is_one_value_whatever_it_holds() -> None:
+    text = 'say, "[{:\\' * (MAX_WEIGHT // 4)
+    assert parse_json(json.dumps([text]).encode()) == [text]

@@ -1,0 +1,77 @@
+"""Bounds the bytes of all bodies that a process holds, and each client's share of them."""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployments.fair_share import FairShare
+from deployments.ingress.http.clients import connection_of
+from deployments.ingress.settings import IngressSettings
+from deployments.wire import ErrorKind, Refused
+
+ACCOUNT_STATE = "body_account"  # where a request's state has its BodyAccount
+# Of each body: the limit on requests in flight bounds them, and ordinary requests are never refused
+# for the bodies of others.
+FREE_BYTES = 64 << 10
+
+
+class BodyAccount:
+    """What one request holds of the budget."""
+
+    def __init__(self, shares: FairShare, client: Callable[[], str]) -> None:
+        self._shares = shares
+        self._find_client = client
+        self._held = 0
+
+    @cached_property
+    def _client(self) -> str:
+        return self._find_client()
+
+    def grow(self, n_bytes: int) -> None:
+        """The body has so many bytes now. Raises Refused."""
+        due = n_bytes - FREE_BYTES - self._held
+        if due <= 0:
+            return
+        if self._shares.is_full:
+            raise _overloaded("The requests of this server hold all the bytes they may")
+        if self._shares.is_used_up(self._client):
+            held = self._shares.held_by(self._client)
+            raise _overloaded(f"The requests of this client hold {held} bytes, and others wait")
+        self._shares.acquire(self._client, due)
+        self._held += due
+
+    def close(self) -> None:
+        if self._held:
+            self._shares.release(self._client, self._held)
+            self._held = 0
+
+
+class BodyBudget:
+    """Gives each request an account, and closes it when the request is answered."""
+
+    def __init__(self, app: ASGIApp, settings: IngressSettings) -> None:
+        self._app = app
+        self._shares = FairShare(settings.body_budget)
+        self._sees_peers = settings.sees_peers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        client = partial(connection_of, Request(scope), sees_peers=self._sees_peers)
+        account = scope["state"][ACCOUNT_STATE] = BodyAccount(self._shares, client)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            account.close()
+
+
+def account_of(request: Request) -> BodyAccount | None:
+    account: BodyAccount | None = request.scope.get("state", {}).get(ACCOUNT_STATE)
+    return account
+
+
+def _overloaded(message: str) -> Refused:
+    return Refused.of_kind(ErrorKind.OVERLOADED, f"{message}; try again soon")

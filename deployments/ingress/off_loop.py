@@ -1,0 +1,92 @@
+"""Where the work on a request is done: on the event loop if it is short, else in a thread.
+
+Large bodies are worked on one at a time. Many threads would leave the event loop too little of the
+interpreter, and together they would need too much memory.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+OFF_LOOP_BYTES = 8 << 10  # of a body whose work is done in a thread
+LARGE_BYTES = 256 << 10
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(slots=True, eq=False)
+class Turns:
+    """One at a time; clients that wait are served in turn. Belongs to one event loop."""
+
+    _is_taken: bool = False
+    _waiting: OrderedDict[str, deque[asyncio.Future[None]]] = field(default_factory=OrderedDict)
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        await self._take(client)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _take(self, client: str) -> None:
+        if not self._is_taken:
+            self._is_taken = True
+            return
+        ours = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(ours)
+        try:
+            await ours
+        except asyncio.CancelledError:
+            if not ours.cancelled():  # it was our turn already
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            client, queue = self._waiting.popitem(last=False)
+            first = queue.popleft()
+            if queue:
+                self._waiting[client] = queue
+            if not first.done():
+                first.set_result(None)
+                return
+        self._is_taken = False
+
+
+@dataclass(slots=True, eq=False)
+class OffLoop:
+    """The threads of a process beside its event loop."""
+
+    turns: Turns = field(default_factory=Turns)
+    large: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="large-body")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BodyWork:
+    """Work on a body of `n_bytes`, in the order of arrival for each client."""
+
+    off_loop: OffLoop
+    n_bytes: int
+    client: str
+
+    async def run(self, work: Callable[[], ValueT], *, is_heavy: bool = False) -> ValueT:
+        """The result of `work`, which may be heavy however short the body is."""
+        if self.n_bytes > LARGE_BYTES:
+            async with self.off_loop.turns.turn(self.client):
+                return await self._run_large(work)
+        if self.n_bytes > OFF_LOOP_BYTES or is_heavy:
+            return await asyncio.to_thread(work)
+        return work()
+
+    async def _run_large(self, work: Callable[[], ValueT]) -> ValueT:
+        """As `to_thread`, in the one thread for it."""
+        loop, context = asyncio.get_running_loop(), copy_context()
+        return await loop.run_in_executor(self.off_loop.large, context.run, work)

@@ -1,0 +1,108 @@
+"""The bodies of all requests together are bounded, and so is each client's share of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from deployments.ingress.http.body_budget import FREE_BYTES
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
+from deployments.openai.routes import app
+from tests.ingress.edge import every, served
+from tests.ingress.engines import ScriptedEngine, says
+from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http
+
+BUDGET = 900 << 10
+HELD = BUDGET * 9 // 10 + FREE_BYTES  # a client's share, and what is free
+SETTINGS = IngressSettings(body_budget=BUDGET, api_keys=("a", "b"))
+A, B = ({"authorization": f"Bearer {key}", "content-type": "application/json"} for key in "ab")
+
+
+class Upload:
+    """A body that halts before its end until it may go on."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self.body = json.dumps(HELLO).encode().ljust(n_bytes)
+        self.halted, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self.body[:-1]
+        self.halted.set()
+        await self.gate.wait()
+        yield self.body[-1:]
+
+
+async def post(client: httpx.AsyncClient, headers: dict[str, str], body: Any) -> httpx.Response:
+    return await client.post(CHAT, content=body, headers=headers)
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic", "llama"])
+def test_who_holds_their_share_is_refused_and_others_are_not(protocol: str) -> None:
+    paths = {"openai": CHAT, "anthropic": "/v1/messages", "llama": "/chat/completions"}
+    statuses = {"openai": 429, "anthropic": 529, "llama": 503}
+
+    async def play() -> None:
+        large = b"[" + b" " * (BUDGET // 10) + b"]"
+        async with http(every(SETTINGS)[protocol]) as client:
+
+            def send(headers: dict[str, str], body: Any) -> asyncio.Task[httpx.Response]:
+                sent = client.post(paths[protocol], content=body, headers=headers)
+                return asyncio.create_task(sent)
+
+            held = Upload(HELD)
+            first = send(A, held)
+            await held.halted.wait()
+            refused = await send(A, large)
+            assert refused.status_code == statuses[protocol]
+            assert int(refused.headers["retry-after"]) > 0
+            assert (await send(A, b"[]")).status_code == 400  # read: it is small
+            assert (await send(B, b"[" + b" " * FREE_BYTES + b"]")).status_code == 400
+            held.gate.set()
+            await first
+            assert (await send(A, large)).status_code == 400
+
+    asyncio.run(play())
+
+
+def test_a_body_counts_until_its_request_is_answered() -> None:
+    async def play() -> None:
+        gate = asyncio.Event()
+        engine = ScriptedEngine(says("Hello there", gate=gate))
+        body = b'{"prompt": "x"}'.ljust(HELD)
+        async with http(app(engine, Metrics(), SETTINGS)) as client:
+            first = asyncio.create_task(client.post(COMPLETIONS, content=body, headers=A))
+            await engine.starts.get()
+            assert (await client.post(COMPLETIONS, content=body, headers=A)).status_code == 429
+            gate.set()
+            assert (await first).is_success
+            assert (await client.post(COMPLETIONS, content=body, headers=A)).is_success
+
+    asyncio.run(play())
+
+
+def test_a_client_that_leaves_holds_nothing() -> None:
+    async def play() -> None:
+        async with http(served(settings=SETTINGS)) as client:
+            held = Upload(HELD)
+            first = asyncio.create_task(post(client, A, held))
+            await held.halted.wait()
+            first.cancel()
+            await asyncio.wait({first})
+            assert (await post(client, A, Upload(BUDGET // 10).body)).is_success
+
+    asyncio.run(play())
+
+
+def test_a_command_is_short() -> None:
+    async def play() -> None:
+        async with http(every()["openai"]) as client:
+            body = b'{"model": "tiny"}'.ljust((1 << 20) + 1)
+            headers = {"content-type": "application/json"}
+            response = await client.post("/v1/models/load", content=body, headers=headers)
+            assert response.status_code == 413
+
+    asyncio.run(play())
