@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.ingress.generation.answer import Answer, while_connected
-from deployments.ingress.generation.caller import Sender, caller_of
+from deployments.ingress.generation.caller import CONVERSATION_ID, Sender, caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.handler import ProtocolHandler
@@ -91,7 +91,7 @@ class Service:
 
     def route(self, operation: Operation[RequestT]) -> Route:
         async def endpoint(request: Request) -> ASGIApp:
-            keeper = None if self.streams is None else self.streams.keeper(request.headers)
+            keeper = self._keeper(request)
             try:
                 answer = await self._generate(request, operation)
             except ClientDisconnect:
@@ -128,6 +128,13 @@ class Service:
             tag="Text and tokens",
             body=question.body,
         )
+
+    def _keeper(self, request: Request) -> Callable[[Answer | DelayedAnswer], ASGIApp] | None:
+        """As that of `streams`."""
+        if self.streams is None or CONVERSATION_ID not in request.headers:
+            return None
+        client = connection_of(request, sees_peers=self.settings.sees_peers)
+        return self.streams.keeper(request, client)
 
     async def _generate(
         self, http: Request, operation: Operation[RequestT]

@@ -7,7 +7,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
-from deployments.wire import refused
+from deployments.wire import Refused, RequestError, refused
+
+PIECE_BYTES = 64 << 10  # what a reader that does not read has in its connection
 
 
 class ReplayBuffer:
@@ -17,7 +19,7 @@ class ReplayBuffer:
         self._capacity = capacity
         self._kept = bytearray()
         self._changed = asyncio.Event()
-        self._failure: Exception | None = None
+        self._failure: RequestError | None = None
         self.total = 0
         self.started_at = int(time.time())
         self.completed_at = 0  # 0 while the stream runs
@@ -36,18 +38,18 @@ class ReplayBuffer:
         del self._kept[: max(len(self._kept) - self._capacity, 0)]
         self._wake()
 
-    def finish(self, failure: Exception | None = None) -> None:
-        """Readers get `failure` after the last byte."""
+    def finish(self, failure: RequestError | None = None) -> None:
+        """Readers are refused with `failure` after the last byte."""
         self.completed_at = int(time.time())
         self._failure = failure
         self._wake()
 
     async def until_begun(self) -> None:
-        """Waits for the first byte or the end. Raises the failure of a stream without a byte."""
+        """Waits for the first byte or the end. Raises Refused if a stream fails without a byte."""
         while not self.is_begun and not self.is_done:
             await self._changed.wait()
         if not self.is_begun and self._failure is not None:
-            raise self._failure
+            raise Refused(self._failure)
 
     def check(self, offset: int) -> None:
         """Raises Refused if the bytes at `offset` are no longer kept."""
@@ -55,17 +57,18 @@ class ReplayBuffer:
             raise refused("Stream offset lost, please restart", "from")
 
     async def read(self, offset: int) -> AsyncGenerator[bytes, None]:
-        """From `offset` to the end. Raises the failure of the stream; Refused for lost bytes."""
+        """From `offset` to the end, in pieces. Raises Refused for lost bytes and failed streams."""
         while offset < self.total or not self.is_done:
             self.check(offset)
             if offset < self.total:
-                data = bytes(self._kept[offset - self.total + len(self._kept) :])
-                offset = self.total
+                start = offset - self.total + len(self._kept)
+                data = bytes(self._kept[start : start + PIECE_BYTES])
+                offset = min(offset + len(data), self.total)
                 yield data
             else:
                 await self._changed.wait()
         if self._failure is not None:
-            raise self._failure
+            raise Refused(self._failure)
 
     def _wake(self) -> None:
         self._changed.set()

@@ -1,39 +1,45 @@
-"""Streams that outlive their connections: named by the client, kept for a while, bounded.
+"""Streams that outlive their connections: named by the client, kept for a while, bounded, owned.
 
 A process keeps its own: behind several replicas a client may come back to one that knows nothing.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 
-from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.detached_tasks import create_detached_task
+from deployments.fair_share import FairShare
 from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, run_while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.http.app import PRINTABLE
-from deployments.ingress.http.auth import offered_keys
+from deployments.ingress.http.clients import owner_of
+from deployments.ingress.http.errors import internal_error
 from deployments.ingress.streams.replay_buffer import ReplayBuffer
-from deployments.wire import ErrorKind, Refused, refused
+from deployments.wire import ErrorKind, Refused, RequestError, refused
+
+logger = logging.getLogger(__name__)
 
 MAX_ID_LENGTH = 128
-StreamKey = tuple[bytes, str]  # digest of the client's keys, and its name of the conversation
+StreamKey = tuple[str, str]  # the owner, and its name of the conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLimits:
-    """most: streams of a process.
+    """most: streams of a process, of which one client has 8 of 9 at most.
+    readers: of these streams, of which the same is true.
     capacity: bytes of one; the oldest go first.
     kept_s: until one that has ended is forgotten.
     idle_s: until one that goes on and has no reader is stopped.
     """
 
     most: int = 64
+    readers: int = 128
     capacity: int = 4 << 20
     kept_s: float = 300.0
     idle_s: float = 300.0
@@ -42,6 +48,7 @@ class StreamLimits:
 @dataclass(slots=True, eq=False)
 class KeptStream:
     key: StreamKey
+    client: str
     replay: ReplayBuffer
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     # Stops the stream. It runs while there is no reader, and after the end.
@@ -53,28 +60,37 @@ class KeptStream:
 class ResumableStreams:
     limits: StreamLimits = StreamLimits()
     _kept: dict[StreamKey, KeptStream] = field(default_factory=dict)  # oldest first
+    _shares: FairShare = field(init=False)
+    _readers: FairShare = field(init=False)
     running: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def keeper(self, headers: Headers) -> Callable[[Answer | DelayedAnswer], ASGIApp] | None:
+    def __post_init__(self) -> None:
+        self._shares = FairShare(self.limits.most)
+        self._readers = FairShare(self.limits.readers)
+
+    def keeper(
+        self, request: Request, client: str
+    ) -> Callable[[Answer | DelayedAnswer], ASGIApp] | None:
         """A function that makes an answer outlive its connection; None if the headers do not ask
         for that. Raises Refused.
 
         An answer that is no stream stays as it is.
         """
-        name = headers.get(CONVERSATION_ID)
+        name = request.headers.get(CONVERSATION_ID)
         if name is None:
             return None
-        key = stream_key(headers, name, "X-Conversation-Id")
-        return lambda answer: _Resumable(self, key, answer) if answer.is_stream else answer
+        key = stream_key(owner_of(request), name, "X-Conversation-Id")
+        return lambda answer: _Resumable(self, key, client, answer) if answer.is_stream else answer
 
     def find(self, key: StreamKey) -> KeptStream | None:
         return self._kept.get(key)
 
-    def start(self, key: StreamKey, answer: ASGIApp, scope: Scope) -> KeptStream:
+    def start(self, key: StreamKey, client: str, answer: ASGIApp, scope: Scope) -> KeptStream:
         """Stops an earlier stream of this name. Raises Refused."""
         self.stop(key)
-        self._make_room()
-        kept = self._kept[key] = KeptStream(key, ReplayBuffer(self.limits.capacity))
+        self._make_room(client)
+        kept = self._kept[key] = KeptStream(key, client, ReplayBuffer(self.limits.capacity))
+        self._shares.acquire(client)
         task = create_detached_task(self._run(kept, answer, scope))
         self.running.add(task)
         task.add_done_callback(self.running.discard)
@@ -83,8 +99,21 @@ class ResumableStreams:
     def stop(self, key: StreamKey) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
+            self._shares.release(kept.client)
             _cancel_timer(kept)
             kept.stopped.set()
+
+    @contextmanager
+    def admitted(self, client: str) -> Iterator[None]:
+        """Counts a reader, also one of a stream that is not kept any more. Raises Refused."""
+        if self._readers.is_used_up(client):
+            held = self._readers.held_by(client)
+            raise _overloaded(f"This client has {held} readers of resumable streams already")
+        self._readers.acquire(client)
+        try:
+            yield
+        finally:
+            self._readers.release(client)
 
     @contextmanager
     def reading(self, kept: KeptStream) -> Iterator[None]:
@@ -108,11 +137,14 @@ class ResumableStreams:
             await kept.stopped.wait()
             return {"type": "http.disconnect"}
 
-        failure: Exception | None = None
+        failure: RequestError | None = None  # no exception: its frames would hold the stream
         try:
             await answer(scope, receive, send)
+        except Refused as refusal:
+            failure = refusal.error
         except Exception as error:
-            failure = error
+            logger.exception("a resumable stream")
+            failure = internal_error(error)
         finally:
             kept.replay.finish(failure)
             _cancel_timer(kept)
@@ -124,42 +156,52 @@ class ResumableStreams:
             loop = asyncio.get_running_loop()
             kept.timer = loop.call_later(seconds, self.stop, kept.key)
 
-    def _make_room(self) -> None:
-        """Stops a stream that has ended, or else one without a reader. Raises Refused."""
-        if len(self._kept) < self.limits.most:
+    def _make_room(self, client: str) -> None:
+        """Stops a stream without a reader: of the client that has the most of them, which is not
+        one with less than this client; one that has ended, if there is one. Raises Refused.
+        """
+        if not self._shares.is_used_up(client):
             return
+        held = self._shares.held_by
         unread = [kept for kept in self._kept.values() if not kept.readers]
-        if not unread:
-            message = f"All {self.limits.most} resumable streams of this server are in use"
-            raise Refused.of_kind(ErrorKind.OVERLOADED, message)
-        self.stop(max(unread, key=lambda kept: kept.replay.is_done).key)
+        spare = [kept for kept in unread if held(kept.client) >= held(client)]
+        if not spare:
+            raise _overloaded(f"All of the {self.limits.most} resumable streams are in use")
+        self.stop(max(spare, key=lambda kept: (held(kept.client), kept.replay.is_done)).key)
 
 
-def stream_key(headers: Headers, name: str, param: str) -> StreamKey:
-    """Requests with other API keys have other streams. Raises Refused."""
+def stream_key(owner: str, name: str, param: str) -> StreamKey:
+    """Other owners have other streams. Raises Refused."""
     if len(name) > MAX_ID_LENGTH or not PRINTABLE.fullmatch(name):
         message = f"`{param}` must be 1 to {MAX_ID_LENGTH} printable characters"
         raise refused(message, param)
-    keys = "\n".join(sorted(set(offered_keys(headers))))
-    return sha256(keys.encode("latin-1")).digest(), name
+    return owner, name
 
 
 class StreamReader:
     """A response with a stream's bytes from an offset on. The stream outlives it."""
 
-    def __init__(self, streams: ResumableStreams, kept: KeptStream, offset: int) -> None:
+    def __init__(
+        self, streams: ResumableStreams, kept: KeptStream, client: str, offset: int
+    ) -> None:
         self._streams = streams
         self._kept = kept
+        self._client = client
         self._offset = offset
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._streams.admitted(self._client):
+            await self.respond(receive, send)
+
+    async def respond(self, receive: Receive, send: Send) -> None:
+        """For a reader that is admitted."""
         with self._streams.reading(self._kept):
             try:
-                await run_while_connected(self._respond(send), receive)
+                await run_while_connected(self._send(send), receive)
             except OSError:  # uvicorn raises it when the client has left
                 return
 
-    async def _respond(self, send: Send) -> None:
+    async def _send(self, send: Send) -> None:
         replay = self._kept.replay
         await replay.until_begun()
         replay.check(self._offset)
@@ -172,18 +214,29 @@ class StreamReader:
 
 class _Resumable:
     def __init__(
-        self, streams: ResumableStreams, key: StreamKey, answer: Answer | DelayedAnswer
+        self,
+        streams: ResumableStreams,
+        key: StreamKey,
+        client: str,
+        answer: Answer | DelayedAnswer,
     ) -> None:
         self._streams = streams
         self._key = key
+        self._client = client
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            kept = self._streams.start(self._key, self._answer, scope)
-        except Refused as refusal:
-            self._answer.refuse(refusal)
-        await StreamReader(self._streams, kept, 0)(scope, receive, send)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._streams.admitted(self._client))
+                kept = self._streams.start(self._key, self._client, self._answer, scope)
+            except Refused as refusal:
+                self._answer.refuse(refusal)
+            await StreamReader(self._streams, kept, self._client, 0).respond(receive, send)
+
+
+def _overloaded(message: str) -> Refused:
+    return Refused.of_kind(ErrorKind.OVERLOADED, message)
 
 
 def _cancel_timer(kept: KeptStream) -> None:

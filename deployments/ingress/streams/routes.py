@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.http.body import parse_json, read_command
+from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
@@ -43,7 +44,8 @@ class StreamEndpoints:
         if kept is None:
             message = "There is no stream of this conversation"
             raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "conv_id")
-        return StreamReader(self.streams, kept, offset)
+        client = connection_of(request, sees_peers=self.settings.sees_peers)
+        return StreamReader(self.streams, kept, client, offset)
 
     async def stop(self, request: Request) -> Response:
         self.streams.stop(_key(request))
@@ -53,7 +55,8 @@ class StreamEndpoints:
         settings = self.settings
         body = await read_command(request, settings)
         names = parse(StreamLookup, parse_json(body)).conversation_ids
-        keys = [stream_key(request.headers, name, "conversation_ids") for name in names]
+        owner = owner_of(request)
+        keys = [stream_key(owner, name, "conversation_ids") for name in names]
         found = (self.streams.find(key) for key in dict.fromkeys(keys))
         return JSONResponse([_described(kept) for kept in found if kept is not None])
 
@@ -98,7 +101,7 @@ def _key(request: Request) -> StreamKey:
     name = request.query_params.get("conv_id", "")
     if not name:
         raise refused("`conv_id` is missing", "conv_id")
-    return stream_key(request.headers, name, "conv_id")
+    return stream_key(owner_of(request), name, "conv_id")
 
 
 def _offset(request: Request) -> int:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Service
-from deployments.ingress.settings import DEFAULTS
+from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamLimits
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.error_body import openai_envelope
@@ -27,28 +27,31 @@ NAMED = {"x-conversation-id": "c1"}
 class Server:
     """An application whose streams are kept, over a scripted engine."""
 
-    def __init__(self, script: Script, limits: StreamLimits) -> None:
+    def __init__(self, script: Script, limits: StreamLimits, keys: tuple[str, ...] = ()) -> None:
         self.engine = ScriptedEngine(script)
         self.metrics = Metrics()
         self.streams = ResumableStreams(limits)
+        settings = IngressSettings(api_keys=keys)
         service = Service(engine=self.engine, metrics=self.metrics, streams=self.streams)
-        routes = [service.route(OPERATION), *stream_routes(self.streams, DEFAULTS)]
-        self.app: ASGIApp = protocol_app(routes, openai_envelope)
+        routes = [service.route(OPERATION), *stream_routes(self.streams, settings)]
+        self.app: ASGIApp = protocol_app(routes, openai_envelope, settings)
 
     async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         async with http(self.app) as client:
             return await client.request(method, path, **request)
 
-    def begin(self, name: str, body: object = STREAM) -> tuple[Socket, "asyncio.Task[None]"]:
+    def begin(
+        self, name: str, body: object = STREAM, key: str = "none"
+    ) -> tuple[Socket, "asyncio.Task[None]"]:
         """Somebody who asks for a stream of that name."""
         socket = Socket(CHAT, body)
         named = [(b"content-type", b"application/json"), (b"x-conversation-id", name.encode())]
-        socket.scope |= {"headers": named}
+        socket.scope |= {"headers": [*named, (b"x-api-key", key.encode())]}
         return socket, asyncio.create_task(socket(self.app))
 
-    async def leave(self, after: int, name: str = "c1") -> None:
+    async def leave(self, after: int, name: str = "c1", key: str = "none") -> None:
         """Begins a stream of that name, and goes after some of its messages."""
-        socket, serving = self.begin(name)
+        socket, serving = self.begin(name, key=key)
         for _ in range(after):
             await socket.sent.get()
         socket.leave()
@@ -58,6 +61,7 @@ class Server:
         """Somebody who reads a stream of that name, which has begun."""
         socket = Socket("/v1/stream", None)
         socket.scope |= {"method": "GET", "query_string": f"conv_id={name}".encode()}
+        socket.scope |= {"client": ("127.0.0.1", 123)}  # as others here
         reading = asyncio.create_task(socket(self.app))
         assert (await socket.sent.get())["status"] == 200
         return socket, reading
@@ -80,9 +84,14 @@ def spoken(stream: httpx.Response) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
-def serve(script: Script, play: Callable[[Server], Awaitable[None]], **limits: Any) -> None:
+def serve(
+    script: Script,
+    play: Callable[[Server], Awaitable[None]],
+    keys: tuple[str, ...] = (),
+    **limits: Any,
+) -> None:
     async def run() -> None:
-        server = Server(script, StreamLimits(**limits))
+        server = Server(script, StreamLimits(**limits), keys)
         await play(server)
         await server.ended()
 
@@ -285,12 +294,12 @@ def test_holders_of_other_keys_have_other_streams() -> None:
         mine = {"authorization": "Bearer mine"}
         await server.ask("POST", CHAT, json=STREAM, headers={**NAMED, **mine})
         path = "/v1/stream?conv_id=c1"
-        assert (await server.ask("GET", path)).status_code == 404
         theirs = {"authorization": "Bearer theirs"}
+        assert (await server.ask("GET", path, headers=theirs)).status_code == 404
         assert (await server.ask("DELETE", path, headers=theirs)).status_code == 204
         assert (await server.ask("GET", path, headers=mine)).status_code == 200
 
-    serve(says("Hello"), play)
+    serve(says("Hello"), play, keys=("mine", "theirs"))
 
 
 def test_a_lookup_tells_what_is_known() -> None:
