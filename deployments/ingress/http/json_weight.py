@@ -2,10 +2,14 @@
 threads stand still while the parser makes them.
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
 from deployments.wire import ErrorKind, Refused
 
 # In values: numbers, strings, true, false and null. A prompt of a million token ids fits.
 MAX_WEIGHT = 1_100_000
+PIECE_BYTES = 1 << 18
 NAME_WEIGHT, LIST_WEIGHT, OBJECT_WEIGHT = 4, 4, 16
 BACKSLASH, QUOTE, ESCAPED_BACKSLASH, ESCAPED_QUOTE = b"\\", b'"', b"\\\\", b'\\"'
 TOO_HEAVY = (
@@ -20,20 +24,37 @@ def check_weight(body: bytes | bytearray) -> None:
     Only punctuation is counted, which takes milliseconds. Where that of strings matters, they are
     left out.
     """
-    if _weight(body) <= MAX_WEIGHT:
-        return
-    if BACKSLASH in body:
-        body = body.replace(ESCAPED_BACKSLASH, b"").replace(ESCAPED_QUOTE, b"")
-    # To leave a string out takes an object, too.
-    if body.count(QUOTE) > 2 * MAX_WEIGHT or _weight(_without_strings(body)) > MAX_WEIGHT:
+    if _is_too_heavy(_pieces(body)) and _is_too_heavy(_without_strings(_pieces(body))):
         raise Refused.of_kind(ErrorKind.BODY_TOO_LARGE, TOO_HEAVY)
 
 
-def _without_strings(body: bytes | bytearray) -> bytes:
-    return b"".join(body.split(QUOTE)[::2])
+def _is_too_heavy(pieces: Iterable[bytes | bytearray]) -> bool:
+    return any(weight > MAX_WEIGHT for weight in accumulate(map(_weight, pieces)))
 
 
-def _weight(body: bytes | bytearray) -> int:
+def _pieces(body: bytes | bytearray) -> Iterator[bytes | bytearray]:
+    """Other threads run between two. None ends within an escape sequence of two bytes."""
+    start = 0
+    while start < len(body):
+        piece = body[start : start + PIECE_BYTES]
+        if (len(piece) - len(piece.rstrip(BACKSLASH))) % 2:
+            piece = body[start : start + PIECE_BYTES + 1]
+        start += len(piece)
+        yield piece
+
+
+def _without_strings(pieces: Iterable[bytes | bytearray]) -> Iterator[bytes]:
+    """The pieces without what is between quotes."""
+    is_inside = False
+    for piece in pieces:
+        if BACKSLASH in piece:
+            piece = piece.replace(ESCAPED_BACKSLASH, b"").replace(ESCAPED_QUOTE, b"")
+        parts = piece.split(QUOTE)
+        yield b"".join(parts[is_inside::2])
+        is_inside ^= len(parts) % 2 == 0
+
+
+def _weight(piece: bytes | bytearray) -> int:
     """The comma stands for the value before it."""
-    containers = LIST_WEIGHT * body.count(b"[") + OBJECT_WEIGHT * body.count(b"{")
-    return body.count(b",") + NAME_WEIGHT * body.count(b":") + containers
+    containers = LIST_WEIGHT * piece.count(b"[") + OBJECT_WEIGHT * piece.count(b"{")
+    return piece.count(b",") + NAME_WEIGHT * piece.count(b":") + containers
