@@ -106,6 +106,8 @@ def _expectation(detail: ErrorDetails) -> str:
             return f"must be one of {detail['ctx']['expected_tags']}"
         case "value_error":
             return str(detail["ctx"]["error"])
+        case "int_parsing_size":
+            return "must be a smaller integer"
         case "none_required":
             return "is not supported by this server: only null is allowed"
     sized = SIZE.sub(lambda kind: f"must be {KINDS[kind[1]]} of ", MODEL.sub("", detail["msg"]))

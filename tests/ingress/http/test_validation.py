@@ -1,5 +1,6 @@
 """However much is wrong with a body, one thing is told of it, and little more is looked for."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ BODIES = [
     TokenizeRequest,
 ]
 LIMIT = 4096
+ROLES = ("system", "user", "assistant", "tool")
 
 
 def lists_of(schema: object) -> Iterator[Any]:
@@ -59,3 +61,30 @@ def test_a_body_with_very_many_unknown_fields_is_refused_without_a_list_of_them(
     body = {"prompt": "x", **{f"f{number}": 1 for number in range(MAX_ERRORS + 1)}}
     with pytest.raises(Refused, match=f"{MAX_ERRORS + 1} places"):
         parse(CompletionRequest, body)
+
+
+WRONG = [
+    *(1, -5, 1.5, 1 << 70, "", "x", "x" * 3000, True, None),
+    *([], {}, [1], ["x"], [None], [[]], [{}], [{"type": "x"}], [{"role": "x"}], [{"role": 1}]),
+    *({"type": "x"}, {"type": "function"}, {"type": "json_schema"}, {"type": "enabled"}, {"a": 1}),
+    *([{"role": role, "content": 1, "tool_calls": 1} for role in (name,)] for name in ROLES),
+    *([{"type": "function", "function": {}}], [{"type": "text", "text": 1}], [1, "x"]),
+]
+JARGON = re.compile(
+    r"\b(None|NoneType|True|False|dict|str|int|float|bool|tuple|instance|pydantic|Input|Unable"
+    r"|[A-Z]\w+(Request|Message|Part|Item|Tool|Format|Options))\b"
+)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_what_is_wrong_is_told_in_the_words_of_json(body: type[BaseModel]) -> None:
+    needed = {name: "x" for name, field in body.model_fields.items() if field.is_required()}
+    told = set()
+    for name in body.model_fields:
+        for value in WRONG:
+            try:
+                parse(body, {**needed, name: value})
+            except Refused as refusal:
+                told.add(str(refusal).removeprefix(f"`{name}`"))
+    assert len(told) > 5
+    assert not [message for message in told if JARGON.search(message)]
