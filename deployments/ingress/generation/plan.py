@@ -7,7 +7,7 @@ from deployments.grammar_triggers import GrammarTriggers
 from deployments.ingress.generation.response_builder import Generation
 from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import TextStream
-from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
@@ -131,9 +131,10 @@ def check_fits(prompt_tokens: int, card: ModelCard, param: str) -> None:
     """Raises Refused for a prompt that fills the context."""
     context = card.context_length
     if prompt_tokens >= context:
+        about = "about " if prompt_tokens > COUNTED_LIMITS * context else ""
         message = (
             f"This model's maximum context length is {context} tokens, and the prompt has "
-            f"{prompt_tokens} tokens, which leaves no room for an answer"
+            f"{about}{prompt_tokens} tokens, which leaves no room for an answer"
         )
         raise Refused(
             ContextError(ErrorKind.CONTEXT_LENGTH, message, param, prompt_tokens, context)

@@ -26,6 +26,7 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 # Characters. Tokenizers use hundreds of bytes for each while they work, so only one large text is
 # encoded at a time.
 LARGE = 1 << 18
+COUNTED_LIMITS = 4
 _one_large = threading.Lock()
 ADDED_TOKEN_FIELDS = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
 RESERVED_NAMES = {
@@ -62,11 +63,11 @@ class TextTokenizer:
 
     def encode(self, text: str, add_special_tokens: bool, limit: int | None = None) -> list[int]:
         """With `limit`, a text with more tokens is encoded in parts, because the whole could take
-        gigabytes. Its ids are then only good to count: none is kept, and all are 0.
+        gigabytes. Its ids are then only good to count: none is kept, and all are 0. Beyond
+        COUNTED_LIMITS times the limit their number is an estimate.
         """
         if limit is not None and len(text) > max(LARGE, limit):
-            with _one_large:
-                count = sum(len(part) for part in _in_parts(self._tokenizer, text))
+            count = self._count(text, COUNTED_LIMITS * limit)
             if _is_beyond(count, limit):
                 return [0] * count
         return _encode(self._tokenizer, text, add_special_tokens)
@@ -79,10 +80,21 @@ class TextTokenizer:
         """
         if limit is not None and len(text) > max(LARGE, limit):
             with _one_large:
-                ids = [each for part in _in_parts(self._literal, text) for each in part.ids]
+                ids = [each for part in _parts(text) for each in _encoding(self._literal, part).ids]
             if _is_beyond(len(ids), limit):
                 return ids
         return _encode(self._literal, text, add_special_tokens)
+
+    def _count(self, text: str, limit: int) -> int:
+        """Beyond the limit it is an estimate, from the beginning of the text."""
+        count = length = 0
+        for part in _parts(text):
+            with _one_large:
+                count += len(_encoding(self._tokenizer, part))
+            length += len(part)
+            if count > limit:
+                break
+        return count * len(text) // length
 
     @cached_property
     def _literal(self) -> Tokenizer:
@@ -226,10 +238,6 @@ def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[i
     with _one_large if len(text) > LARGE else nullcontext():
         ids: list[int] = _encoding(tokenizer, text, add_special_tokens).ids
     return ids
-
-
-def _in_parts(tokenizer: Tokenizer, text: str) -> Iterator[Encoding]:
-    return (_encoding(tokenizer, part) for part in _parts(text))
 
 
 def _is_beyond(count: int, limit: int) -> bool:
