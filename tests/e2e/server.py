@@ -41,7 +41,8 @@ MOSTLY_THROUGHPUT = pytest.mark.parametrize(
 class Server:
     """The whole graph of `serve_app/serve.yaml`, its router with arguments of the test's.
 
-    `config` takes the place of what stands at the top of that file.
+    `config` takes the place of what stands at the top of that file, `ingress` is arguments of
+    applications by their names.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Server:
         router: Mapping[str, object],
         environment: Mapping[str, str] | None = None,
         config: Mapping[str, object] | None = None,
+        ingress: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -61,7 +63,9 @@ class Server:
         self.log = folder / "serve.log"
         read = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
         read["http_options"]["port"] = self.port
-        next(a for a in read["applications"] if a["name"] == "router")["args"] = dict(router)
+        arguments = {**(ingress or {}), "router": router}
+        for application in read["applications"]:
+            application["args"] = dict(arguments.get(application["name"], {}))
         path = folder / "serve.yaml"
         path.write_text(yaml.safe_dump({**read, **(config or {})}))
         self._environment = {
