@@ -63,7 +63,7 @@ def test_a_body_with_very_many_unknown_fields_is_refused_without_a_list_of_them(
         parse(CompletionRequest, body)
 
 
-WRONG = [
+WRONG: list[object] = [
     *(1, -5, 1.5, 1 << 70, "", "x", "x" * 3000, True, None),
     *([], {}, [1], ["x"], [None], [[]], [{}], [{"type": "x"}], [{"role": "x"}], [{"role": 1}]),
     *({"type": "x"}, {"type": "function"}, {"type": "json_schema"}, {"type": "enabled"}, {"a": 1}),
