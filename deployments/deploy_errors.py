@@ -2,6 +2,7 @@
 
 import re
 
+FAILED_STARTS = re.compile(r"failed to start (\d+) times in a row")
 EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception): ")
 
 
@@ -12,3 +13,9 @@ def last_error(message: str) -> str:
     if not raised:
         return lines[-1] if lines else "it did not start"
     return EXCEPTION.sub("", " ".join(lines[raised[-1] :]))
+
+
+def failed_starts(message: str) -> int:
+    """How many replicas in a row could not be started, as far as the message says."""
+    found = FAILED_STARTS.search(message)
+    return int(found[1]) if found else 0

@@ -297,6 +297,7 @@ class ReplicaReport:
     context_tokens: of running and waiting sequences, prompt and output.
     received: ids of the requests that came since the last report.
     idle_s: since the last request ended; 0 while there is one.
+    failure: why it sleeps although it was to wake; "" if nothing hinders it.
     version: of the replica's card.
     """
 
@@ -317,6 +318,7 @@ class ReplicaReport:
     page_size: int = 0
     idle_s: float = 0.0
     sleeping: bool = False
+    failure: str = ""
     version: str = ""
 
 

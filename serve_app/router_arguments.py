@@ -98,7 +98,7 @@ class RouterArguments(ModelOptions):
         description="The cluster adds nodes by itself, so its present size is no limit",
     )
     load_timeout_s: float = Field(
-        default=CAPACITY.load_timeout_s, gt=0, description="Seconds for a model to become ready"
+        default=CAPACITY.load_timeout_s, gt=0, description="Seconds for a model to load, or to wake"
     )
     routing: RoutingArguments = Field(
         default=RoutingArguments(), description="Weights of the cost by which a replica is chosen"

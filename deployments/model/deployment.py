@@ -80,6 +80,7 @@ class Model:
             settings.sleep_idle_s,
             settings.limits.max_waiting,
             self._engine_changed,
+            settings.wake_timeout_s,
         )
         self._reporter = Reporter(
             settings.application,
@@ -237,6 +238,7 @@ class Model:
             page_size=self._card.page_size,
             idle_s=self._sleeper.idle_s,
             sleeping=self._sleeper.sleeping,
+            failure=self._sleeper.failure,
             version=self._card.version,
         )
 

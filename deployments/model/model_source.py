@@ -5,6 +5,7 @@ All of it blocks, and imports torch.
 
 import ctypes
 import gc
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,6 +44,7 @@ class ModelSource:
     def __init__(self, settings: ModelSettings, report: ReportProgress) -> None:
         check_settings(settings)
         self._settings = settings
+        self._is_folder = os.path.isdir(settings.path)
         self._report = report
         self._device = device_of(settings)
         weights = settings.sleep_weights or ("host" if can_keep_on_host(settings) else "drop")
@@ -81,7 +83,12 @@ class ModelSource:
         return core
 
     def _restart(self) -> EngineCore:
-        """Raises ValueError when the files are no longer those that the card describes."""
+        """Raises ValueError when the files are no longer those that the card describes, OSError
+        when they are gone.
+        """
+        if self._kept is None and self._is_folder and not os.path.isdir(self._settings.path):
+            # The hub would be asked for it, for half a minute where there is none.
+            raise FileNotFoundError(f"the folder {self._settings.path} is gone")
         before = self._fingerprint
         with self._model() as (model, ranks):
             if self._fingerprint != before:

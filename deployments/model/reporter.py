@@ -41,6 +41,7 @@ class Gauges:
     page_size: int = 0
     idle_s: float = 0.0
     sleeping: bool = False
+    failure: str = ""
     version: str = ""
 
     @property
@@ -49,8 +50,11 @@ class Gauges:
 
     def needs_report_after(self, other: "Gauges") -> bool:
         """Whether to report before the next heartbeat."""
-        mine = self.running, self.waiting, self.pending_tokens, self.sleeping
-        return mine != (other.running, other.waiting, other.pending_tokens, other.sleeping)
+        return self._news != other._news
+
+    @property
+    def _news(self) -> tuple[object, ...]:
+        return self.running, self.waiting, self.pending_tokens, self.sleeping, self.failure
 
 
 class ReportWriter:

@@ -76,6 +76,7 @@ class ModelSettings:
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
     sleep_weights: where they go: to "host" memory, which needs a GPU and one rank, or nowhere
         ("drop"), to be read again.
+    wake_timeout_s: for a wake; the router says here what it gives to a load.
     stop_timeout_s: what a stopping replica leaves to the streams that it has.
     """
 
@@ -93,6 +94,7 @@ class ModelSettings:
     sampling: SamplingDefaults = SamplingDefaults()
     sleep_idle_s: float | None = None
     sleep_weights: Literal["host", "drop"] | None = None
+    wake_timeout_s: float = 600.0
     stop_timeout_s: float = 20.0
     limits: EngineLimits = field(default_factory=EngineLimits)
 
@@ -105,7 +107,7 @@ class ModelSettings:
     def version(self) -> str:
         """Changes with every setting for which running replicas have to be replaced."""
         built = asdict(self)
-        for name in ("num_replicas", "autoscaling", "stop_timeout_s"):
+        for name in ("num_replicas", "autoscaling", "wake_timeout_s", "stop_timeout_s"):
             del built[name]
         described = repr((version_of("manta"), sorted(built.items())))
         return blake2b(described.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -20,6 +20,9 @@ from deployments.wire import ErrorKind, Refused
 
 log = logging.getLogger("ray.serve")
 
+RETRY_S = 1.0  # after files could not be read; doubled each time
+MAX_RETRY_S = 300.0
+
 
 class EngineSource(Protocol):
     """Makes engines and frees them; both block."""
@@ -36,6 +39,10 @@ class Sleeper:
 
     No more than `max_waiting` wait for it to wake; once it is there it has a queue of its own.
     `on_change` hears of every later engine, and None when there is none any more.
+
+    A wake that fails is told at once to whoever asks. Where files could not be read, as no other
+    process could read them, it is tried again by itself, and takes `wake_timeout_s` at most. After
+    any other failure only another process can help: the health check says so.
     """
 
     def __init__(
@@ -45,6 +52,8 @@ class Sleeper:
         idle_s: float | None,
         max_waiting: int,
         on_change: Callable[[EngineCore | None], None],
+        wake_timeout_s: float,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._source = source
         self._core: EngineCore | None = core
@@ -55,7 +64,10 @@ class Sleeper:
         self._awake.set()
         self._transition = asyncio.Lock()  # held while an engine starts or stops
         self._waking: asyncio.Task[None] | None = None
-        self._failure = ""
+        self._wake_timeout_s = wake_timeout_s
+        self._first_retry_s = self._retry_s = retry_s
+        self._failure = ""  # of the last wake
+        self._is_broken = False  # it can't be tried again here
         self._users = 0
         self._idle_since = time.monotonic()
         self._past_stats = EngineStats()  # counters of earlier engines
@@ -73,6 +85,11 @@ class Sleeper:
     def sleeping(self) -> bool:
         """Also while it falls asleep or wakes."""
         return self._core is None
+
+    @property
+    def failure(self) -> str:
+        """Why it does not wake; "" if nothing is known against it."""
+        return self._failure
 
     @asynccontextmanager
     async def engine(self) -> AsyncGenerator[EngineCore, None]:
@@ -102,8 +119,8 @@ class Sleeper:
         return _sum(self._core.stats(), self._past_stats)
 
     def check_health(self) -> None:
-        """Raises RuntimeError when the engine can't go on or did not wake."""
-        if self._failure:
+        """Raises RuntimeError when the engine can't go on or will not wake."""
+        if self._is_broken:
             raise RuntimeError(self._failure)
         if self._core is not None:
             self._core.check_health()
@@ -145,29 +162,46 @@ class Sleeper:
             message = f"{self._max_waiting} requests wait for the model to wake already"
             raise Refused.of_kind(ErrorKind.OVERLOADED, message)
         if self._core is None and not self._failure:
-            if self._waking is None:
-                # Detached: the request that wakes it may leave.
-                self._waking = create_detached_task(self._wake())
+            self._start_waking()
+            assert self._waking is not None
             await asyncio.shield(self._waking)
         if self._core is None:
             raise Refused.of_kind(ErrorKind.UNAVAILABLE, self._failure)
         return self._core
 
+    def _start_waking(self) -> None:
+        if self._waking is None:
+            # Detached: the request that wakes it may leave.
+            self._waking = create_detached_task(self._wake())
+
     async def _wake(self) -> None:
         started = time.monotonic()
+        limit = asyncio.timeout(self._wake_timeout_s)
         async with self._transition:
             try:
-                self._core = await asyncio.to_thread(self._source.start)
+                async with limit:
+                    self._core = await asyncio.to_thread(self._source.start)
             except Exception as error:
                 # As text: a traceback would hold the loaded weights.
-                self._failure = f"the model could not be woken: {error}"
-                log.exception("the model could not be woken")
+                why = f"not within {self._wake_timeout_s:g} s" if limit.expired() else str(error)
+                self._fail(why, is_broken=limit.expired() or not isinstance(error, OSError))
                 return
             finally:
                 self._waking = None
+            self._failure, self._retry_s = "", self._first_retry_s
+            self._idle_since = time.monotonic()
             self._on_change(self._core)
             self._awake.set()
         log.info("awake after %.1f s", time.monotonic() - started)
+
+    def _fail(self, why: str, *, is_broken: bool) -> None:
+        self._failure, self._is_broken = f"the model could not be woken: {why}", is_broken
+        if is_broken:
+            log.exception("the model could not be woken")
+            return
+        log.error("%s; it is tried again in %g s", self._failure, self._retry_s)
+        asyncio.get_running_loop().call_later(self._retry_s, self._start_waking)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
 
 def _shut_down(held: list[EngineCore]) -> EngineStats:

@@ -58,7 +58,7 @@ class CapacitySettings:
     cpu_memory_gib, gpu_memory_gib: weights and pages of all replicas, as estimated from the files.
     grows: Ray's autoscaler adds nodes, so that what the cluster has now is no limit.
     autoload: a request loads its model.
-    load_timeout_s: for a model to become ready.
+    load_timeout_s: for a model to become ready, or to wake.
     """
 
     models_max: int = 4

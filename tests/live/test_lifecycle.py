@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import ray
 
+from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.router.lifecycle.applications import read_applications
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset
@@ -101,6 +103,28 @@ def test_a_model_that_fails_says_why_and_holds_nothing(checkpoint: Path, tmp_pat
         assert isinstance(unknown, RequestError)
         assert unknown.kind is ErrorKind.MODEL_NOT_FOUND
         assert unknown.param == "model"
+
+
+@pytest.mark.exhaustive  # Serve starts three replicas in vain first
+def test_a_model_fails_when_its_lost_replica_has_no_successor(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(checkpoint, tmp_path / "own"))
+    with running(alone(own)) as fleet:
+        fleet.want("a")
+        away = own.rename(tmp_path / "away")
+        (replica,) = fleet.replicas("a")
+        actor = f"SERVE_REPLICA::{application_name('a')}#{MODEL_DEPLOYMENT}#{replica}"
+        ray.kill(ray.get_actor(actor, namespace="serve"), no_restart=True)
+        fleet.until_state("a", ModelState.FAILED)
+        assert str(own) in fleet.models()["a"].message
+        fleet.until(lambda: not read_applications(), "nothing is left of it")
+        away.rename(own)
+        fleet.until(lambda: is_up(fleet.want("a")), "it is loaded again")
+
+
+def is_up(answer: ModelStatus | RequestError) -> bool:
+    return isinstance(answer, ModelStatus) and answer.state is ModelState.READY
 
 
 def test_a_load_is_cancelled_by_an_unload(checkpoint: Path) -> None:

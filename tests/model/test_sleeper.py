@@ -1,9 +1,6 @@
 """An engine that nobody asks for goes and comes back: memory falls, answers stay, none is lost."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,73 +11,13 @@ import torch
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model
-from deployments.engine.loading.quantization import Quantization
 from deployments.engine.stats import EngineStats
 from deployments.model.metrics import COUNTERS, GAUGES
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import Adapter, ModelSettings
-from deployments.model.sleeper import Sleeper
-from deployments.wire import ErrorKind, GenerationRequest, Refused, SamplingParams, TokenEvent
-from kv.journal import Journal
+from deployments.wire import ErrorKind, Refused
 from tests.checkpoints import save_checkpoint, save_large
-
-LIMITS = EngineLimits(n_pages=64, max_running=4, context_length=256)
-GREEDY = SamplingParams(temperature=0)
-SAMPLED = SamplingParams(temperature=0.9, seed=7)
-
-
-class Life:
-    """A replica's engine over its sleeps, and what was heard of it."""
-
-    def __init__(
-        self, path: Path, limits: EngineLimits = LIMITS, quantization: Quantization = "none"
-    ) -> None:
-        self.said: list[tuple[str, float]] = []
-        self.journals: list[Journal | None] = []  # of engines that came, None where one went
-        self.changed = asyncio.Event()
-        self._limits = limits
-        settings = ModelSettings(
-            name="m", path=str(path), dtype="float32", quantization=quantization, limits=limits
-        )
-        self.source = ModelSource(settings, lambda *said: self.said.append(said))
-
-    @property
-    def n_starts(self) -> int:
-        return self.said.count(("engine", 1.0))
-
-    @asynccontextmanager
-    async def begin(self, idle_s: float | None = None) -> AsyncGenerator[Sleeper, None]:
-        core = await asyncio.to_thread(self.source.start)
-        sleeper = Sleeper(self.source, core, idle_s, self._limits.max_waiting, self._heard)
-        del core
-        try:
-            yield sleeper
-        finally:
-            await asyncio.to_thread(sleeper.close)
-
-    def _heard(self, core: EngineCore | None) -> None:
-        self.journals.append(None if core is None else core.cache.journal)
-        self.changed.set()
-
-
-def request(sampling: SamplingParams) -> GenerationRequest:
-    return GenerationRequest(
-        request_id="r",
-        prompt_ids=tuple(range(40, 80)),
-        sampling=sampling,
-        max_tokens=24,
-        ignore_eos=True,
-    )
-
-
-async def ask(sleeper: Sleeper, sampling: SamplingParams = GREEDY) -> list[TokenEvent]:
-    async with sleeper.engine() as core:
-        return [event async for event in core.stream(request(sampling))]
-
-
-def ids(events: list[TokenEvent]) -> list[int]:
-    assert events[-1].error is None
-    return [token_id for event in events for token_id in event.token_ids]
+from tests.model.life import GREEDY, LIMITS, SAMPLED, Life, ask, ids, request
 
 
 def resident() -> int:
@@ -92,12 +29,6 @@ def resident() -> int:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_checkpoint(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture
-def own_checkpoint(tmp_path: Path) -> Path:
-    """One that a test may spoil."""
-    return save_checkpoint(tmp_path)
 
 
 def test_an_engine_that_slept_answers_as_before(checkpoint: Path) -> None:
@@ -294,52 +225,6 @@ def test_its_prefix_cache_starts_empty_and_others_hear_of_it(checkpoint: Path) -
             assert nothing is None
             assert journal is not None
             assert journal.changed
-
-    asyncio.run(scenario())
-
-
-def test_a_wake_that_fails_is_told_to_all_who_wait_and_to_whoever_checks(
-    own_checkpoint: Path,
-) -> None:
-    async def scenario() -> None:
-        async with Life(own_checkpoint).begin() as sleeper:
-            await sleeper.sleep()
-            (own_checkpoint / "model.safetensors").unlink()
-            waiting = await asyncio.gather(
-                *(ask(sleeper) for _ in range(3)), return_exceptions=True
-            )
-            late = await asyncio.gather(ask(sleeper), return_exceptions=True)
-            for refused in (*waiting, *late):
-                assert isinstance(refused, Refused)
-                assert refused.error.kind is ErrorKind.UNAVAILABLE
-                assert "model.safetensors" in refused.error.message
-            assert sleeper.users == 0
-            with pytest.raises(RuntimeError, match=r"could not be woken.*model\.safetensors"):
-                sleeper.check_health()
-
-    asyncio.run(scenario())
-
-
-def test_files_of_another_model_do_not_wake_as_the_first_one(own_checkpoint: Path) -> None:
-    async def scenario() -> None:
-        async with Life(own_checkpoint, EngineLimits(n_pages=64)).begin() as sleeper:
-            await sleeper.sleep()
-            config = json.loads((own_checkpoint / "config.json").read_text())
-            config["max_position_embeddings"] = 512
-            (own_checkpoint / "config.json").write_text(json.dumps(config))
-            with pytest.raises(Refused, match="another model's than before"):
-                await ask(sleeper)
-
-    asyncio.run(scenario())
-
-
-def test_other_weights_do_not_wake_in_the_place_of_the_first_ones(own_checkpoint: Path) -> None:
-    async def scenario() -> None:
-        async with Life(own_checkpoint).begin() as sleeper:
-            await sleeper.sleep()
-            save_checkpoint(own_checkpoint, seed=1)
-            with pytest.raises(Refused, match="another model's than before"):
-                await ask(sleeper)
 
     asyncio.run(scenario())
 

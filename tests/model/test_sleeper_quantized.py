@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.checkpoints import save_checkpoint
 from tests.engine.loading.torchao import skip_without_torchao
-from tests.model.test_sleeper import SAMPLED, Life, ask, ids
+from tests.model.life import SAMPLED, Life, ask, ids
 
 
 def test_quantized_weights_that_were_read_again_answer_as_before(tmp_path: Path) -> None:

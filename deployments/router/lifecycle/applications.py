@@ -17,6 +17,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ReplicaState
 
+from deployments.deploy_errors import failed_starts
 from deployments.model.application import max_replicas, model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model_application
 
@@ -39,6 +40,7 @@ class DeployedApplication:
 
     running: ids of the replicas that take requests; `stopping`: of those that end what they have.
     target: how many replicas Serve means it to have.
+    failed_starts: of replicas, one after the other.
     """
 
     status: ApplicationStatus
@@ -46,6 +48,7 @@ class DeployedApplication:
     running: frozenset[str] = frozenset()
     stopping: frozenset[str] = frozenset()
     target: int = 1
+    failed_starts: int = 0
 
 
 def read_applications() -> dict[str, DeployedApplication]:
@@ -162,4 +165,5 @@ def _read(details: Mapping[str, Any]) -> DeployedApplication:
         ),
         frozenset(r["replica_id"] for r in replicas if r["state"] == ReplicaState.STOPPING),
         model["target_num_replicas"],
+        failed_starts(model["message"]),
     )

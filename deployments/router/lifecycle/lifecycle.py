@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ray.serve.schema import ApplicationStatus
 
@@ -34,7 +35,6 @@ POLL_S = 0.5
 QUIET_POLL_S = 1.5  # while nothing changes
 OPERATOR = "the operator"  # the lessee of models that are loaded without a request
 OPERATOR_LEASE_S = 60.0
-RETRY_S = 5.0  # after a failure, until a request may load the model again
 BEING_REPLACED = RequestError(ErrorKind.UNAVAILABLE, "The router is being replaced; try again soon")
 
 
@@ -65,7 +65,7 @@ class Lifecycle:
 
     async def start(self) -> None:
         """Adopts the applications that run. Raises PresetError, or one of UNREACHABLE."""
-        self.registry.take(await asyncio.to_thread(read_presets, self._sources))
+        self.registry.take(await asyncio.to_thread(read_presets, self._sources, self._settings))
         await self._read_serve()
         for entry in self.registry:
             if entry.phase in (Phase.STARTING, Phase.UP):
@@ -102,10 +102,8 @@ class Lifecycle:
         return None
 
     def retry(self, entry: ModelEntry) -> None:
-        """Lets a failed model be loaded again, at most once in RETRY_S."""
-        down = entry.phase in (Phase.GONE, Phase.STOPPING)
-        due = time.monotonic() - entry.failed_at > RETRY_S
-        if self._settings.autoload and down and entry.failure and due:
+        """Lets a failed model be loaded again, after a pause."""
+        if self._settings.autoload and entry.may_be_asked_for(time.monotonic()):
             entry.clear_failure()
 
     def load(self, entry: ModelEntry) -> RequestError | None:
@@ -114,7 +112,8 @@ class Lifecycle:
         if not self._is_current:
             return BEING_REPLACED
         if entry.phase is Phase.UP:
-            return refusal(entry, "is loaded already")
+            failed = entry.state is ModelState.FAILED
+            return refusal(entry, "tries to wake" if failed else "is loaded already")
         if entry.phase is Phase.STARTING:
             return None
         if shortage := self.capacity.shortage(entry.needs, self._holders(now)):
@@ -147,7 +146,7 @@ class Lifecycle:
         async with self._reading:
             self._presets_stamp = await asyncio.to_thread(presets_stamp, self._sources)
             try:
-                offers = await asyncio.to_thread(read_presets, self._sources)
+                offers = await asyncio.to_thread(read_presets, self._sources, self._settings)
             except PresetError as error:
                 return RequestError(ErrorKind.INVALID_REQUEST, str(error))
             if not self._is_current:
@@ -319,9 +318,17 @@ class Lifecycle:
             self._wake.clear()
 
 
-def read_presets(sources: Sources) -> list[tuple[Preset, Resources]]:
+def read_presets(sources: Sources, capacity: CapacitySettings) -> list[tuple[Preset, Resources]]:
     """All presets, and what each model needs. Blocks; raises PresetError."""
-    return [(preset, model_needs(preset.settings)) for preset in sources.read()]
+    return [
+        (_with_timeout(preset, capacity.load_timeout_s), model_needs(preset.settings))
+        for preset in sources.read()
+    ]
+
+
+def _with_timeout(preset: Preset, seconds: float) -> Preset:
+    """A wake has as long as a load."""
+    return replace(preset, settings=replace(preset.settings, wake_timeout_s=seconds))
 
 
 def presets_stamp(sources: Sources) -> tuple[int, int] | None:
@@ -338,4 +345,5 @@ def refusal(entry: ModelEntry, why: str) -> RequestError:
 
 
 def failure_suffix(entry: ModelEntry) -> str:
-    return f": {entry.failure}" if entry.failure else ""
+    failure = entry.failure or entry.replicas.failure
+    return f": {failure}" if failure else ""

@@ -3,6 +3,7 @@
 Pure: Serve's view and the replicas' reports come in, the time is passed in, and nobody is called.
 """
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
@@ -19,7 +20,11 @@ from deployments.wire import LoadProgress, ModelState, ModelStatus, ReplicaRepor
 BUSY_GRACE_S = 1.0  # a model is not idle so long after a replica was busy
 FIRST_REPORT_GRACE_S = 5.0  # for the replicas of a model that has come up to say how busy they are
 SCALE_UP_GRACE_S = 120.0  # for the first replica of a model that a request found without any
+# Of replicas of a model that was up, one after the other, while none runs: the model has failed.
+# Memory of a process that died may be in the way of the first ones.
+MAX_FAILED_STARTS = 3
 RETRY_DELAY_S = 30.0  # before a failed model of the start is retried; doubled each time
+REQUEST_RETRY_DELAY_S = 5.0  # before a request may load a failed model; doubled each time
 MAX_RETRY_DOUBLINGS = 4
 UP_STATUSES = {
     ApplicationStatus.RUNNING,
@@ -61,6 +66,7 @@ class ModelEntry:
         self._failures_since_up = 0
         self._created = int(time.time())
         self._since = 0.0  # when the phase began
+        self._waited_since = math.inf  # for a first replica, or for another after the last one
         self._last_used = 0.0
         self._not_idle_until = 0.0
         self._message = ""
@@ -127,17 +133,25 @@ class ModelEntry:
         return max(self._last_used, now - self.replicas.idle_s()) if known else self._last_used
 
     def is_overdue(self, now: float, timeout_s: float) -> bool:
-        return self.phase is Phase.STARTING and now - self._since > timeout_s
+        """Whether a load, or the successor of its last replica, takes too long."""
+        return now - self._waited_since > timeout_s
 
     @property
     def will_retry(self) -> bool:
-        """Without a request: it was to be loaded at the start, and failed."""
-        return self.preset.load_on_startup and self.state is ModelState.FAILED
+        """Without a request: it was to be loaded at the start, and failed; or its replicas try to
+        wake.
+        """
+        retries = self.preset.load_on_startup or self.phase is Phase.UP
+        return retries and self.state is ModelState.FAILED
 
     def is_retry_due(self, now: float) -> bool:
-        wait_s = RETRY_DELAY_S * 2 ** min(self._failures_since_up - 1, MAX_RETRY_DOUBLINGS)
         gone = self.phase is Phase.GONE
-        return self.will_retry and gone and now - self.failed_at >= wait_s
+        return self.will_retry and gone and self._has_paused(RETRY_DELAY_S, now)
+
+    def may_be_asked_for(self, now: float) -> bool:
+        """Whether a request may load it though it has failed."""
+        down = self.phase in (Phase.GONE, Phase.STOPPING)
+        return down and bool(self.failure) and self._has_paused(REQUEST_RETRY_DELAY_S, now)
 
     def wait(self, message: str) -> None:
         """It waits to be loaded, or no longer does."""
@@ -186,7 +200,7 @@ class ModelEntry:
     def choose(
         self, hashes: Sequence[bytes], request_id: str, session: str, version: str, now: float
     ) -> RoutingDecision:
-        if self.phase is not Phase.UP:
+        if self.phase is not Phase.UP or self.state is ModelState.FAILED:
             return RoutingDecision(None, False, unloads=self.unloads)
         self._last_used = now
         if not self._running:
@@ -216,6 +230,11 @@ class ModelEntry:
         replicas = max(scaling.fewest, self._deployed.target, len(self._running))
         return self.needs.times(replicas / scaling.fewest)
 
+    def _has_paused(self, delay_s: float, now: float) -> bool:
+        """Since it failed, for longer with each failure."""
+        doublings = min(max(0, self._failures_since_up - 1), MAX_RETRY_DOUBLINGS)
+        return now - self.failed_at >= delay_s * (1 << doublings)
+
     def _is_idle(self, now: float) -> bool:
         if self.phase is not Phase.UP or self.replicas.busy or now < self._not_idle_until:
             return False
@@ -224,20 +243,23 @@ class ModelEntry:
         )
 
     def _state_when_up(self) -> ModelState:
+        if self.replicas.failure:
+            return ModelState.FAILED
         if self._running or self.replicas.replicas:
             return ModelState.SLEEPING if self.replicas.asleep else ModelState.READY
         scaled_to_zero = self._deployed is not None and self._deployed.target == 0
         return ModelState.SLEEPING if scaled_to_zero else ModelState.LOADING
 
     def _status_message(self) -> str:
-        if self.failure:
-            return self.failure
+        if failure := self.failure or self.replicas.failure:
+            return failure
         if self.phase is Phase.UP and self.state is ModelState.LOADING:
             return "no replica answers"
         return self._message
 
     def _enter(self, phase: Phase, now: float) -> None:
         self.phase, self._since, self._message = phase, now, ""
+        self._waited_since = now if phase is Phase.STARTING else math.inf
         self._progress = None
         if phase in (Phase.STARTING, Phase.GONE):
             self._deployed = None
@@ -263,7 +285,11 @@ class ModelEntry:
         self._deployed = deployed
         self.replicas.keep_only(deployed.running)
         failed = deployed.status is ApplicationStatus.DEPLOY_FAILED
-        if failed and not deployed.running:
+        if self.phase is Phase.UP:
+            is_down = not deployed.running and deployed.target > 0
+            self._waited_since = min(self._waited_since, now) if is_down else math.inf
+        given_up = failed or deployed.failed_starts >= MAX_FAILED_STARTS
+        if given_up and not deployed.running:
             self.fail(last_error(deployed.message), now)
         elif self.phase is Phase.STARTING and (deployed.status in UP_STATUSES or deployed.running):
             self._come_up(now)  # replicas that run take requests while others load or change

@@ -97,6 +97,12 @@ class ReplicaSet:
         )
 
     @property
+    def failure(self) -> str:
+        """Why none of the replicas can wake; "" if one may."""
+        failures = [one.last_report.failure for one in self._replicas.values()]
+        return failures[0] if failures and all(failures) else ""
+
+    @property
     def version(self) -> str:
         """Of the card that most replicas have, the older one of two; "" without replicas."""
         versions = Counter(one.last_report.version for one in self._replicas.values())
@@ -219,12 +225,13 @@ class ReplicaSet:
         ]
 
     def _fresh_replicas(self, now: float, version: str) -> Mapping[str, Replica]:
-        """Replicas of this version, or all if there are none. Of these the ones with a recent
-        report, or all if there are none.
+        """Replicas of this version, or all if there are none. Of these the ones that can wake, and
+        of these the ones with a recent report, or all if there are none.
         """
         since = now - REPORT_TIMEOUT_S
         fit = {k: one for k, one in self._replicas.items() if one.last_report.version == version}
         fit = fit or self._replicas
+        fit = {k: one for k, one in fit.items() if not one.last_report.failure} or fit
         return {k: one for k, one in fit.items() if one.reported_at > since} or fit
 
     def _add_inflight(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:

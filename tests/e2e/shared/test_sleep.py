@@ -59,3 +59,30 @@ def test_it_falls_asleep_looks_do_not_wake_it_and_a_request_does(server: Server)
         return ask(server) == said and state(server) == "loaded"
 
     server.eventually(is_said_to_be_awake)
+
+
+def test_a_model_whose_folder_is_gone_while_it_sleeps_is_failed_until_it_is_back(
+    server: Server, presets: Path
+) -> None:
+    def status() -> dict[str, str]:
+        found: dict[str, str] = server.http.get("/v1/models/big").json()["status"]
+        return found
+
+    def refusal() -> str:
+        body = {"model": "big", "prompt": "Once", "max_tokens": 4}
+        refused = server.http.post("/v1/completions", json=body)
+        assert refused.status_code == 503, refused.text
+        message: str = refused.json()["error"]["message"]
+        return message
+
+    said = ask(server)
+    folder = presets.with_name("big")
+    server.eventually(lambda: status()["state"] == "sleeping")
+    away = folder.rename(folder.with_name("away"))
+    assert f"the folder {folder} is gone" in refusal()
+    assert status()["state"] == "failed"
+    assert f"the folder {folder} is gone" in status()["message"]
+    assert status()["message"] in refusal()
+    away.rename(folder)
+    server.eventually(lambda: status()["state"] != "failed")
+    assert ask(server) == said

@@ -1,12 +1,15 @@
 """What is read from Serve's description of applications, and what of it is kept, without Ray."""
 
+import inspect
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from ray import serve
 from ray.serve._private.deployment_info import DeploymentInfo
+from ray.serve._private.deployment_state import DeploymentState
 
+from deployments.deploy_errors import failed_starts
 from deployments.model.application import cpus_per_replica, replicas_of
 from deployments.model.settings import Autoscaling, ModelSettings
 from deployments.router.lifecycle import applications
@@ -114,3 +117,12 @@ def test_a_router_stays_while_serve_lists_it_and_does_not_stop_it() -> None:
         "router": router,
     }
     assert [is_current(one, applications) for one in ("old", "new", "gone")] == [False, True, False]
+
+
+def test_serves_message_says_how_many_replicas_in_a_row_did_not_start() -> None:
+    """As the version of Serve that is installed writes it."""
+    said = inspect.getsource(DeploymentState)
+    assert '"The deployment failed to start "' in said
+    assert '"in a row.' in said
+    message = "The deployment failed to start 3 times in a row. This may be due to a problem"
+    assert (failed_starts(message), failed_starts("")) == (3, 0)

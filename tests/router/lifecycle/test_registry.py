@@ -7,7 +7,7 @@ import pytest
 from ray.serve.schema import ApplicationStatus
 
 from deployments.deploy_errors import last_error
-from deployments.model.settings import Autoscaling, ModelSettings
+from deployments.model.settings import Autoscaling
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
@@ -21,42 +21,17 @@ from deployments.router.lifecycle.registry import (
 )
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
-from deployments.wire import LoadProgress, ModelState, ReplicaReport
-
-RUNNING = DeployedApplication(ApplicationStatus.RUNNING, running=frozenset("a"))
-DEPLOYING = DeployedApplication(ApplicationStatus.DEPLOYING)
-DELETING = DeployedApplication(ApplicationStatus.DELETING)
-FAILED = DeployedApplication(
-    ApplicationStatus.DEPLOY_FAILED, "Traceback\n  File x\nOSError: no such model\nCheck its name."
+from deployments.wire import LoadProgress, ModelState
+from tests.router.lifecycle.entries import (
+    DELETING,
+    DEPLOYING,
+    FAILED,
+    RUNNING,
+    entry,
+    loaded,
+    preset,
+    report,
 )
-
-
-def preset(name: str = "m", *aliases: str, num_replicas: int = 1) -> Preset:
-    made = ModelSettings(name=name, path=f"/{name}", num_replicas=num_replicas)
-    return Preset(settings=made, aliases=aliases)
-
-
-def entry() -> ModelEntry:
-    return ModelEntry(preset(), Resources(), ReplicaSet("m", RoutingSettings(), lambda: 0.0))
-
-
-def loaded() -> ModelEntry:
-    made = entry()
-    made.start(0)
-    made.observe(RUNNING, 1)
-    return made
-
-
-def report(replica_id: str = "a", running: int = 0, sleeping: bool = False) -> ReplicaReport:
-    return ReplicaReport(
-        application="model-m",
-        replica_id=replica_id,
-        epoch="e",
-        sequence=1,
-        snapshot=True,
-        running=running,
-        sleeping=sleeping,
-    )
 
 
 def test_a_model_goes_through_its_states() -> None:
@@ -74,23 +49,6 @@ def test_a_model_goes_through_its_states() -> None:
         ModelState.READY,
         ModelState.UNLOADING,
         ModelState.UNLOADED,
-    ]
-
-
-def test_a_failed_load_says_why_and_holds_what_it_has_until_it_is_gone() -> None:
-    model = entry()
-    model.start(0)
-    model.observe(FAILED, 1)
-    assert model.state is ModelState.FAILED
-    assert model.holder(1).leaving
-    model.observe(None, 2)
-    assert model.phase is Phase.GONE
-    said = [(model.state, model.status.message)]
-    model.clear_failure()
-    said.append((model.state, model.status.message))
-    assert said == [
-        (ModelState.FAILED, "no such model Check its name."),
-        (ModelState.UNLOADED, ""),
     ]
 
 
@@ -224,37 +182,6 @@ def test_a_model_that_a_request_starts_from_no_replica_is_not_idle() -> None:
     assert model.choose((), "r", "", "", 50).is_up
     assert not model.holder(60).idle
     assert model.holder(50 + SCALE_UP_GRACE_S).idle
-
-
-def test_a_load_that_takes_too_long_is_overdue() -> None:
-    model = entry()
-    model.start(10)
-    assert not model.is_overdue(69, 60)
-    assert model.is_overdue(71, 60)
-    model.observe(RUNNING, 71)
-    assert not model.is_overdue(500, 60)
-
-
-def test_a_model_of_the_start_is_tried_again_after_a_wait_that_grows_to_an_end() -> None:
-    model = entry()
-    model.preset = replace(model.preset, load_on_startup=True)
-    waits = []
-    for _ in range(7):
-        model.fail("no GPU", 0)
-        waits.append(next(s for s in range(0, 1000, 30) if model.is_retry_due(s)))
-    assert waits == [30, 60, 120, 240, 480, 480, 480]
-    model.start(0)
-    model.observe(RUNNING, 1)
-    model.fail("no GPU", 0)
-    assert not model.is_retry_due(1000)  # it still has what it is to be loaded with
-    model.observe(None, 1)
-    assert (model.is_retry_due(29), model.is_retry_due(30)) == (False, True)
-
-
-def test_a_model_that_waits_for_requests_is_not_tried_again_by_itself() -> None:
-    model = entry()
-    model.fail("no GPU", 0)
-    assert not model.is_retry_due(1000)
 
 
 def test_progress_shows_while_a_model_loads() -> None:
