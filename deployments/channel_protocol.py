@@ -30,11 +30,18 @@ class Join(NamedTuple):
 Burst = list[tuple[int, TokenEvent]]
 
 
-def encode_update(joins: Sequence[Join], leaves: Sequence[int]) -> bytes:
+class Leave(NamedTuple):
+    """The end of a sequence. `is_complete`: its reader has all of the answer."""
+
+    number: int
+    is_complete: bool
+
+
+def encode_update(joins: Sequence[Join], leaves: Sequence[Leave]) -> bytes:
     return pickle.dumps((joins, leaves), PICKLE_PROTOCOL)
 
 
-def decode_update(words: bytes) -> tuple[list[Join], list[int]]:
+def decode_update(words: bytes) -> tuple[list[Join], list[Leave]]:
     joins, leaves = pickle.loads(words)
     return joins, leaves
 

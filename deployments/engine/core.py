@@ -71,10 +71,13 @@ class EngineCore:
         )
         log.info("engine with %s, %s", self.cache.shape, model.dtype)
 
-    async def stream(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
+    async def stream(
+        self, request: GenerationRequest, is_complete: Callable[[], bool] = lambda: False
+    ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence, for an event loop; the last one has a finish reason.
 
-        Leaving the generator ends the task and frees its pages within two steps.
+        Leaving the generator ends the task and frees its pages within two steps. It counts as
+        aborted unless `is_complete` says then that its reader has all of the answer.
         """
         mailbox = LoopMailbox()
         try:
@@ -96,7 +99,7 @@ class EngineCore:
         finally:
             self._streamed.remove(task)
             if last is None or last.finish_reason is None:
-                self.abort(task.id)
+                self._scheduler.end(task.id, is_complete=is_complete())
 
     def run(
         self, requests: Iterable[GenerationRequest]
@@ -124,7 +127,7 @@ class EngineCore:
         for task, is_aborted in [*self._opening.items()]:
             if task.has_name(request_id):
                 is_aborted.set()
-        self._scheduler.abort(request_id)
+        self._scheduler.end(request_id, is_complete=False)
 
     def end_thoughts(self, response_id: str) -> bool:
         """Ends thinking in the sequences of a response, as if its budget were spent. False where
@@ -214,7 +217,7 @@ class EngineCore:
         else:
             self._start(task)
             if is_aborted.is_set():  # before the scheduler knew the task; it does from now on
-                self._scheduler.abort(task.id)
+                self._scheduler.end(task.id, is_complete=False)
         finally:
             del self._opening[task]
 

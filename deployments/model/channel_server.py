@@ -19,6 +19,7 @@ from deployments.channel_protocol import (
     PICKLE_PROTOCOL,
     Burst,
     Join,
+    Leave,
     count_fitting,
     decode_update,
     event_weight,
@@ -38,7 +39,10 @@ log = logging.getLogger("ray.serve")
 # row may be lost, or reach other replicas while Ray calls this one unavailable.
 CLIENT_TIMEOUT_S = 30.0
 
-RunSequence = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
+# The last argument says, when the sequence is left, whether its reader has all of the answer.
+RunSequence = Callable[
+    [str, GenerationRequest, Callable[[], bool]], AsyncGenerator[TokenEvent, None]
+]
 
 
 class ChannelServer:
@@ -46,6 +50,7 @@ class ChannelServer:
         self._run = run
         self._idle_s = idle_s
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._complete: set[int] = set()
         self._pending: Burst = []
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()  # set when all pending events are sent
@@ -57,14 +62,16 @@ class ChannelServer:
             self._running[one.number] = create_detached_task(self._pump(one))
         self._changed.set()
 
-    def leave(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
+    def leave(self, leaves: Sequence[Leave]) -> None:
+        for number, is_complete in leaves:
             if number in self._running:
+                if is_complete:
+                    self._complete.add(number)
                 self._running[number].cancel()
 
     def end(self) -> None:
         """Ends all sequences."""
-        self.leave([*self._running])
+        self.leave([Leave(number, is_complete=False) for number in self._running])
 
     async def bursts(self) -> AsyncGenerator[Burst, None]:
         """The events since the last burst; an empty burst is a heartbeat.
@@ -108,10 +115,14 @@ class ChannelServer:
             self._push(one.number, TokenEvent.failed("the replica failed", ErrorKind.INTERNAL))
         finally:
             del self._running[one.number]
+            self._complete.discard(one.number)
             self._changed.set()
 
     async def _forward(self, one: Join) -> None:
-        async with aclosing(self._run(one.version, one.request)) as events:
+        def is_complete() -> bool:
+            return one.number in self._complete
+
+        async with aclosing(self._run(one.version, one.request, is_complete)) as events:
             async for event in events:
                 self._push(one.number, event)
                 if event.finish_reason is not None:
@@ -181,6 +192,12 @@ class ChannelServers:
         for name in names:
             if name in self._open:
                 self._open[name].last_update = time.monotonic()
+
+    def complete(self, names: Iterable[str]) -> None:
+        """The readers of these single sequences have all of the answer."""
+        for name in names:
+            if name in self._open:
+                self._open[name].leave([Leave(0, is_complete=True)])
 
     def expire(self) -> None:
         """Ends channels whose ingress is gone: Ray does not end the calls of a dead caller."""

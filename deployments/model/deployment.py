@@ -8,7 +8,7 @@ import os
 import pickle
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -143,6 +143,10 @@ class Model:
                 self._aborted.popitem(last=False)
             self._sleeper.abort(request_id)
 
+    async def complete(self, *request_ids: str) -> None:
+        """Ends sequences, which have streams of their own, as complete: at a stop string."""
+        self._channels.complete(request_ids)
+
     async def end_thoughts(self, response_id: str) -> bool:
         """Ends the thinking of a response; whether it runs here and could be told."""
         return self._sleeper.end_thoughts(response_id)
@@ -193,7 +197,7 @@ class Model:
             self._sleeper.close()
 
     async def _events(
-        self, version: str, request: GenerationRequest
+        self, version: str, request: GenerationRequest, is_complete: Callable[[], bool]
     ) -> AsyncGenerator[TokenEvent, None]:
         self._reporter.received(request.request_id)  # else the router counts it as in flight
         if refusal := self._refusal(version, request):
@@ -206,7 +210,7 @@ class Model:
                     return
                 last: TokenEvent | None = None
                 try:
-                    async with aclosing(core.stream(request)) as events:
+                    async with aclosing(core.stream(request, is_complete)) as events:
                         async for last in events:
                             yield last
                 finally:

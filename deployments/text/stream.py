@@ -88,6 +88,11 @@ class TextStream:
         self._cached_tokens = 0
         self._drafted_tokens = self._accepted_tokens = 0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether a stop string has ended it: no further event is needed."""
+        return self._matcher.matched is not None
+
     def push(self, event: TokenEvent) -> TextDelta:
         if event.token_ids or event.prompt_tokens is not None:  # of the newest attempt
             self._cached_tokens = event.cached_tokens

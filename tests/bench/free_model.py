@@ -2,7 +2,7 @@
 
 import pickle
 import zlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
@@ -42,7 +42,9 @@ REPORT = ReplicaReport(
 WORD = (300,)  # some token of the card's vocabulary
 
 
-async def say(version: str, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
+async def say(
+    version: str, request: GenerationRequest, is_complete: Callable[[], bool] = lambda: False
+) -> AsyncGenerator[TokenEvent, None]:
     word = TokenEvent(token_ids=WORD)
     for _ in range((request.max_tokens or 1) - 1):
         yield word
@@ -79,6 +81,9 @@ class FreeModel:
         return self._channels.update(name, update)
 
     async def abort(self, *request_ids: str) -> None:
+        pass
+
+    async def complete(self, *request_ids: str) -> None:
         pass
 
     async def card(self) -> AsyncGenerator[bytes, None]:

@@ -213,12 +213,12 @@ async def is_done_soon(task: asyncio.Task[TokenEvent]) -> bool:
     return task.done()
 
 
-@pytest.mark.parametrize("leave", ["abort", "cancel", "close"])
+@pytest.mark.parametrize("leave", ["abort", "cancel", "close", "complete"])
 def test_pages_are_free_within_two_steps_of_leaving(leave: str) -> None:
     async def scenario() -> None:
         running.gate.close()
         keeper = asyncio.create_task(running.follow(KEEPER))
-        stream = running.core.stream(LONG)
+        stream = running.core.stream(LONG, lambda: leave == "complete")
         first = asyncio.create_task(anext(stream))
         await asyncio.sleep(0)
         running.gate.step()
@@ -235,6 +235,7 @@ def test_pages_are_free_within_two_steps_of_leaving(leave: str) -> None:
         running.gate.step()
         assert running.core.stats().steps - steps <= 2
         assert held(running) == 1  # the keeper's
+        assert running.core.stats().aborted_requests == (leave != "complete")
         running.core.abort("keeper")
         running.gate.open()
         if leave == "abort":

@@ -88,7 +88,10 @@ class ScriptedEngine:
             self.changed.notify_all()
 
     async def generate(
-        self, card: ModelCard, request: GenerationRequest
+        self,
+        card: ModelCard,
+        request: GenerationRequest,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> AsyncGenerator[TokenEvent, None]:
         self.requests.append(request)
         self.running += 1

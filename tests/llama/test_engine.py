@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +25,12 @@ class RealCluster(CountingCluster):
         self._engine = running
 
     async def generate(
-        self, card: ModelCard, request: GenerationRequest
+        self,
+        card: ModelCard,
+        request: GenerationRequest,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> AsyncGenerator[TokenEvent, None]:
-        async for event in self._engine.core.stream(request):
+        async for event in self._engine.core.stream(request, is_complete):
             yield event
 
 

@@ -1,4 +1,4 @@
-"""What other threads tell the scheduler: tasks to run, names to abort, and the rest."""
+"""What other threads tell the scheduler: tasks to run, tasks to end, and the rest."""
 
 import queue
 import threading
@@ -18,7 +18,16 @@ class EndThinking(NamedTuple):
     task: Task
 
 
-Message = Task | str | EndThinking | Signal  # a task to run, or a name to abort
+class Ending(NamedTuple):
+    """Of tasks: `name` is the id of a task or of a request. `is_complete`: its reader has all that
+    it wants, so that it counts as none that was aborted.
+    """
+
+    name: str
+    is_complete: bool
+
+
+Message = Task | Ending | EndThinking | Signal  # a task is to be run
 
 
 class Inbox:
@@ -41,9 +50,8 @@ class Inbox:
                 self._queue.put(task)
             return not self.is_closed
 
-    def abort(self, name: str) -> None:
-        """`name` is the id of a task or of a request."""
-        self._queue.put(name)
+    def end(self, ending: Ending) -> None:
+        self._queue.put(ending)
 
     def end_thinking(self, task: Task) -> None:
         self._queue.put(EndThinking(task))

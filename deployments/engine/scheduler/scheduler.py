@@ -25,7 +25,7 @@ from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
-from deployments.engine.scheduler.inbox import EndThinking, Inbox, Signal
+from deployments.engine.scheduler.inbox import Ending, EndThinking, Inbox, Signal
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
@@ -104,10 +104,10 @@ class InferenceScheduler:
             self._admission.leave(task)
             deliver([(task.mailbox, STOPPED)])
 
-    def abort(self, name: str) -> None:
+    def end(self, name: str, *, is_complete: bool) -> None:
         """Ends the task of this id, or all tasks of the request of this id. Unknown names are those
-        of tasks that have ended already."""
-        self._inbox.abort(name)
+        of tasks that have ended already. One that is complete is no aborted one."""
+        self._inbox.end(Ending(name, is_complete))
 
     def end_thinking(self, task: Task) -> None:
         """Ends the thinking of a task, of which an event tells."""
@@ -189,14 +189,14 @@ class InferenceScheduler:
                 message.arrival = next(self._arrivals)
                 self._waiting.push(message)
             else:
-                self._cancel(message)
+                self._end(*message)
 
-    def _cancel(self, name: str) -> None:
+    def _end(self, name: str, is_complete: bool) -> None:
         for task in [task for task in self._running if task.has_name(name)]:
-            self._stats.aborted_requests += 1
+            self._stats.aborted_requests += not is_complete
             self._committer.finish(task, ABORTED)
         for task in [task for task in self._waiting if task.has_name(name)]:
-            self._stats.aborted_requests += 1
+            self._stats.aborted_requests += not is_complete
             task.has_ended = True
             self._waiting.remove(task)
             self._admission.leave(task)

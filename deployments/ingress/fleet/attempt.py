@@ -1,6 +1,6 @@
 """One attempt at a sequence on one replica. It ends complete, refused or lost, never silently."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 
 import grpc  # type: ignore[import-untyped]
@@ -58,7 +58,12 @@ class Attempts:
         self._watch_s = watch_s
 
     async def events(
-        self, card: ModelCard, pin: str | None, request: GenerationRequest, retries: Retries
+        self,
+        card: ModelCard,
+        pin: str | None,
+        request: GenerationRequest,
+        retries: Retries,
+        is_complete: Callable[[], bool],
     ) -> AsyncGenerator[TokenEvent, None]:
         """The events of one replica. Raises ReplicaLostError or Refused."""
         stream: SingleStream | ChannelStream | None = None
@@ -75,7 +80,7 @@ class Attempts:
                 raise ReplicaLostError("the stream ended too early")
         finally:
             if stream is not None and not ended:
-                stream.leave()
+                stream.leave(is_complete=is_complete())
 
     async def _start(
         self, card: ModelCard, pin: str | None, request: GenerationRequest

@@ -18,6 +18,7 @@ from deployments.channel_protocol import (
     CHANNEL_IDLE_S,
     HEARTBEAT_S,
     Join,
+    Leave,
     count_fitting,
     decode_burst,
     encode_update,
@@ -52,6 +53,7 @@ class ChannelStream:
         self._model = model
         self._events: list[TokenEvent] = []
         self._failure: BaseException | None = None
+        self.is_complete = False  # when it is left
         self._changed = asyncio.Event()
 
     def put(self, event: TokenEvent) -> None:
@@ -62,7 +64,8 @@ class ChannelStream:
         self._failure = failure
         self._changed.set()
 
-    def leave(self) -> None:
+    def leave(self, *, is_complete: bool = False) -> None:
+        self.is_complete = is_complete
         if self.channel is None or not self.channel.leave(self):
             self.abort()
 
@@ -285,7 +288,7 @@ class ChannelClient:
         self, joining: list[ChannelStream], leaving: list[ChannelStream]
     ) -> None:
         joins = [one.join for one in joining]
-        update = encode_update(joins, [one.join.number for one in leaving])
+        update = encode_update(joins, [Leave(one.join.number, one.is_complete) for one in leaving])
         try:
             is_known = await self._call_update(update, UPDATE_TIMEOUT_S)
         except Exception as failure:

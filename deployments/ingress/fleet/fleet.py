@@ -7,7 +7,7 @@ do.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
@@ -89,7 +89,10 @@ class Fleet:
         return await self._handles.broadcast(application, deployment, method, *args)
 
     async def generate(
-        self, card: ModelCard, request: GenerationRequest
+        self,
+        card: ModelCard,
+        request: GenerationRequest,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence, from one replica after the other if some die. Raises Refused."""
         output, retries = PartialOutput(request), Retries(self._patience_s)
@@ -103,8 +106,9 @@ class Fleet:
             if not choice.is_up:
                 await self._wait_until_up(card, retries, unloads)
             pin = None if choice.replica_id in lost else choice.replica_id
+            attempt = self._attempts.events(card, pin, part, retries, is_complete)
             try:
-                async with aclosing(self._attempts.events(card, pin, part, retries)) as events:
+                async with aclosing(attempt) as events:
                     async for event in events:
                         known = output.add(event)
                         if event != THINKING_OVER:

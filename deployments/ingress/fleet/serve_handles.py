@@ -93,6 +93,10 @@ class ServeHandles:
         messages = [one.message for one in found.deployments.values() if one.message]
         return last_error(messages[0] if messages else found.message)
 
+    async def complete(self, model: str, request_id: str) -> None:
+        """Ends a request, wherever it runs, of whose answer nothing more is needed."""
+        await self.broadcast(application_name(model), MODEL_DEPLOYMENT, "complete", request_id)
+
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""
         if model not in self._to_abort:

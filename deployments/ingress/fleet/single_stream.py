@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from deployments.channel_protocol import HEARTBEAT
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.heartbeats import Heartbeats
 from deployments.ingress.fleet.liveness import within_timeout
 from deployments.ingress.fleet.serve_handles import ServeHandles
@@ -56,9 +57,22 @@ class SingleStream:
             if event != HEARTBEAT:
                 return event
 
-    def leave(self) -> None:
+    def leave(self, *, is_complete: bool) -> None:
         if self._first is not None:
             self._first.cancel()
-        self._stream.cancel()
         self._heartbeats.end(self._model, self._request_id)
+        if is_complete:
+            create_detached_task(self._complete())
+        else:
+            self._end()
+
+    async def _complete(self) -> None:
+        """What is cancelled counts as aborted: the replica is told before that it is complete."""
+        try:
+            await self._handles.complete(self._model, self._request_id)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._stream.cancel()
         self._handles.abort(self._model, self._request_id)  # Ray sometimes loses a cancellation

@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 MAX_ACTIVE_CHOICES = 512  # of one answer, so that it does not fill an engine's queue
 
-Start = Callable[[GenerationRequest], AsyncGenerator[TokenEvent, None]]
+# The last argument says, when the events are left, whether all of the answer is there.
+Start = Callable[[GenerationRequest, Callable[[], bool]], AsyncGenerator[TokenEvent, None]]
 ChoiceDelta = tuple[int, TextDelta]
 
 
@@ -93,7 +94,7 @@ class ChoiceMerge:
 
     async def _run(self, choice: int, generation: Generation) -> bool:
         """Whether the choice ended; False when it was deferred."""
-        events = self._start(generation.request)
+        events = self._start(generation.request, lambda: generation.text.is_complete)
         try:
             await self._forward(choice, generation, events)
         except Refused as refusal:

@@ -1,6 +1,6 @@
 """What an ingress needs of whatever computes: the card of a model, and the tokens of a sequence."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from deployments.wire import GenerationRequest, ModelCard, TokenEvent
@@ -14,9 +14,10 @@ class Engine(Protocol):
         ...
 
     def generate(
-        self, card: ModelCard, request: GenerationRequest
+        self, card: ModelCard, request: GenerationRequest, is_complete: Callable[[], bool]
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Starts with its first step; closing it aborts what it started.
+        """Starts with its first step; closing it ends what it started. That counts as aborted,
+        unless `is_complete` says then that all of the answer is there.
 
         A refusal is raised as Refused, or is an event with the reason ERROR.
         """

@@ -29,6 +29,19 @@ def test_stats_count_what_was_generated(server: Server) -> None:
     assert after["tokens_generated"] - before["tokens_generated"] == 7
 
 
+def test_an_answer_that_ends_at_a_stop_string_is_no_aborted_one(server: Server) -> None:
+    before = server.stats()
+    letters = list("etaoinshrdlucmfw")  # one of which comes soon, as all tokens are as likely
+    body = {"prompt": "abc", "max_tokens": 400, "ignore_eos": True, "stop": letters}
+    for stream in (False, True):
+        answer = server.http.post("/v1/completions", json=body | {"stream": stream})
+        assert '"finish_reason":"stop"' in answer.text
+    server.eventually(lambda: server.stats()["active_requests"] == 0)
+    after = server.stats()
+    assert after["total_requests"] - before["total_requests"] == 2
+    assert after["aborted_requests"] == before["aborted_requests"]
+
+
 def test_metrics_cover_the_whole_graph(server: Server) -> None:
     body = {"prompt": "abc", "max_tokens": 3}
     server.http.post("/v1/completions", json=body).raise_for_status()

@@ -11,17 +11,23 @@ from ray.exceptions import ActorDiedError
 from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.model.channel_server import ChannelServers as Ends
-from deployments.model.channel_server import RunSequence
+from deployments.wire import GenerationRequest, TokenEvent
 
 MODEL = "tiny"
+RunSequence = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]
 
 
 class Replica:
-    """`told` counts calls to update_channel; `closed` is set when a channel has ended."""
+    """`told` counts calls to update_channel; `closed` is set when a channel has ended.
+
+    `completed` has the sequences whose readers left with all of the answer.
+    """
 
     def __init__(self, name: str, run: RunSequence, idle_s: float = 60.0) -> None:
         self.name = name
-        self.ends = Ends(name, run, idle_s)
+        self.ends = Ends(name, self._run_sequence, idle_s)
+        self.run = run
+        self.completed: list[str] = []
         self.closed = asyncio.Event()
         self.is_running = True
         self.opened: list[str] = []
@@ -29,6 +35,17 @@ class Replica:
         self.called = asyncio.Event()
         self.gate: asyncio.Event | None = None  # that calls to update_channel wait for
         self._death: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    async def _run_sequence(
+        self, version: str, request: GenerationRequest, is_complete: Callable[[], bool]
+    ) -> AsyncGenerator[TokenEvent, None]:
+        try:
+            async with aclosing(self.run(version, request)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            if is_complete():
+                self.completed.append(request.request_id)
 
     def die(self, death: BaseException | None = None) -> None:
         self.is_running = False

@@ -125,10 +125,11 @@ def test_long_prompts_do_not_make_a_message_that_is_too_long() -> None:
     played(act)
 
 
-def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else() -> None:
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else(is_complete: bool) -> None:
     async def act(stage: Stage) -> None:
         leaving, *rest = await stage.begun("held-1", "held-2", "held-3")
-        leaving.leave()
+        leaving.leave(is_complete=is_complete)
         await stage.speaker.until_gone("held-1")
         assert stage.speaker.running == {"held-2", "held-3"}
         stage.speaker.released.set()
@@ -136,6 +137,7 @@ def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else() -> None:
             whole(one)[-1] for one in rest
         ]
         assert stage.replicas.aborted == []
+        assert stage.all[0].completed == (["held-1"] if is_complete else [])
 
     played(act)
 
@@ -288,7 +290,7 @@ def test_a_refusal_of_one_is_no_matter_of_the_others() -> None:
             async for event in speak(version, request):
                 yield event
 
-        stage.all[0].ends._run = refuses
+        stage.all[0].run = refuses
         refused, broken, served = stage.ask("refused"), stage.ask("broken"), stage.ask("served")
         assert (await anext(refused)).error == full
         error = (await anext(broken)).error

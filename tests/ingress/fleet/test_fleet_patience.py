@@ -325,7 +325,7 @@ async def attempted(actors: Actors, patience_s: float) -> None:
     handles = actors.handles()
     attempts = Attempts(handles, RouterClient(handles), watch_s=WATCH_S)
     request = GenerationRequest(request_id="r", prompt_ids=(1,), max_tokens=3)
-    async for _ in attempts.events(card(), None, request, Retries(patience_s)):
+    async for _ in attempts.events(card(), None, request, Retries(patience_s), lambda: False):
         raise AssertionError
 
 

@@ -1,7 +1,7 @@
 """Requests whose model is replaced under them: what has told nothing yet is prepared anew, once."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +60,10 @@ class Reloading(ScriptedEngine):
         return await super().card(model)
 
     async def generate(
-        self, card: ModelCard, request: GenerationRequest
+        self,
+        card: ModelCard,
+        request: GenerationRequest,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> AsyncGenerator[TokenEvent, None]:
         self.script = says("Hello there")
         if self.times:
@@ -69,7 +72,7 @@ class Reloading(ScriptedEngine):
             self.times -= 1
             self.script = fails(REPLACED, self.after)
             self.cards[card.name] = replace(card, context_length=2 * card.context_length)
-        async for event in super().generate(card, request):
+        async for event in super().generate(card, request, is_complete):
             yield event
 
 
