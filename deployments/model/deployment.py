@@ -64,7 +64,7 @@ class Model:
         # OpenMP reads the variable when torch loads it.
         if int(os.environ.get("OMP_NUM_THREADS", "1")) >= len(os.sched_getaffinity(0)):
             os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-        logs.join_serve_log(access_log=False)
+        logs.join_serve_log()
         self._settings = settings
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         self._aborted: OrderedDict[str, None] = OrderedDict()

@@ -50,7 +50,7 @@ class Router:
         self, sources: Sources, capacity: CapacitySettings, routing: RoutingSettings
     ) -> None:
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
-        join_serve_log(access_log=False)  # polls and choices would hide the ingresses' lines
+        join_serve_log()
         self._lifecycle = Lifecycle(self._replica_id, sources, capacity, routing)
         await self._lifecycle.start()
         self._work = asyncio.create_task(self._lifecycle.watch())

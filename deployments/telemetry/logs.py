@@ -5,6 +5,7 @@ Serve's `logging_config` sets the format for all, models too, which are deployed
 
 import logging
 
+from ray.serve._private.logging_utils import ServeContextFilter
 from ray.serve.context import (
     _get_internal_replica_context,
     _get_serve_request_context,
@@ -18,14 +19,16 @@ SERVE_LOG = logging.getLogger("ray.serve")
 OWN_LOG = logging.getLogger("deployments")
 
 
-def join_serve_log(*, access_log: bool = True) -> None:
+def join_serve_log() -> None:
     """Our loggers write to Serve's, which adds replica, route and request id.
 
-    Without an access log when most calls are questions about a state.
+    Without Serve's access log: it names each ingress and none of its endpoints, and most calls of
+    others are questions about a state. Ingresses have a line of their own for each request.
     """
     OWN_LOG.parent = SERVE_LOG
-    if not access_log:
-        SERVE_LOG.addFilter(_is_no_access)
+    SERVE_LOG.addFilter(_is_no_access)
+    for handler in SERVE_LOG.handlers:  # Serve leaves it out where it writes no access log
+        handler.addFilter(ServeContextFilter())
 
 
 def _is_no_access(record: logging.LogRecord) -> bool:

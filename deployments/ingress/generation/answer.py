@@ -13,6 +13,7 @@ from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.deltas import Deltas
 from deployments.ingress.generation.response_builder import ResponseBuilder
+from deployments.ingress.http.access_log import note_tokens
 from deployments.ingress.http.errors import public_error
 from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.metrics import InflightGuard
@@ -80,6 +81,7 @@ class Answer:
             finally:
                 usage = self._deltas.usage
                 self._guard.used(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
+                note_tokens(scope, usage.prompt_tokens, usage.output_tokens)
 
     async def _respond(self, send: Send) -> None:
         async with self._deltas:

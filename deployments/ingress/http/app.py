@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.ingress.http.access_log import log_request
 from deployments.ingress.http.auth import Auth
 from deployments.ingress.http.body_budget import BodyBudget
 from deployments.ingress.http.cors import cors
@@ -22,6 +24,7 @@ from deployments.ingress.http.errors import ErrorFormat, error_response, interna
 from deployments.ingress.http.hosts import HostCheck
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.telemetry.logs import bind_request_id
 from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
@@ -118,7 +121,7 @@ class DirectPosts:
 
 
 class ErrorBoundary:
-    """Adds the request id to every response, and answers every failure."""
+    """Adds the request id to every response, answers every failure, and logs every request."""
 
     def __init__(self, app: ASGIApp, envelope: ErrorFormat) -> None:
         self.app = app
@@ -134,9 +137,20 @@ class ErrorBoundary:
         progress = _Progress(send, request_id)
         state = {**scope.get("state", {}), "request_id": request_id, "progress": progress}
         scope = {**scope, "state": state}
-        if not is_usable:
-            await error_response(UNUSABLE_ID, self.envelope, request_id)(scope, receive, progress)
-            return
+        began = time.perf_counter()
+        try:
+            if is_usable:
+                await self._answer(scope, receive, progress, request_id)
+            else:
+                bind_request_id(request_id)  # Serve has taken the other one for it
+                refusal = error_response(UNUSABLE_ID, self.envelope, request_id)
+                await refusal(scope, receive, progress)
+        finally:
+            log_request(scope, progress.status, time.perf_counter() - began)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, progress: "_Progress", request_id: str
+    ) -> None:
         try:
             await self.app(scope, receive, progress)
         except ClientDisconnect:
@@ -156,12 +170,16 @@ class _Progress:
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self._request_id = request_id
-        self.started = False
+        self.status: int | None = None  # once it has started
         self.complete = False
+
+    @property
+    def started(self) -> bool:
+        return self.status is not None
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.started = True
+            self.status = message["status"]
             MutableHeaders(scope=message)[REQUEST_ID] = self._request_id
         elif message["type"] == "http.response.body":
             self.complete = not message.get("more_body", False)

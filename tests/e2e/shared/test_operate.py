@@ -42,7 +42,15 @@ def test_one_id_leads_through_the_logs_of_ingress_and_model(server: Server, give
     server.eventually(lambda: bool(lines_about(server, request_id, "openai")))
     server.eventually(lambda: bool(lines_about(server, request_id, "model-tiny")))
     (access,) = lines_about(server, request_id, "openai")
-    assert access["message"].startswith("POST /v1 200")
+    assert access["message"].startswith("POST /v1/completions 200 ")
+    assert access["message"].endswith(" tokens in, 4 out")
+    fields = {name: access[name] for name in ("method", "path", "status", "output_tokens")}
+    assert fields == {
+        "method": "POST",
+        "path": "/v1/completions",
+        "status": 200,
+        "output_tokens": 4,
+    }
     (end,) = lines_about(server, request_id, "model-tiny")
     assert re.fullmatch(r"sequence cmpl-\S+ ended: length", end["message"])
     assert end["application"] == "model-tiny"

@@ -1,8 +1,10 @@
 """What an operator asks of the server as a whole."""
 
+import re
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.server import Server
+from tests.e2e.server import ONE_MODE, Server
 from tests.e2e.shared.models import PAGES
 
 SEED_STATS = {
@@ -51,6 +53,26 @@ def test_metrics_cover_the_whole_graph(server: Server) -> None:
     assert any(s.labels["model"] == "tiny" and s.value >= 1 for s in requests)
     pages = families["manta_kv_pages"].samples
     assert ("tiny", PAGES) in [(s.labels["model"], s.value) for s in pages]
+
+
+@ONE_MODE
+def test_a_request_is_one_line_of_the_log_with_its_endpoint_and_tokens(server: Server) -> None:
+    """In the text that Serve writes by default; tests/e2e/shared/test_operate.py has JSON."""
+
+    def lines(about: str, *components: str) -> list[str]:
+        folder = server.session / "logs" / "serve"
+        files = (file for name in components for file in folder.glob(f"{name}*.log"))
+        return [line for file in files for line in file.read_text().splitlines() if about in line]
+
+    body = {"prompt": "abc", "max_tokens": 3, "ignore_eos": True}
+    headers = {"x-request-id": "a-line-of-text"}
+    server.http.post("/v1/completions?key=secret", json=body, headers=headers).raise_for_status()
+    server.eventually(lambda: bool(lines("a-line-of-text", "replica_openai")))
+    [line] = lines("a-line-of-text", "replica_openai", "proxy_")
+    assert re.search(
+        r" a-line-of-text .*-- POST /v1/completions 200 [\d.]+ms \d+ tokens in, 3 out$", line
+    )
+    assert not lines("key=secret", "")
 
 
 def test_dynamos_model_list_has_both_kinds(server: Server) -> None:
