@@ -1,7 +1,8 @@
 """Compiles untrusted patterns so that a search can be stopped and needs little memory.
 
-The package `regex` has timeouts, which `re` lacks. Its extensions of the language are refused, and
-so are large counts, because some of them need unbounded memory.
+The package `regex` has timeouts, which `re` lacks; it looks at them only now and then. Its
+extensions of the language are refused, and so are large counts, because some of them need unbounded
+memory.
 """
 
 import re
@@ -20,7 +21,7 @@ TOKEN = re.compile(
 
 
 class Pattern(Protocol):
-    def search(self, string: str, *, timeout: float, concurrent: bool) -> object: ...
+    def search(self, string: str, *, timeout: float) -> object: ...
 
 
 def regular_expression(text: str, *, literal: bool = False, ignore_case: bool = False) -> Pattern:

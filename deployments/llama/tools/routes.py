@@ -1,13 +1,18 @@
 """GET and POST /tools: the built-in tools, which are off unless a folder is set."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deployments.detached_tasks import create_detached_task
+from deployments.ingress.generation.caller import connection_of
+from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.sse import encode
 from deployments.ingress.http.validation import parse, refusal
@@ -18,11 +23,14 @@ from deployments.llama.tools.folder import Folder, ToolError
 from deployments.llama.tools.information import GET_DATETIME, GET_INFO
 from deployments.llama.tools.origin import check_origin
 from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
+from deployments.llama.tools.search_process import SEARCHES, search
 from deployments.llama.tools.settings import ToolSettings
 from deployments.llama.tools.tool import Answer, BuiltInTool, Params, ToolContext
 from deployments.wire import ErrorKind, Refused, refused
 
 MAX_CONCURRENT_CALLS = 4
+MAX_CLIENT_CALLS = 3  # at once, so that one client does not hold up all others
+MAX_OPEN_CALLS = 64  # that run or wait
 TOOLS: Mapping[str, BuiltInTool[Params]] = {
     tool.name: tool  # type: ignore[misc]
     for tool in (
@@ -60,7 +68,9 @@ class BuiltInTools:
         self._hosts = tools.hosts
         self._folder = Folder(tools.folder)
         self._settings = settings
+        self._open = InflightLimit(MAX_OPEN_CALLS)
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        self._of_clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def list(self, request: Request) -> Response:
         check_origin(request, self._hosts)
@@ -68,15 +78,34 @@ class BuiltInTools:
 
     async def call(self, request: Request) -> Response:
         check_origin(request, self._hosts)
-        body = await read_body(request, self._settings)
-        call = parse(ToolRequest, parse_json(body))
-        tool = _find(call)
-        params = _params(tool, call)
-        async with self._slots:
-            return _json(await asyncio.to_thread(self._answer, tool, params, request))
+        client = connection_of(request, sees_peers=self._settings.sees_peers)
+        leave = self._open.acquire(client)
+        try:
+            body = await read_body(request, self._settings)
+            call = parse(ToolRequest, parse_json(body))
+            tool = _find(call)
+            params = _params(tool, call)
+        except BaseException:
+            leave()
+            raise
+        work = partial(self._answer, tool, params, request)
+        # A thread goes on when its client has left: it holds its slots until it has ended.
+        return _json(await asyncio.shield(create_detached_task(self._run(client, work, leave))))
+
+    async def _run(
+        self, client: str, work: Callable[[], Answer], leave: Callable[[], None]
+    ) -> Answer:
+        own = self._of_clients.setdefault(client, asyncio.Semaphore(MAX_CLIENT_CALLS))
+        try:
+            async with own, self._slots:
+                return await asyncio.to_thread(work)
+        finally:
+            leave()
 
     def _answer(self, tool: BuiltInTool[Params], params: Params, request: Request) -> Answer:
         try:
+            if tool.name in SEARCHES:
+                return search(tool.name, params.model_dump(), self._context(request))
             return tool.call(params, self._context(request))
         except ToolError as failure:
             return {"error": str(failure)}

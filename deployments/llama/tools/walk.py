@@ -38,10 +38,10 @@ class SearchBudget:
         return self._end - time.monotonic()
 
     def finds(self, pattern: Pattern, text: str) -> bool:
-        """Searches with a timeout, without holding the GIL: some patterns never end."""
+        """Searches with a timeout: some patterns never end."""
         self.check()
         try:
-            found = pattern.search(text, timeout=max(self.left(), 0.001), concurrent=True)
+            found = pattern.search(text, timeout=max(self.left(), 0.001))
         except TimeoutError:
             raise ToolError("the search took too long") from None
         return found is not None

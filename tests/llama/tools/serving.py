@@ -5,14 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from starlette.types import ASGIApp
 
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app
+from deployments.llama.tools.search_process import answer_of
 from deployments.llama.tools.settings import ToolSettings
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster
 from tests.text.cards import card
+
+
+def served(folder: Path, cors_origins: tuple[str, ...] = ()) -> ASGIApp:
+    tools = ToolSettings(folder=str(folder), hosts=("manta.example",))
+    settings = IngressSettings(cors_origins=cors_origins)
+    return app(CountingCluster(says("x"), card()), Metrics(), settings, tools)
 
 
 def asked(
@@ -23,12 +31,8 @@ def asked(
     cors_origins: tuple[str, ...] = (),
     **request: Any,
 ) -> httpx.Response:
-    tools = ToolSettings(folder=str(folder), hosts=("manta.example",))
-    settings = IngressSettings(cors_origins=cors_origins)
-    served = app(CountingCluster(says("x"), card()), Metrics(), settings, tools)
-
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(served)
+        transport = httpx.ASGITransport(served(folder, cors_origins))
         async with httpx.AsyncClient(transport=transport, base_url=base) as client:
             return await client.request(method, "/tools", **request)
 
@@ -43,6 +47,11 @@ def called(
     response = asked(folder, "POST", json=body, headers=headers)
     assert response.status_code == 200, response.text
     return response.json()
+
+
+def searched(folder: Path, tool: str, **params: object) -> Any:
+    """What a search answers, in this process: one of its own takes a part of a second to start."""
+    return answer_of({"name": tool, "params": params, "root": str(folder), "cwd": ()})
 
 
 def failed(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.llama.tools.serving import called, failed
+from deployments.llama.tools.search_process import SEARCHES
+from tests.llama.tools.serving import called, failed, searched
 
 SECRET = "a secret"
 MORE: dict[str, dict[str, object]] = {
@@ -63,7 +64,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("tool", MORE)
 def test_no_path_leads_out(folder: Path, path: str, tool: str) -> None:
     given = path.format(tmp=folder.parent.resolve())
-    answer = called(folder, tool, path=given, **MORE[tool])
+    ask = searched if tool in SEARCHES else called
+    answer = ask(folder, tool, path=given, **MORE[tool])
     assert SECRET not in str(answer)
     assert "error" in answer or answer == {"plain_text_response": "", "matches": 0}
     assert (folder.parent / "secret").read_text() == SECRET

@@ -1,12 +1,27 @@
 """Searches by name and by content: their matches, and their limits."""
 
+import asyncio
 import os
+import threading
 from pathlib import Path
+from queue import Queue
 
+import httpx
 import pytest
 
-from deployments.llama.tools import walk
-from tests.llama.tools.serving import called, failed
+from deployments.llama.tools import routes, search_process, walk
+from deployments.llama.tools.routes import MAX_CLIENT_CALLS
+from deployments.llama.tools.tool import Answer, ToolContext
+from tests.llama.tools import serving
+from tests.llama.tools.serving import searched
+
+GREP = {"tool": "grep_search"}
+
+
+def failed(folder: Path, tool: str, **params: object) -> str:
+    [(name, message)] = searched(folder, tool, **params).items()
+    assert name == "error"
+    return str(message)
 
 
 @pytest.fixture
@@ -25,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def found(folder: Path, **params: object) -> list[str]:
-    answer = called(folder, "file_glob_search", **{"path": ".", **params})
+    answer = searched(folder, "file_glob_search", **{"path": ".", **params})
     names = [entry["path"] for entry in answer["entries"]]
     assert answer["plain_text_response"] == "\n".join(names)
     return names
@@ -57,8 +72,8 @@ def test_files_are_found_by_globs(
 
 
 def test_a_search_says_that_matches_were_left_out(folder: Path) -> None:
-    assert called(folder, "file_glob_search", path=".", limit=1)["truncated"] is True
-    assert called(folder, "file_glob_search", path=".", limit=5)["truncated"] is False
+    assert searched(folder, "file_glob_search", path=".", limit=1)["truncated"] is True
+    assert searched(folder, "file_glob_search", path=".", limit=5)["truncated"] is False
 
 
 def test_a_file_is_no_folder(folder: Path) -> None:
@@ -68,7 +83,7 @@ def test_a_file_is_no_folder(folder: Path) -> None:
 
 
 def lines(folder: Path, **params: object) -> list[str]:
-    answer = called(folder, "grep_search", **{"path": ".", "pattern": "second", **params})
+    answer = searched(folder, "grep_search", **{"path": ".", "pattern": "second", **params})
     return str(answer["plain_text_response"]).splitlines()
 
 
@@ -115,7 +130,7 @@ def test_a_name_that_is_no_utf8_is_found_and_written_as_far_as_it_is(folder: Pat
 
 def test_so_many_lines_are_enough(folder: Path) -> None:
     (folder / "many").write_text("second\n" * 300)
-    answer = called(folder, "grep_search", path="many", pattern="second")
+    answer = searched(folder, "grep_search", path="many", pattern="second")
     assert answer["matches"] == 100
     assert answer["plain_text_response"].endswith("[only the first 100 matches]")
 
@@ -168,3 +183,56 @@ def test_a_folder_with_too_much_in_it_is_given_up(
 ) -> None:
     monkeypatch.setattr(walk, "MAX_ENTRIES", 3)
     assert "smaller folder" in failed(folder, "file_glob_search", path=".")
+
+
+@pytest.mark.parametrize(
+    ("tool", "params"),
+    [("file_glob_search", {"path": "."}), ("grep_search", {"path": ".", "pattern": "second"})],
+)
+def test_a_process_of_its_own_answers_the_same(
+    folder: Path, tool: str, params: dict[str, object]
+) -> None:
+    assert serving.called(folder, tool, **params) == searched(folder, tool, **params)
+    missing = {**params, "path": "none"}
+    assert serving.failed(folder, tool, **missing) == failed(folder, tool, **missing)
+
+
+def test_a_pattern_that_minds_no_timeout_is_ended_and_told_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_process, "MAX_SEARCH_S", 1.0)
+    (folder / "long").write_text("a" * 9000)
+    pattern = "(?:a?){500}a{2}b"  # some 30 s
+    message = serving.failed(folder, "grep_search", path="long", pattern=pattern)
+    assert message == "the search took more than 1 seconds"
+
+
+def test_one_client_leaves_a_place_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As told by their addresses."""
+    may_end = threading.Event()
+    running: Queue[str] = Queue()
+
+    def wait(name: str, params: dict[str, object], context: ToolContext) -> Answer:
+        running.put(str(params["pattern"]))
+        may_end.wait()
+        return {}
+
+    async def ask(client: str, n: int) -> None:
+        transport = httpx.ASGITransport(served, client=(client, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            params = {"path": ".", "pattern": client}
+            asked = (http.post("/tools", json=GREP | {"params": params}) for _ in range(n))
+            assert [one.status_code for one in await asyncio.gather(*asked)] == [200] * n
+
+    async def ask_all() -> None:
+        busy = asyncio.create_task(ask("1.1.1.1", 8))
+        first = [await asyncio.to_thread(running.get) for _ in range(MAX_CLIENT_CALLS)]
+        other = asyncio.create_task(ask("2.2.2.2", 1))
+        assert await asyncio.to_thread(running.get) == "2.2.2.2"
+        assert first == ["1.1.1.1"] * MAX_CLIENT_CALLS
+        may_end.set()
+        await asyncio.gather(busy, other)
+
+    monkeypatch.setattr(routes, "search", wait)
+    served = serving.served(folder)
+    asyncio.run(ask_all())
