@@ -44,7 +44,7 @@ class Attacked(Server):
             folder,
             {"model": str(model), "name": "tiny", "num_cpus": 0.5, "n_pages": 2048},
             THROUGHPUT_MODE if mode == "throughput" else {},
-            ingress={"openai": keys, "llama": keys},
+            arguments={"openai": keys, "llama": keys},
         )
         self.http.headers["authorization"] = f"Bearer {A}"
 

@@ -41,8 +41,8 @@ MOSTLY_THROUGHPUT = pytest.mark.parametrize(
 class Server:
     """The whole graph of `serve_app/serve.yaml`, its router with arguments of the test's.
 
-    `config` takes the place of what stands at the top of that file, `ingress` is arguments of
-    applications by their names.
+    `config` takes the place of what stands at the top of that file. `arguments` are of other
+    applications, by name. `port` is the one of a server that it takes over.
     """
 
     def __init__(
@@ -51,9 +51,10 @@ class Server:
         router: Mapping[str, object],
         environment: Mapping[str, str] | None = None,
         config: Mapping[str, object] | None = None,
-        ingress: Mapping[str, Mapping[str, object]] | None = None,
+        arguments: Mapping[str, object] | None = None,
+        port: int | None = None,
     ) -> None:
-        self.port = free_port()
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         # One for all: each makes a TLS context, 30 ms, which a loop that polls would live on. Its
         # connections are used once: what is asked next may be another process.
@@ -63,9 +64,8 @@ class Server:
         self.log = folder / "serve.log"
         read = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
         read["http_options"]["port"] = self.port
-        arguments = {**(ingress or {}), "router": router}
-        for application in read["applications"]:
-            application["args"] = dict(arguments.get(application["name"], {}))
+        for name, args in {"router": dict(router), **(arguments or {})}.items():
+            next(a for a in read["applications"] if a["name"] == name)["args"] = args
         path = folder / "serve.yaml"
         path.write_text(yaml.safe_dump({**read, **(config or {})}))
         self._environment = {
@@ -79,7 +79,8 @@ class Server:
         }
         self._command = [str(Path(sys.executable).parent / "serve"), "run", str(path)]
 
-    def __enter__(self) -> "Server":
+    def begin(self) -> "subprocess.Popen[bytes]":
+        """Returns before it is ready."""
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -89,6 +90,10 @@ class Server:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        return self._process
+
+    def __enter__(self) -> "Server":
+        self.begin()
         try:
             self.eventually(self.is_ready, START_S)
         except BaseException:
@@ -127,6 +132,13 @@ class Server:
         commands = processes_of_session(self._process.pid).values()
         found = (re.search(r"--session-dir=(\S+)", command) for command in commands)
         return Path(next(one[1] for one in found if one))
+
+    @property
+    def address(self) -> str:
+        """Of its Ray."""
+        commands = processes_of_session(self._process.pid).values()
+        found = (re.search(r"--gcs-address=(\S+)", command) for command in commands)
+        return next(one[1] for one in found if one)
 
     def replicas(self, deployment: str, application: str = "[^:]*") -> list[int]:
         """Processes of a deployment's replicas."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.e2e.nodes import OPEN
 from tests.e2e.server import THROUGHPUT_MODE, Server
 
 # tests/serve_app/test_router_arguments.py has the refusal, tests/ingress its way over HTTP, and no
@@ -47,6 +48,30 @@ def test_two_servers_share_a_host_and_leave_nothing_of_themselves(
             assert names(other) == ["other"]
         body = {"prompt": "abc", "max_tokens": 4}
         assert one.http.post("/v1/completions", json=body).status_code == 200
+
+
+def test_a_server_that_joins_anothers_ray_says_that_it_takes_it_over(
+    checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As one would by itself that finds a Ray on its host, without RAY_ADDRESS."""
+
+    def of(name: str, port: int | None = None, **environment: str) -> Server:
+        router = {"model": str(checkpoint), "num_cpus": 0.5, "n_pages": 160, "name": name}
+        return Server(tmp_path_factory.mktemp(name), router, {**OPEN, **environment}, port=port)
+
+    with of("first") as first:
+        joined = of("second", first.port, RAY_ADDRESS=first.address).begin()
+        try:
+            first.eventually(lambda: first.is_ready() and names(first) == ["second"])
+        finally:
+            joined.kill()
+        logs = (first.session / "logs" / "serve").glob("replica_router_*.log")
+        lines = [line for file in logs for line in file.read_text().splitlines()]
+        [told] = [line for line in lines if "takes over" in line]
+        assert told.endswith(
+            "takes over the graph that ran in this Ray cluster, with model-first; "
+            "RAY_ADDRESS=local starts one beside it"
+        )
 
 
 def names(server: Server) -> list[str]:

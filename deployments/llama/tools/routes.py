@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.detached_tasks import create_detached_task
-from deployments.ingress.generation.caller import connection_of
+from deployments.ingress.http.clients import connection_of
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.sse import encode

@@ -41,6 +41,7 @@ class DeployedApplication:
     running: ids of the replicas that take requests; `stopping`: of those that end what they have.
     target: how many replicas Serve means it to have.
     failed_starts: of replicas, one after the other.
+    deployed_at: in seconds of Unix time.
     """
 
     status: ApplicationStatus
@@ -49,6 +50,7 @@ class DeployedApplication:
     stopping: frozenset[str] = frozenset()
     target: int = 1
     failed_starts: int = 0
+    deployed_at: float = 0.0
 
 
 def read_applications() -> dict[str, DeployedApplication]:
@@ -67,6 +69,24 @@ def read_applications_as(replica_id: str) -> tuple[dict[str, DeployedApplication
 
 def models_in(applications: Applications) -> dict[str, DeployedApplication]:
     return {name: _read(it) for name, it in applications.items() if _is_ours(name, it)}
+
+
+def taken_over(replica_id: str) -> list[str]:
+    """Applications of models that were deployed before this replica's own application was, the
+    last time: by a graph that ran here before. Raises one of UNREACHABLE.
+    """
+    return older_models(replica_id, _read_details())
+
+
+def older_models(replica_id: str, applications: Applications) -> list[str]:
+    own = next(
+        (it for name, it in applications.items() if is_current(replica_id, {name: it})), None
+    )
+    if own is None:
+        return []
+    since = own["last_deployed_time_s"]
+    found = models_in(applications).items()
+    return [name for name, it in found if it.deployed_at and it.deployed_at < since]
 
 
 def is_current(replica_id: str, applications: Applications) -> bool:
@@ -156,6 +176,7 @@ def _read(details: Mapping[str, Any]) -> DeployedApplication:
     status = ApplicationStatus(details["status"])
     if model is None:
         return DeployedApplication(status)
+    deployed_at = details["last_deployed_time_s"]
     replicas = model["replicas"]
     return DeployedApplication(
         status,
@@ -166,4 +187,5 @@ def _read(details: Mapping[str, Any]) -> DeployedApplication:
         frozenset(r["replica_id"] for r in replicas if r["state"] == ReplicaState.STOPPING),
         model["target_num_replicas"],
         failed_starts(model["message"]),
+        deployed_at,
     )

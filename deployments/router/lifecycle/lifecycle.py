@@ -18,6 +18,7 @@ from deployments.router.lifecycle.applications import (
     UNREACHABLE,
     DeployedApplication,
     read_applications_as,
+    taken_over,
 )
 from deployments.router.lifecycle.capacity import Capacity, CapacityPlan, ResourceHolder, Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
@@ -67,6 +68,12 @@ class Lifecycle:
         """Adopts the applications that run. Raises PresetError, or one of UNREACHABLE."""
         self.registry.take(await asyncio.to_thread(read_presets, self._sources, self._settings))
         await self._read_serve()
+        if found := await asyncio.to_thread(taken_over, self._replica_id):
+            log.warning(
+                "takes over the graph that ran in this Ray cluster, with %s; "
+                "RAY_ADDRESS=local starts one beside it",
+                ", ".join(sorted(found)),
+            )
         for entry in self.registry:
             if entry.phase in (Phase.STARTING, Phase.UP):
                 log.info("model %s runs already (%s)", entry.name, entry.state)

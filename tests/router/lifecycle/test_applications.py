@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray import serve
@@ -11,12 +12,13 @@ from ray.serve._private.deployment_state import DeploymentState
 
 from deployments.deploy_errors import failed_starts
 from deployments.model.application import cpus_per_replica, replicas_of
-from deployments.model.settings import Autoscaling, ModelSettings
+from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
 from deployments.router.lifecycle import applications
 from deployments.router.lifecycle.applications import (
     current_rank_cpus,
     deploy,
     is_current,
+    older_models,
     redeploy,
 )
 
@@ -126,3 +128,27 @@ def test_serves_message_says_how_many_replicas_in_a_row_did_not_start() -> None:
     assert '"in a row.' in said
     message = "The deployment failed to start 3 times in a row. This may be due to a problem"
     assert (failed_starts(message), failed_starts("")) == (3, 0)
+
+
+@pytest.mark.parametrize(("deployed_at", "found"), [(1.0, ["model-m"]), (3.0, [])])
+def test_what_was_deployed_before_the_router_is_of_a_graph_that_it_takes_over(
+    deployed_at: float, found: list[str]
+) -> None:
+    """A router that has crashed comes back without being deployed."""
+    model = {"replicas": [], "message": "", "target_num_replicas": 1}
+    router = {"replicas": [{"replica_id": "me", "state": "RUNNING"}]}
+    applications: dict[str, dict[str, Any]] = {
+        "router": {
+            "deployments": {"Router": router},
+            "last_deployed_time_s": 2.0,
+            "status": "RUNNING",
+        },
+        "model-m": {
+            "status": "RUNNING",
+            "deployments": {MODEL_DEPLOYMENT: model},
+            "last_deployed_time_s": deployed_at,
+        },
+        "openai": {"deployments": {}, "last_deployed_time_s": 1.0, "status": "RUNNING"},
+    }
+    assert older_models("me", applications) == found
+    assert older_models("gone", applications) == []

@@ -30,6 +30,7 @@ class Serve:
         self.nodes = [8.0]  # their cores
         self.busy = 0
         self.when_asked: Callable[[], Awaitable[None]] | None = None
+        self.taken_over: list[str] = []
         self.deleted: list[str] = []
         self.deployed: list[ModelSettings] = []
         monkeypatch.setattr(commands, "delete", self.deleted.append)
@@ -39,6 +40,7 @@ class Serve:
         monkeypatch.setattr(
             lifecycle, "read_applications_as", lambda _: (dict(self.applications), self.is_current)
         )
+        monkeypatch.setattr(lifecycle, "taken_over", lambda _: self.taken_over)
         monkeypatch.setattr(lifecycle, "cluster_limits", lambda _: self.limits)
         monkeypatch.setattr(lifecycle, "node_cpus", lambda: self.nodes)
         monkeypatch.setattr(estimate, "node_cpus", lambda: self.nodes)
@@ -94,6 +96,18 @@ def test_a_router_that_has_a_successor_leaves_its_models_alone(
     write(tmp_path / "models.ini")
     assert asyncio.run(play(False)) == []
     assert asyncio.run(play(True)) == ["model-new"]
+
+
+@pytest.mark.parametrize("older", [[], ["model-m"]])
+def test_a_start_says_that_it_takes_over_a_graph(
+    serve: Serve, tmp_path: Path, older: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "models.ini")
+    serve.taken_over = older
+    asyncio.run(started(tmp_path / "models.ini"))
+    said = [one for one in caplog.messages if "takes over" in one]
+    assert len(said) == len(older)
+    assert all("RAY_ADDRESS=local" in one for one in said)
 
 
 def test_an_unload_counts_though_the_model_was_about_to_be_spared(
