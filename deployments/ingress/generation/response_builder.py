@@ -27,6 +27,9 @@ ApiRequestT = TypeVar("ApiRequestT", bound=ApiRequest, contravariant=True)
 class SequenceText(Protocol):
     """Makes the text of one sequence, as `deployments.text.stream.TextStream` does."""
 
+    @property
+    def is_complete(self) -> bool: ...
+
     def push(self, event: TokenEvent) -> TextDelta: ...
 
 

@@ -24,6 +24,10 @@ class TimedText:
         self.started = self.first = self.last = time.monotonic()
         self._begun = False
 
+    @property
+    def is_complete(self) -> bool:
+        return self._text.is_complete
+
     def push(self, event: TokenEvent) -> TextDelta:
         delta = self._text.push(event)
         self.last = time.monotonic()

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.detached_tasks import create_detached_task
-from deployments.ingress.http.clients import connection_of
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.sse import encode
 from deployments.ingress.http.validation import parse, refusal
 from deployments.ingress.settings import IngressSettings
