@@ -7,6 +7,8 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.bench.gpu import PLANS, Report, measure
 
 FIGURES = {
@@ -22,6 +24,8 @@ def test_the_gpu_benchmark_measures_all_it_names_on_a_cpu(tmp_path: Path) -> Non
     figures = json.loads(path.read_text())
     assert figures.keys() == FIGURES
     assert all(value > 0 for value in figures.values())
+    ratio = figures["requests_a_second"] / figures["baseline"]
+    assert figures["ratio"] == pytest.approx(ratio)
 
 
 def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:

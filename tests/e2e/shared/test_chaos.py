@@ -1,10 +1,12 @@
 """What is killed at a random moment disturbs no answer: replicas, the router, an ingress."""
 
 import asyncio
+import itertools
 import json
 import os
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -13,11 +15,11 @@ import httpx
 import pytest
 
 from tests.e2e.server import MOSTLY_THROUGHPUT, Server
+from tests.e2e.shared.said import PAIR, STREAMS, UNARY, streamed, unary
 from tests.effort import tries
 
 pytestmark = MOSTLY_THROUGHPUT  # streams go on elsewhere behind any proxy in the same way
 
-PAIR = "pair"
 MODEL = ("MantaModel", f"model-{PAIR}")
 ROUNDS = tries(2, 6)
 MOST_TOKENS = 2000  # of some 5,900, at which a replica is killed
@@ -131,10 +133,6 @@ async def all_streams(server: Server, kill_after: int | None, rng: random.Random
         return await asyncio.gather(*running)
 
 
-def generated(server: Server) -> float:
-    return server.stats()["tokens_generated"]
-
-
 def both_serve(server: Server) -> bool:
     replicas = server.http.get("/stats").json()["replicas"]
     return len([one for one in replicas if one["model"] == PAIR]) == 2
@@ -156,28 +154,30 @@ def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
 
 @pytest.mark.timeout(600)
 def test_nobody_notices_that_the_router_was_killed(pair: Server) -> None:
-    async def ask(client: httpx.AsyncClient, number: int) -> int:
-        body = {"model": PAIR, "prompt": f"{number % 8} " * 40, "max_tokens": 8}
+    async def ask(client: httpx.AsyncClient, number: int) -> str:
+        body = {"model": PAIR, "prompt": f"{number % 8} " * 40, "max_tokens": 8, "temperature": 0}
         answer = await client.post(f"{pair.url}/v1/completions", json=body)
-        return answer.status_code
+        assert answer.status_code == 200, answer.text
+        text: str = answer.json()["choices"][0]["text"]
+        return text
 
-    async def load() -> list[int]:
-        codes: list[int] = []
+    async def load(kill: bool) -> list[list[str]]:
+        n_said = itertools.count()
 
-        async def client_of(first: int, client: httpx.AsyncClient) -> None:
-            for number in range(first, first + 40):
-                code = await ask(client, number)
-                codes.append(code)
+        async def client_of(client: httpx.AsyncClient) -> list[str]:
+            said = []
+            for number in range(40 if kill else 8):
+                said.append(await ask(client, number))
+                if kill and next(n_said) == 80:
+                    pair.kill("Router")
+            return said
 
         async with httpx.AsyncClient(timeout=60) as client:
-            clients = [asyncio.create_task(client_of(n, client)) for n in range(8)]
-            await asyncio.to_thread(pair.eventually, lambda: len(codes) >= 80)
-            pair.kill("Router")
-            await asyncio.gather(*clients)
-        return codes
+            return await asyncio.gather(*(client_of(client) for _ in range(8 if kill else 1)))
 
-    codes = asyncio.run(load())
-    assert codes == [200] * 320
+    [alone] = asyncio.run(load(kill=False))
+    assert len(set(alone)) > 1
+    assert asyncio.run(load(kill=True)) == [5 * alone] * 8
     pair.eventually(pair.is_ready)
     pair.eventually(lambda: finds_its_prefix(pair))
 
@@ -198,45 +198,29 @@ def asked(prompt: str) -> dict[str, object]:
     return {"model": PAIR, "prompt": prompt, "max_tokens": 1}
 
 
-def test_unary_answers_outlive_all_replicas(pair: Server) -> None:
-    """With none left the request waits for the one that Serve starts."""
-    greedy = {"model": PAIR, "temperature": 0}
-    body = {**greedy, "prompt": "Once", "max_tokens": 600, "ignore_eos": True}
+def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
+    """With none left they wait for the one that Serve starts. Each stream has begun by then."""
+    before, replicas = pair.failovers(), pair.replicas(*MODEL)  # to look for them takes a while
+    killed = asyncio.run(answers(pair, lambda: kill_all(replicas)))
+    assert pair.failovers() - before >= len(STREAMS)
+    assert killed == asyncio.run(answers(pair, lambda: None))
 
-    async def ask(client: httpx.AsyncClient, path: str, body: object) -> Any:
-        answer = await client.post(f"{pair.url}{path}", json=body)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
 
-    async def ask_all(kill: bool) -> list[object]:
-        said = [{"role": "user", "content": "Hi"}]
-        chat = {**greedy, "messages": said, "max_tokens": 600}
-        native = {**greedy, "prompt": "Once", "n_predict": 600, "ignore_eos": True}
-        async with httpx.AsyncClient(timeout=120) as client:
-            before = generated(pair)
-            asked = [
-                asyncio.create_task(ask(client, *one))
-                for one in (
-                    ("/v1/completions", body),
-                    ("/v1/chat/completions", {**chat, "ignore_eos": True}),
-                    ("/v1/messages", chat),
-                    ("/completion", native),
-                )
-            ]
-            if kill:
-                await asyncio.to_thread(pair.eventually, lambda: generated(pair) >= before + 40)
-                pair.kill(*MODEL)
-            text, message, anthropic, llama = await asyncio.gather(*asked)
-        return [
-            text["choices"],
-            text["usage"]["completion_tokens"],
-            message["choices"][0]["message"]["content"],
-            anthropic["content"],
-            anthropic["usage"]["output_tokens"],
-            llama["content"],
-        ]
+def kill_all(processes: list[int]) -> None:
+    for pid in processes:
+        os.kill(pid, signal.SIGKILL)
 
-    assert asyncio.run(ask_all(kill=True)) == asyncio.run(ask_all(kill=False))
+
+async def answers(server: Server, disturb: Callable[[], None]) -> list[str]:
+    """What unary answers and streams say. `disturb` is called when all streams have begun."""
+    begun = asyncio.Semaphore(0)
+    async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
+        asked = [asyncio.create_task(unary(client, *one)) for one in UNARY]
+        asked += [asyncio.create_task(streamed(client, *one, begun.release)) for one in STREAMS]
+        for _ in STREAMS:
+            await begun.acquire()
+        await asyncio.to_thread(disturb)
+        return await asyncio.gather(*asked)
 
 
 def test_a_dead_ingress_leaves_nothing_running(server: Server) -> None:

@@ -1,0 +1,91 @@
+"""What answers of all protocols say, without what differs from one request to the next: ids, times.
+
+Greedy, of the model whose replicas are killed.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+PAIR = "pair"
+GREEDY: dict[str, Any] = {"model": PAIR, "temperature": 0}
+HI = [{"role": "user", "content": "Hi"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"note": {"type": "string", "minLength": 800, "maxLength": 850}},
+    "required": ["note"],
+    "additionalProperties": False,
+}
+FUNCTION = {"name": "write_down", "description": "Writes it down.", "parameters": SCHEMA}
+TOOLS = {"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required"}
+
+CHAT = "/v1/chat/completions"
+LONG_CHAT = {**GREEDY, "messages": HI, "max_tokens": 900}
+TEXT = {**GREEDY, "prompt": "Once", "max_tokens": 900, "ignore_eos": True}
+UNARY: list[tuple[str, Mapping[str, Any]]] = [
+    ("/v1/completions", TEXT),
+    (CHAT, {**LONG_CHAT, "ignore_eos": True}),
+    ("/v1/messages", LONG_CHAT),
+    ("/completion", {**GREEDY, "prompt": "Once", "n_predict": 900, "ignore_eos": True}),
+]
+STREAMS: list[tuple[str, Mapping[str, Any]]] = [
+    (CHAT, {**LONG_CHAT, "ignore_eos": True, "stream_options": {"include_usage": True}}),
+    (CHAT, {**LONG_CHAT, **TOOLS}),
+    ("/v1/messages", LONG_CHAT),
+    ("/v1/responses", {**GREEDY, "input": "Hi", "max_output_tokens": 900}),
+    ("/completion", {**GREEDY, "prompt": "Once", "n_predict": 900, "ignore_eos": True}),
+]
+# Names of strings that are of the answer, and not of the request.
+TOLD = frozenset(
+    {"text", "content", "delta", "arguments", "partial_json", "name"}
+    | {"finish_reason", "stop_reason", "stop_type", "status"}
+)
+COUNTS = frozenset({"completion_tokens", "output_tokens", "tokens_predicted"})
+BEGUN = 80  # characters, some of which are of the answer itself
+
+
+async def unary(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> str:
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return said_in([answer.json()])
+
+
+async def streamed(
+    client: httpx.AsyncClient, path: str, body: Mapping[str, Any], began: Callable[[], object]
+) -> str:
+    """`began` is called with the first piece of the answer."""
+    data: list[Any] = []
+    has_begun = False
+    async with client.stream("POST", path, json={**body, "stream": True}) as answer:
+        assert answer.status_code == 200
+        async for line in answer.aiter_lines():
+            if not line.startswith("data: ") or line == "data: [DONE]":
+                continue
+            data.append(json.loads(line.removeprefix("data: ")))
+            if not has_begun and len(said_in(data)) > BEGUN:
+                has_begun = True
+                began()
+    return said_in(data)
+
+
+def said_in(data: list[Any]) -> str:
+    """All told pieces, one after the other, and the last count of the tokens."""
+    pieces: list[str] = []
+    counts: list[int] = []
+
+    def look(value: object, name: str) -> None:
+        if isinstance(value, dict):
+            for inner_name, inner in value.items():
+                look(inner, inner_name)
+        elif isinstance(value, list):
+            for inner in value:
+                look(inner, name)
+        elif isinstance(value, str) and name in TOLD:
+            pieces.append(value)
+        elif isinstance(value, int) and name in COUNTS:
+            counts.append(value)
+
+    look(data, "")
+    return "".join([*pieces, *map(str, counts[-1:])])
