@@ -3,8 +3,9 @@
     python -m tests.soak [--minutes 15] [--throughput]
 
 Clients of all protocols ask valid and wrong things, and many leave before their answer's end.
-Afterwards nothing may be left that a request took: sequences, pages, bytes of bodies. In the last
-two thirds of the time no process of the graph may grow by 5 %, nor get more files or threads.
+Afterwards nothing may be left that a request took: sequences, pages, their bodies. In the last
+two thirds of the time no process of the graph may grow by 5 %, nor get more files or threads. No
+log may tell of a failure.
 """
 
 import argparse
@@ -198,14 +199,30 @@ async def watch(server: Server, processes: dict[str, Process], ends: float) -> N
 def is_empty(server: Server) -> bool:
     stats = server.http.get("/stats").json()
     held = ("active_requests", "waiting_requests", "pages_used")
-    return all(not replica[name] for replica in stats["replicas"] for name in held)
+    lines = server.http.get("/metrics").text.splitlines()
+    open_requests = [line for line in lines if line.startswith("manta_inflight_requests{")]
+    return not any(replica[name] for replica in stats["replicas"] for name in held) and not any(
+        float(line.rpartition(" ")[2]) for line in open_requests
+    )
 
 
-def report(processes: dict[str, Process], traffic: Traffic, empty: bool) -> bool:
+def failures(server: Server) -> list[str]:
+    """The last lines of the tracebacks in the logs of all replicas."""
+    found = []
+    for path in (server.session / "logs" / "serve").glob("replica_*.log"):
+        for part in path.read_text().split("Traceback (most recent call last)")[1:]:
+            lines = part.splitlines()
+            found.append(next((line for line in lines[1:] if line[:1].strip()), ""))
+    return found
+
+
+def report(
+    processes: dict[str, Process], traffic: Traffic, empty: bool, failed: Sequence[str]
+) -> bool:
     """Prints what was seen; returns whether all holds."""
     console = Console(width=100)
     table = Table("process", "RSS MiB", "growth", "files", "threads", "")
-    good = empty and not traffic.unexpected
+    good = empty and not traffic.unexpected and not failed
     for name, process in processes.items():
         rss, files, threads = map(before_and_after, (process.rss, process.files, process.threads))
         flat = rss[1] < rss[0] * MAX_GROWTH
@@ -222,6 +239,8 @@ def report(processes: dict[str, Process], traffic: Traffic, empty: bool) -> bool
     console.print("requests: " + ", ".join(f"{n} {name}" for name, n in traffic.counts.items()))
     for what, n in traffic.unexpected.most_common(20):
         console.print(f"unexpected, {n} times: {what}")
+    for what, n in Counter(failed).most_common(20):
+        console.print(f"logged, {n} times: {what}")
     console.print("nothing is left" if empty else "sequences or pages are left")
     return good
 
@@ -240,7 +259,7 @@ def soak(server: Server, minutes: float) -> bool:
         server.eventually(lambda: is_empty(server), SETTLE_S)
     except AssertionError:
         empty = False
-    return report(processes, traffic, empty)
+    return report(processes, traffic, empty, failures(server))
 
 
 def main() -> int:
