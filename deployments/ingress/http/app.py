@@ -24,7 +24,6 @@ from deployments.ingress.http.errors import ErrorFormat, error_response, interna
 from deployments.ingress.http.hosts import HostCheck
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.telemetry.logs import bind_request_id
 from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
@@ -142,6 +141,9 @@ class ErrorBoundary:
             if is_usable:
                 await self._answer(scope, receive, progress, request_id)
             else:
+                # Here: a protocol without Serve takes a third of its memory.
+                from deployments.telemetry.logs import bind_request_id
+
                 bind_request_id(request_id)  # Serve has taken the other one for it
                 refusal = error_response(UNUSABLE_ID, self.envelope, request_id)
                 await refusal(scope, receive, progress)
