@@ -101,6 +101,7 @@ def test_an_ingress_that_is_deployed_anew_ends_its_streams_first(
             server.eventually(lambda: bool(set(server.replicas("openai")) - set(before)))
         finally:
             anew.kill()  # told to end, it would end all that it has joined
+            anew.wait()
 
     said = asyncio.run(streams(server, deploy))
     assert said == undisturbed

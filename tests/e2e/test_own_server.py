@@ -65,6 +65,7 @@ def test_a_server_that_joins_anothers_ray_says_that_it_takes_it_over(
             first.eventually(lambda: first.is_ready() and names(first) == ["second"])
         finally:
             joined.kill()
+            joined.wait()
         logs = (first.session / "logs" / "serve").glob("replica_router_*.log")
         lines = [line for file in logs for line in file.read_text().splitlines()]
         [told] = [line for line in lines if "takes over" in line]
