@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ray import serve
+from ray.exceptions import TaskCancelledError
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.context import _get_global_client
 from ray.serve.deployment import Deployment
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.ingress.fleet.fleet import Fleet
@@ -46,12 +47,29 @@ class ProtocolIngress(ABC):
     def __serve_build_asgi_app__(self) -> ASGIApp:
         fleet = Fleet(self._settings, self._metrics)
         self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
-        return SingleRequestId(self.app(fleet, self._metrics, self._settings))
+        return SingleRequestId(told_of_leaving(self.app(fleet, self._metrics, self._settings)))
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that distinguish its replica."""
         replica = serve.get_replica_context().replica_id.unique_id
         return {"replica": replica}, self._metrics.samples()
+
+
+def told_of_leaving(app: ASGIApp) -> ASGIApp:
+    """Serve's Python proxy cancels what it sends of a body when its client leaves. The app hears of
+    a failure then, and is told of a client that has left.
+    """
+
+    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_or_left() -> Message:
+            try:
+                return await receive()
+            except TaskCancelledError:
+                return {"type": "http.disconnect"}
+
+        await app(scope, receive_or_left, send)
+
+    return told
 
 
 def listens_at() -> str | None:
