@@ -32,8 +32,12 @@ def test_a_client_that_leaves_while_its_body_is_read_is_no_failure(
         "query_string": b"",
         "headers": [(b"content-type", b"application/json")],
     }
+
+    async def ask() -> None:
+        await told_of_leaving(every()["openai"])(scope, receive, send)
+
     with caplog.at_level(logging.INFO):
-        asyncio.run(told_of_leaving(every()["openai"])(scope, receive, send))
+        asyncio.run(ask())
     assert sent == []
     assert "POST /v1/completions 499" in caplog.text
     assert "Traceback" not in caplog.text
