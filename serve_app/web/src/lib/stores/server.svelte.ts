@@ -10,6 +10,7 @@ class ServerStore {
 	reachable = $state(true);
 	needsKey = $state(false);
 	owner = $state<Owner>();
+	hasKey = $state(readKey() !== null);
 	/** The first answer, of whatever kind, has come. */
 	known = $state(false);
 	#retry: ReturnType<typeof setTimeout> | undefined;
@@ -50,6 +51,7 @@ class ServerStore {
 			throw error;
 		}
 		this.needsKey = false;
+		this.hasKey = true;
 		this.reached();
 		return true;
 	}
@@ -61,6 +63,7 @@ class ServerStore {
 	/** A 401 came: the key is worth nothing any more. */
 	signedOut(): void {
 		forgetKey();
+		this.hasKey = false;
 		this.owner = undefined;
 		this.needsKey = true;
 	}

@@ -44,9 +44,16 @@ class SettingsStore {
 		this.#write(rest);
 	}
 
-	resetAll(): void {
+	/** Answers what brings all back. */
+	resetAll(): () => void {
+		const { theme } = this;
+		const own = this.#own;
 		this.#write({});
 		this.theme = 'system';
+		return () => {
+			this.#write(own);
+			this.theme = theme;
+		};
 	}
 
 	isOwn(name: SettingName): boolean {
