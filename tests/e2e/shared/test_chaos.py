@@ -21,7 +21,7 @@ from tests.effort import tries
 pytestmark = MOSTLY_THROUGHPUT  # streams go on elsewhere behind any proxy in the same way
 
 MODEL = ("MantaModel", f"model-{PAIR}")
-ROUNDS = tries(2, 6)
+ROUNDS = tries(1, 6)
 MAX_ROUNDS = 4
 MOST_TOKENS = 2000  # of some 5,900, at which a replica is killed
 SEED = 41
