@@ -139,7 +139,8 @@ class Nested:
         outer = (*outer, reference) if reference else outer
         schema = self._resolved(schema)
         yield from NESTED_WRONG
-        for form in schema.get("anyOf", schema.get("oneOf", ())):
+        forms: list[Schema] = schema.get("anyOf") or schema.get("oneOf") or []
+        for form in forms:
             yield from self._wrong(form, outer)
         if "properties" in schema:
             right = self._right(schema)

@@ -327,7 +327,7 @@ def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, paral
         '{"name": "[TOOL_CALLS]ping[ARGS]{}"}',
     ]
     kinds = set()
-    for reply, said in replies(held, [call, *marked, *answers], tries(8, 24)):
+    for reply, said in replies(held, [call, *marked, *answers], tries(12, 24)):
         check(reply, said)
         assert parallel or len(reply.calls) <= 1, said
         assert bool(reply.content) != bool(reply.calls), said
