@@ -12,6 +12,7 @@ export class ApiError extends Error {
 		readonly retry_after_ms?: number
 	) {
 		super(message);
+		this.name = 'ApiError';
 	}
 }
 
@@ -27,6 +28,7 @@ export function uiUrl(path: string): string {
 	return `./${path}`;
 }
 
+/** An answer with a good status; else an `ApiError`. Who aborts gets the abort's own error. */
 async function stream(path: string, init: RequestInit = {}): Promise<Response> {
 	const headers = new Headers(init.headers);
 	const key = readKey();
@@ -35,8 +37,9 @@ async function stream(path: string, init: RequestInit = {}): Promise<Response> {
 	try {
 		response = await fetch(path.startsWith('./') ? path : url(path), { ...init, headers });
 	} catch (error) {
-		if (!init.signal?.aborted) listeners.lost();
-		throw new ApiError(String(error), 0);
+		if (init.signal?.aborted) throw error;
+		listeners.lost();
+		throw new ApiError("The server can't be reached.", 0);
 	}
 	listeners.reached();
 	if (response.ok) return response;
@@ -44,23 +47,43 @@ async function stream(path: string, init: RequestInit = {}): Promise<Response> {
 	throw await refusal(response);
 }
 
-async function refusal(response: Response): Promise<ApiError> {
-	const body = (await response.json().catch(() => ({}))) as { error?: Record<string, string> };
-	const error = body.error ?? {};
-	const after = Number(response.headers.get('retry-after'));
+/** `error` of a body or of an event, in OpenAI's or llama-server's form. */
+export function readError(
+	body: unknown,
+	status: number,
+	headers: Headers = new Headers()
+): ApiError {
+	const raw = (body as { error?: unknown } | null)?.error;
+	const error = (typeof raw === 'object' && raw !== null ? raw : {}) as Record<string, unknown>;
+	const text = (value: unknown) =>
+		value === undefined || value === null ? undefined : String(value);
+	const after = Number(headers.get('retry-after'));
 	return new ApiError(
-		error.message ?? `The server answered ${response.status}`,
-		response.status,
-		error.code,
-		error.type,
-		error.param,
-		response.headers.get('x-request-id') ?? undefined,
-		after ? after * 1000 : undefined
+		text(error.message) ?? text(raw) ?? `The server answered ${status}.`,
+		status,
+		text(error.code),
+		text(error.type),
+		text(error.param),
+		headers.get('x-request-id') ?? undefined,
+		after > 0 ? after * 1000 : undefined
 	);
 }
 
+async function refusal(response: Response): Promise<ApiError> {
+	const body: unknown = await response.json().catch(() => null);
+	return readError(body, response.status, response.headers);
+}
+
 async function json<T>(path: string, init?: RequestInit): Promise<T> {
-	return (await (await stream(path, init)).json()) as T;
+	const response = await stream(path, init);
+	return (response.status === 204 ? undefined : await response.json()) as T;
+}
+
+/** What sends `body` as JSON. */
+export function post(body: unknown, init: RequestInit = {}): RequestInit {
+	const headers = new Headers(init.headers);
+	headers.set('Content-Type', 'application/json');
+	return { ...init, method: 'POST', headers, body: JSON.stringify(body) };
 }
 
 export const api = { json, stream };
