@@ -1,0 +1,36 @@
+import adapter from '@sveltejs/adapter-static';
+import { sveltekit } from '@sveltejs/kit/vite';
+import tailwindcss from '@tailwindcss/vite';
+import { defineConfig } from 'vite';
+
+const out = process.env.MANTA_WEB_OUT ?? 'dist';
+const target = process.env.MANTA_URL ?? 'http://127.0.0.1:8000';
+// The page is served at `/ui/` and asks for `../v1` and so on. `npm run dev` serves it at `/`.
+const asked = ['/v1', '/models', '/props', '/slots', '/tools', '/fleet', '/health', '/stats'];
+const proxied = [...asked, '/metrics', '/tokenize', '/apply-template', '/docs'];
+
+export default defineConfig({
+	plugins: [
+		tailwindcss(),
+		sveltekit({
+			adapter: adapter({ pages: out, assets: out }),
+			paths: { relative: true },
+			router: { type: 'hash' }
+		})
+	],
+	resolve: {
+		// A layout engine that nothing here asks for; its licence does not allow to ship it.
+		alias: [{ find: /^elkjs(\/.*)?$/, replacement: stub('elk') }]
+	},
+	build: { target: 'es2022' },
+	server: {
+		proxy: {
+			...Object.fromEntries(proxied.map((path) => [path, { target }])),
+			'/api': { target, rewrite: (path) => `/ui${path}` }
+		}
+	}
+});
+
+function stub(name) {
+	return new URL(`./stubs/${name}/index.js`, import.meta.url).pathname;
+}
