@@ -32,7 +32,7 @@ from tests.openai.responses import responding
 from tests.openai.serving import chunks_of
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card, token_id
 
-N_CHATS = tries(4, 100)
+N_CHATS = tries(6, 100)
 MAX_TOKENS = tries(200, 300)
 SCHEMAS: dict[str, dict[str, Any]] = {
     "weather": {
