@@ -11,7 +11,7 @@ import {
 import { onLocalChange, readLocal, writeLocal } from '#lib/storage/local';
 import type { Chat, ThinkingChoice } from '#lib/types';
 import { modelsStore } from './models.svelte';
-import { serverStore } from './server.svelte';
+import { serverStore } from './server_store.svelte';
 
 const NAME = 'manta-settings';
 

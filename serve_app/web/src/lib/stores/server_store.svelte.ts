@@ -1,5 +1,5 @@
 import { ApiError, listeners } from '#lib/services/api';
-import { ServerService, type Owner } from '#lib/services/server';
+import { ServerService, type Owner } from '#lib/services/server_service';
 import { forgetKey, keepKey, readKey } from '#lib/storage/secret';
 
 const FIRST_RETRY_MS = 1000;
