@@ -6,8 +6,10 @@ from deployments.anthropic.deployment import AnthropicIngress
 from deployments.llama.deployment import LlamaIngress
 from deployments.openai.deployment import OpenAIIngress
 from deployments.router.deployment import Router
+from deployments.web.deployment import WebIngress
 from serve_app.ingress_arguments import IngressArguments, LlamaArguments
 from serve_app.router_arguments import RouterArguments
+from serve_app.web_arguments import WebArguments
 
 
 def router(args: RouterArguments) -> Application:
@@ -26,3 +28,7 @@ def anthropic(args: IngressArguments) -> Application:
 
 def llama(args: LlamaArguments) -> Application:
     return LlamaIngress.bind(args.ingress_settings(), args.tool_settings())  # type: ignore[attr-defined]
+
+
+def web(args: WebArguments) -> Application:
+    return WebIngress.bind(args.ingress_settings(), args.web_settings())  # type: ignore[attr-defined]

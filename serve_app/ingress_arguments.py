@@ -25,16 +25,11 @@ from serve_app.encryption_key import VARIABLE as ENCRYPTION_VARIABLE
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^\s/A-Z]+)$")]
 
 
-class IngressArguments(StrictOptions):
-    """Arguments of the applications `openai`, `anthropic` and `llama`."""
+class HttpArguments(StrictOptions):
+    """Arguments of all applications with HTTP."""
 
     model_config = ConfigDict(hide_input_in_errors=True)  # keys are no matter for logs
 
-    keep_alive_s: float = Field(
-        default=KEEP_ALIVE_S,
-        gt=0,
-        description="Seconds of silence before a comment (Anthropic: a ping) on a stream",
-    )
     max_body_bytes: int = Field(
         default=BODY_LIMIT, ge=1, description="Bytes of a request's body. More is a 413"
     )
@@ -46,6 +41,46 @@ class IngressArguments(StrictOptions):
     )
     body_timeout_s: float = Field(
         default=BODY_TIMEOUT_S, gt=0, description="Seconds for a body to arrive, else 408"
+    )
+    api_keys: tuple[SecretStr, ...] = Field(
+        default=(), description="Clients have to send one of these. Without keys the server is open"
+    )
+    api_key_file: Annotated[str | None, Unset("none")] = Field(
+        default=None,
+        description="File with more keys, one a line. With neither, the environment variable "
+        f"{KEYS_VARIABLE} may list some, separated by commas",
+    )
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names of the server. Without keys it answers to these alone, and to "
+        "addresses, `localhost` and the `host` of `http_options`, else 421. With 0.0.0.0 there it "
+        "answers to all",
+    )
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Self:
+        if self.max_body_bytes > self.max_inflight_body_bytes * 8 // 9:
+            raise ValueError(
+                "max_inflight_body_bytes: must be at least 9/8 of max_body_bytes, because one "
+                "client has 8 of 9 at most"
+            )
+        return self
+
+    def known_keys(self) -> tuple[str, ...]:
+        """Raises ValueError for keys that can't be used."""
+        return api_keys([one.get_secret_value() for one in self.api_keys], self.api_key_file)
+
+    def known_hosts(self) -> tuple[str, ...]:
+        return tuple(host.lower() for host in self.hosts)
+
+
+class IngressArguments(HttpArguments):
+    """Arguments of the applications `openai`, `anthropic` and `llama`."""
+
+    keep_alive_s: float = Field(
+        default=KEEP_ALIVE_S,
+        gt=0,
+        description="Seconds of silence before a comment (Anthropic: a ping) on a stream",
     )
     request_timeout_s: Annotated[float | None, Unset("no limit")] = Field(
         default=None,
@@ -63,14 +98,6 @@ class IngressArguments(StrictOptions):
         description="Requests of one ingress process at once. More are refused as overload, "
         "and one client has 8 of 9 places at most",
     )
-    api_keys: tuple[SecretStr, ...] = Field(
-        default=(), description="Clients have to send one of these. Without keys the server is open"
-    )
-    api_key_file: Annotated[str | None, Unset("none")] = Field(
-        default=None,
-        description="File with more keys, one a line. With neither, the environment variable "
-        f"{KEYS_VARIABLE} may list some, separated by commas",
-    )
     priority_orders_all: bool = Field(
         default=False,
         description="Whether a request's `priority` puts it before other clients' requests, too. "
@@ -87,24 +114,9 @@ class IngressArguments(StrictOptions):
         f"(`encrypted_content`), of {MIN_LENGTH} characters or more. Without it the environment "
         f"variable {ENCRYPTION_VARIABLE} counts",
     )
-    hosts: tuple[str, ...] = Field(
-        default=(),
-        description="Names of the server. Without keys it answers to these alone, and to "
-        "addresses, `localhost` and the `host` of `http_options`, else 421. With 0.0.0.0 there it "
-        "answers to all",
-    )
     cors_origins: tuple[Origin, ...] = Field(
         default=(), description='Origins whose web pages may send requests. "*" is all'
     )
-
-    @model_validator(mode="after")
-    def _one_body_fits(self) -> Self:
-        if self.max_body_bytes > self.max_inflight_body_bytes * 8 // 9:
-            raise ValueError(
-                "max_inflight_body_bytes: must be at least 9/8 of max_body_bytes, because one "
-                "client has 8 of 9 at most"
-            )
-        return self
 
     def ingress_settings(self) -> IngressSettings:
         """Raises ValueError for keys that can't be used. `encryption_key` may make a file."""
@@ -114,11 +126,11 @@ class IngressArguments(StrictOptions):
             body_budget=self.max_inflight_body_bytes,
             body_timeout_s=self.body_timeout_s,
             request_timeout_s=self.request_timeout_s,
-            api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
+            api_keys=self.known_keys(),
             priority_orders_all=self.priority_orders_all,
             shared_prefixes=self.shared_prefixes,
             encryption_key=encryption_key(self.encryption_key_file),
-            hosts=tuple(host.lower() for host in self.hosts),
+            hosts=self.known_hosts(),
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,
             max_inflight=self.max_inflight,

@@ -12,6 +12,7 @@ from deployments.router.presets.ini_file import parse_presets
 from serve_app.guides.tables import FOLDER, TABLES, page
 from serve_app.ingress_arguments import IngressArguments, LlamaArguments
 from serve_app.router_arguments import RouterArguments
+from serve_app.web_arguments import WebArguments
 from tests.e2e.server import THROUGHPUT_MODE
 from tests.pages import BENCHMARKS, PAGES, ROOT, Block, blocks, languages, unread_fences
 
@@ -21,6 +22,7 @@ ARGUMENTS: dict[str, type[BaseModel]] = {
     "openai": IngressArguments,
     "anthropic": IngressArguments,
     "llama": LlamaArguments,
+    "web": WebArguments,
 }
 COMMAND = re.compile(r"python -m ((?:serve_app|tests)[\w.]*)")
 SERVE_CONFIG = re.compile(r"<<END\n(proxy_location: .*?)\nEND\n", re.DOTALL)

@@ -1,4 +1,4 @@
-"""What the deployments of all protocols share: an ASGI application over the fleet, and metrics."""
+"""What the deployments with HTTP share; those of protocols have the fleet and metrics, too."""
 
 import asyncio
 import gc
@@ -26,8 +26,8 @@ from deployments.telemetry.ray_exporter import export_to_ray
 PROBE_S = 1.0
 
 
-class ProtocolIngress(ABC):
-    """Lives in a process free of torch."""
+class HttpIngress(ABC):
+    """An ASGI application under Serve, in a process free of torch."""
 
     def __init__(self, settings: IngressSettings) -> None:
         # Serve's HAProxy adds no X-Forwarded-For: all clients look like the proxy, or like what
@@ -36,18 +36,31 @@ class ProtocolIngress(ABC):
         probe_s = PROBE_S if behind else None
         names = HostNames(settings.hosts, listens_at)
         self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind, host_names=names)
-        self._metrics = Metrics()
         # A request makes thousands of objects and hardly a reference cycle.
         gc.set_threshold(10_000)
         join_serve_log()
 
     @abstractmethod
-    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
+    def begin(self, settings: IngressSettings) -> ASGIApp:
+        """The application, in the event loop that runs it."""
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        fleet = Fleet(self._settings, self._metrics)
+        return SingleRequestId(told_of_leaving(self.begin(self._settings)))
+
+
+class ProtocolIngress(HttpIngress):
+    """A protocol over the fleet."""
+
+    def __init__(self, settings: IngressSettings) -> None:
+        super().__init__(settings)
+        self._metrics = Metrics()
+
+    @abstractmethod
+    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
+
+    def begin(self, settings: IngressSettings) -> ASGIApp:
         self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
-        return SingleRequestId(told_of_leaving(self.app(fleet, self._metrics, self._settings)))
+        return self.app(Fleet(settings, self._metrics), self._metrics, settings)
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that distinguish its replica."""
@@ -78,10 +91,10 @@ def listens_at() -> str | None:
     return host
 
 
-def ingress_deployment(name: str) -> Callable[[type[ProtocolIngress]], Deployment]:
-    """Makes a protocol's ingress a Serve deployment of this name, which needs no CPU of its own."""
+def ingress_deployment(name: str) -> Callable[[type[HttpIngress]], Deployment]:
+    """Makes an ingress a Serve deployment of this name, which needs no CPU of its own."""
 
-    def deployed(ingress: type[ProtocolIngress]) -> Deployment:
+    def deployed(ingress: type[HttpIngress]) -> Deployment:
         deployment: Deployment = serve.deployment(
             serve.ingress()(ingress),
             name=name,

@@ -1,6 +1,7 @@
 """API keys. They are compared in constant time, and never shown."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 
@@ -16,11 +17,26 @@ KEY_NEEDED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PublicFolder:
+    """All paths that begin with `prefix`, but for those that begin with `private`."""
+
+    prefix: str
+    private: str
+
+    def __contains__(self, path: object) -> bool:
+        return (
+            isinstance(path, str)
+            and path.startswith(self.prefix)
+            and not path.startswith(self.private)
+        )
+
+
 class Auth:
     """Paths in `public`, and OPTIONS, which browsers send without a key, are open to everybody."""
 
     def __init__(
-        self, app: ASGIApp, keys: Sequence[str], public: frozenset[str], envelope: ErrorFormat
+        self, app: ASGIApp, keys: Sequence[str], public: Container[str], envelope: ErrorFormat
     ) -> None:
         self._app = app
         self._digests = [_digest(key.encode()) for key in keys]
