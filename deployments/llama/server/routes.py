@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster, card_if_up
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.health import health_route
@@ -26,6 +27,8 @@ KEEPERS = (
     ("llama", "llama"),
     ("router", "Router"),
 )
+WEB = ("web", "web")  # application and deployment of the chat page
+PAGE_KNOWN_S = 5.0  # so that who asks for the address again and again asks no replica each time
 Part = tuple[Mapping[str, str], list[MetricFamily]]  # a replica's labels and metrics
 TOTALS = (
     "active_requests",
@@ -40,6 +43,7 @@ TOTALS = (
 class ServerRoutes:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._page = PageLookup(cluster)
         self._started = {"process-start-time-unix": str(int(time.time()))}
 
     def routes(self) -> list[Route]:
@@ -59,8 +63,9 @@ class ServerRoutes:
         ]
 
     async def welcome(self, request: Request) -> Response:
-        """The page at the server's address."""
-        return RedirectResponse("docs")  # relative, because a proxy may add a path prefix
+        """The page at the server's address: for chats, where there is one."""
+        # Relative, because a proxy may add a path prefix.
+        return RedirectResponse("ui/" if await self._page.is_served() else "docs")
 
     async def stats(self, request: Request) -> Response:
         """Statistics of all replicas together, and of each."""
@@ -111,6 +116,22 @@ class ServerRoutes:
                 "completion_models": [card.name for card in cards],
             }
         )
+
+
+class PageLookup:
+    """Whether the application `web` runs: asked of it, once for all who want to know."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._asked: asyncio.Task[list[object]] | None = None
+        self._expires = 0.0
+
+    async def is_served(self) -> bool:
+        now = time.monotonic()
+        if self._asked is None or (self._asked.done() and now >= self._expires):
+            self._asked = create_detached_task(self._cluster.broadcast(*WEB, "is_up"))
+            self._expires = now + PAGE_KNOWN_S
+        return bool(await asyncio.shield(self._asked))
 
 
 def _in_llama_servers_names(part: Part) -> Part:

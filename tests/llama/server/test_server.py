@@ -200,6 +200,30 @@ def test_who_opens_the_address_in_a_browser_is_shown_the_docs() -> None:
     assert shown.headers["content-type"].startswith("text/html")
 
 
+class WithPage(CountingCluster):
+    asked = 0
+
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
+        if (application, deployment, method) != ("web", "web", "is_up"):
+            return await super().broadcast(application, deployment, method, *args)
+        self.asked += 1
+        return [True]
+
+
+def test_who_opens_the_address_of_a_server_with_a_page_is_led_to_it() -> None:
+    cluster = WithPage(says("x"), card())
+
+    async def asks() -> list[httpx.Response]:
+        async with http(served(cluster)) as client:
+            return await asyncio.gather(*(client.get("/") for _ in range(5)))
+
+    places = [(one.status_code, one.headers["location"]) for one in asyncio.run(asks())]
+    assert places == [(307, "ui/")] * 5
+    assert cluster.asked == 1
+
+
 def test_openais_endpoints_are_there_without_v1() -> None:
     body = {"messages": [{"role": "user", "content": "Hello"}]}
     answer = asked(tiny(), "/chat/completions", "POST", json=body).json()
