@@ -19,8 +19,8 @@ class WebIngress(HttpIngress):
     def __init__(self, settings: IngressSettings, web: WebSettings) -> None:
         super().__init__(settings)
         self._web = web
-        if not (Path(web.page) / INDEX).is_file():
-            logger.warning("%s%s", HOW_TO_BUILD, _why(Path(web.why_no_page)))
+        if lacking := _what_is_lacking(Path(web.page) / INDEX, Path(web.why_no_page)):
+            logger.warning("%s", lacking)
 
     def begin(self, settings: IngressSettings) -> ASGIApp:
         return app(self._web, settings)
@@ -30,8 +30,12 @@ class WebIngress(HttpIngress):
         return True
 
 
-def _why(file: Path) -> str:
+def _what_is_lacking(index: Path, failure: Path) -> str:
+    """What the operator should know of the page's build; "" where all is well."""
     try:
-        return f". The last try: {file.read_text(errors='replace').strip()}"
+        why = f". The last try: {failure.read_text(errors='replace').strip()}"
     except OSError:
-        return ""
+        why = ""
+    if not index.is_file():
+        return HOW_TO_BUILD + why
+    return f"The web page is of an older version{why}" if why else ""
