@@ -32,7 +32,7 @@ def _runner(tool: object) -> str:
 def _supported(tool: object) -> object:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if isinstance(kind, str) and kind != "custom" and _runner(tool) == CUSTOM:
-        raise ValueError(f"is of type {kind}, which is not supported by this server")
+        raise ValueError(f"is of type {kind[:40]!r}, which is not supported by this server")
     return tool
 
 

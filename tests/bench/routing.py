@@ -36,6 +36,7 @@ from tests.bench.simulation.traces import (
     pages,
     shared_prompts,
 )
+from tests.router import reports
 
 NETWORK_S = 0.005
 ORACLE_LIMIT = 1.1  # times the mean of all replicas' work, done and to come
@@ -302,7 +303,7 @@ def time_choices(
     replicas = ReplicaSet("m", RoutingSettings(), lambda: now, seed=0)
     for at in range(n_replicas):
         stored = [b"".join(prompt) for prompt in held[at::n_replicas]]
-        replicas.report(first_report(str(at), b"".join(stored)))
+        replicas.report(reports.report(str(at), stored=b"".join(stored), page_size=PAGE_SIZE))
     spent = []
     for number in range(n_prompts):
         now += 0.001
@@ -312,18 +313,6 @@ def time_choices(
         replicas.choose(prompt, str(number))
         spent.append(time.process_time() - began)
     return spent
-
-
-def first_report(replica_id: str, stored: bytes) -> ReplicaReport:
-    return ReplicaReport(
-        application="model-m",
-        replica_id=replica_id,
-        epoch="first",
-        sequence=1,
-        snapshot=True,
-        stored=stored,
-        page_size=PAGE_SIZE,
-    )
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -110,7 +110,7 @@ def received(reports: list[ReplicaReport]) -> set[str]:
     return {name for report in reports for name in report.received}
 
 
-@pytest.mark.exhaustive  # tests/live/test_rank_actors.py has a refusal with its reason, too
+@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py has a refusal with its reason, too
 def test_a_model_that_can_not_be_loaded_says_why(tiny: ModelSettings) -> None:
     settings = replace(tiny, name="broken", sleep_weights="host")
     with pytest.raises(RuntimeError):

@@ -13,8 +13,9 @@ from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset
 from deployments.wire import ErrorKind, ModelState, ModelStatus, RequestError
 from tests.checkpoints import save_checkpoint
-from tests.live.fleet import Recorder, deploy_router, read_card, running, settings
+from tests.live.fleet import Fleet, Recorder, deploy_router, read_card, running, settings
 
+TWO = "replicas = 2"
 WAITS = "waits for a loaded model to become idle"
 pytestmark = pytest.mark.timeout(900)
 
@@ -143,14 +144,16 @@ def test_a_load_is_cancelled_by_an_unload(checkpoint: Path) -> None:
     assert ModelState.READY not in recorder.states
 
 
-def test_an_edited_preset_touches_only_what_it_changes(checkpoint: Path, tmp_path: Path) -> None:
+def test_an_edited_preset_touches_only_what_it_changes_and_the_next_router_finds_what_runs(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "models.ini"
     sources = presets(file, checkpoint, a="", b="", gone="")
     with running(sources) as fleet:
         for name in ("a", "b", "gone"):
             fleet.want(name)
         before = {name: fleet.replicas(name) for name in "ab"}
-        presets(file, checkpoint, a="replicas = 2", b="", new="")
+        presets(file, checkpoint, a=TWO, b="", new="")
         fleet.until(lambda: "gone" not in fleet.models(), "a model that no section names is gone")
         fleet.until(lambda: len(fleet.replicas("a")) == 2, "a has another replica")
         assert before["a"] < fleet.replicas("a")
@@ -162,26 +165,26 @@ def test_an_edited_preset_touches_only_what_it_changes(checkpoint: Path, tmp_pat
         assert refused.kind is ErrorKind.INVALID_REQUEST
         assert f"{file}:2" in refused.message
         assert list(fleet.models()) == ["a", "b", "new"]
+        presets(file, checkpoint, a=TWO, b="", new="")
+        _replace_router(fleet, presets(tmp_path / "others.ini", checkpoint, a=TWO, c=""))
 
 
-def test_the_next_router_finds_what_runs_and_what_loads(checkpoint: Path, tmp_path: Path) -> None:
-    sources = presets(tmp_path / "models.ini", checkpoint, a="", b="", c="")
-    with running(sources) as fleet:
-        fleet.want("a")
-        replicas = fleet.replicas("a")
-        fleet.call("load", "b")
-        fleet.until(lambda: "model-b" in read_applications(), "Serve knows of the load")
-        fleet.kill_router()
-        assert fleet.state("a") is ModelState.READY
-        assert fleet.state("b") in (ModelState.LOADING, ModelState.READY)
-        fleet.until_state("b", ModelState.READY)
-        fleet.until(lambda: fleet.choose("a", "r").replica_id in replicas, "a reports again")
-        assert fleet.replicas("a") == replicas
-        assert fleet.count("manta_router_loads", "b") == 0
-        deploy_router(presets(tmp_path / "others.ini", checkpoint, a="", c=""))
-        fleet.until(lambda: list(fleet.models()) == ["a", "c"], "the router has other models")
-        fleet.until(lambda: not fleet.replicas("b"), "b is gone")
-        assert fleet.replicas("a") == replicas
+def _replace_router(fleet: Fleet, others: Sources) -> None:
+    """First by another one with the same models, while `new` loads; then by one of `others`."""
+    replicas = fleet.replicas("a")
+    fleet.call("load", "new")
+    fleet.until(lambda: "model-new" in read_applications(), "Serve knows of the load")
+    fleet.kill_router()
+    assert fleet.state("a") is ModelState.READY
+    assert fleet.state("new") in (ModelState.LOADING, ModelState.READY)
+    fleet.until_state("new", ModelState.READY)
+    fleet.until(lambda: fleet.choose("a", "r").replica_id in replicas, "a reports again")
+    assert fleet.replicas("a") == replicas
+    assert fleet.count("manta_router_loads", "new") == 0
+    deploy_router(others)
+    fleet.until(lambda: list(fleet.models()) == ["a", "c"], "the router has other models")
+    fleet.until(lambda: not fleet.replicas("new"), "what it has no section of is gone")
+    assert fleet.replicas("a") == replicas
 
 
 def test_a_router_that_ends_leaves_the_models_of_the_next_one_alone(checkpoint: Path) -> None:

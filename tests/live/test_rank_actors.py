@@ -63,11 +63,12 @@ def deployed(of_model: ModelSettings) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def served(checkpoint: Path) -> Iterator[None]:
-    """A model over two ranks, which leaves nothing when it is deleted. Tests that deploy another
-    model of this name stand before those that use it.
+    """A model over two ranks, which sleeps when nobody asks, and leaves nothing when it is deleted.
+    A test that deploys another model of this name stands before those that use it.
     """
-    with ExitStack() as stack, deployed(over_two(checkpoint)):
+    with ExitStack() as stack, deployed(replace(over_two(checkpoint), sleep_idle_s=5.0)):
         yield
+        answers()  # so that it is awake
         [rank] = processes(RANK)
         stack.enter_context(ending(rank))
 
@@ -124,16 +125,7 @@ def ending(pid: int) -> Iterator[None]:
         os.close(process)
 
 
-def test_ranks_end_when_their_model_sleeps_and_come_back_with_it(
-    checkpoint: Path, expected: list[tuple[int, ...]]
-) -> None:
-    with deployed(replace(over_two(checkpoint), sleep_idle_s=5.0)):
-        [rank] = processes(RANK)
-        with ending(rank):
-            assert answers() == expected
-        assert answers() == expected
-
-
+@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py has a refusal with its reason, too
 def test_a_model_that_ranks_cannot_share_is_refused_with_the_reason(checkpoint: Path) -> None:
     odd = replace(over_two(checkpoint), tensor_parallel=4)
     with pytest.raises(RuntimeError), deployed(odd):
@@ -144,7 +136,13 @@ def test_a_model_that_ranks_cannot_share_is_refused_with_the_reason(checkpoint: 
 
 
 @pytest.mark.usefixtures("served")
-def test_two_ranks_answer_as_one(expected: list[tuple[int, ...]]) -> None:
+def test_two_ranks_answer_as_one_and_end_while_their_model_sleeps(
+    expected: list[tuple[int, ...]],
+) -> None:
+    assert answers() == expected
+    [rank] = processes(RANK)
+    with ending(rank):
+        pass
     assert answers() == expected
 
 
@@ -152,6 +150,7 @@ def test_two_ranks_answer_as_one(expected: list[tuple[int, ...]]) -> None:
 def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_answers(
     expected: list[tuple[int, ...]],
 ) -> None:
+    assert answers() == expected
     [rank], [replica] = processes(RANK), processes(REPLICA)
     with ending(replica):
         os.kill(rank, signal.SIGKILL)
@@ -159,8 +158,10 @@ def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_ans
     assert processes(REPLICA) != [replica]
 
 
+@pytest.mark.exhaustive  # the test before this one has another replica that answers
 @pytest.mark.usefixtures("served")
 def test_a_replica_that_is_killed_leaves_no_rank(expected: list[tuple[int, ...]]) -> None:
+    assert answers() == expected
     [rank], [replica] = processes(RANK), processes(REPLICA)
     with ending(rank):
         os.kill(replica, signal.SIGKILL)

@@ -46,7 +46,9 @@ def test_a_model_whose_folder_is_gone_says_so_until_it_is_back(own_checkpoint: P
     asyncio.run(scenario())
 
 
-def test_a_wake_that_takes_too_long_needs_another_process(own_checkpoint: Path) -> None:
+def test_a_wake_that_takes_too_long_needs_another_process(
+    own_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario() -> None:
         life = Life(own_checkpoint)
         may_start = threading.Event()
@@ -58,13 +60,13 @@ def test_a_wake_that_takes_too_long_needs_another_process(own_checkpoint: Path) 
 
         async with life.begin(wake_timeout_s=0.01) as sleeper:
             await sleeper.sleep()
-            life.source.start = hang  # type: ignore[method-assign]
+            monkeypatch.setattr(life.source, "start", hang)
             for _ in range(2):
                 with pytest.raises(Refused, match=r"could not be woken: not within 0\.01 s"):
                     await ask(sleeper)
             with pytest.raises(RuntimeError, match=r"not within 0\.01 s"):
                 sleeper.check_health()
-            life.source.start = lambda: pytest.fail("tried again")  # type: ignore[method-assign]
+            monkeypatch.setattr(life.source, "start", lambda: pytest.fail("tried again"))
             may_start.set()
 
     asyncio.run(scenario())

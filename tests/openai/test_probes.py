@@ -34,12 +34,8 @@ async def ask(probe_s: float | None) -> httpx.Response:
 
 
 async def messages(script: Script, probe_s: float) -> list[Message]:
-    """What is sent until the answer ends or breaks."""
     socket = Socket(CHAT, HELLO)
-    try:
-        await socket(served(ScriptedEngine(script), probe_s=probe_s))
-    except Refused:
-        socket.sent.put_nowait({"type": "broken"})
+    await socket(served(ScriptedEngine(script), probe_s=probe_s))
     return [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]
 
 
@@ -61,11 +57,12 @@ def test_a_probed_answer_is_the_same_json() -> None:
     assert probed.json()["usage"] == plain.json()["usage"]
 
 
-def test_a_failure_after_the_first_probe_breaks_the_connection() -> None:
+def test_a_failure_after_the_first_probe_is_the_body() -> None:
     sent = asyncio.run(messages(fails_late, probe_s=0.0))
     assert sent[0]["status"] == 200
-    assert sent[-1] == {"type": "broken"}
-    assert all(message["more_body"] for message in sent[1:-1])
+    body = body_of(sent)
+    assert body.startswith(b" ")
+    assert json.loads(body)["error"]["message"] == "gone"
 
 
 def test_a_failure_before_it_keeps_its_status() -> None:
@@ -126,10 +123,7 @@ async def waits(
     sent = [await socket.sent.get() for _ in range(3)]
     assert engine.waiting == 1
     engine.loaded.set()
-    try:
-        await asking
-    except Refused:
-        socket.sent.put_nowait({"type": "broken"})
+    await asking
     return sent + [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]
 
 
@@ -183,8 +177,13 @@ def test_a_stream_whose_model_does_not_come_ends_with_the_error(
     assert told[1:] == ([] if path == RESPONSES else ["data: [DONE]"])
 
 
-def test_a_unary_answer_whose_model_does_not_come_breaks_the_connection() -> None:
-    assert asyncio.run(waits(Loading(GONE), CHAT, HELLO))[-1] == {"type": "broken"}
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+def test_the_error_of_a_unary_answer_whose_model_does_not_come_is_its_body(path: str) -> None:
+    body = {**HELLO, **({"model": "tiny", "max_tokens": 4} if path == MESSAGES else {})}
+    sent = asyncio.run(waits(Loading(GONE), path, body))
+    answer = json.loads(body_of(sent))
+    assert (sent[0]["status"], answer["error"]["message"]) == (200, GONE.message)
+    assert answer.get("type") == ("error" if path == MESSAGES else None)
 
 
 def test_a_unary_answer_without_a_proxy_waits_for_its_status() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from deployments.router.settings import CapacitySettings, Preset, RoutingSetting
 from serve_app.router_arguments import DEMO_MODEL, RouterArguments, RoutingArguments
 
 # For each option of a model, a value that is not its default.
-SAID: dict[str, object] = {
+SAID: dict[str, Any] = {
     "aliases": ["a", "b"],
     "tags": ["t"],
     "load_on_startup": False,
@@ -28,9 +29,9 @@ SAID: dict[str, object] = {
     "dialect": "hermes",
 }
 # Of which one model can't have all.
-ALONE: dict[str, object] = {"quantization": "int8", "sleep_weights": "host"}
-SHARED: dict[str, object] = {"tensor_parallel": 2}
-LIMITS: dict[str, int | float | str] = {
+ALONE: dict[str, Any] = {"quantization": "int8", "sleep_weights": "host"}
+SHARED: dict[str, Any] = {"tensor_parallel": 2}
+LIMITS: dict[str, Any] = {
     "page_size": 8,
     "n_pages": 100,
     "kv_gib": 2.5,
@@ -45,7 +46,7 @@ LIMITS: dict[str, int | float | str] = {
     "async_scheduling": False,
     "draft_tokens": 4,
 }
-SAMPLING: dict[str, float] = {
+SAMPLING: dict[str, Any] = {
     "temperature": 0.5,
     "top_k": 9,
     "top_p": 0.75,
@@ -82,9 +83,7 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
 
 
 @pytest.mark.parametrize("said", [ALONE, SHARED])
-def test_every_option_of_a_model_can_be_an_argument(
-    tmp_path: Path, said: dict[str, object]
-) -> None:
+def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[str, Any]) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
     (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS, **SAMPLING, **said)
@@ -97,12 +96,12 @@ def test_every_option_of_a_model_can_be_an_argument(
         dtype="float16",
         dialect="hermes",
         adapters=(Adapter(path=adapters[0]), Adapter(path=adapters[1], scale=0.5)),
-        sampling=SamplingDefaults(**SAMPLING),  # type: ignore[arg-type]
+        sampling=SamplingDefaults(**SAMPLING),
         sleep_idle_s=4.0,
         stop_timeout_s=3.0,
-        limits=EngineLimits(**LIMITS),  # type: ignore[arg-type]
+        limits=EngineLimits(**LIMITS),
     )
-    settings = replace(settings, **said)  # type: ignore[arg-type]
+    settings = replace(settings, **said)
     assert found == Preset(settings=settings, aliases=("a", "b"), tags=("t",))
     tried = {"model", "adapters", "num_replicas"}.union(SAID, LIMITS, SAMPLING, ALONE, SHARED)
     assert tried == set(ModelOptions.model_fields)
@@ -117,7 +116,7 @@ def test_the_defaults_are_those_of_the_settings() -> None:
 
 
 def test_everything_of_capacity_and_routing_can_be_set() -> None:
-    capacity: dict[str, float | bool] = {
+    capacity: dict[str, Any] = {
         "models_max": 0,
         "cpu_memory_gib": 1.5,
         "gpu_memory_gib": 2.5,
@@ -126,11 +125,11 @@ def test_everything_of_capacity_and_routing_can_be_set() -> None:
         "load_timeout_s": 3.5,
     }
     costs = [f.name for f in fields(RoutingSettings) if f.name != "any_model_name"]
-    routing = {name: n + 10 for n, name in enumerate(costs)}
-    names = {"any_model_name": True}
+    routing: dict[str, Any] = {name: n + 10 for n, name in enumerate(costs)}
+    names: dict[str, Any] = {"any_model_name": True}
     arguments = RouterArguments.model_validate({**capacity, **names, "routing": routing})
-    assert arguments.capacity_settings() == CapacitySettings(**capacity)  # type: ignore[arg-type]
-    assert arguments.routing_settings() == RoutingSettings(**routing, **names)  # type: ignore[arg-type]
+    assert arguments.capacity_settings() == CapacitySettings(**capacity)
+    assert arguments.routing_settings() == RoutingSettings(**routing, **names)
     assert capacity.keys() == {f.name for f in fields(CapacitySettings)}
     assert RoutingArguments.model_fields.keys() == routing.keys()
 
@@ -178,7 +177,7 @@ def test_a_model_beside_a_file_is_the_first_of_all(tmp_path: Path) -> None:
     "said", [{"name": "x"}, {"aliases": ["x"]}, {"tags": ["x"]}, {"adapters": ["x"]}]
 )
 def test_what_one_model_alone_can_have_needs_that_model(
-    tmp_path: Path, said: dict[str, object]
+    tmp_path: Path, said: dict[str, Any]
 ) -> None:
     directory(tmp_path / "models" / "b")
     with pytest.raises(PresetError, match=f"{next(iter(said))}: it is of one model"):

@@ -103,7 +103,7 @@ def read_window(
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
     try:
         allowed = mask_function(zero, zero, q[:, None], k).expand(1, 1, len(q), len(k))[0, 0]
-    except Exception as error:
+    except Exception as error:  # the function is of any model's code, for indices of other kinds
         raise UnsupportedModelError(f"{model_type} has a mask that can't be read") from error
     window = int(allowed[-1].sum())
     expected = (k <= q[:, None]) & (k > q[:, None] - window)
@@ -116,7 +116,10 @@ def read_window(
 def _keep_mask_function(
     q_length: int, kv_length: int, mask_function: MaskFunction, device: torch.device, **_: object
 ) -> Tensor:
-    """In the place of a mask: one that keeps how it is made."""
+    """In the place of a mask: one that keeps how it is made.
+
+    As an attribute of the tensor, which is all that a model hands on to its attention.
+    """
     mask = torch.ones(1, 1, q_length, kv_length, dtype=torch.bool, device=device)
     mask.mask_function = mask_function  # type: ignore[attr-defined]
     return mask

@@ -152,11 +152,17 @@ def _fix_rotary_frequencies(model: PreTrainedModel, context_length: int) -> None
     for module in model.modules():
         # Frequencies that were fixed before are chosen anew.
         rope_type = getattr(module, "unfixed_rope_type", getattr(module, "rope_type", None))
-        if rope_type in ("dynamic", "longrope"):
-            module.unfixed_rope_type = module.rope_type = rope_type
-            last_position = torch.tensor([[context_length - 1]], device=model.device)
-            module(torch.zeros(1, device=model.device), last_position)
-            module.rope_type = "default"
+        by_layer_type = rope_type if isinstance(rope_type, dict) else {None: rope_type}
+        unfixed = [name for name, one in by_layer_type.items() if one in ("dynamic", "longrope")]
+        if not unfixed:
+            continue
+        module.unfixed_rope_type = module.rope_type = rope_type
+        last_position = torch.tensor([[context_length - 1]], device=model.device)
+        for name in unfixed:
+            of_layers = {} if name is None else {"layer_type": name}
+            module(torch.zeros(1, device=model.device), last_position, **of_layers)
+        fixed = {**by_layer_type, **dict.fromkeys(unfixed, "default")}
+        module.rope_type = fixed if isinstance(rope_type, dict) else fixed[None]
 
 
 def default_dtype(

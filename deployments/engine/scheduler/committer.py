@@ -121,7 +121,7 @@ class Committer:
         """Whether the task goes on."""
         try:
             self._append_now(task, self._held.pop(task))
-        except Exception:
+        except Exception:  # whatever its grammar raised is this task's alone, as in a step
             log.exception("a grammar failed, of %s", task.request.request_id)
             self.finish(task, FAILED)
         return not task.has_ended and self.can_go_on(task)

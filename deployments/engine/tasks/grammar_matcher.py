@@ -150,11 +150,9 @@ class Grammar:
                 self._mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
             return self._mask
         assert self.masked is not None
-        try:
-            self.masked.result()
-        except Exception:
+        if (failure := self.masked.exception()) is not None:
             self.masked = None  # and is computed again where the step is
-            raise
+            raise failure
         assert self._mask is not None
         return self._mask
 

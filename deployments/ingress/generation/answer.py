@@ -35,8 +35,8 @@ class Answer:
 
     Serve's HAProxy splices requests: it does not notice a client that leaves before the response
     begins. Behind it `probe_s` is set. An answer that takes longer sends its status first, and a
-    unary one then a space every `probe_s`, which JSON permits. A later failure can only break the
-    connection. `is_begun`: the status was sent before the answer was made.
+    unary one then a space every `probe_s`, which JSON permits. A later failure is its body then.
+    `is_begun`: the status was sent before the answer was made.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from deployments.wire import Refused
 class DelayedAnswer:
     """Sends a keep-alive every `silence_s` until `preparing` has made the answer.
 
-    If that fails a stream ends with the error, and the connection of a unary answer breaks.
+    If that fails the answer ends with the error: a stream's last event, or a unary one's body.
     """
 
     def __init__(

@@ -132,11 +132,15 @@ class DirectPosts:
         except ClientDisconnect:
             raise
         except Exception as failure:
-            if scope["state"]["progress"].started:
+            progress: _Progress = scope["state"]["progress"]
+            if progress.started and not progress.may_be_json:
                 raise
             error = failure.error if isinstance(failure, Refused) else internal_error(failure)
             refusal = error_response(error, self.envelope, request_id_of(request))
-            await refusal(scope, receive, send)
+            if progress.started:
+                await send({"type": "http.response.body", "body": refusal.body})
+            else:
+                await refusal(scope, receive, send)
             if not isinstance(failure, Refused):
                 raise  # to be logged
 
@@ -196,6 +200,13 @@ class _Progress:
         self._request_id = request_id
         self.status: int | None = None  # once it has started
         self.complete = False
+        self._is_json = False
+        self._has_text = False
+
+    @property
+    def may_be_json(self) -> bool:
+        """Whether any JSON may be its body still: it is JSON, and only spaces were sent of it."""
+        return self._is_json and not self._has_text
 
     @property
     def started(self) -> bool:
@@ -204,9 +215,12 @@ class _Progress:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message)[REQUEST_ID] = self._request_id
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID] = self._request_id
+            self._is_json = headers.get("content-type") == "application/json"
         elif message["type"] == "http.response.body":
             self.complete = not message.get("more_body", False)
+            self._has_text = self._has_text or not message.get("body", b"").isspace()
         await self._send(message)
 
 

@@ -15,6 +15,7 @@ Path = tuple[int | str, ...]
 MAX_ERRORS = 1000  # with more, the details are left out: they would take long
 VERDICT = re.compile(r"^\w+ should ")
 SIZE = re.compile(r"^(List|String|Dictionary) should have ")
+BOUND = re.compile(r"^must be (greater|less) ")
 MODEL = re.compile(r" or instance of \w+$")
 KINDS = {"List": "a list", "String": "a string", "Dictionary": "an object"}
 REPHRASINGS = {
@@ -23,6 +24,8 @@ REPHRASINGS = {
     "a valid dictionary": "an object",
     "a valid ": "a ",
     " after validation": "",
+    "must be a list of at most 0 items": "must be an empty list",
+    "must match pattern ": "must match the pattern ",
     "must be True": "must be true",
     "must be False": "must be false",
 }
@@ -61,7 +64,10 @@ def refusal(error: ValidationError, value: object) -> Refused:
     details = [(_path(detail, value), detail) for detail in error.errors()]
     path = max((path for path, _ in details), key=len)
     here = [detail for other, detail in details if other == path]
-    expected = " or ".join(dict.fromkeys(_expectation(detail) for detail in here))
+    forms = list(dict.fromkeys(_expectation(detail) for detail in here))
+    if len(forms) > 1:
+        forms = [BOUND.sub(r"must be a number \1", form) for form in forms]
+    expected = " or ".join(forms)
     if expected.startswith("must be "):
         expected = expected.replace(" or must be ", " or ")
     return refused(f"`{format_path(path)}` {expected}{_received(here[0])}", format_path(path))

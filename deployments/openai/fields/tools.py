@@ -17,7 +17,7 @@ Mode = Literal["none", "auto", "required"]
 def functions_only(tool: object) -> object:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if isinstance(kind, str) and kind != "function":
-        raise ValueError(f"is of type {kind[:40]}, which is not supported: use function")
+        raise ValueError(f"is of type {kind[:40]!r}, which is not supported: use function")
     return tool
 
 

@@ -21,7 +21,8 @@ from tests.effort import tries
 pytestmark = MOSTLY_THROUGHPUT  # streams go on elsewhere behind any proxy in the same way
 
 MODEL = ("MantaModel", f"model-{PAIR}")
-ROUNDS = tries(2, 6)
+ROUNDS = tries(1, 6)
+MAX_ROUNDS = 4
 MOST_TOKENS = 2000  # of some 5,900, at which a replica is killed
 SEED = 41
 # Of jobs whose every draw is 1e-5 or more from where it would be another token: a step of another
@@ -200,10 +201,16 @@ def asked(prompt: str) -> dict[str, object]:
 
 def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
     """With none left they wait for the one that Serve starts. Each stream has begun by then."""
-    before, replicas = pair.failovers(), pair.replicas(*MODEL)  # to look for them takes a while
-    killed = asyncio.run(answers(pair, lambda: kill_all(replicas)))
-    assert pair.failovers() - before >= len(STREAMS)
-    assert killed == asyncio.run(answers(pair, lambda: None))
+    undisturbed = asyncio.run(answers(pair, lambda: None))
+
+    def all_are_lost() -> bool:
+        """On a slow machine a stream may have ended when the last one begins."""
+        pair.eventually(lambda: both_serve(pair))
+        before, replicas = pair.failovers(), pair.replicas(*MODEL)
+        assert asyncio.run(answers(pair, lambda: kill_all(replicas))) == undisturbed
+        return pair.failovers() - before >= len(STREAMS)
+
+    assert any(all_are_lost() for _ in range(MAX_ROUNDS))
 
 
 def kill_all(processes: list[int]) -> None:

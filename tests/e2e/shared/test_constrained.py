@@ -13,7 +13,7 @@ from tests.effort import tries
 
 pytestmark = ONE_MODE
 
-REQUESTS = tries(25, 100)
+REQUESTS = tries(8, 100)
 AT_ONCE = 8
 PLACE = {
     "type": "object",

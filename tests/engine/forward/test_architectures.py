@@ -8,6 +8,7 @@ from transformers import (
     AutoModelForCausalLM,
     DiffLlamaConfig,
     DogeConfig,
+    Gemma3TextConfig,
     Gemma4TextConfig,
     MiMoV2FlashConfig,
     NemotronConfig,
@@ -122,6 +123,35 @@ def test_frequencies_are_those_of_the_context_that_pages_allow() -> None:
     for context in (64, 65):
         assert torch.equal(frequencies(256, context), frequencies(context))
     assert not torch.equal(frequencies(64), frequencies(65))
+
+
+def test_frequencies_of_each_type_of_layers_are_those_of_the_context() -> None:
+    short, long = [1.0] * 4, [4.0] * 4  # factors of half a head
+    longrope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": short,
+                "long_factor": long, "original_max_position_embeddings": 64}  # fmt: skip
+    plain = {"rope_type": "default", "rope_theta": 1e4}
+    of_layers = {"full_attention": longrope, "sliding_attention": plain}
+    config = Gemma3TextConfig(
+        **SIZES,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        rope_parameters=of_layers,
+    )
+
+    def frequencies(*contexts: int) -> list[float]:
+        model = AutoModelForCausalLM.from_config(config)
+        for context in contexts:
+            replace_attention(model, cache_shape(model, roomy(context_length=context)))
+        rotary = model.model.rotary_emb
+        fixed = rotary.full_attention_inv_freq.clone()
+        for name in of_layers:  # a batch of one short sequence
+            rotary(torch.zeros(1), torch.tensor([[0]]), layer_type=name)
+        assert torch.equal(rotary.full_attention_inv_freq, fixed)
+        found: list[float] = fixed.tolist()
+        return found
+
+    for context in (64, 65):
+        assert frequencies(256, context) == frequencies(context)
+    assert frequencies(64) != frequencies(65)
 
 
 def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:

@@ -1,5 +1,7 @@
 """What a model attends to is read out of its mask, and is served or refused."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -56,7 +58,11 @@ def test_a_mask_that_depends_on_more_than_positions_is_refused() -> None:
         read_window(by_the_batch, 64)
 
 
-def attend(**arguments: object) -> int | None:
+class Layer(nn.Module):
+    layer_idx = 0
+
+
+def attend(**arguments: Any) -> int | None:
     """By a mask with a window of 8 tokens. Returns the window that is served."""
     found: list[int | None] = []
 
@@ -70,14 +76,9 @@ def attend(**arguments: object) -> int | None:
     mask = attention_check._keep_mask_function(
         1, 1, masks.sliding_window_causal_mask_function(8), torch.device("cpu")
     )
-    module, heads = nn.Module(), torch.zeros(1, 2, 1, 8)
-    module.layer_idx = 0  # type: ignore[assignment]
+    module, heads = Layer(), torch.zeros(1, 2, 1, 8)
     step = Attention("m", cache_shape(tiny_model(), roomy()))
-    attention_check._checked_attention(
-        *(module, heads, heads, heads, mask),
-        step=step,
-        **arguments,  # type: ignore[arg-type]
-    )
+    attention_check._checked_attention(module, heads, heads, heads, mask, step=step, **arguments)
     return found[0]
 
 

@@ -195,6 +195,7 @@ def test_a_quantization_that_is_not_available_is_refused_with_a_reason(
         quantize(make(), quantization, "cpu")
 
 
+@pytest.mark.exhaustive  # imports torch and torchao in a process of its own
 def test_torchao_is_imported_in_silence_and_only_to_quantize() -> None:
     """And where it is not installed the error names the extra."""
     script = """if True:

@@ -59,7 +59,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     },
     "nothing": {},
 }
-FEW = ("hermes", "mistral", "llama3_json", "qwen3_coder", "pythonic", "glm")
+FEW = ("hermes", "mistral", "qwen3_coder", "pythonic")
 DIALECTS_TRIED = list(DIALECTS) if exhaustive else FEW
 
 

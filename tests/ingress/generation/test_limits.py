@@ -1,6 +1,7 @@
 """Whatever is too large, too slow or in a form of its own is refused, and leaves nothing behind."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -122,28 +123,32 @@ def test_an_answer_in_time_is_whole() -> None:
     assert response.json()["choices"][0]["message"]["content"] == "Hello there"
 
 
-async def broken_off(script: Script, *, stream: bool, reads: int, **settings: Any) -> list[Message]:
-    """What a client has of an answer that broke, when it reads so many messages and no more."""
+async def sent_until_timeout(script: Script, socket: Socket, **settings: Any) -> list[Message]:
+    """What a client has been sent of an answer that takes too long."""
     engine = ScriptedEngine(script)
-    socket = Socket(CHAT, {**HELLO, "stream": stream})
-    socket.sent = asyncio.Queue(reads)
-    short = IngressSettings(request_timeout_s=SOON, **settings)
-    with pytest.raises(Refused, match="longer than the limit"):
-        await socket(app(engine, Metrics(), short))
-    assert engine.running == 0
+    try:
+        await socket(app(engine, Metrics(), IngressSettings(request_timeout_s=SOON, **settings)))
+    finally:
+        assert engine.running == 0
     return [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]
 
 
 def test_a_client_that_does_not_read_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "GRACE_S", SOON)
-    start, part = asyncio.run(broken_off(forever(), stream=True, reads=2))
+    socket = Socket(CHAT, {**HELLO, "stream": True})
+    socket.sent = asyncio.Queue(2)  # messages that it reads
+    with pytest.raises(Refused, match="longer than the limit"):
+        asyncio.run(sent_until_timeout(forever(), socket))
+    start, part = socket.sent.get_nowait(), socket.sent.get_nowait()
     assert (start["status"], part["more_body"]) == (200, True)
 
 
-def test_a_unary_answer_that_had_begun_breaks_when_its_time_is_over() -> None:
-    start, *probes = asyncio.run(broken_off(never(), stream=False, reads=10**6, probe_s=SOON / 4))
+def test_a_unary_answer_that_had_begun_ends_with_the_error_when_its_time_is_over() -> None:
+    answering = sent_until_timeout(never(), Socket(CHAT, HELLO), probe_s=SOON / 4)
+    start, *probes, end = asyncio.run(answering)
     assert start["status"] == 200
     assert {probe["body"] for probe in probes} == {b" "}
+    assert "longer than the limit" in json.loads(end["body"])["error"]["message"]
 
 
 @pytest.mark.parametrize(

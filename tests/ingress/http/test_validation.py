@@ -17,6 +17,7 @@ from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.openai.responses.schema import ResponsesRequest
 from deployments.wire import Refused
+from tests.effort import tries
 
 BODIES = [
     ChatRequest,
@@ -70,8 +71,13 @@ WRONG: list[object] = [
     *([{"role": role, "content": 1, "tool_calls": 1} for role in (name,)] for name in ROLES),
     *([{"type": "function", "function": {}}], [{"type": "text", "text": 1}], [1, "x"]),
 ]
+NESTED_WRONG: list[object] = tries(
+    [5, "nope", {"type": "nope"}, [None]],
+    [*WRONG, [[]], -7, "", {"type": 5}, {"surely_unknown": 1}],
+)
+# Words of Python's or of pydantic's, and names of our classes.
 JARGON = re.compile(
-    r"\b(None|NoneType|True|False|dict|str|int|float|bool|tuple|instance|pydantic|Input|Unable"
+    r"\b(None|NoneType|True|False|dict|str|int|float|bool|tuple|instance|pydantic|Input|Unable|tag"
     r"|[A-Z]\w+(Request|Message|Part|Item|Tool|Format|Options))\b"
 )
 
@@ -88,3 +94,79 @@ def test_what_is_wrong_is_told_in_the_words_of_json(body: type[BaseModel]) -> No
                 told.add(str(refusal).removeprefix(f"`{name}`"))
     assert len(told) > 5
     assert not [message for message in told if JARGON.search(message)]
+
+
+Schema = dict[str, Any]
+
+
+class Nested:
+    """What can be wrong at each field of a body, however deep, by its JSON Schema."""
+
+    def __init__(self, body: type[BaseModel]) -> None:
+        self._whole: Schema = body.model_json_schema()
+        self._defs: Schema = self._whole.get("$defs", {})
+
+    def bodies(self) -> Iterator[Schema]:
+        right = self._right(self._whole)
+        for name, schema in self._whole["properties"].items():
+            for value in self._wrong(schema):
+                yield {**right, name: value}
+
+    def _resolved(self, schema: Schema) -> Schema:
+        while "$ref" in schema:
+            schema = self._defs[schema["$ref"].rpartition("/")[2]]
+        return schema
+
+    def _right(self, schema: Schema) -> Any:
+        """The shortest value, but for limits between fields."""
+        schema = self._resolved(schema)
+        if "const" in schema or "enum" in schema:
+            return schema.get("const", schema.get("enum", [None])[0])
+        if forms := schema.get("anyOf", schema.get("oneOf")):
+            return self._right(forms[0])
+        if "properties" in schema:
+            needed = schema.get("required", ())
+            return {name: self._right(schema["properties"][name]) for name in needed}
+        if schema.get("type") == "array":
+            return [self._right(schema["items"]) for _ in range(schema.get("minItems", 0))]
+        simple = {"string": "a", "integer": 1, "number": 1, "boolean": True, "object": {}}
+        return simple.get(schema.get("type", ""))
+
+    def _wrong(self, schema: Schema, outer: tuple[str, ...] = ()) -> Iterator[object]:
+        reference = schema.get("$ref", "")
+        if reference in outer:
+            return
+        outer = (*outer, reference) if reference else outer
+        schema = self._resolved(schema)
+        yield from NESTED_WRONG
+        forms: list[Schema] = schema.get("anyOf") or schema.get("oneOf") or []
+        for form in forms:
+            yield from self._wrong(form, outer)
+        if "properties" in schema:
+            right = self._right(schema)
+            yield {**right, "surely_unknown": 1}
+            for name in right:
+                yield {other: value for other, value in right.items() if other != name}
+            for name, inner in schema["properties"].items():
+                for value in self._wrong(inner, outer):
+                    yield {**right, name: value}
+        if "items" in schema:
+            for value in self._wrong(schema["items"], outer):
+                yield [value]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_what_is_wrong_in_a_nested_field_is_told_with_its_path(body: type[BaseModel]) -> None:
+    refusals = []
+    for wrong in Nested(body).bodies():
+        try:
+            parse(body, wrong)
+        except Refused as refusal:
+            refusals.append(refusal.error)
+    assert refusals
+    for error in refusals:
+        assert error.param
+        assert f"`{error.param}`" in error.message
+    told = {error.message for error in refusals}
+    assert not [message for message in told if JARGON.search(re.sub("`.*?`", "", message))]
+    assert not [message for message in told if " or greater" in message or " 0 items" in message]

@@ -91,7 +91,7 @@ def test_a_summary_that_a_limit_cuts_is_incomplete() -> None:
     assert events[-1]["response"]["output"][0]["status"] == "incomplete"
 
 
-def agents_history(output: Sequence[Mapping[str, Any]]) -> list[object]:
+def agents_history(output: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The items of an answer as Codex sends them back: without ids, and without thoughts that are
     text.
     """
@@ -100,7 +100,7 @@ def agents_history(output: Sequence[Mapping[str, Any]]) -> list[object]:
         "message": ("type", "role", "content"),
         "function_call": ("type", "name", "arguments", "call_id"),
     }
-    sent: list[object] = []
+    sent: list[dict[str, Any]] = []
     for item in output:
         sent.append({name: item[name] for name in kept[item["type"]]})
         if item["type"] == "function_call":
@@ -116,7 +116,7 @@ def test_an_agent_that_stores_nothing_here_loses_no_thought() -> None:
         assert ended == events[-1]["response"]["output"]
         assert [one["type"] for one in ended] == ["reasoning", "message", "function_call"]
         history = agents_history(ended)
-        without_summary = [{**history[0], "summary": [], "content": None}, *history[1:]]  # type: ignore[dict-item]
+        without_summary = [{**history[0], "summary": [], "content": None}, *history[1:]]
         for items in (history, without_summary):
             response = await ask({**AGENT, "input": [QUESTION, *items]})
             assert events_of(response)[-1]["type"] == "response.completed"

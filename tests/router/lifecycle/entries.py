@@ -8,7 +8,6 @@ from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.registry import ModelEntry
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
-from deployments.wire import ReplicaReport
 
 RUNNING = DeployedApplication(ApplicationStatus.RUNNING, running=frozenset("a"))
 DEPLOYING = DeployedApplication(ApplicationStatus.DEPLOYING)
@@ -32,18 +31,3 @@ def loaded() -> ModelEntry:
     made.start(0)
     made.observe(RUNNING, 1)
     return made
-
-
-def report(
-    replica_id: str = "a", running: int = 0, sleeping: bool = False, failure: str = ""
-) -> ReplicaReport:
-    return ReplicaReport(
-        application="model-m",
-        replica_id=replica_id,
-        epoch="e",
-        sequence=1,
-        snapshot=True,
-        running=running,
-        sleeping=sleeping,
-        failure=failure,
-    )

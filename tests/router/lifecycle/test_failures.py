@@ -8,7 +8,8 @@ from ray.serve.schema import ApplicationStatus
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.registry import MAX_FAILED_STARTS, Phase
 from deployments.wire import ModelState
-from tests.router.lifecycle.entries import FAILED, RUNNING, entry, loaded, report
+from tests.router.lifecycle.entries import FAILED, RUNNING, entry, loaded
+from tests.router.reports import report
 
 
 def test_a_failed_load_says_why_and_holds_what_it_has_until_it_is_gone() -> None:

@@ -30,8 +30,8 @@ from tests.router.lifecycle.entries import (
     entry,
     loaded,
     preset,
-    report,
 )
+from tests.router.reports import report
 
 
 def test_a_model_goes_through_its_states() -> None:

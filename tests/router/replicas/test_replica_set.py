@@ -15,8 +15,10 @@ from kv.hashing import page_hashes
 from tests.bench.routing import POLICIES, Outcome, PrefixAffine, simulate
 from tests.bench.simulation.traces import multi_turn, shared_prompts
 from tests.kv.test_cost import calls
+from tests.router import reports
 
 PAGE_SIZE = 16
+report = partial(reports.report, snapshot=False, page_size=PAGE_SIZE)
 
 
 class Fleet:
@@ -45,18 +47,6 @@ class Fleet:
         for name in self.last:
             self.tell(name)
         return chosen
-
-
-def report(name: str, **said: object) -> ReplicaReport:
-    plain = ReplicaReport(
-        application="model-m",
-        replica_id=name,
-        epoch="1",
-        sequence=1,
-        snapshot=False,
-        page_size=PAGE_SIZE,
-    )
-    return replace(plain, **said)  # type: ignore[arg-type]
 
 
 def prompt(number: int, pages: int = 200) -> list[bytes]:

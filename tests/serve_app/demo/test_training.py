@@ -54,7 +54,7 @@ def render(chat: Chat, upto: int, **switches: bool) -> str:
 
 
 def test_what_is_learned_begins_where_the_servers_prompt_ends() -> None:
-    for chat in islice(chats(5), tries(300, 1500)):
+    for chat in islice(chats(5), tries(100, 1500)):
         whole = rendered(chat)
         last = max(at for at, turn in enumerate(chat.turns) if turn.role == "user")
         for at, turn in enumerate(chat.turns):
@@ -282,6 +282,7 @@ def test_the_first_weights_say_what_followed_the_same_token_earlier() -> None:
     assert sum(right) > 45
 
 
+@pytest.mark.exhaustive  # to grow a network of the demo's size takes long
 def test_woken_layers_find_the_tool_that_a_question_names(
     small_tokenizer: PreTrainedTokenizerFast,
 ) -> None:
@@ -296,7 +297,7 @@ def _share_of_right_choices(state: State) -> float:
     """Among the first tokens of the names of three tools, where these differ."""
     name, end = state.tokenizer.convert_tokens_to_ids([NAME, TOOLS_END])
     right: list[bool] = []
-    for chat in _plain_choices(tries(40, 200)):
+    for chat in _plain_choices(200):
         [(ids, _)] = encoded(state.tokenizer, [chat])
         at = ids.index(name, ids.index(end))
         firsts = [ids[i + 1] for i in range(at) if ids[i] == name]

@@ -22,7 +22,6 @@ from deployments.engine.kernels.cpu.matmul_ops import (
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.rotary import rotary_embedding
 from kv.storage import Storage
-from tests.effort import tries
 from tests.engine.kernels.cpu import test_attention_kernels
 from tests.engine.kernels.cpu import test_matmul_ops as test_quantized_kernels
 
@@ -170,11 +169,12 @@ def test_a_matrix_without_pairs(uses_onednn: bool) -> None:
 
 
 @pytest.mark.skipif(not HAS_AVX512, reason="this processor's kernels have no other form")
+@pytest.mark.exhaustive  # the same kernels, compiled once more
 def test_kernels_for_processors_without_avx512() -> None:
     haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
     env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
     others = str(test_attention_kernels.__file__), str(test_quantized_kernels.__file__)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *others]
-    command += tries(ONE_SHAPE, ["--exhaustive"])
+    command += ONE_SHAPE
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

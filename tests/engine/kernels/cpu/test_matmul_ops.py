@@ -15,6 +15,7 @@ from deployments.engine.kernels.cpu.matmul_ops import MIN_ROWS_PER_TASK, PackedW
 
 pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
 ULP = 2**-7  # of bfloat16, relative
+# Where oneDNN does not multiply bfloat16 the engine never dequantizes, and has no such matrices.
 needs_bfloat16 = pytest.mark.skipif(not has_native_bf16(), reason="does not multiply bfloat16")
 SIZES = [(64, 96), (100, 64), (33, 128), (3, 32)]
 

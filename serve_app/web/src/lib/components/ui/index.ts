@@ -1,0 +1,14 @@
+export { default as AlertDialog } from './AlertDialog.svelte';
+export { default as Button } from './Button.svelte';
+export { default as Checkbox } from './Checkbox.svelte';
+export { default as Dialog } from './Dialog.svelte';
+export { default as IconButton } from './IconButton.svelte';
+export { default as Menu, type MenuItem } from './Menu.svelte';
+export { default as Meter } from './Meter.svelte';
+export { default as NumberField } from './NumberField.svelte';
+export { default as Progress } from './Progress.svelte';
+export { default as Select } from './Select.svelte';
+export { default as Spinner } from './Spinner.svelte';
+export { default as Switch } from './Switch.svelte';
+export { default as TextField } from './TextField.svelte';
+export { default as TooltipLayer } from './TooltipLayer.svelte';

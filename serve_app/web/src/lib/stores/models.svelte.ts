@@ -1,0 +1,175 @@
+import { SvelteMap } from 'svelte/reactivity';
+import { afterEvent, type ModelEntry } from '#lib/pure/models';
+import { ApiError } from '#lib/services/api';
+import { ModelsService } from '#lib/services/models';
+import { PropsService, type Props } from '#lib/services/props';
+import { readLocal, writeLocal } from '#lib/storage/local';
+
+const SELECTED = 'manta-model';
+const FIRST_WAIT_MS = 1000;
+const LAST_WAIT_MS = 30_000;
+
+class ModelsStore {
+	list = $state.raw<ModelEntry[]>([]);
+	/** The list came at least once. */
+	known = $state(false);
+	/** Why the list could not be read. */
+	error = $state('');
+	/** Why the server refused to load, unload, download or delete a model, by its name. */
+	refusals = new SvelteMap<string, string>();
+	#chosen = $state<string | null>(null);
+	#props = new SvelteMap<string, Props>();
+	#asked = new Set<string>();
+
+	constructor() {
+		const stored = readLocal(SELECTED);
+		if (typeof stored === 'string') this.#chosen = stored;
+	}
+
+	/** What was chosen last, while the server has it; else a loaded one; else the first. */
+	get selected(): string | null {
+		if (!this.known) return this.#chosen;
+		if (this.#chosen !== null && this.find(this.#chosen)) return this.#chosen;
+		const first = this.list.find((model) => model.state === 'loaded') ?? this.list[0];
+		return first?.id ?? null;
+	}
+
+	find(id: string | null | undefined): ModelEntry | undefined {
+		return this.list.find((model) => model.id === id || model.aliases.includes(id ?? ''));
+	}
+
+	select(id: string): void {
+		this.#chosen = id;
+		writeLocal(SELECTED, id);
+	}
+
+	async refresh(): Promise<void> {
+		try {
+			this.#take(await ModelsService.list());
+			this.error = '';
+		} catch (error) {
+			this.error = wordsOf(error);
+			throw error;
+		}
+	}
+
+	async load(id: string): Promise<void> {
+		await this.#ask(id, 'loading', () => ModelsService.load(id));
+	}
+
+	async unload(id: string): Promise<void> {
+		await this.#ask(id, 'unloading', () => ModelsService.unload(id));
+	}
+
+	async remove(id: string): Promise<void> {
+		await this.#ask(id, undefined, () => ModelsService.remove(id));
+	}
+
+	/** An `ApiError` of the server's, with its words, where it can't. */
+	async download(name: string): Promise<void> {
+		await ModelsService.download(name);
+		await this.refresh();
+	}
+
+	/** What the model's server says of it; undefined while it is not known, as before it is loaded. */
+	props(id: string | null): Props | undefined {
+		if (id === null) return undefined;
+		const found = this.#props.get(id);
+		const state = this.find(id)?.state;
+		if (!found && (state === 'loaded' || state === 'asleep')) void this.#readProps(id);
+		return found;
+	}
+
+	/** Follows all models while the page is visible; answers what ends it. */
+	follow(): () => void {
+		let controller: AbortController | undefined;
+		const visible = () => {
+			if (document.visibilityState === 'hidden') {
+				controller?.abort();
+				controller = undefined;
+			} else if (!controller) {
+				controller = new AbortController();
+				void this.#followUntil(controller.signal);
+			}
+		};
+		visible();
+		document.addEventListener('visibilitychange', visible);
+		return () => {
+			document.removeEventListener('visibilitychange', visible);
+			controller?.abort();
+		};
+	}
+
+	async #followUntil(signal: AbortSignal): Promise<void> {
+		let wait = FIRST_WAIT_MS;
+		while (!signal.aborted) {
+			try {
+				await this.refresh();
+				for await (const event of ModelsService.events(signal)) {
+					wait = FIRST_WAIT_MS;
+					const list = afterEvent(this.list, event);
+					if (list) this.#take(list);
+					else await this.refresh();
+				}
+			} catch {
+				// Asked again below; `error` says why to who looks.
+			}
+			if (!signal.aborted) await pause(wait, signal);
+			wait = Math.min(wait * 2, LAST_WAIT_MS);
+		}
+	}
+
+	#take(list: ModelEntry[]): void {
+		for (const model of list) {
+			const before = this.list.find((one) => one.id === model.id)?.state;
+			if (before !== 'loaded' && model.state === 'loaded') this.#forgetProps(model.id);
+			if (model.state === 'loaded') this.refusals.delete(model.id);
+		}
+		this.list = list;
+		this.known = true;
+	}
+
+	async #ask(id: string, state: 'loading' | 'unloading' | undefined, request: () => Promise<void>) {
+		this.refusals.delete(id);
+		const before = this.list;
+		if (state)
+			this.list = this.list.map((model) =>
+				model.id === id ? { ...model, state, message: undefined } : model
+			);
+		try {
+			await request();
+			await this.refresh();
+		} catch (error) {
+			if (this.list.find((model) => model.id === id)?.state === state) this.list = before;
+			this.refusals.set(id, wordsOf(error));
+		}
+	}
+
+	#forgetProps(id: string): void {
+		this.#props.delete(id);
+		this.#asked.delete(id);
+	}
+
+	async #readProps(id: string): Promise<void> {
+		if (this.#asked.has(id)) return;
+		this.#asked.add(id);
+		try {
+			this.#props.set(id, await PropsService.read(id));
+		} catch {
+			setTimeout(() => this.#asked.delete(id), FIRST_WAIT_MS);
+		}
+	}
+}
+
+function wordsOf(error: unknown): string {
+	return error instanceof ApiError ? error.message : String(error);
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+	return new Promise((done) => {
+		const timer = setTimeout(done, ms);
+		signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
+	});
+}
+
+export const modelsStore = new ModelsStore();

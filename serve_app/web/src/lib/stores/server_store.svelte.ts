@@ -1,0 +1,90 @@
+import { ApiError, listeners } from '#lib/services/api';
+import { ServerService, type Owner } from '#lib/services/server_service';
+import { forgetKey, keepKey, readKey } from '#lib/storage/secret';
+
+const FIRST_RETRY_MS = 1000;
+const LAST_RETRY_MS = 30_000;
+
+class ServerStore {
+	/** False once a request found nobody; it then asks again by itself. */
+	reachable = $state(true);
+	needsKey = $state(false);
+	owner = $state<Owner>();
+	hasKey = $state(readKey() !== null);
+	/** The first answer, of whatever kind, has come. */
+	known = $state(false);
+	#retry: ReturnType<typeof setTimeout> | undefined;
+	#wait = FIRST_RETRY_MS;
+
+	constructor() {
+		listeners.signedOut = () => this.signedOut();
+		listeners.reached = () => this.reached();
+		listeners.lost = () => this.lost();
+	}
+
+	/** Asks who we are; safe to call again, as "Try again" does. */
+	async start(): Promise<void> {
+		clearTimeout(this.#retry);
+		try {
+			await ServerService.check();
+			this.owner = await ServerService.me();
+			this.needsKey = false;
+			this.reached();
+		} catch (error) {
+			if (!(error instanceof ApiError)) throw error;
+			if (error.status === 401) this.signedOut();
+			else if (error.status === 0) this.lost();
+			else this.reached();
+		}
+		this.known = true;
+	}
+
+	/** False: the server does not accept the key, and nothing is kept of it. Else an `ApiError`. */
+	async signIn(key: string, remember: boolean): Promise<boolean> {
+		keepKey(key.trim(), remember);
+		try {
+			await ServerService.check();
+			this.owner = await ServerService.me();
+		} catch (error) {
+			forgetKey();
+			if (error instanceof ApiError && error.status === 401) return false;
+			throw error;
+		}
+		this.needsKey = false;
+		this.hasKey = true;
+		this.reached();
+		return true;
+	}
+
+	signOut(): void {
+		this.signedOut();
+	}
+
+	/** A 401 came: the key is worth nothing any more. */
+	signedOut(): void {
+		forgetKey();
+		this.hasKey = false;
+		this.owner = undefined;
+		this.needsKey = true;
+	}
+
+	key(): string | null {
+		return readKey();
+	}
+
+	reached(): void {
+		this.reachable = true;
+		this.#wait = FIRST_RETRY_MS;
+		clearTimeout(this.#retry);
+		this.#retry = undefined;
+	}
+
+	lost(): void {
+		this.reachable = false;
+		clearTimeout(this.#retry);
+		this.#retry = setTimeout(() => void this.start(), this.#wait);
+		this.#wait = Math.min(this.#wait * 2, LAST_RETRY_MS);
+	}
+}
+
+export const serverStore = new ServerStore();
