@@ -22,6 +22,13 @@ class ErrorKind(StrEnum):
     NOT_SUPPORTED = "not_supported"  # switched off, or impossible with this model
     BODY_TOO_LARGE = "body_too_large"
     MISDIRECTED = "misdirected"  # to a name that is not this server's
+    CONFLICT = "conflict"  # with what is stored under this id
+    GONE = "gone"  # it was deleted
+    STALE = "stale"  # made from what is no longer stored
+    CONDITION_NEEDED = "condition_needed"
+    WRONG_DIGEST = "wrong_digest"
+    RATE_LIMITED = "rate_limited"
+    STORAGE_FULL = "storage_full"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     OVERLOADED = "overloaded"
     MODEL_REPLACED = "model_replaced"

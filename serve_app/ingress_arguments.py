@@ -17,7 +17,7 @@ from deployments.ingress.settings import (
 from deployments.llama.tools.settings import ToolSettings
 from deployments.router.presets.strict_options import StrictOptions, Unset
 from serve_app.api_keys import VARIABLE as KEYS_VARIABLE
-from serve_app.api_keys import api_keys
+from serve_app.api_keys import ApiKeys, api_keys
 from serve_app.encryption_key import MIN_LENGTH, encryption_key
 from serve_app.encryption_key import VARIABLE as ENCRYPTION_VARIABLE
 
@@ -47,8 +47,9 @@ class HttpArguments(StrictOptions):
     )
     api_key_file: Annotated[str | None, Unset("none")] = Field(
         default=None,
-        description="File with more keys, one a line. With neither, the environment variable "
-        f"{KEYS_VARIABLE} may list some, separated by commas",
+        description="File with more keys, one a line, as `KEY` or `NAME KEY`. With a name, what is "
+        "stored belongs to the name, and its key may be replaced. With neither, the environment "
+        f"variable {KEYS_VARIABLE} may list some, separated by commas",
     )
     hosts: tuple[str, ...] = Field(
         default=(),
@@ -66,7 +67,7 @@ class HttpArguments(StrictOptions):
             )
         return self
 
-    def known_keys(self) -> tuple[str, ...]:
+    def known_keys(self) -> ApiKeys:
         """Raises ValueError for keys that can't be used."""
         return api_keys([one.get_secret_value() for one in self.api_keys], self.api_key_file)
 
@@ -120,13 +121,15 @@ class IngressArguments(HttpArguments):
 
     def ingress_settings(self) -> IngressSettings:
         """Raises ValueError for keys that can't be used. `encryption_key` may make a file."""
+        known = self.known_keys()
         return IngressSettings(
             keep_alive_s=self.keep_alive_s,
             body_limit=self.max_body_bytes,
             body_budget=self.max_inflight_body_bytes,
             body_timeout_s=self.body_timeout_s,
             request_timeout_s=self.request_timeout_s,
-            api_keys=self.known_keys(),
+            api_keys=known.keys,
+            key_owners=known.owners,
             priority_orders_all=self.priority_orders_all,
             shared_prefixes=self.shared_prefixes,
             encryption_key=encryption_key(self.encryption_key_file),

@@ -14,11 +14,13 @@ class WebArguments(HttpArguments):
 
     def ingress_settings(self) -> IngressSettings:
         """Raises ValueError for keys that can't be used."""
+        known = self.known_keys()
         return IngressSettings(
             body_limit=self.max_body_bytes,
             body_budget=self.max_inflight_body_bytes,
             body_timeout_s=self.body_timeout_s,
-            api_keys=self.known_keys(),
+            api_keys=known.keys,
+            key_owners=known.owners,
             hosts=self.known_hosts(),
         )
 

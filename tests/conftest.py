@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests import effort
+from tests.databases import postgres, url  # noqa: F401 (fixtures)
 
 settings.register_profile("check", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("exhaustive", deadline=None, derandomize=True, max_examples=200)

@@ -82,7 +82,7 @@ def _guarded(
     app: ASGIApp, envelope: ErrorFormat, settings: IngressSettings, public: Container[str]
 ) -> ASGIApp:
     if settings.api_keys:
-        app = Auth(app, settings.api_keys, public, envelope)
+        app = Auth(app, settings.api_keys, public, envelope, settings.key_owners)
     elif settings.host_names is not None:
         app = HostCheck(app, settings.host_names, envelope)
     return cors(app, settings.cors_origins) if settings.cors_origins else app
