@@ -79,6 +79,18 @@ def test_what_the_template_can_do_is_tried_out() -> None:
     assert not any(asked(none, "/props").json()["chat_template_caps"].values())
 
 
+def test_a_model_thinks_whose_template_has_the_mark_of_its_thoughts() -> None:
+    def thinks(**templates: Any) -> bool:
+        of_model = CountingCluster(says("x"), replace(card(), **templates))
+        caps = asked(of_model, "/props").json()["chat_template_caps"]
+        return bool(caps["supports_thinking"])
+
+    assert not thinks()
+    assert thinks(chat_template=CHAT_TEMPLATE + "{% if add_generation_prompt %}<think>{% endif %}")
+    assert not thinks(chat_template=CHAT_TEMPLATE + "[TOOL_CALLS]<think>")  # Mistral's are others
+    assert thinks(chat_template=CHAT_TEMPLATE + "[TOOL_CALLS][THINK]")
+
+
 # As Mistral's, whose marks name the dialect.
 PARTICULAR = """{% for m in messages %}{% for c in m.tool_calls or [] %}[TOOL_CALLS]
 {%- if c.id | length != 9 %}{{ raise_exception('Tool call IDs should have length 9!') }}{% endif %}
