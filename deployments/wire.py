@@ -283,45 +283,6 @@ class ModelCard:
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaReport:
-    """What a replica sends the router of itself: how busy it is, and which pages it holds.
-
-    Page hashes stand one after the other in `stored` and `evicted`; where a hash would be in both,
-    only the last of it counts and stands there. `sequence` rises by one with each report of one
-    `epoch`, which changes when a replica starts over with an empty cache; a router that misses one
-    asks for a `snapshot`: a report whose `stored` is all that the replica holds, or, if that does
-    not fit in a message, its beginning; the reports that follow store the rest.
-
-    pending_tokens: of prompts, not computed yet.
-    context_tokens: of running and waiting sequences, prompt and output.
-    received: ids of the requests that came since the last report.
-    idle_s: since the last request ended; 0 while there is one.
-    failure: why it sleeps although it was to wake; "" if nothing hinders it.
-    version: of the replica's card.
-    """
-
-    application: str
-    replica_id: str
-    epoch: str
-    sequence: int
-    snapshot: bool
-    stored: bytes = b""
-    evicted: bytes = b""
-    received: tuple[str, ...] = ()
-    running: int = 0
-    waiting: int = 0
-    pending_tokens: int = 0
-    context_tokens: int = 0
-    pages_used: int = 0
-    pages_total: int = 0
-    page_size: int = 0
-    idle_s: float = 0.0
-    sleeping: bool = False
-    failure: str = ""
-    version: str = ""
-
-
 class ModelState(StrEnum):
     """Of a model; SLEEPING means that it is deployed and holds neither weights nor pages."""
 
@@ -347,7 +308,7 @@ class ModelStatus:
 
     source: where it is from: "argument", "preset" or "folder".
     preset: its section of the INI file, completed from `[*]`; "" without one.
-    replicas: those that answer.
+    replicas: those that answer; `replicas_target`: those that there are to be.
     version: of the card that most of them have; "" while none has said it.
     unloads: by operators, so far.
     will_retry: after it failed, without being asked for.
@@ -365,6 +326,7 @@ class ModelStatus:
     preset: str = ""
     pinned: bool = False
     replicas: int = 0
+    replicas_target: int = 0
     version: str = ""
     unloads: int = 0
     will_retry: bool = False

@@ -17,7 +17,7 @@ from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
-from deployments.ingress.metrics import Metrics
+from deployments.ingress.metrics import Latencies, Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
@@ -53,6 +53,10 @@ class ProtocolIngress(ABC):
         """Its metrics, and the labels that distinguish its replica."""
         replica = serve.get_replica_context().replica_id.unique_id
         return {"replica": replica}, self._metrics.samples()
+
+    async def latencies(self) -> tuple[str, dict[str, Latencies]]:
+        """Its id, and how long its requests waited for tokens, by model."""
+        return serve.get_replica_context().replica_id.unique_id, self._metrics.latencies()
 
 
 def told_of_leaving(app: ASGIApp) -> ASGIApp:

@@ -20,6 +20,7 @@ from deployments.llama.completion.prompts import prompt_ids
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
+from deployments.llama.server.fleet_feed import fleet_routes
 from deployments.llama.server.models import model_routes
 from deployments.llama.server.props import props_routes
 from deployments.llama.server.routes import ServerRoutes
@@ -66,6 +67,7 @@ def routes(
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         *ServerRoutes(cluster).routes(),
+        *fleet_routes(cluster, settings),
         service.route(COMPLETION),
         service.route(replace(COMPLETION, path="/completions")),
         service.route(INFILL),

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from ray import serve
 
 from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
+from deployments.replica_status import FleetStatus, ReplicaReport
+from deployments.router.lifecycle.applications import deployed_at
 from deployments.router.lifecycle.lifecycle import Lifecycle
 from deployments.router.lifecycle.registry import ModelEntry
 from deployments.router.metrics import router_families
@@ -25,7 +27,6 @@ from deployments.wire import (
     LoadProgress,
     ModelState,
     ModelStatus,
-    ReplicaReport,
     RequestError,
     RoutingDecision,
     RoutingQuery,
@@ -53,6 +54,7 @@ class Router:
         join_serve_log()
         self._lifecycle = Lifecycle(self._replica_id, sources, capacity, routing)
         await self._lifecycle.start()
+        self._started_at = await asyncio.to_thread(deployed_at, self._replica_id)
         self._work = asyncio.create_task(self._lifecycle.watch())
         self._mirror = asyncio.create_task(export_to_ray(self.samples))
 
@@ -85,6 +87,10 @@ class Router:
     async def models(self) -> list[ModelStatus]:
         """All models, the default one first."""
         return [entry.status for entry in self._lifecycle.registry]
+
+    async def fleet(self) -> FleetStatus:
+        models = ((entry.status, entry.replica_statuses) for entry in self._lifecycle.registry)
+        return FleetStatus(started_at=self._started_at, models=tuple(models))
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         """The models and their version, once it is not `version`, or after `wait_s`."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from deployments.model.settings import application_name
+from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
     ErrorKind,
@@ -63,6 +64,15 @@ class ScriptedEngine:
         async with self.changed:
             await self.changed.wait_for(lambda: self.version != version)
         return self.version, await self.statuses()
+
+    async def fleet(self) -> FleetStatus:
+        """Each model has a replica that has not said anything yet."""
+        replica = ReplicaStatus(
+            replica_id="0", node="10.0.0.2", node_id="n", state=ReplicaState.READY, report=None
+        )
+        return FleetStatus(
+            started_at=0.0, models=tuple((one, (replica,)) for one in await self.statuses())
+        )
 
     async def load(self, model: str) -> None:
         await self._becomes(model, ModelState.READY)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from deployments.ingress.generation.engine_client import Engine
+from deployments.replica_status import FleetStatus
 from deployments.wire import (
     ErrorKind,
     ModelCard,
@@ -26,6 +27,10 @@ class Cluster(Engine, Protocol):
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         """The statuses once their version is another than this, or after `wait_s`."""
+        ...
+
+    async def fleet(self) -> FleetStatus:
+        """All models and their replicas, as the router knows them."""
         ...
 
     async def load(self, model: str) -> None: ...

@@ -15,6 +15,7 @@ from deployments.ingress.fleet.serve_handles import (
     call_result,
     unavailable,
 )
+from deployments.replica_status import FleetStatus
 from deployments.telemetry.spans import is_traced
 from deployments.wire import (
     ModelCard,
@@ -104,6 +105,11 @@ class RouterClient:
             wait_s + CONTROL_TIMEOUT_S, "changes", version, wait_s
         )
         return changed
+
+    async def fleet(self) -> FleetStatus:
+        """Raises Refused."""
+        fleet: FleetStatus = await self._call_or_refuse(CONTROL_TIMEOUT_S, "fleet")
+        return fleet
 
     async def command(self, verb: str, *args: str) -> None:
         """Raises Refused, also for what the router would not do."""

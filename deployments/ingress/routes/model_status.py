@@ -13,6 +13,8 @@ def status_object(status: ModelStatus) -> Mapping[str, object]:
     fields: dict[str, object] = {
         "value": LLAMA_STATES.get(status.state, status.state.value),
         "state": status.state.value,
+        "replicas": status.replicas,
+        "replicas_target": status.replicas_target,
     }
     if status.state is ModelState.FAILED:
         fields["failed"] = True
