@@ -2,11 +2,13 @@
 
 import json
 import uuid
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
 
 from tests.e2e.server import Server
+from tests.e2e.shared.models import PAGES
 
 PROMPT = {"prompt": "Once upon", "n_predict": 24, "seed": 3, "temperature": 1.0}
 
@@ -91,7 +93,8 @@ def test_the_fleet_is_watched(server: Server) -> None:
             if told and told["tokens_per_second"] is not None:  # it has asked twice
                 break
     [replica] = found["tiny"]["replicas"]
-    assert (replica["state"], replica["running"], replica["node"]) == ("ready", 0, "127.0.0.1")
+    assert replica["state"] == "ready"
+    assert ip_address(replica["node"])
     assert replica["pages_total"] == PAGES
     assert found["tiny"]["status"]["replicas_target"] == 1
     [counted] = [r for r in server.http.get("/stats").json()["replicas"] if r["model"] == "tiny"]
