@@ -3,12 +3,14 @@
 import asyncio
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 
 from ray import serve
 from ray.exceptions import TaskCancelledError
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+from ray.serve.config import RequestRouterConfig
 from ray.serve.context import _get_global_client
 from ray.serve.deployment import Deployment
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,6 +21,9 @@ from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
 from deployments.ingress.metrics import Latencies, Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.peers import Item, StreamKey, StreamState, items, no_stream
+from deployments.ingress.streams.resumable_streams import ResumableStreams
+from deployments.ingress.streams.serve_peers import Holder, HolderRouter, ServePeers
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
@@ -37,26 +42,66 @@ class ProtocolIngress(ABC):
         names = HostNames(settings.hosts, listens_at)
         self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind, host_names=names)
         self._metrics = Metrics()
+        self._streams = ResumableStreams(peers=_peers())
         # A request makes thousands of objects and hardly a reference cycle.
         gc.set_threshold(10_000)
         join_serve_log()
 
     @abstractmethod
-    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
+    def app(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        settings: IngressSettings,
+        streams: ResumableStreams,
+    ) -> ASGIApp: ...
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         fleet = Fleet(self._settings, self._metrics)
         self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
-        return SingleRequestId(told_of_leaving(self.app(fleet, self._metrics, self._settings)))
+        app = self.app(fleet, self._metrics, self._settings, self._streams)
+        return SingleRequestId(told_of_leaving(app))
+
+    async def kept_streams(self, owner: str, names: Sequence[str]) -> list[StreamState]:
+        """The owner's streams of these names that this replica keeps."""
+        return self._streams.states(owner, names, holder=_replica_id())
+
+    async def stop_stream(self, caller: str, key: StreamKey, before: float) -> None:
+        """Stops a stream that began before that, for another replica of this id."""
+        kept = self._streams.find(key)
+        if kept is not None and kept.began < before and caller != _replica_id():
+            self._streams.stop(key)
+
+    async def read_stream(
+        self, holder: Holder, key: StreamKey, offset: int
+    ) -> AsyncGenerator[Item, None]:
+        """For a replica that passes the bytes on. `holder` is for HolderRouter alone."""
+        kept = self._streams.find(key)
+        if kept is None:
+            yield no_stream().error
+            return
+        with self._streams.reading(kept):
+            async with aclosing(items(kept.replay, offset)) as pieces:
+                async for piece in pieces:
+                    yield piece
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that distinguish its replica."""
-        replica = serve.get_replica_context().replica_id.unique_id
-        return {"replica": replica}, self._metrics.samples()
+        return {"replica": _replica_id()}, self._metrics.samples()
 
     async def latencies(self) -> tuple[str, dict[str, Latencies]]:
         """Its id, and how long its requests waited for tokens, by model."""
-        return serve.get_replica_context().replica_id.unique_id, self._metrics.latencies()
+        return _replica_id(), self._metrics.latencies()
+
+
+def _replica_id() -> str:
+    replica_id: str = serve.get_replica_context().replica_id.unique_id
+    return replica_id
+
+
+def _peers() -> ServePeers:
+    own = serve.get_replica_context()
+    return ServePeers(own.app_name, own.deployment, _replica_id())
 
 
 def told_of_leaving(app: ASGIApp) -> ASGIApp:
@@ -91,6 +136,7 @@ def ingress_deployment(name: str) -> Callable[[type[ProtocolIngress]], Deploymen
             name=name,
             max_ongoing_requests=10_000,
             graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
+            request_router_config=RequestRouterConfig(request_router_class=HolderRouter),
             ray_actor_options={"num_cpus": 0, "runtime_env": SHORT_DRAINING},
         )
         return deployment

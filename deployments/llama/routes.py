@@ -62,8 +62,9 @@ def routes(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
+    streams: ResumableStreams | None = None,
 ) -> list[Route]:
-    streams = ResumableStreams()
+    streams = streams or ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         *ServerRoutes(cluster).routes(),
@@ -114,7 +115,8 @@ def app(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
+    streams: ResumableStreams | None = None,
 ) -> ASGIApp:
     """Without `tools` the built-in ones are off."""
-    served = routes(cluster, metrics, settings, tools)
+    served = routes(cluster, metrics, settings, tools, streams)
     return protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

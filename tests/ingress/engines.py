@@ -55,6 +55,7 @@ class ScriptedEngine:
                 state=self.states.get(one.name, ModelState.READY),
                 created=one.created,
                 replicas=self.replicas,
+                replicas_target=self.replicas,
                 will_retry=self.will_retry,
             )
             for one in self.cards.values()

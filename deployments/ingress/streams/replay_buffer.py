@@ -21,7 +21,6 @@ class ReplayBuffer:
         self._changed = asyncio.Event()
         self._failure: RequestError | None = None
         self.total = 0
-        self.started_at = int(time.time())
         self.completed_at = 0  # 0 while the stream runs
 
     @property
@@ -56,8 +55,12 @@ class ReplayBuffer:
         if offset < self.total - len(self._kept):
             raise refused("Stream offset lost, please restart", "from")
 
-    async def read(self, offset: int) -> AsyncGenerator[bytes, None]:
-        """From `offset` to the end, in pieces. Raises Refused for lost bytes and failed streams."""
+    async def read(
+        self, offset: int, silence_s: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """From `offset` to the end, in pieces, of which one is empty after each `silence_s` without
+        another. Raises Refused for lost bytes and failed streams.
+        """
         while offset < self.total or not self.is_done:
             self.check(offset)
             if offset < self.total:
@@ -65,10 +68,18 @@ class ReplayBuffer:
                 data = bytes(self._kept[start : start + PIECE_BYTES])
                 offset = min(offset + len(data), self.total)
                 yield data
-            else:
-                await self._changed.wait()
+            elif not await self._changes_within(silence_s):
+                yield b""
         if self._failure is not None:
             raise Refused(self._failure)
+
+    async def _changes_within(self, seconds: float | None) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _wake(self) -> None:
         self._changed.set()

@@ -100,7 +100,7 @@ class FleetFeed:
 
     async def _read(self) -> bytes:
         asked = (self._cluster.broadcast(one, one, "latencies") for one in INGRESSES)
-        fleet, *answers = await asyncio.gather(self._cluster.fleet(), *asked)
+        fleet, answers = await asyncio.gather(self._cluster.fleet(), asyncio.gather(*asked))
         latencies = {
             replica: by_model
             for answer in cast(Sequence[Waits], answers)

@@ -27,7 +27,7 @@ def model(name: str) -> ModelStatus:
     return ModelStatus(name=name, application=f"model-{name}", state=ModelState.READY, created=0)
 
 
-def replica(name: str, tokens: int | None, **numbers: int) -> ReplicaStatus:
+def replica(name: str, tokens: int | None, **numbers: Any) -> ReplicaStatus:
     """One that has generated so many tokens, or has not reported yet."""
     report = replace(
         ReplicaReport(application="a", replica_id=name, epoch="e", sequence=1, snapshot=True),
