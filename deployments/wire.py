@@ -17,6 +17,7 @@ class ErrorKind(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     AUTHENTICATION = "authentication"
     PERMISSION = "permission"
+    FEATURE_DISABLED = "feature_disabled"  # until an operator turns it on
     REQUEST_TIMEOUT = "request_timeout"  # the body did not arrive in time
     GENERATION_TIMEOUT = "generation_timeout"  # the answer did not end in time
     NOT_SUPPORTED = "not_supported"  # switched off, or impossible with this model
@@ -286,6 +287,7 @@ class ModelCard:
 class ModelState(StrEnum):
     """Of a model; SLEEPING means that it is deployed and holds neither weights nor pages."""
 
+    DOWNLOADING = "downloading"
     UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"
@@ -296,7 +298,7 @@ class ModelState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """How far a replica has come with `stage`, from 0 to 1."""
+    """How far a replica, or a download, has come with `stage`, from 0 to 1."""
 
     stage: str
     value: float
@@ -306,7 +308,7 @@ class LoadProgress:
 class ModelStatus:
     """A model as the router knows it; `message` says why it failed or what it waits for.
 
-    source: where it is from: "argument", "preset" or "folder".
+    source: where it is from: "argument", "preset", "folder" or "download".
     preset: its section of the INI file, completed from `[*]`; "" without one.
     replicas: those that answer; `replicas_target`: those that there are to be.
     version: of the card that most of them have; "" while none has said it.

@@ -12,7 +12,10 @@ from serve_app.router_arguments import RouterArguments
 
 def router(args: RouterArguments) -> Application:
     return Router.bind(  # type: ignore[attr-defined]
-        args.checked_sources(), args.capacity_settings(), args.routing_settings()
+        args.checked_sources(),
+        args.capacity_settings(),
+        args.routing_settings(),
+        args.download_settings(),
     )
 
 

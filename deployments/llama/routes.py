@@ -81,7 +81,7 @@ def routes(
         *tokenizer_routes(cluster, service.tokenizers),
         *slot_routes(cluster),
         *management_routes(cluster, settings),
-        *model_routes(cluster),
+        *model_routes(cluster, settings),
         *stream_routes(streams, settings),
         *stream_routes(streams, settings, prefix=""),  # /v1 may be another application's
         *tool_routes(tools, settings),

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from deployments.model.settings import application_name
 from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
+from deployments.router.downloads.downloads import OFF
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
     ErrorKind,
@@ -83,6 +84,12 @@ class ScriptedEngine:
 
     async def reload(self) -> None:
         self.reloads += 1
+
+    async def download(self, model: str, revision: str | None) -> None:
+        raise Refused(OFF)
+
+    async def delete(self, model: str) -> None:
+        raise Refused(OFF)
 
     async def is_serving(self) -> bool:
         return True

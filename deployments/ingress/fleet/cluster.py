@@ -41,6 +41,14 @@ class Cluster(Engine, Protocol):
         """Reads again where the models come from."""
         ...
 
+    async def download(self, model: str, revision: str | None) -> None:
+        """Starts the download of a model of the hub."""
+        ...
+
+    async def delete(self, model: str) -> None:
+        """Deletes a downloaded model, or ends its download."""
+        ...
+
     async def is_serving(self) -> bool:
         """Whether some model answers, asked directly."""
         ...

@@ -79,6 +79,12 @@ class Fleet:
     async def reload(self) -> None:
         await self._router.command("reload")
 
+    async def download(self, model: str, revision: str | None) -> None:
+        await self._router.command("download", model, revision)
+
+    async def delete(self, model: str) -> None:
+        await self._router.command("delete", model)
+
     async def is_serving(self) -> bool:
         """Whether some model answers. Asks the replicas: a router may be missing for a while."""
         up = [

@@ -111,7 +111,7 @@ class RouterClient:
         fleet: FleetStatus = await self._call_or_refuse(CONTROL_TIMEOUT_S, "fleet")
         return fleet
 
-    async def command(self, verb: str, *args: str) -> None:
+    async def command(self, verb: str, *args: str | None) -> None:
         """Raises Refused, also for what the router would not do."""
         refusal: RequestError | None = await self._call_or_refuse(COMMAND_TIMEOUT_S, verb, *args)
         if refusal is not None:

@@ -131,6 +131,18 @@ def test_what_is_switched_off_says_so_without_a_code() -> None:
         assert response.json() == {"error": error}
 
 
+def test_downloads_are_off_until_an_operator_names_a_folder() -> None:
+    for method, path, body in (
+        ("POST", "/models", {"model": "org/name"}),
+        ("DELETE", "/models?model=tiny", None),
+    ):
+        error = refusal(asked(tiny(), path, method, json=body), 403)
+        assert error["type"] == "feature_disabled"
+        assert "downloads_dir" in error["message"]
+    refusal(asked(tiny(), "/models", "DELETE"), 400)
+    refusal(asked(tiny(), "/models", "POST", json={"model": "a/b", "path": "/"}), 400)
+
+
 def counter(name: str, value: float) -> MetricFamily:
     return MetricFamily(name, "text", "counter", ((f"{name}_total", {}, value),))
 
