@@ -112,9 +112,7 @@ class ResumableStreams:
         newest = {state.name: state for state in sorted(states, key=lambda one: one.began)}
         return [newest[name] for name in dict.fromkeys(names) if name in newest]
 
-    async def stop_all(self, key: StreamKey) -> None:
-        """Also of streams that peers keep."""
-        self.stop(key)
+    async def stop_elsewhere(self, key: StreamKey) -> None:
         if self.peers is not None:
             await self.peers.stop(key, time.time())
 

@@ -40,8 +40,11 @@ class StreamEndpoints:
 
     async def stop(self, request: Request) -> Response:
         key = _key(request)
+        if self.streams.find(key) is not None:  # no older one is left elsewhere
+            self.streams.stop(key)
+            return Response(status_code=204)
         with self.streams.admitted(self._client(request)):
-            await self.streams.stop_all(key)
+            await self.streams.stop_elsewhere(key)
         return Response(status_code=204)
 
     async def look_up(self, request: Request) -> Response:
