@@ -23,7 +23,7 @@ from deployments.ingress.metrics import Latencies, Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.peers import Item, StreamKey, StreamState, items, no_stream
 from deployments.ingress.streams.resumable_streams import ResumableStreams
-from deployments.ingress.streams.serve_peers import Holder, HolderRouter, ServePeers
+from deployments.ingress.streams.serve_peers import HolderRouter, ServePeers
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
@@ -73,7 +73,7 @@ class ProtocolIngress(ABC):
             self._streams.stop(key)
 
     async def read_stream(
-        self, holder: Holder, key: StreamKey, offset: int
+        self, holder: str, key: StreamKey, offset: int
     ) -> AsyncGenerator[Item, None]:
         """For a replica that passes the bytes on. `holder` is for HolderRouter alone."""
         kept = self._streams.find(key)

@@ -18,7 +18,6 @@ from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
-from deployments.ingress.streams.serve_peers import Holder
 from deployments.openai.routes import app
 from tests.ingress.engines import ScriptedEngine, says
 from tests.live.fleet import CALL_S, delete
@@ -46,7 +45,7 @@ class Keeper(ProtocolIngress):
         self._served = app(self._engine, metrics, settings, streams)
         return self._served
 
-    async def begin(self, holder: Holder, name: str) -> str:
+    async def begin(self, holder: str, name: str) -> str:
         """Begins a stream, whose client leaves after its first bytes. Returns the replica's id."""
         socket = Socket(CHAT, STREAM)
         headers = {"content-type": "application/json", "x-conversation-id": name}
@@ -57,16 +56,17 @@ class Keeper(ProtocolIngress):
         await socket.sent.get()
         socket.leave()
         await asking
-        return holder.replica_id
+        replica_id: str = serve.get_replica_context().replica_id.unique_id
+        return replica_id
 
-    async def end(self, holder: Holder) -> None:
+    async def end(self, holder: str) -> None:
         self._gate.set()
 
-    async def running(self, holder: Holder) -> int:
+    async def running(self, holder: str) -> int:
         return self._engine.running
 
     async def ask(
-        self, holder: Holder, method: str, path: str, key: str, body: object = None
+        self, holder: str, method: str, path: str, key: str, body: object = None
     ) -> tuple[int, str]:
         async with http(self._served) as client:
             headers = {"x-api-key": key}
@@ -80,9 +80,9 @@ class Pair:
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
         ids = sorted(labels["replica"] for labels, _ in handle.broadcast("samples").results())
-        self.here, self.there = map(Holder, ids)
+        self.here, self.there = ids
 
-    def call(self, replica: Holder, method: str, *args: object) -> Any:
+    def call(self, replica: str, method: str, *args: object) -> Any:
         return getattr(self._handle, method).remote(replica, *args).result(timeout_s=CALL_S)
 
     def ask(
@@ -92,9 +92,9 @@ class Pair:
         answer: tuple[int, str] = self.call(self.there, "ask", method, path, key, body)
         return answer
 
-    def kill(self, replica: Holder) -> None:
+    def kill(self, replica: str) -> None:
         """As a crash would."""
-        name = f"SERVE_REPLICA::keeper#keeper#{replica.replica_id}"
+        name = f"SERVE_REPLICA::keeper#keeper#{replica}"
         ray.kill(ray.get_actor(name, namespace="serve"), no_restart=True)
 
 
@@ -106,7 +106,7 @@ def pair() -> Iterator[Pair]:
 
 
 def test_a_stream_is_followed_looked_up_and_stopped_from_another_replica(pair: Pair) -> None:
-    assert pair.call(pair.here, "begin", "c1") == pair.here.replica_id
+    assert pair.call(pair.here, "begin", "c1") == pair.here
     asked = {"conversation_ids": ["c1", "c2"]}
     status, found = pair.ask("POST", "/v1/streams/lookup", asked)
     assert (status, found.count("conversation_id"), '"is_done":false' in found) == (200, 1, True)

@@ -1,5 +1,6 @@
 """A response with the bytes of a kept stream, whichever replica keeps it."""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -9,6 +10,8 @@ from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_conne
 from deployments.ingress.streams.peers import HolderLostError, Item, StreamKey, no_stream
 from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamReader
 from deployments.wire import Refused, RequestError
+
+logger = logging.getLogger(__name__)
 
 
 class FollowedStream:
@@ -59,5 +62,6 @@ async def _first(items: AsyncGenerator[Item, None]) -> bytes:
             if item is not None:
                 return item
     except HolderLostError as error:
+        logger.warning("the replica that keeps a stream does not answer: %s", error)
         raise no_stream() from error
     return b""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from typing import cast
 
 from ray.serve._private.request_router.pow_2_router import PowerOfTwoChoicesRequestRouter
 from ray.serve.request_router import PendingRequest, RunningReplica
@@ -12,36 +12,24 @@ from deployments.ingress.fleet.serve_handles import UNREACHABLE, ServeHandles, c
 from deployments.ingress.streams.peers import HolderLostError, Item, StreamKey, StreamState
 
 
-class Holder(NamedTuple):
-    """The first argument of a call that is for one replica; no HTTP request has one."""
-
-    replica_id: str
-
-
 class HolderRouter(PowerOfTwoChoicesRequestRouter):  # type: ignore[misc]  # Ray ships no types
-    """Serve's own choice for all but calls with a Holder. One that is gone is as good as any other:
-    they say that they do not keep its streams.
+    """A call whose first argument is the id of a replica goes there. For all others, HTTP requests
+    among them, the choice is Serve's own; so it is for a replica that is gone, as any other says
+    as well that it does not keep its streams.
     """
 
+    # Serve pickles the class with all that it uses, so that no class of this module is the same
+    # one in here.
     async def _choose_replica_for_request(
         self, pending_request: PendingRequest, *, is_retry: bool = False
     ) -> RunningReplica:
         # Not by `choose_replicas`: the base class gives what that finds to any call that waits.
-        holder = None if is_retry else _holder(pending_request)
-        there = (
-            one
-            for one in self._replicas.values()
-            if holder is not None and one.replica_id.unique_id == holder.replica_id
-        )
-        found: RunningReplica | None = next(there, None)
-        if found is not None:
-            return found
+        first = pending_request.args[0] if pending_request.args else None
+        if isinstance(first, str) and not is_retry:
+            for replica in self._replicas.values():
+                if replica.replica_id.unique_id == first:
+                    return replica
         return await super()._choose_replica_for_request(pending_request, is_retry=is_retry)
-
-
-def _holder(request: PendingRequest) -> Holder | None:
-    first = request.args[0] if request.args else None
-    return first if isinstance(first, Holder) else None
 
 
 class ServePeers:
@@ -65,7 +53,7 @@ class ServePeers:
         try:
             handle = await self._handles.get(self._application, self._deployment)
             reading = handle.options(stream=True, method_name="read_stream").remote(
-                Holder(holder), key, offset
+                holder, key, offset
             )
             try:
                 with suppress(StopAsyncIteration):
