@@ -3,14 +3,12 @@
 import asyncio
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ray import serve
 from ray.exceptions import TaskCancelledError
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
-from ray.serve.config import RequestRouterConfig
 from ray.serve.context import _get_global_client
 from ray.serve.deployment import Deployment
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,12 +19,14 @@ from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
 from deployments.ingress.metrics import Latencies, Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.ingress.streams.peers import Item, StreamKey, StreamState, items, no_stream
+from deployments.ingress.streams.peers import StreamKey, StreamState, no_stream
+from deployments.ingress.streams.replay_buffer import StreamPart
 from deployments.ingress.streams.resumable_streams import ResumableStreams
-from deployments.ingress.streams.serve_peers import HolderRouter, ServePeers
+from deployments.ingress.streams.serve_peers import PART_BYTES, PART_WAIT_S, ServePeers
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
+from deployments.wire import Refused, RequestError
 
 PROBE_S = 1.0
 
@@ -74,16 +74,18 @@ class ProtocolIngress(ABC):
 
     async def read_stream(
         self, holder: str, key: StreamKey, offset: int
-    ) -> AsyncGenerator[Item, None]:
-        """For a replica that passes the bytes on. `holder` is for HolderRouter alone."""
+    ) -> StreamPart | RequestError | None:
+        """For a replica that passes the bytes on. None from all but the replica `holder`."""
+        if holder != _replica_id():
+            return None
         kept = self._streams.find(key)
         if kept is None:
-            yield no_stream().error
-            return
+            return no_stream().error
         with self._streams.reading(kept):
-            async with aclosing(items(kept.replay, offset)) as pieces:
-                async for piece in pieces:
-                    yield piece
+            try:
+                return await kept.replay.part(offset, PART_WAIT_S, PART_BYTES)
+            except Refused as refusal:
+                return refusal.error
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that distinguish its replica."""
@@ -136,7 +138,6 @@ def ingress_deployment(name: str) -> Callable[[type[ProtocolIngress]], Deploymen
             name=name,
             max_ongoing_requests=10_000,
             graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
-            request_router_config=RequestRouterConfig(request_router_class=HolderRouter),
             ray_actor_options={"num_cpus": 0, "runtime_env": SHORT_DRAINING},
         )
         return deployment

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
@@ -45,8 +46,14 @@ class Keeper(ProtocolIngress):
         self._served = app(self._engine, metrics, settings, streams)
         return self._served
 
-    async def begin(self, holder: str, name: str) -> str:
-        """Begins a stream, whose client leaves after its first bytes. Returns the replica's id."""
+    async def at(self, replica_id: str, method: str, *args: object) -> object:
+        """Calls a method of the replica of this id alone."""
+        if replica_id != serve.get_replica_context().replica_id.unique_id:
+            return None
+        return await getattr(self, method)(*args)
+
+    async def begin(self, name: str) -> bool:
+        """Begins a stream, whose client leaves after its first bytes."""
         socket = Socket(CHAT, STREAM)
         headers = {"content-type": "application/json", "x-conversation-id": name}
         headers["x-api-key"] = KEYS[0]
@@ -56,18 +63,16 @@ class Keeper(ProtocolIngress):
         await socket.sent.get()
         socket.leave()
         await asking
-        replica_id: str = serve.get_replica_context().replica_id.unique_id
-        return replica_id
+        return True
 
-    async def end(self, holder: str) -> None:
+    async def end(self) -> bool:
         self._gate.set()
+        return True
 
-    async def running(self, holder: str) -> int:
+    async def running(self) -> int:
         return self._engine.running
 
-    async def ask(
-        self, holder: str, method: str, path: str, key: str, body: object = None
-    ) -> tuple[int, str]:
+    async def ask(self, method: str, path: str, key: str, body: object = None) -> tuple[int, str]:
         async with http(self._served) as client:
             headers = {"x-api-key": key}
             answer: httpx.Response = await client.request(method, path, json=body, headers=headers)
@@ -83,7 +88,18 @@ class Pair:
         self.here, self.there = ids
 
     def call(self, replica: str, method: str, *args: object) -> Any:
-        return getattr(self._handle, method).remote(replica, *args).result(timeout_s=CALL_S)
+        return self.begin_call(replica, method, *args)()
+
+    def begin_call(self, replica: str, method: str, *args: object) -> Callable[[], Any]:
+        """Returns what waits for the answer."""
+        answers = self._handle.broadcast("at", replica, method, *args)
+
+        def answer() -> Any:
+            results = answers.results(timeout_s=CALL_S, return_exceptions=True)
+            [said] = [one for one in results if one is not None and not isinstance(one, RayError)]
+            return said
+
+        return answer
 
     def ask(
         self, method: str, path: str, body: object = None, key: str = KEYS[0]
@@ -106,7 +122,7 @@ def pair() -> Iterator[Pair]:
 
 
 def test_a_stream_is_followed_looked_up_and_stopped_from_another_replica(pair: Pair) -> None:
-    assert pair.call(pair.here, "begin", "c1") == pair.here
+    pair.call(pair.here, "begin", "c1")
     asked = {"conversation_ids": ["c1", "c2"]}
     status, found = pair.ask("POST", "/v1/streams/lookup", asked)
     assert (status, found.count("conversation_id"), '"is_done":false' in found) == (200, 1, True)
@@ -121,9 +137,9 @@ def test_a_stream_is_followed_looked_up_and_stopped_from_another_replica(pair: P
     assert pair.ask("DELETE", "/v1/stream?conv_id=c2")[0] == 204
     assert pair.ask("GET", "/v1/stream?conv_id=c2")[0] == 404
 
-    following = pair._handle.ask.remote(pair.there, "GET", "/v1/stream?conv_id=c1", KEYS[0])
+    following = pair.begin_call(pair.there, "ask", "GET", "/v1/stream?conv_id=c1", KEYS[0])
     pair.call(pair.here, "end")
-    status, whole = following.result(timeout_s=CALL_S)
+    status, whole = following()
     assert status == 200
     assert whole.endswith("data: [DONE]\n\n")
     assert "".join(pieces(whole)) == "Hello there"

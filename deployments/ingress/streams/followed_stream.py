@@ -1,15 +1,13 @@
 """A response with the bytes of a kept stream, whichever replica keeps it."""
 
 import logging
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_connected
-from deployments.ingress.streams.peers import HolderLostError, Item, StreamKey, no_stream
+from deployments.ingress.streams.peers import HolderLostError, StreamKey, no_stream
 from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamReader
-from deployments.wire import Refused, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -41,27 +39,26 @@ class FollowedStream:
         if peers is None or not states:
             raise no_stream()
         holder = max(states, key=lambda state: state.began).holder
-        async with aclosing(peers.read(holder, self._key, self._offset)) as items:
-            begun = await _first(items)
-            await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
-            await send({"type": "http.response.body", "body": begun, "more_body": True})
-            async for item in items:
-                if isinstance(item, RequestError):
-                    raise Refused(item)
-                if item:
-                    await send({"type": "http.response.body", "body": item, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        is_begun = False
+        async with aclosing(peers.read(holder, self._key, self._offset)) as parts:
+            try:
+                async for part in parts:
+                    if not is_begun and (part.is_begun or part.is_done):
+                        is_begun = True
+                        await send(_start())
+                    if part.data:
+                        await send(_body(part.data, more=True))
+            except HolderLostError as error:
+                if is_begun:
+                    raise  # breaks the connection: the answer must not look complete
+                logger.warning("a kept stream was lost: %s", error)
+                raise no_stream() from error
+        await send(_body(b"", more=False))
 
 
-async def _first(items: AsyncGenerator[Item, None]) -> bytes:
-    """Raises Refused, also when the holder is lost before the stream has begun."""
-    try:
-        async for item in items:
-            if isinstance(item, RequestError):
-                raise Refused(item)
-            if item is not None:
-                return item
-    except HolderLostError as error:
-        logger.warning("the replica that keeps a stream does not answer: %s", error)
-        raise no_stream() from error
-    return b""
+def _start() -> Message:
+    return {"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS}
+
+
+def _body(data: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}

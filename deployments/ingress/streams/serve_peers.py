@@ -1,35 +1,22 @@
-"""The other replicas of an ingress as Serve knows them, and calls that reach a certain one."""
+"""The other replicas of an ingress as Serve knows them, which all are called at once.
 
+Serve sends a call to one replica of its own choice, and behind HAProxy nothing else may choose for
+an ingress. So a stream is read part by part, by calls to all, of which only its holder says more
+than None.
+"""
+
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
 from typing import cast
 
-from ray.serve._private.request_router.pow_2_router import PowerOfTwoChoicesRequestRouter
-from ray.serve.request_router import PendingRequest, RunningReplica
+from deployments.ingress.fleet.serve_handles import ServeHandles
+from deployments.ingress.streams.peers import HolderLostError, StreamKey, StreamState
+from deployments.ingress.streams.replay_buffer import StreamPart
+from deployments.wire import Refused, RequestError
 
-from deployments.ingress.fleet.liveness import ReplicaSilentError, within_timeout
-from deployments.ingress.fleet.serve_handles import UNREACHABLE, ServeHandles, cancelled_elsewhere
-from deployments.ingress.streams.peers import HolderLostError, Item, StreamKey, StreamState
-
-
-class HolderRouter(PowerOfTwoChoicesRequestRouter):  # type: ignore[misc]  # Ray ships no types
-    """A call whose first argument is the id of a replica goes there. For all others, HTTP requests
-    among them, the choice is Serve's own; so it is for a replica that is gone, as any other says
-    as well that it does not keep its streams.
-    """
-
-    # Serve pickles the class with all that it uses, so that no class of this module is the same
-    # one in here.
-    async def _choose_replica_for_request(
-        self, pending_request: PendingRequest, *, is_retry: bool = False
-    ) -> RunningReplica:
-        # Not by `choose_replicas`: the base class gives what that finds to any call that waits.
-        first = pending_request.args[0] if pending_request.args else None
-        if isinstance(first, str) and not is_retry:
-            for replica in self._replicas.values():
-                if replica.replica_id.unique_id == first:
-                    return replica
-        return await super()._choose_replica_for_request(pending_request, is_retry=is_retry)
+PART_BYTES = 1 << 20  # Serve's gRPC transport refuses 4 MiB
+PART_WAIT_S = 2.0  # of the holder, for something to come; shorter than a call may take
+READ_INTERVAL_S = 0.05  # what comes meanwhile goes in one part
 
 
 class ServePeers:
@@ -49,22 +36,23 @@ class ServePeers:
     async def stop(self, key: StreamKey, before: float) -> None:
         await self._broadcast("stop_stream", self._replica_id, key, before)
 
-    async def read(self, holder: str, key: StreamKey, offset: int) -> AsyncGenerator[Item, None]:
-        try:
-            handle = await self._handles.get(self._application, self._deployment)
-            reading = handle.options(stream=True, method_name="read_stream").remote(
-                holder, key, offset
-            )
-            try:
-                with suppress(StopAsyncIteration):
-                    while True:
-                        with cancelled_elsewhere():
-                            item = await within_timeout(anext(reading))
-                        yield item
-            finally:
-                reading.cancel()
-        except (*UNREACHABLE, ReplicaSilentError) as error:
-            raise HolderLostError(repr(error)) from error
+    async def read(
+        self, holder: str, key: StreamKey, offset: int
+    ) -> AsyncGenerator[StreamPart, None]:
+        while True:
+            answers = await self._broadcast("read_stream", holder, key, offset)
+            said = [answer for answer in answers if answer is not None]
+            if not said:
+                raise HolderLostError(f"{holder} said nothing")
+            if isinstance(said[0], RequestError):
+                raise Refused(said[0])
+            part = cast(StreamPart, said[0])
+            yield part
+            if part.is_done:
+                return
+            offset += len(part.data)
+            if len(part.data) < PART_BYTES:
+                await asyncio.sleep(READ_INTERVAL_S)
 
     async def _broadcast(self, method: str, *args: object) -> list[object]:
         return await self._handles.broadcast(self._application, self._deployment, method, *args)

@@ -3,7 +3,6 @@
 from ray.serve.schema import ApplicationStatus
 
 from deployments.model.settings import ModelSettings
-from deployments.replica_status import ReplicaReport
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.registry import ModelEntry
