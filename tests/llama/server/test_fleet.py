@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,10 +13,11 @@ from deployments.ingress.metrics import FAST_BUCKETS, Latencies, Metrics
 from deployments.llama.server import fleet_feed
 from deployments.llama.server.fleet_feed import MAX_WATCHERS, FleetFeed
 from deployments.llama.server.fleet_readings import Reading, Readings, quantile
-from deployments.replica_status import FleetStatus, ReplicaReport, ReplicaState, ReplicaStatus
+from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
 from deployments.wire import ErrorKind, ModelState, ModelStatus, Refused
 from tests.ingress.engines import ScriptedEngine, says
 from tests.llama.serving import CountingCluster, send
+from tests.router.reports import report
 from tests.text.cards import card
 
 NOTHING = (0.0,) * (len(FAST_BUCKETS) + 1)
@@ -29,17 +29,12 @@ def model(name: str) -> ModelStatus:
 
 def replica(name: str, tokens: int | None, **numbers: Any) -> ReplicaStatus:
     """One that has generated so many tokens, or has not reported yet."""
-    report = replace(
-        ReplicaReport(application="a", replica_id=name, epoch="e", sequence=1, snapshot=True),
-        tokens_generated=tokens or 0,
-        **numbers,
-    )
     return ReplicaStatus(
         replica_id=name,
         node="10.0.0.2",
         node_id="n",
         state=ReplicaState.READY,
-        report=None if tokens is None else report,
+        report=None if tokens is None else report(name, tokens_generated=tokens, **numbers),
     )
 
 

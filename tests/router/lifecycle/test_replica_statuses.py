@@ -1,12 +1,15 @@
 """A replica's state, from what Serve knows and what it reports."""
 
+from typing import Any
+
 import pytest
 from ray.serve.schema import ApplicationStatus
 from ray.serve.schema import ReplicaState as ServeState
 
 from deployments.replica_status import ReplicaState
 from deployments.router.lifecycle.applications import DeployedApplication, DeployedReplica
-from tests.router.lifecycle.entries import loaded, report
+from tests.router.lifecycle.entries import loaded
+from tests.router.reports import report
 
 
 @pytest.mark.parametrize(("serves", "reported", "state"), [
@@ -18,11 +21,11 @@ from tests.router.lifecycle.entries import loaded, report
     (ServeState.STOPPING, {"sleeping": True}, ReplicaState.STOPPING),
 ])  # fmt: skip
 def test_a_replica_is_what_serve_says_and_then_what_it_says_itself(
-    serves: ServeState, reported: dict[str, object] | None, state: ReplicaState
+    serves: ServeState, reported: dict[str, Any] | None, state: ReplicaState
 ) -> None:
     entry = loaded()
     if reported is not None:
-        entry.report(report("a", **reported))  # type: ignore[arg-type]
+        entry.report(report("a", **reported))
     there = DeployedReplica("a", serves, "10.0.0.2", "n")
     entry.observe(
         DeployedApplication(
