@@ -14,7 +14,10 @@ from serve_app.web_arguments import WebArguments
 
 def router(args: RouterArguments) -> Application:
     return Router.bind(  # type: ignore[attr-defined]
-        args.checked_sources(), args.capacity_settings(), args.routing_settings()
+        args.checked_sources(),
+        args.capacity_settings(),
+        args.routing_settings(),
+        args.download_settings(),
     )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ray import serve
@@ -17,11 +17,16 @@ from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
-from deployments.ingress.metrics import Metrics
+from deployments.ingress.metrics import Latencies, Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.peers import StreamKey, StreamState, no_stream
+from deployments.ingress.streams.replay_buffer import StreamPart
+from deployments.ingress.streams.resumable_streams import ResumableStreams
+from deployments.ingress.streams.serve_peers import PART_BYTES, PART_WAIT_S, ServePeers
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
+from deployments.wire import Refused, RequestError
 
 PROBE_S = 1.0
 
@@ -54,18 +59,64 @@ class ProtocolIngress(HttpIngress):
     def __init__(self, settings: IngressSettings) -> None:
         super().__init__(settings)
         self._metrics = Metrics()
+        self._streams = ResumableStreams(peers=_peers())
 
     @abstractmethod
-    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
+    def app(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        settings: IngressSettings,
+        streams: ResumableStreams,
+    ) -> ASGIApp: ...
 
     def begin(self, settings: IngressSettings) -> ASGIApp:
         self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
-        return self.app(Fleet(settings, self._metrics), self._metrics, settings)
+        fleet = Fleet(settings, self._metrics)
+        return self.app(fleet, self._metrics, settings, self._streams)
+
+    async def kept_streams(self, owner: str, names: Sequence[str]) -> list[StreamState]:
+        """The owner's streams of these names that this replica keeps."""
+        return self._streams.states(owner, names, holder=_replica_id())
+
+    async def stop_stream(self, caller: str, key: StreamKey, before: float) -> None:
+        """Stops a stream that began before that, for another replica of this id."""
+        kept = self._streams.find(key)
+        if kept is not None and kept.began < before and caller != _replica_id():
+            self._streams.stop(key)
+
+    async def read_stream(
+        self, holder: str, key: StreamKey, offset: int
+    ) -> StreamPart | RequestError | None:
+        """For a replica that passes the bytes on. None from all but the replica `holder`."""
+        if holder != _replica_id():
+            return None
+        kept = self._streams.find(key)
+        if kept is None:
+            return no_stream().error
+        with self._streams.reading(kept):
+            try:
+                return await kept.replay.part(offset, PART_WAIT_S, PART_BYTES)
+            except Refused as refusal:
+                return refusal.error
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that distinguish its replica."""
-        replica = serve.get_replica_context().replica_id.unique_id
-        return {"replica": replica}, self._metrics.samples()
+        return {"replica": _replica_id()}, self._metrics.samples()
+
+    async def latencies(self) -> tuple[str, dict[str, Latencies]]:
+        """Its id, and how long its requests waited for tokens, by model."""
+        return _replica_id(), self._metrics.latencies()
+
+
+def _replica_id() -> str:
+    replica_id: str = serve.get_replica_context().replica_id.unique_id
+    return replica_id
+
+
+def _peers() -> ServePeers:
+    own = serve.get_replica_context()
+    return ServePeers(own.app_name, own.deployment, _replica_id())
 
 
 def told_of_leaving(app: ASGIApp) -> ASGIApp:

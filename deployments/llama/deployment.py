@@ -6,6 +6,7 @@ from deployments.ingress.deployment import ProtocolIngress, ingress_deployment
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
 
@@ -16,5 +17,11 @@ class LlamaIngress(ProtocolIngress):
         super().__init__(settings)
         self._tools = tools
 
-    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
-        return app(fleet, metrics, settings, self._tools)
+    def app(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        settings: IngressSettings,
+        streams: ResumableStreams,
+    ) -> ASGIApp:
+        return app(fleet, metrics, settings, self._tools, streams)

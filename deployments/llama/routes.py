@@ -20,6 +20,7 @@ from deployments.llama.completion.prompts import prompt_ids
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
+from deployments.llama.server.fleet_feed import fleet_routes
 from deployments.llama.server.models import model_routes
 from deployments.llama.server.props import props_routes
 from deployments.llama.server.routes import ServerRoutes
@@ -61,11 +62,13 @@ def routes(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
+    streams: ResumableStreams | None = None,
 ) -> list[Route]:
-    streams = ResumableStreams()
+    streams = streams or ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         *ServerRoutes(cluster).routes(),
+        *fleet_routes(cluster, settings),
         service.route(COMPLETION),
         service.route(replace(COMPLETION, path="/completions")),
         service.route(INFILL),
@@ -78,7 +81,7 @@ def routes(
         *tokenizer_routes(cluster, service.tokenizers),
         *slot_routes(cluster),
         *management_routes(cluster, settings),
-        *model_routes(cluster),
+        *model_routes(cluster, settings),
         *stream_routes(streams, settings),
         *stream_routes(streams, settings, prefix=""),  # /v1 may be another application's
         *tool_routes(tools, settings),
@@ -112,7 +115,8 @@ def app(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
+    streams: ResumableStreams | None = None,
 ) -> ASGIApp:
     """Without `tools` the built-in ones are off."""
-    served = routes(cluster, metrics, settings, tools)
+    served = routes(cluster, metrics, settings, tools, streams)
     return protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

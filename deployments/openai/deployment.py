@@ -6,10 +6,17 @@ from deployments.ingress.deployment import ProtocolIngress, ingress_deployment
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.openai.routes import app
 
 
 @ingress_deployment("openai")
 class OpenAIIngress(ProtocolIngress):
-    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
-        return app(fleet, metrics, settings)
+    def app(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        settings: IngressSettings,
+        streams: ResumableStreams,
+    ) -> ASGIApp:
+        return app(fleet, metrics, settings, streams)

@@ -57,8 +57,13 @@ DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
 PUBLIC = frozenset({"/v1/health"})
 
 
-def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
-    streams = ResumableStreams()
+def routes(
+    cluster: Cluster,
+    metrics: Metrics,
+    settings: IngressSettings = DEFAULTS,
+    streams: ResumableStreams | None = None,
+) -> list[Route]:
+    streams = streams or ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         service.route(CHAT),
@@ -74,6 +79,11 @@ def routes(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAU
     ]
 
 
-def app(cluster: Cluster, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:
-    served = routes(cluster, metrics, settings)
+def app(
+    cluster: Cluster,
+    metrics: Metrics,
+    settings: IngressSettings = DEFAULTS,
+    streams: ResumableStreams | None = None,
+) -> ASGIApp:
+    served = routes(cluster, metrics, settings, streams)
     return protocol_app(served, openai_envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

@@ -66,6 +66,11 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         ErrorForm(403, "permission_error"),
         ErrorForm(403, "permission_error"),
     ),
+    ErrorKind.FEATURE_DISABLED: ErrorRow(
+        ErrorForm(403, CALLER, "feature_disabled"),
+        ErrorForm(403, "permission_error"),
+        ErrorForm(403, "feature_disabled"),
+    ),
     ErrorKind.NOT_FOUND: ErrorRow(
         ErrorForm(404, CALLER), ErrorForm(404, MISSING), ErrorForm(404, MISSING)
     ),

@@ -17,8 +17,9 @@ from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.health import health_route
 from deployments.llama.server.metric_names import llamacpp_families
 from deployments.model.settings import MODEL_DEPLOYMENT
+from deployments.replica_status import ReplicaState, ReplicaStatus
 from deployments.telemetry.metric_families import CONTENT_TYPE, MetricFamily, render
-from deployments.wire import Refused
+from deployments.wire import ModelStatus, Refused
 
 # Applications and deployments that have metrics, beside the models.
 KEEPERS = (
@@ -69,21 +70,20 @@ class ServerRoutes:
 
     async def stats(self, request: Request) -> Response:
         """Statistics of all replicas together, and of each."""
-        models = [s for s in await self._cluster.statuses() if s.state in UP_STATES]
+        up = [one for one in (await self._cluster.fleet()).models if one[0].state in UP_STATES]
         answers = await asyncio.gather(
-            *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
+            *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m, _ in up)
         )
-        replicas = [
-            {"model": model.name, **stats}
-            for model, of_model in zip(models, answers, strict=True)
-            for stats in of_model
-            if isinstance(stats, dict)
+        found = [
+            (_known(replica_id, model, replicas), stats)
+            for (model, replicas), of_model in zip(up, answers, strict=True)
+            for replica_id, stats in cast(list[tuple[str, dict[str, float]]], of_model)
         ]
-        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in TOTALS}
-        pages = sum(replica["pages_total"] for replica in replicas)
-        used = sum(replica["pages_used"] for replica in replicas)
+        total: dict[str, float] = {key: sum(stats[key] for _, stats in found) for key in TOTALS}
+        pages = sum(stats["pages_total"] for _, stats in found)
+        used = sum(stats["pages_used"] for _, stats in found)
         total["cache_usage"] = used / pages if pages else 0.0
-        return JSONResponse({**total, "replicas": replicas})
+        return JSONResponse({**total, "replicas": [{**known, **stats} for known, stats in found]})
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of the whole graph."""
@@ -132,6 +132,15 @@ class PageLookup:
             self._asked = create_detached_task(self._cluster.broadcast(*WEB, "is_up"))
             self._expires = now + PAGE_KNOWN_S
         return bool(await asyncio.shield(self._asked))
+
+
+def _known(
+    replica_id: str, model: ModelStatus, replicas: Iterable[ReplicaStatus]
+) -> Mapping[str, object]:
+    """What identifies a replica. The router may not have heard of a new one yet."""
+    known = next((one for one in replicas if one.replica_id == replica_id), None)
+    node, state = ("", ReplicaState.STARTING) if known is None else (known.node, known.state)
+    return {"model": model.name, "replica": replica_id, "node": node, "state": state.value}
 
 
 def _in_llama_servers_names(part: Part) -> Part:

@@ -1,4 +1,4 @@
-"""What the endpoints read of a request: ids, conditions and bodies; and work that is not cut off."""
+"""What the endpoints read of a request: ids, conditions, bodies; and work that is not cut off."""
 
 import asyncio
 import re

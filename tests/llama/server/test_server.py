@@ -79,6 +79,18 @@ def test_what_the_template_can_do_is_tried_out() -> None:
     assert not any(asked(none, "/props").json()["chat_template_caps"].values())
 
 
+def test_a_model_thinks_whose_template_has_the_mark_of_its_thoughts() -> None:
+    def thinks(**templates: Any) -> bool:
+        of_model = CountingCluster(says("x"), replace(card(), **templates))
+        caps = asked(of_model, "/props").json()["chat_template_caps"]
+        return bool(caps["supports_thinking"])
+
+    assert not thinks()
+    assert thinks(chat_template=CHAT_TEMPLATE + "{% if add_generation_prompt %}<think>{% endif %}")
+    assert not thinks(chat_template=CHAT_TEMPLATE + "[TOOL_CALLS]<think>")  # Mistral's are others
+    assert thinks(chat_template=CHAT_TEMPLATE + "[TOOL_CALLS][THINK]")
+
+
 # As Mistral's, whose marks name the dialect.
 PARTICULAR = """{% for m in messages %}{% for c in m.tool_calls or [] %}[TOOL_CALLS]
 {%- if c.id | length != 9 %}{{ raise_exception('Tool call IDs should have length 9!') }}{% endif %}
@@ -117,6 +129,18 @@ def test_what_is_switched_off_says_so_without_a_code() -> None:
         assert response.status_code == 403
         error = {"message": "this feature is disabled", "type": "feature_disabled"}
         assert response.json() == {"error": error}
+
+
+def test_downloads_are_off_until_an_operator_names_a_folder() -> None:
+    for method, path, body in (
+        ("POST", "/models", {"model": "org/name"}),
+        ("DELETE", "/models?model=tiny", None),
+    ):
+        error = refusal(asked(tiny(), path, method, json=body), 403)
+        assert error["type"] == "feature_disabled"
+        assert "downloads_dir" in error["message"]
+    refusal(asked(tiny(), "/models", "DELETE"), 400)
+    refusal(asked(tiny(), "/models", "POST", json={"model": "a/b", "path": "/"}), 400)
 
 
 def counter(name: str, value: float) -> MetricFamily:
