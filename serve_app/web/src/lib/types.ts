@@ -58,6 +58,17 @@ export interface Chat {
 	deleted_at?: Milliseconds;
 }
 
+/** What of a chat goes to the server. */
+export type ChatFields = Omit<Chat, 'id' | 'revision' | 'dirty' | 'deleted_at'>;
+
+/** A chat as this browser keeps it. */
+export interface StoredChat extends Chat {
+	/** As the server had it at `revision`: what differs was changed here since. */
+	base: ChatFields | null;
+	/** Of its newest message; not sent, as it follows from them. Chats are listed by it. */
+	active_at: Milliseconds;
+}
+
 export interface ToolCall {
 	id: string;
 	name: string;
@@ -125,6 +136,19 @@ export interface Message {
 	revision: number | null;
 	state: 'running' | 'done';
 	deleted_at?: Milliseconds;
+}
+
+/** A message as this browser keeps it. */
+export interface StoredMessage extends Message {
+	/** What the server is still to be told. */
+	outbox?: 'send' | 'delete';
+}
+
+/** A question that was asked while the server was away. */
+export interface QueuedQuestion {
+	message: string;
+	chat: string;
+	created_at: Milliseconds;
 }
 
 export interface StoredFile {

@@ -1,119 +1,505 @@
-// A stand-in until chats are kept: it lives as long as the page.
-import { SvelteMap } from 'svelte/reactivity';
+import { SvelteMap, SvelteSet } from 'svelte/reactivity';
 import { newId } from '#lib/pure/ids';
-import { leafAfterDelete, newestLeafBelow, pathTo, withAllBelow } from '#lib/pure/tree';
-import type { Chat, Draft, Message } from '#lib/types';
+import { Finder, wordsOf } from '#lib/pure/search';
+import { change, withDirt } from '#lib/pure/sync_merge';
+import { byAge, leafAfterDelete, newestLeafBelow, pathTo, withAllBelow } from '#lib/pure/tree';
+import { DatabaseService, withOutbox } from '#lib/services/database';
+import { Tabs, type TabMessage } from '#lib/services/tabs';
+import type { Attachment, Chat, Draft, Message, StoredChat, StoredMessage } from '#lib/types';
 
+/** A running answer is written to the database so often. */
+const WRITE_EVERY_MS = 1000;
+/** How long other tabs have to say which answers they are writing. */
+const ASK_TABS_MS = 250;
+
+export type SyncState = 'synced' | 'sending' | 'offline' | 'local';
+
+/**
+ * The chats: what the screen shows is here, and each change is in the database before it is shown,
+ * but for the words of a running answer. Another tab's changes, and those of the sync, come in through
+ * `heard`.
+ */
 class ConversationsStore {
-	ready = $state(true);
-	#chats = $state.raw<Chat[]>([]);
-	#id = $state<string | null>(null);
-	messages = new SvelteMap<string, Message>();
-	#all = new Map<string, Message>();
-	#files = new Map<string, Blob>();
-	#drafts = new Map<string, Draft>();
-	readonly chats = $derived(this.#chats.toSorted((a, b) => b.updated_at - a.updated_at));
-	readonly current = $derived(this.#chats.find((chat) => chat.id === this.#id) ?? null);
-	readonly path = $derived(pathTo(this.messages, this.current?.leaf ?? null));
-	sync = $state({ state: 'local' as const, pending: 0, text: 'Only in this browser' });
+	/** The database is open and the chats are read. */
+	ready = $state(false);
+	/** Why nothing can be kept; shown as a banner. */
+	failure = $state<string | null>(null);
+	sync = $state.raw<{ state: SyncState; pending: number; text: string }>({
+		state: 'local',
+		pending: 0,
+		text: 'Only in this browser'
+	});
+	/** The messages of the open chat that are not deleted. */
+	readonly messages = new SvelteMap<string, StoredMessage>();
+	/** Questions that wait for the server to come back. */
+	readonly queuedIds = new SvelteSet<string>();
 
-	async open(id: string | null): Promise<void> {
-		this.#id = id;
-		this.messages.clear();
-		for (const message of this.#all.values())
-			if (message.chat === id) this.messages.set(message.id, message);
+	readonly #byId = new Map<string, StoredChat>();
+	#chats = $state.raw<StoredChat[]>([]);
+	#open = $state.raw<StoredChat | null>(null);
+	#opened = 0;
+	#database: DatabaseService | null = null;
+	#tabs: Tabs | null = null;
+	/** Answers that this tab is writing, by id, and when each is written next. */
+	readonly #running = new Map<string, StoredMessage>();
+	readonly #writes = new Map<string, ReturnType<typeof setTimeout>>();
+
+	/** Pinned first, then those with the newest messages. */
+	get chats(): StoredChat[] {
+		return this.#chats;
 	}
-	async create(fields: Partial<Chat>): Promise<Chat> {
-		const now = Date.now();
-		const chat: Chat = {
-			id: newId(),
-			title: 'New chat',
-			title_by: 'first_line',
-			leaf: null,
-			pinned: false,
-			model: null,
-			system: '',
-			settings: { sampling: {}, thinking: {} },
-			created_at: now,
-			updated_at: now,
-			revision: null,
-			dirty: [],
-			...fields
-		};
-		this.#chats = [...this.#chats, chat];
-		await this.open(chat.id);
+
+	/** The open chat. Its leaf is always one of its messages, or null where there are none. */
+	readonly current: StoredChat | null = $derived.by(() => {
+		const chat = this.#open;
+		if (!chat) return null;
+		const leaf = this.#leafOf(chat);
+		return leaf === chat.leaf ? chat : { ...chat, leaf };
+	});
+	readonly path: StoredMessage[] = $derived(pathTo(this.messages, this.current?.leaf ?? null));
+
+	/** The chats of an owner, in place of those that were shown. */
+	async use(owner: string, server: string): Promise<DatabaseService | null> {
+		await this.close();
+		try {
+			this.#database = await DatabaseService.open(owner, server);
+			this.#tabs = new Tabs(this.#database.name);
+			this.#tabs.listen((message) => void this.#heard(message));
+			for (const chat of await this.#database.chats()) this.#byId.set(chat.id, chat);
+			await this.#readQueue();
+			this.failure = null;
+		} catch (error) {
+			this.#database = null;
+			this.failure = `This browser keeps no chats, so they last until the page is closed: ${wordsOfError(error)}`;
+		}
+		this.#list();
+		this.ready = true;
+		return this.#database;
+	}
+
+	async close(): Promise<void> {
+		await this.flush();
+		this.ready = false;
+		this.#tabs?.close();
+		this.#database?.close();
+		this.#tabs = this.#database = null;
+		this.#byId.clear();
+		this.#running.clear();
+		this.queuedIds.clear();
+		this.messages.clear();
+		this.#open = null;
+		this.#list();
+	}
+
+	/** The open database, for the sync. */
+	get database(): DatabaseService | null {
+		return this.#database;
+	}
+
+	get tabs(): Tabs | null {
+		return this.#tabs;
+	}
+
+	find(id: string): StoredChat | undefined {
+		return this.#byId.get(id);
+	}
+
+	/** Null: the empty chat. What is not there leaves `current` null. */
+	async open(id: string | null): Promise<void> {
+		const turn = ++this.#opened;
+		if (id !== null && this.#open?.id === id) return;
+		const messages = id !== null && this.#byId.has(id) ? await this.#read(id) : [];
+		// Another was opened while this one was read.
+		if (turn !== this.#opened) return;
+		const chat = (id !== null && this.#byId.get(id)) || null;
+		this.messages.clear();
+		for (const message of messages) this.messages.set(message.id, message);
+		this.#open = chat;
+	}
+
+	/** Also opens it. */
+	async create(fields: Partial<Chat> = {}): Promise<StoredChat> {
+		const chat = newChat($state.snapshot(fields));
+		await this.#write((database) => database.add(chat));
+		this.#put(chat);
+		this.#opened++;
+		this.messages.clear();
+		this.#open = chat;
+		this.#tell([chat.id], []);
 		return chat;
 	}
+
 	async update(id: string, fields: Partial<Chat>): Promise<void> {
-		this.#chats = this.#chats.map((chat) =>
-			chat.id === id ? { ...chat, ...fields, updated_at: Date.now() } : chat
-		);
+		const plain = $state.snapshot(fields);
+		await this.#change(id, (chat) => change(chat, plain, Date.now()));
 	}
-	#put(message: Message): void {
-		this.#all.set(message.id, message);
-		if (message.chat === this.#id) this.messages.set(message.id, message);
+
+	/** The chat's leaf moves to it with `select`, and when it answers the leaf. */
+	async addMessage(added: Message, options: { select?: boolean } = {}): Promise<void> {
+		const message = $state.snapshot(added) as Message;
+		const leafOf = (chat: StoredChat) =>
+			chat.id === this.#open?.id ? this.#leafOf(chat) : chat.leaf;
+		const moved = (chat: StoredChat) =>
+			options.select || leafOf(chat) === message.parent
+				? change(chat, { leaf: message.id }, Date.now())
+				: chat;
+		const kept = await this.#write((database) => database.addMessage(message, moved));
+		const before = this.#byId.get(message.chat);
+		const chat = kept
+			? kept.chat
+			: before && moved({ ...before, active_at: Math.max(before.active_at, message.created_at) });
+		// The chat is gone, or the browser keeps nothing.
+		if (!chat || (this.#database && !kept)) return;
+		const stored = kept?.message ?? withOutbox(message);
+		if (message.state === 'running') this.#running.set(message.id, stored);
+		if (message.chat === this.#open?.id) this.messages.set(message.id, stored);
+		this.#put(chat);
+		this.#tell([chat.id], [chat.id], message.state === 'done');
 	}
-	async addMessage(message: Message, options: { select?: boolean } = {}): Promise<void> {
-		this.#put(message);
-		const chat = this.#chats.find((one) => one.id === message.chat);
-		if (options.select || chat?.leaf === message.parent)
-			await this.update(message.chat, { leaf: message.id });
-	}
+
 	changeRunning(id: string, fields: Partial<Message>): void {
-		const message = this.#all.get(id);
-		if (message) this.#put({ ...message, ...fields });
+		const before = this.#running.get(id);
+		if (!before) return;
+		const message = { ...before, ...$state.snapshot(fields) } as StoredMessage;
+		this.#running.set(id, message);
+		if (this.messages.has(id)) this.messages.set(id, message);
+		if (this.#writes.has(id)) return;
+		const write = () => {
+			this.#writes.delete(id);
+			void this.#writeRunning(id);
+		};
+		this.#writes.set(id, setTimeout(write, WRITE_EVERY_MS));
 	}
+
 	async finish(id: string, fields: Partial<Message>): Promise<void> {
-		this.changeRunning(id, { ...fields, state: 'done' });
+		const before = this.#running.get(id);
+		if (!before) return;
+		clearTimeout(this.#writes.get(id));
+		this.#writes.delete(id);
+		this.#running.delete(id);
+		const message = withOutbox({ ...before, ...$state.snapshot(fields), state: 'done' } as Message);
+		const isThere = await this.#write((database) => database.replaceMessage(message));
+		if (isThere === false) return;
+		if (this.messages.has(id)) this.messages.set(id, message);
+		this.#tell([], [message.chat]);
 	}
+
+	/** Writes at once what is running, as the page may be closed now. */
+	async flush(): Promise<void> {
+		for (const timer of this.#writes.values()) clearTimeout(timer);
+		this.#writes.clear();
+		await Promise.all([...this.#running.keys()].map((id) => this.#writeRunning(id)));
+	}
+
+	/** The branch of `id` becomes the visible one, to its newest end. */
 	async selectSibling(id: string): Promise<void> {
-		if (this.#id) await this.update(this.#id, { leaf: newestLeafBelow(this.messages, id) });
+		const message = this.messages.get(id);
+		if (message) await this.update(message.chat, { leaf: newestLeafBelow(this.messages, id) });
 	}
+
+	/** With all below it. */
 	async removeMessage(id: string): Promise<void> {
+		const top = this.messages.get(id);
+		const chat = this.current;
+		if (!top || !chat) return;
 		const gone = withAllBelow(this.messages, id);
-		const leaf = leafAfterDelete(this.messages, this.current?.leaf ?? null, gone);
-		if (this.#id) await this.update(this.#id, { leaf });
+		const leaf = leafAfterDelete(this.messages, chat.leaf, gone);
+		if (leaf !== chat.leaf) await this.update(chat.id, { leaf });
+		for (const one of gone) this.#running.delete(one);
+		await this.#write((database) => database.removeMessages(top, gone, Date.now()));
 		for (const one of gone) {
 			this.messages.delete(one);
-			this.#all.delete(one);
+			this.queuedIds.delete(one);
 		}
+		this.#tell([chat.id], [chat.id]);
 	}
+
 	async removeChat(id: string): Promise<void> {
-		this.#chats = this.#chats.filter((chat) => chat.id !== id);
-		if (this.#id === id) await this.open(null);
+		for (const message of [...this.#running.values()])
+			if (message.chat === id) this.#running.delete(message.id);
+		await this.#write((database) => database.removeChat(id, Date.now()));
+		this.#byId.delete(id);
+		if (this.#open?.id === id) await this.open(null);
+		this.#list();
+		this.#tell([id], [id]);
 	}
-	async fork(chatId: string, messageId: string): Promise<Chat> {
-		const path = pathTo(this.messages, messageId);
-		const from = this.#chats.find((chat) => chat.id === chatId)!;
-		const chat = await this.create({ ...from, id: newId(), forked_from: chatId, leaf: null });
-		let parent: string | null = null;
-		for (const message of path) {
-			const copy: Message = { ...message, id: newId(), chat: chat.id, parent };
-			await this.addMessage(copy);
-			parent = copy.id;
-		}
-		return chat;
+
+	/** A new chat of the branch that ends with the message. It is not opened. */
+	async fork(id: string, message: string): Promise<StoredChat> {
+		const from = this.#byId.get(id);
+		if (!from) throw new Error('This chat does not exist.');
+		const all = new Map((await this.#read(id)).map((one) => [one.id, one]));
+		const branch = pathTo(all, message).filter((one) => one.state === 'done');
+		const { title, title_by, model, system, settings } = from;
+		const fields = { title, title_by, model, system, settings, forked_from: id };
+		return this.addChat(fields, branch);
 	}
-	async search(): Promise<Chat[]> {
-		return this.chats;
+
+	/** Chats with messages from elsewhere: they get new ids. It is not opened. */
+	async addChat(fields: Partial<Chat>, messages: readonly Message[]): Promise<StoredChat> {
+		const ids = new Map(messages.map((message) => [message.id, newId()]));
+		const chat = newChat({ ...fields, leaf: null });
+		const copies = messages.map((message) =>
+			withOutbox({
+				...message,
+				id: ids.get(message.id)!,
+				chat: chat.id,
+				parent: message.parent === null ? null : (ids.get(message.parent) ?? null),
+				revision: null
+			})
+		);
+		const newest = [...copies].sort(byAge).at(-1);
+		const leaf = (fields.leaf && ids.get(fields.leaf)) || newest?.id || null;
+		const active_at = newest?.created_at ?? chat.active_at;
+		const added = { ...chat, leaf, active_at };
+		await this.#write((database) => database.add(added, copies));
+		this.#put(added);
+		this.#tell([added.id], [added.id]);
+		return added;
 	}
-	async runningOnStart(): Promise<Message[]> {
-		return [];
+
+	/** All messages of a chat that are not deleted. */
+	async allMessages(id: string): Promise<StoredMessage[]> {
+		return this.#read(id);
 	}
+
+	/**
+	 * Chats with all words of the query in their title or messages, in the order of the list. `tell`
+	 * gets what is found so far; the search stops once `signal` is aborted.
+	 */
+	async search(
+		query: string,
+		tell?: (chats: StoredChat[]) => void,
+		signal?: AbortSignal
+	): Promise<StoredChat[]> {
+		if (wordsOf(query).length === 0) return this.#chats;
+		const finder = new Finder(query);
+		const result = () => this.#chats.filter((chat) => finder.found.has(chat.id));
+		for (const chat of this.#chats) finder.add(chat.id, chat.title);
+		tell?.(result());
+		let told = finder.found.size;
+		await this.#write((database) =>
+			database.eachMessage((some) => {
+				for (const message of some)
+					if (message.deleted_at === undefined) finder.add(message.chat, message.text);
+				if (finder.found.size > told) {
+					told = finder.found.size;
+					if (!signal?.aborted) tell?.(result());
+				}
+				return !signal?.aborted;
+			})
+		);
+		return result();
+	}
+
+	/** Answers that were running when the page was last closed, and that no other tab is writing. */
+	async runningOnStart(): Promise<StoredMessage[]> {
+		const found = (await this.#write((database) => database.running())) ?? [];
+		const here = found.filter((message) => !this.#running.has(message.id));
+		if (here.length === 0) return [];
+		const elsewhere = await this.#runningElsewhere();
+		const left = here.filter((message) => !elsewhere.has(message.id));
+		for (const message of left) this.#running.set(message.id, message);
+		return left;
+	}
+
 	async draft(chat: string): Promise<Draft | undefined> {
-		return this.#drafts.get(chat);
+		return this.#write((database) => database.draft(chat));
 	}
+
 	async saveDraft(draft: Draft): Promise<void> {
-		this.#drafts.set(draft.chat, draft);
+		const plain = $state.snapshot(draft) as Draft;
+		await this.#write((database) => database.saveDraft(plain));
 	}
-	async putFile(blob: Blob): Promise<{ sha256: string; type: string; size: number }> {
-		const sha256 = newId();
-		this.#files.set(sha256, blob);
-		return { sha256, type: blob.type, size: blob.size };
+
+	async putFile(blob: Blob): Promise<Pick<Attachment, 'sha256' | 'type' | 'size'>> {
+		const file = await this.#write((database) => database.putFile(blob));
+		if (!file) throw new Error('This browser keeps no files.');
+		const { sha256, type, size } = file;
+		return { sha256, type, size };
 	}
+
+	/** Undefined: neither this browser nor the server has it, or the server is away. */
 	async file(sha256: string): Promise<Blob | undefined> {
-		return this.#files.get(sha256);
+		const file = await this.#write((database) => database.file(sha256));
+		return file?.blob ?? (await this.fetchFile?.(sha256));
 	}
+
+	/** Gets a file from the server and keeps it; set by the sync. */
+	fetchFile: ((sha256: string) => Promise<Blob | undefined>) | null = null;
+
+	/** The question is asked once the server is back. */
+	async enqueue(message: Message): Promise<void> {
+		const question = { message: message.id, chat: message.chat, created_at: message.created_at };
+		await this.#write((database) => database.enqueue(question));
+		this.queuedIds.add(message.id);
+		this.#tabs?.tell({ kind: 'queue' });
+	}
+
+	/** Questions that wait, the oldest first. */
+	async queued(): Promise<Message[]> {
+		const waiting = (await this.#write((database) => database.queued())) ?? [];
+		const found = await this.#write((database) =>
+			Promise.all(waiting.map(({ message }) => database.message(message)))
+		);
+		return (found ?? []).filter((message) => message !== undefined);
+	}
+
+	/** Whether it still waited: of several tabs one alone gets to ask it. */
+	async dequeue(message: string): Promise<boolean> {
+		const taken = await this.#write((database) => database.dequeue(message));
+		const waited = this.queuedIds.delete(message);
+		this.#tabs?.tell({ kind: 'queue' });
+		return taken ?? waited;
+	}
+
+	/** Chats, and the messages of chats, that changed in the database: by another tab or by the sync. */
+	async reread(chats: Iterable<string>, messages: Iterable<string>): Promise<void> {
+		if (!this.#database) return;
+		const ids = [...chats];
+		const found = await this.#database.chatsById(ids);
+		for (const id of ids) this.#byId.delete(id);
+		for (const chat of found) this.#byId.set(chat.id, chat);
+		if (ids.length > 0) this.#list();
+		const open = this.#open;
+		if (!open) return;
+		const now = this.#byId.get(open.id) ?? null;
+		if ([...messages].includes(open.id)) await this.#rereadMessages(open.id);
+		if (this.#open?.id === open.id) this.#open = now;
+		if (!now) this.messages.clear();
+	}
+
+	/** Tells the sync of changes to be sent. */
+	onchange: (() => void) | null = null;
+
+	async #rereadMessages(chat: string): Promise<void> {
+		const found = await this.#read(chat);
+		if (this.#open?.id !== chat) return;
+		const ids = new Set(found.map((message) => message.id));
+		for (const id of this.messages.keys()) if (!ids.has(id)) this.messages.delete(id);
+		for (const message of found) this.messages.set(message.id, message);
+	}
+
+	/** From the database, with what is running here as it is now. */
+	async #read(chat: string): Promise<StoredMessage[]> {
+		const found = await this.#write((database) => database.messages(chat));
+		if (found) return found.map((message) => this.#running.get(message.id) ?? message);
+		return this.#open?.id === chat ? [...this.messages.values()] : [];
+	}
+
+	async #heard(message: TabMessage): Promise<void> {
+		if (message.kind === 'changed') await this.reread(message.chats, message.messages);
+		else if (message.kind === 'queue') await this.#readQueue();
+		else if (message.kind === 'who-runs' && this.#running.size > 0)
+			this.#tabs?.tell({ kind: 'runs', ids: [...this.#running.keys()] });
+	}
+
+	async #readQueue(): Promise<void> {
+		const waiting = (await this.#database?.queued()) ?? [];
+		this.queuedIds.clear();
+		for (const { message } of waiting) this.queuedIds.add(message);
+	}
+
+	async #runningElsewhere(): Promise<Set<string>> {
+		const ids = new Set<string>();
+		const tabs = this.#tabs;
+		if (!tabs) return ids;
+		const end = tabs.listen((message) => {
+			if (message.kind === 'runs') for (const id of message.ids) ids.add(id);
+		});
+		tabs.tell({ kind: 'who-runs' });
+		await new Promise((done) => setTimeout(done, ASK_TABS_MS));
+		end();
+		return ids;
+	}
+
+	async #writeRunning(id: string): Promise<void> {
+		const message = this.#running.get(id);
+		if (!message) return;
+		const isThere = await this.#write((database) => database.replaceMessage(message));
+		if (isThere) this.#tabs?.tell(changed([], [message.chat], false));
+	}
+
+	async #change(id: string, changeOf: (chat: StoredChat) => StoredChat): Promise<void> {
+		const before = this.#byId.get(id);
+		if (!before) return;
+		const kept = await this.#write((database) => database.changeChat(id, changeOf));
+		if (this.#database && !kept) return;
+		const chat = kept ?? changeOf(before);
+		if (chat === before) return;
+		this.#put(chat);
+		this.#tell([id], []);
+	}
+
+	#put(chat: StoredChat): void {
+		this.#byId.set(chat.id, chat);
+		if (this.#open?.id === chat.id) this.#open = chat;
+		this.#list();
+	}
+
+	#list(): void {
+		this.#chats = [...this.#byId.values()].sort(
+			(a, b) => Number(b.pinned) - Number(a.pinned) || b.active_at - a.active_at
+		);
+	}
+
+	/** Another device may show a message that is not here yet; then the newest branch is shown. */
+	#leafOf(chat: StoredChat): string | null {
+		if (chat.leaf !== null && this.messages.has(chat.leaf)) return chat.leaf;
+		let newest: StoredMessage | undefined;
+		for (const message of this.messages.values())
+			if (!newest || byAge(newest, message) < 0) newest = message;
+		return newest?.id ?? null;
+	}
+
+	#tell(chats: string[], messages: string[], toSend = true): void {
+		this.#tabs?.tell(changed(chats, messages, toSend));
+		if (toSend) this.onchange?.();
+	}
+
+	/** Undefined where the browser keeps nothing; a failure is shown, and the page goes on. */
+	async #write<T>(action: (database: DatabaseService) => Promise<T>): Promise<T | undefined> {
+		const database = this.#database;
+		if (!database) return undefined;
+		try {
+			return await action(database);
+		} catch (error) {
+			// The owner changed, or signed out, meanwhile.
+			if (database !== this.#database) return undefined;
+			this.failure = `This browser could not keep what changed: ${wordsOfError(error)}`;
+			throw error;
+		}
+	}
+}
+
+function changed(chats: string[], messages: string[], toSend: boolean): TabMessage {
+	return { kind: 'changed', chats, messages, toSend };
+}
+
+function newChat(fields: Partial<Chat>): StoredChat {
+	const now = Date.now();
+	return withDirt({
+		title: 'New chat',
+		title_by: 'first_line',
+		leaf: null,
+		pinned: false,
+		model: null,
+		system: '',
+		settings: { sampling: {}, thinking: {} },
+		created_at: now,
+		updated_at: now,
+		...fields,
+		id: newId(),
+		revision: null,
+		dirty: [],
+		base: null,
+		active_at: fields.created_at ?? now
+	});
+}
+
+function wordsOfError(error: unknown): string {
+	if (error instanceof Error && error.name === 'QuotaExceededError') return 'its storage is full.';
+	return error instanceof Error ? error.message : String(error);
 }
 
 export const conversationsStore = new ConversationsStore();

@@ -1,0 +1,37 @@
+import Dexie, { type EntityTable, type Table } from 'dexie';
+import { digestOf } from '#lib/pure/digest';
+import type { Draft, QueuedQuestion, StoredChat, StoredFile, StoredMessage } from '#lib/types';
+
+export interface Meta {
+	key: string;
+	value: unknown;
+}
+
+const PREFIX = 'manta-';
+
+/** One owner's chats on one server. A message that is to be sent or deleted has an `outbox`. */
+export class MantaDatabase extends Dexie {
+	declare chats: EntityTable<StoredChat, 'id'>;
+	declare messages: EntityTable<StoredMessage, 'id'>;
+	declare files: EntityTable<StoredFile, 'sha256'>;
+	declare meta: Table<Meta, string>;
+	declare drafts: EntityTable<Draft, 'chat'>;
+	declare queue: EntityTable<QueuedQuestion, 'message'>;
+
+	constructor(name: string) {
+		super(name);
+		this.version(1).stores({
+			chats: 'id, *dirty',
+			messages: 'id, chat, state, outbox',
+			files: 'sha256, state',
+			meta: 'key',
+			drafts: 'chat',
+			queue: 'message'
+		});
+	}
+}
+
+/** Of an owner at a server; a name that tells neither. */
+export function databaseName(owner: string, server: string): string {
+	return PREFIX + digestOf(JSON.stringify([server, owner])).slice(0, 32);
+}

@@ -1,0 +1,204 @@
+import 'fake-indexeddb/auto';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { newId } from '#lib/pure/ids';
+import type { Message } from '#lib/types';
+import { conversationsStore as store } from './conversations.svelte';
+
+let owners = 0;
+let owner = '';
+
+beforeEach(async () => {
+	owner = `owner ${owners++}`;
+	await store.use(owner, 'http://here/');
+});
+
+afterEach(() => store.close());
+
+function message(chat: string, parent: string | null, fields: Partial<Message> = {}): Message {
+	return {
+		...{ id: newId(), chat, parent, role: 'user', text: 'Hello', attachments: [] },
+		...{ created_at: Date.now(), revision: null, state: 'done' },
+		...fields
+	};
+}
+
+async function reopen(): Promise<void> {
+	await store.use(owner, 'http://here/');
+}
+
+async function conversation() {
+	const chat = await store.create({ title: 'Tables' });
+	const question = message(chat.id, null, { text: 'What is a page table?' });
+	await store.addMessage(question, { select: true });
+	const answer = message(chat.id, question.id, { role: 'assistant', text: 'A map.' });
+	await store.addMessage(answer, { select: true });
+	return { chat, question, answer };
+}
+
+const texts = () => store.path.map((one) => one.text);
+
+it('keeps a chat with its messages', async () => {
+	const { chat } = await conversation();
+	expect(texts()).toEqual(['What is a page table?', 'A map.']);
+	await reopen();
+	expect(store.current).toBeNull();
+	await store.open(chat.id);
+	expect(store.current?.title).toBe('Tables');
+	expect(texts()).toEqual(['What is a page table?', 'A map.']);
+});
+
+it('shows nothing of another owner', async () => {
+	const { chat } = await conversation();
+	await store.use('somebody else', 'http://here/');
+	expect(store.chats).toEqual([]);
+	await store.open(chat.id);
+	expect(store.current).toBeNull();
+});
+
+it('lists pinned chats first, then those with the newest messages', async () => {
+	const made = [];
+	for (const title of ['a', 'b', 'c']) made.push(await store.create({ title }));
+	const [a, b] = made;
+	await store.addMessage(message(b!.id, null, { created_at: Date.now() + 1000 }));
+	await store.update(a!.id, { pinned: true });
+	// A new title alone does not bring a chat to the top.
+	await store.update(made[2]!.id, { title: 'd' });
+	expect(store.chats.map((chat) => chat.title)).toEqual(['a', 'b', 'd']);
+	await reopen();
+	expect(store.chats.map((chat) => chat.title)).toEqual(['a', 'b', 'd']);
+});
+
+it('goes from branch to branch, and keeps the choice', async () => {
+	const { chat, question } = await conversation();
+	const other = message(chat.id, null, { text: 'What is paging?' });
+	await store.addMessage(other, { select: true });
+	expect(texts()).toEqual(['What is paging?']);
+	await store.selectSibling(question.id);
+	expect(texts()).toEqual(['What is a page table?', 'A map.']);
+	await reopen();
+	await store.open(chat.id);
+	expect(texts()).toEqual(['What is a page table?', 'A map.']);
+});
+
+it('writes a running answer within a second, and at once when it is done', async () => {
+	const { chat, answer } = await conversation();
+	const running = message(chat.id, answer.id, { role: 'assistant', text: '', state: 'running' });
+	await store.addMessage(running, { select: true });
+	vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+	store.changeRunning(running.id, { text: 'Pag' });
+	store.changeRunning(running.id, { text: 'Pages' });
+	expect(texts().at(-1)).toBe('Pages');
+	vi.advanceTimersByTime(1000);
+	vi.useRealTimers();
+	await vi.waitFor(async () =>
+		expect((await store.database!.message(running.id))?.text).toBe('Pages')
+	);
+	await store.finish(running.id, { text: 'Pages.', finish: 'stop' });
+	const kept = await store.database!.message(running.id);
+	expect(kept).toMatchObject({ text: 'Pages.', state: 'done', finish: 'stop', outbox: 'send' });
+});
+
+it('finds answers that ran when the page was closed', async () => {
+	const { chat, answer } = await conversation();
+	const running = message(chat.id, answer.id, { role: 'assistant', text: '', state: 'running' });
+	await store.addMessage(running, { select: true });
+	store.changeRunning(running.id, { text: 'Half' });
+	await store.flush();
+	expect(await store.runningOnStart()).toEqual([]);
+	await reopen();
+	const found = await store.runningOnStart();
+	expect(found.map((one) => one.text)).toEqual(['Half']);
+	await store.open(chat.id);
+	store.changeRunning(running.id, { text: 'Half and' });
+	expect(texts().at(-1)).toBe('Half and');
+	await store.finish(running.id, { text: 'Half and half' });
+	await reopen();
+	expect(await store.runningOnStart()).toEqual([]);
+});
+
+it('deletes a message with all below it and shows the nearest branch', async () => {
+	const { chat, question, answer } = await conversation();
+	const second = message(chat.id, question.id, { role: 'assistant', text: 'A table.' });
+	await store.addMessage(second, { select: true });
+	const below = message(chat.id, second.id, { text: 'Why?' });
+	await store.addMessage(below);
+	await store.removeMessage(second.id);
+	expect(texts()).toEqual(['What is a page table?', 'A map.']);
+	expect([...store.messages.keys()].sort()).toEqual([question.id, answer.id].sort());
+	await reopen();
+	await store.open(chat.id);
+	expect(store.messages.size).toBe(2);
+});
+
+it('deletes a chat with what was written for it', async () => {
+	const { chat } = await conversation();
+	await store.saveDraft({ chat: chat.id, text: 'More', attachments: [] });
+	await store.removeChat(chat.id);
+	expect(store.current).toBeNull();
+	expect(store.messages.size).toBe(0);
+	await reopen();
+	expect(store.chats).toEqual([]);
+	expect(await store.draft(chat.id)).toBeUndefined();
+	await store.addMessage(message(chat.id, null));
+	expect(store.chats).toEqual([]);
+});
+
+it('forks a branch into a chat of its own', async () => {
+	const { chat, question, answer } = await conversation();
+	await store.addMessage(message(chat.id, answer.id, { text: 'Why?' }));
+	const fork = await store.fork(chat.id, answer.id);
+	expect(fork).toMatchObject({ title: 'Tables', forked_from: chat.id });
+	expect(store.current?.id).toBe(chat.id);
+	await store.open(fork.id);
+	expect(texts()).toEqual(['What is a page table?', 'A map.']);
+	expect(store.messages.has(question.id)).toBe(false);
+});
+
+it('searches titles and messages', async () => {
+	await conversation();
+	const other = await store.create({ title: 'Fjords' });
+	await store.addMessage(message(other.id, null, { text: 'Which is the deepest?' }));
+	const titles = async (query: string) => (await store.search(query)).map((chat) => chat.title);
+	expect(await titles('page MAP')).toEqual(['Tables']);
+	expect(await titles('fjörd deepest')).toEqual(['Fjords']);
+	expect(await titles('nothing')).toEqual([]);
+	expect(await titles(' ')).toEqual(['Fjords', 'Tables']);
+});
+
+it('keeps drafts, files and questions that wait', async () => {
+	const { question } = await conversation();
+	await store.saveDraft({ chat: 'new', text: 'Dear', attachments: [] });
+	const file = await store.putFile(new Blob(['abc'], { type: 'text/plain' }));
+	expect(file.sha256).toMatch(/^ba7816bf/);
+	await store.enqueue(question);
+	await reopen();
+	expect((await store.draft('new'))?.text).toBe('Dear');
+	expect((await store.file(file.sha256))?.size).toBe(3);
+	expect(store.queuedIds.has(question.id)).toBe(true);
+	expect((await store.queued()).map((one) => one.id)).toEqual([question.id]);
+	expect(await store.dequeue(question.id)).toBe(true);
+	expect(await store.dequeue(question.id)).toBe(false);
+	await store.saveDraft({ chat: 'new', text: '', attachments: [] });
+	expect(await store.draft('new')).toBeUndefined();
+});
+
+it('shows the newest branch while the leaf is still with another device', async () => {
+	const { chat } = await conversation();
+	await store.update(chat.id, { leaf: newId() });
+	expect(texts()).toEqual(['What is a page table?', 'A map.']);
+	expect(store.current?.leaf).toBe(store.path.at(-1)?.id);
+});
+
+it('goes on without a database', async () => {
+	vi.stubGlobal('indexedDB', undefined);
+	const { Dexie } = await import('dexie');
+	const before = Dexie.dependencies.indexedDB;
+	Dexie.dependencies.indexedDB = undefined as never;
+	await store.use('nobody', 'http://here/');
+	Dexie.dependencies.indexedDB = before;
+	vi.unstubAllGlobals();
+	expect(store.failure).toContain('keeps no chats');
+	const { answer } = await conversation();
+	await store.removeMessage(answer.id);
+	expect(texts()).toEqual(['What is a page table?']);
+});
