@@ -61,7 +61,8 @@ WATCH = """() => {
     window.longest = 0;
     window.watching = true;
     new PerformanceObserver((list) => {
-        for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration);
+        const times = list.getEntries().map((one) => one.duration);
+        window.longest = Math.max(window.longest, ...times);
     }).observe({type: 'longtask'});
     let last = performance.now();
     const next = (now) => {
@@ -143,7 +144,7 @@ def store_long_chat(url: str, key: str) -> None:
         "created_at": now,
         "updated_at": now,
     }
-    messages = [
+    messages: list[dict[str, object]] = [
         {
             "id": ids[at],
             "parent": ids[at - 1] if at else None,

@@ -8,7 +8,7 @@ import re
 from collections import deque
 from typing import Any
 
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.web.browser.graph import DEMO
 from tests.web.browser.page import WAIT_MS
@@ -75,6 +75,13 @@ class Screen:
         expect(self.role("article")).to_have_count(before + 2)
         self.wait_for_end()
 
+    def sent_by(self, text: str) -> dict[str, Any]:
+        """Asks, and returns the body of the request when the answer is whole."""
+        with self.page.expect_request(lambda one: bool(_body(one).get("stream"))) as asked:
+            self.ask(text)
+        self.wait_for_end()
+        return _body(asked.value)
+
     def wait_for_end(self) -> None:
         expect(self.button("Stop generating")).to_have_count(0)
         expect(self.log).not_to_have_attribute("aria-busy", "true")
@@ -108,7 +115,8 @@ class Screen:
             self._lines = deque()
             self.page.route(CHATS, self._hold)
         if text is not None:
-            fields["structured_outputs"] = {"choice": [text]}
+            words = {"structured_outputs": {"choice": [text]}, "reasoning_effort": "none"}
+            fields = {**words, **fields}
         self._lines.append(fields)
 
     def endless_answer(self) -> None:
@@ -116,8 +124,16 @@ class Screen:
         self.next_answer(ignore_eos=True, temperature=0)
 
     def _hold(self, route: Route) -> None:
-        body = route.request.post_data_json
+        body = _body(route.request)
         if not self._lines or not body.get("stream"):
             route.continue_()
             return
         route.continue_(post_data=json.dumps({**body, **self._lines.popleft()}))
+
+
+def _body(request: Request) -> dict[str, Any]:
+    """Of a chat; of other requests nothing."""
+    if not request.url.endswith("/v1/chat/completions"):
+        return {}
+    body: dict[str, Any] = json.loads(request.post_data or "{}")
+    return body

@@ -1,12 +1,14 @@
 """Each screen of the page, as tests and pictures show it."""
 
 from collections.abc import Callable
+from typing import Any, Literal
 
 from playwright.sync_api import expect
 
 from tests.web.browser.device import Device
 from tests.web.browser.screen import Screen
 
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WIDTHS = (1280, 390)
 HEIGHT = {1280: 800, 390: 844}
 CODE = """A page table maps the pages of a sequence to places in the cache:
@@ -33,7 +35,7 @@ evening reads it twice."""
 
 
 def _device(device: Device, width: int, *, signed_in: bool = True) -> Screen:
-    options = {"width": width, "height": HEIGHT[width], "has_touch": width < 500}
+    options: dict[str, Any] = {"width": width, "height": HEIGHT[width], "has_touch": width < 500}
     return device(**options) if signed_in else device(None, **options)
 
 

@@ -16,10 +16,9 @@ from tests.web.browser.chromium import ARGUMENTS, find_chromium
 from tests.web.browser.device import Device, devices
 from tests.web.browser.graph import key_of, running
 from tests.web.browser.page import Problems
-from tests.web.browser.screens import SCREENS, WIDTHS
+from tests.web.browser.screens import SCREENS, THEMES, WIDTHS
 
 PICTURES = REPOSITORY / "serve_app" / "web" / "docs" / "pictures"
-THEMES = ("light", "dark")
 
 
 def main() -> None:

@@ -57,13 +57,9 @@ def notes(tmp_path: Path) -> Path:
     return path
 
 
-def sent(screen: Screen, question: str) -> str:
-    """The text of the question as the server got it."""
-    is_chat = lambda r: r.url.endswith("/v1/chat/completions")  # noqa: E731
-    with screen.page.expect_request(is_chat) as asked:
-        screen.ask(question)
-    screen.wait_for_end()
-    content: str = asked.value.post_data_json["messages"][-1]["content"]
+def content_of(screen: Screen, question: str) -> str:
+    """The question as the server gets it."""
+    content: str = screen.sent_by(question)["messages"][-1]["content"]
     return content
 
 
@@ -71,7 +67,7 @@ def test_a_text_file_goes_along_as_text(screen: Screen, notes: Path) -> None:
     attach(screen, notes)
     attachments = screen.role("list", "Attachments")
     expect(attachments.get_by_role("button", name="Remove notes.txt")).to_be_visible()
-    content = sent(screen, "When does the harbour open?")
+    content = content_of(screen, "When does the harbour open?")
     assert "The harbour opens at nine." in content
     assert content.endswith("When does the harbour open?")
     expect(screen.questions).to_contain_text("notes.txt")
@@ -83,7 +79,7 @@ def test_an_attachment_can_be_removed(screen: Screen, notes: Path) -> None:
     attach(screen, notes)
     screen.button("Remove notes.txt").click()
     expect(screen.button("Remove notes.txt")).to_have_count(0)
-    assert sent(screen, "Hello!") == "Hello!"
+    assert content_of(screen, "Hello!") == "Hello!"
 
 
 def test_the_words_of_a_pdf_go_along(screen: Screen, tmp_path: Path) -> None:
@@ -92,7 +88,7 @@ def test_the_words_of_a_pdf_go_along(screen: Screen, tmp_path: Path) -> None:
     attach(screen, path)
     expect(screen.button("Remove report.pdf")).to_be_visible()
     expect(screen.role("list", "Attachments")).to_contain_text("as text")
-    assert "The ferry leaves at noon." in sent(screen, "When does the ferry leave?")
+    assert "The ferry leaves at noon." in content_of(screen, "When does the ferry leave?")
 
 
 def test_a_picture_that_the_model_can_not_take_is_refused_before_it_is_sent(

@@ -5,7 +5,7 @@ import pytest
 from tests.web.browser.chromium import find_axe
 from tests.web.browser.device import Device
 from tests.web.browser.page import Problems
-from tests.web.browser.screens import SCREENS, WIDTHS
+from tests.web.browser.screens import SCREENS, THEMES, WIDTHS
 
 RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
 FIND = f"""async () => {{
@@ -26,7 +26,7 @@ def test_axe_finds_nothing(device: Device, problems: Problems, width: int) -> No
     for name, show in SCREENS.items():
         screen = show(device, width)
         screen.page.evaluate(source)  # a script tag would be against the page's policy
-        for theme in ("light", "dark"):
+        for theme in THEMES:
             screen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
             found += [f"{name}, {theme}, {width} px: {one}" for one in screen.page.evaluate(FIND)]
     assert not found, "\n".join(found)

@@ -186,12 +186,15 @@ def test_what_a_page_must_not_do_is_found(
 ) -> None:
     page.goto("./")
     page.evaluate(f"() => {{ {does} }}")
-    found = lambda: [one for one in problems.unexpected() if is_told in one]  # noqa: E731
+
+    def is_found() -> bool:
+        return any(is_told in one for one in problems.unexpected())
+
     for _ in range(50):
-        if found():
+        if is_found():
             break
         page.wait_for_timeout(50)
-    assert found()
+    assert is_found()
     problems.expect("")
 
 

@@ -4,27 +4,14 @@ import json
 import re
 from pathlib import Path
 
-from playwright.sync_api import Request, expect
+from playwright.sync_api import expect
 
 from tests.web.browser.device import Device
 from tests.web.browser.screen import Screen
 
 
-def sent(screen: Screen, text: str) -> dict[str, object]:
-    """The body of a question."""
-    is_stream = lambda r: (  # noqa: E731
-        r.url.endswith("/v1/chat/completions") and r.post_data_json.get("stream")
-    )
-    with screen.page.expect_request(is_stream) as asked:
-        screen.ask(text)
-    request: Request = asked.value
-    screen.wait_for_end()
-    body: dict[str, object] = request.post_data_json
-    return body
-
-
 def test_a_value_is_the_servers_until_it_is_changed(screen: Screen) -> None:
-    assert "temperature" not in sent(screen, "Hello!")
+    assert "temperature" not in screen.sent_by("Hello!")
     dialog = screen.open_settings("Sampling")
     field = dialog.get_by_label("Temperature", exact=True)
     expect(field).to_have_value("")
@@ -32,14 +19,14 @@ def test_a_value_is_the_servers_until_it_is_changed(screen: Screen) -> None:
     field.press("Tab")
     screen.page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    assert sent(screen, "Hello again!")["temperature"] == 0.1
+    assert screen.sent_by("Hello again!")["temperature"] == 0.1
     screen.page.reload()
     dialog = screen.open_settings("Sampling")
     expect(dialog.get_by_label("Temperature", exact=True)).to_have_value("0.1")
     dialog.get_by_role("button", name="Reset Temperature to the server's value").click()
     expect(dialog.get_by_label("Temperature", exact=True)).to_have_value("")
     screen.page.keyboard.press("Escape")
-    assert "temperature" not in sent(screen, "And once more!")
+    assert "temperature" not in screen.sent_by("And once more!")
 
 
 def test_a_value_that_can_not_be_is_refused_in_its_field(screen: Screen) -> None:
@@ -49,7 +36,7 @@ def test_a_value_that_can_not_be_is_refused_in_its_field(screen: Screen) -> None
     field.press("Tab")
     expect(field).to_have_attribute("aria-invalid", "true")
     screen.page.keyboard.press("Escape")
-    assert "temperature" not in sent(screen, "Hello!")
+    assert "temperature" not in screen.sent_by("Hello!")
 
 
 def test_all_values_can_be_given_back_and_taken_along(screen: Screen, tmp_path: Path) -> None:
@@ -72,7 +59,7 @@ def test_a_system_message_is_sent_with_each_question(screen: Screen) -> None:
     field.fill("You are a parrot.")
     field.press("Tab")
     screen.page.keyboard.press("Escape")
-    body = sent(screen, "Hello!")
+    body = screen.sent_by("Hello!")
     assert body["messages"] == [
         {"role": "system", "content": "You are a parrot."},
         {"role": "user", "content": "Hello!"},

@@ -1,5 +1,7 @@
 """The model uses the server's tools, and who asks is asked before each call."""
 
+from typing import Any
+
 import pytest
 from playwright.sync_api import expect
 
@@ -7,7 +9,7 @@ from tests.web.browser.device import Device
 from tests.web.browser.screen import Screen
 
 NAME = "read_file"
-CHOICE = {"tool_choice": {"type": "function", "function": {"name": NAME}}}
+CHOICE: dict[str, Any] = {"tool_choice": {"type": "function", "function": {"name": NAME}}}
 
 
 @pytest.fixture
