@@ -3,7 +3,7 @@
  * or a file that some message has.
  */
 import { isDigest, isRaw, readFields, readMessage } from './records';
-import { fieldsOf } from './sync_merge';
+import { fieldsOf, sentMessage } from './sync_merge';
 import type { Chat, ChatFields, Message } from '#lib/types';
 
 export interface ReadChat {
@@ -30,19 +30,6 @@ export function chatLine(chat: Chat, messages: readonly Message[]): string {
 
 export function fileLine(sha256: string, type: string, bytes: Uint8Array): string {
 	return JSON.stringify({ file: { sha256, type, base64: toBase64(bytes) } }) + '\n';
-}
-
-/** What of a message leaves this browser. */
-export function sentMessage(message: Message): Omit<Message, 'chat' | 'revision' | 'state'> {
-	const { chat: _chat, revision: _revision, state: _state, ...rest } = message;
-	const {
-		outbox: _outbox,
-		deleted_at: _deleted,
-		...sent
-	} = rest as typeof rest & {
-		outbox?: unknown;
-	};
-	return sent;
 }
 
 /** Of one line; null: it is neither a chat nor a file. */
