@@ -1,5 +1,6 @@
 """`/ui/api` over a store, in this process, as a page or a program reaches it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,6 +44,24 @@ class Api:
         answer = await self.ask("PUT", f"/chats/{chat}", json=chat_body(**fields), headers=NEW)
         assert answer.status_code == 200, answer.text
         return int(answer.json()["revision"])
+
+    async def add_when_allowed(self, *messages: Mapping[str, object]) -> httpx.Response:
+        """A client may have eight requests at once."""
+        answer = await self.add(*messages)
+        for _ in range(10_000):
+            if answer.status_code != 429:
+                break
+            await asyncio.sleep(0)
+            answer = await self.add(*messages)
+        return answer
+
+    async def until_waiting(self, n_waiting: int, owner: str = "") -> None:
+        """So many requests wait for changes."""
+        for _ in range(100_000):
+            if len(self.opener.store.waits._waiting.get(owner, ())) == n_waiting:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("nobody waits")
 
     async def add(self, *messages: Mapping[str, object], chat: str = CHAT) -> httpx.Response:
         return await self.ask("POST", f"/chats/{chat}/messages", json={"messages": messages})
