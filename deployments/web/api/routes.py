@@ -38,9 +38,11 @@ def api_routes(
     limits: RequestLimits = REQUEST_LIMITS,
 ) -> list[Route]:
     """`opener`: None where nothing is stored. `defaults`: settings of the page for new users."""
+    me = me_endpoint(opener, settings, defaults)
+    if opener is None:  # there is nothing to guard
+        return [Route(f"{API}/me", me)]
     guard = Guard(settings, limits)
-    me = _route(guard, f"{API}/me", me_endpoint(opener, settings, defaults), "GET")
-    routes = [me] if opener is None else [me, *_store_routes(guard, opener, settings)]
+    routes = [_route(guard, f"{API}/me", me, "GET"), *_store_routes(guard, opener, settings)]
     return [*routes, _document(guard, routes, settings)]
 
 

@@ -1,13 +1,15 @@
 """`/ui/api` over a store, in this process, as a page or a program reaches it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 from pydantic import JsonValue
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from deployments.ingress.http.app import folder_app
 from deployments.ingress.settings import IngressSettings
@@ -76,13 +78,28 @@ async def served(
     **limits: int,
 ) -> AsyncIterator[Api]:
     opener = StoreOpener(url, StoreLimits(**limits))
+    async with over(opener, settings, requests, defaults) as api:
+        yield api
+
+
+@asynccontextmanager
+async def over(
+    opener: StoreOpener,
+    settings: IngressSettings = OPEN,
+    requests: RequestLimits = MANY,
+    defaults: Mapping[str, JsonValue] = NO_DEFAULTS,
+) -> AsyncIterator[Api]:
     opener.begin()
     routes = api_routes(opener, settings, defaults, requests)
     try:
-        async with http(PageHeaders(folder_app(routes, envelope, settings, PUBLIC))) as client:
+        async with http(application(routes, settings)) as client:
             yield Api(client, opener)
     finally:
         await opener.close()
+
+
+def application(routes: Sequence[Route], settings: IngressSettings = OPEN) -> ASGIApp:
+    return PageHeaders(folder_app(routes, envelope, settings, PUBLIC))
 
 
 def chat_body(**fields: object) -> dict[str, object]:

@@ -252,7 +252,7 @@ def test_requests_that_are_cut_off_leave_the_store_as_it_was(url: str) -> None:
     ],
 )
 def test_what_exceeds_a_limit_is_refused_with_its_name(
-    tmp_path: Path, status: int, param: str | None, names: str, limits: dict[str, int]
+    tmp_path: Path, status: int, param: str | None, names: str, limits: Any
 ) -> None:
     async def run() -> None:
         async with served(sqlite_url(tmp_path), **limits) as api:
