@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import sys
 
 import uvicorn
 
@@ -12,13 +11,13 @@ from deployments.web.api.routes import api_routes
 from tests.web.api.serving import MANY, OPEN, application
 
 
-async def main(url: str, listener: int) -> None:
+def serve(url: str, listener: socket.socket) -> None:
+    asyncio.run(_serve(url, listener))
+
+
+async def _serve(url: str, listener: socket.socket) -> None:
     opener = StoreOpener(url, StoreLimits(max_messages=1_000_000))
     opener.begin()
     app = application(api_routes(opener, OPEN, limits=MANY))
     config = uvicorn.Config(app, log_level="error", lifespan="off")
-    await uvicorn.Server(config).serve([socket.socket(fileno=listener)])
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    await uvicorn.Server(config).serve([listener])

@@ -2,9 +2,8 @@
 
 import asyncio
 import itertools
+import multiprocessing
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import httpx
@@ -12,10 +11,14 @@ import httpx
 from tests.databases import opened
 from tests.effort import tries
 from tests.store.talking import CHAT, everything, identifier
+from tests.web.api.server import serve
 from tests.web.api.serving import NEW, chat_body, message_body
 
 EVERYBODY = ""  # the owner without keys
 N_WRITERS = 4
+# Its processes begin with all that they import, which takes a second or two.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.web.api.server"])
 
 
 class Killed:
@@ -44,7 +47,8 @@ class Killed:
 
         with socket.create_server(("127.0.0.1", 0)) as listener:
             base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            server = self._server(listener)
+            server = PROCESSES.Process(target=serve, args=(self._url, listener))
+            server.start()
         try:
             async with httpx.AsyncClient(base_url=base, timeout=120) as client:
                 await client.put(f"/ui/api/chats/{CHAT}", json=chat_body(), headers=NEW)
@@ -55,12 +59,7 @@ class Killed:
                 await asyncio.gather(*writers)
         finally:
             server.kill()
-            server.wait()
-
-    def _server(self, listener: socket.socket) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "tests.web.api.server", self._url]
-        fd = listener.fileno()
-        return subprocess.Popen([*command, str(fd)], pass_fds=[fd])
+            server.join()
 
 
 def test_a_killed_server_loses_nothing_that_it_acknowledged(url: str) -> None:
