@@ -12,8 +12,9 @@ from deployments.router.presets.keys import KEYS
 from deployments.router.presets.option_types import ScalingOptions
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.strict_options import Unset
-from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.ingress_arguments import HttpArguments, IngressArguments, LlamaArguments
 from serve_app.router_arguments import RouterArguments, RoutingArguments
+from serve_app.web_arguments import WebArguments
 
 MIB = 1 << 20
 FOLDER = Path(__file__).parent
@@ -50,6 +51,11 @@ def tool_settings() -> str:
     return _settings(_without(LlamaArguments, IngressArguments))
 
 
+def web_settings() -> str:
+    """Arguments that only the application `web` has."""
+    return _settings(_without(WebArguments, HttpArguments))
+
+
 TABLES = {
     "models.md": {
         "model options": model_options,
@@ -57,6 +63,7 @@ TABLES = {
         "routing settings": routing_settings,
     },
     "security.md": {"ingress settings": ingress_settings, "tool settings": tool_settings},
+    "storage.md": {"web settings": web_settings},
 }
 
 
