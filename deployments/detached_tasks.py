@@ -13,3 +13,10 @@ def create_detached_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[Val
     context.
     """
     return asyncio.get_running_loop().create_task(work, context=Context())
+
+
+async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
+    """The result of work that goes on when its client leaves: a connection in the midst of a
+    statement could not be used again.
+    """
+    return await asyncio.shield(create_detached_task(work))

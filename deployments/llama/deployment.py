@@ -9,13 +9,21 @@ from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
+from deployments.openai.responses.database_store import DatabaseStore
 
 
 @ingress_deployment("llama")
 class LlamaIngress(ProtocolIngress):
-    def __init__(self, settings: IngressSettings, tools: ToolSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: IngressSettings,
+        tools: ToolSettings | None = None,
+        store: str | None = None,
+    ) -> None:
+        """store: the URL of a database; responses are kept in memory without one."""
         super().__init__(settings)
         self._tools = tools
+        self._store = store
 
     def app(
         self,
@@ -24,4 +32,5 @@ class LlamaIngress(ProtocolIngress):
         settings: IngressSettings,
         streams: ResumableStreams,
     ) -> ASGIApp:
-        return app(fleet, metrics, settings, self._tools, streams)
+        store = None if self._store is None else DatabaseStore(self._store)
+        return app(fleet, metrics, settings, self._tools, streams, store)

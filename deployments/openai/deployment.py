@@ -7,11 +7,17 @@ from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
+from deployments.openai.responses.database_store import DatabaseStore
 from deployments.openai.routes import app
 
 
 @ingress_deployment("openai")
 class OpenAIIngress(ProtocolIngress):
+    def __init__(self, settings: IngressSettings, store: str | None = None) -> None:
+        """store: the URL of a database; responses are kept in memory without one."""
+        super().__init__(settings)
+        self._store = store
+
     def app(
         self,
         fleet: Fleet,
@@ -19,4 +25,5 @@ class OpenAIIngress(ProtocolIngress):
         settings: IngressSettings,
         streams: ResumableStreams,
     ) -> ASGIApp:
-        return app(fleet, metrics, settings, streams)
+        store = None if self._store is None else DatabaseStore(self._store)
+        return app(fleet, metrics, settings, streams, store)
