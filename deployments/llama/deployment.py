@@ -9,7 +9,7 @@ from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
-from deployments.openai.responses.database_store import DatabaseStore
+from deployments.openai.responses.database_store import NO_STORE, store_at
 
 
 @ingress_deployment("llama")
@@ -18,9 +18,9 @@ class LlamaIngress(ProtocolIngress):
         self,
         settings: IngressSettings,
         tools: ToolSettings | None = None,
-        store: str | None = None,
+        store: str | None = NO_STORE,
     ) -> None:
-        """store: the URL of a database; responses are kept in memory without one."""
+        """store: as `store_at` takes it."""
         super().__init__(settings)
         self._tools = tools
         self._store = store
@@ -32,5 +32,5 @@ class LlamaIngress(ProtocolIngress):
         settings: IngressSettings,
         streams: ResumableStreams,
     ) -> ASGIApp:
-        store = None if self._store is None else DatabaseStore(self._store)
+        store = store_at(self._store)
         return app(fleet, metrics, settings, self._tools, streams, store)

@@ -4,12 +4,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from deployments.detached_tasks import to_its_end
 from deployments.ingress.off_loop import Turns
-from deployments.store.database import StoreError, open_once, store_url
+from deployments.store.database import StoreError, default_url, open_once, shown, store_url
 from deployments.store.items import Choose, Hold, NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
@@ -17,6 +18,7 @@ from deployments.wire import ErrorKind, Refused
 
 logger = logging.getLogger(__name__)
 
+NO_STORE = "none"
 AT_ONCE = 8  # as many connections as a process has
 RETRY_S = 5.0  # after the database could not be opened
 LIMITS = KeptLimits()
@@ -30,8 +32,9 @@ class DatabaseStore:
     else is still answered.
     """
 
-    def __init__(self, url: str, limits: KeptLimits = LIMITS) -> None:
-        self._url = url
+    def __init__(self, url: str | None, limits: KeptLimits = LIMITS) -> None:
+        """`url`: None for a file in the user's data folder."""
+        self._given = url
         self._limits = limits
         self._kept: KeptStore | None = None
         self._opening = asyncio.Lock()
@@ -43,8 +46,16 @@ class DatabaseStore:
 
     async def work(self, client: str, call: Call[ValueT]) -> ValueT:
         """What `call` makes of the store. Clients that wait are served in turn. Raises Refused."""
-        async with self._turns.turn(client):
-            return await to_its_end(call(await self._opened()))
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._turns.turn(client))
+            kept = await self._opened()
+            turn = stack.pop_all()  # until the work has ended, though its client may leave before
+
+        async def in_turn() -> ValueT:
+            async with turn:
+                return await call(kept)
+
+        return await to_its_end(in_turn())
 
     async def close(self) -> None:
         if self._kept is not None:
@@ -57,12 +68,14 @@ class DatabaseStore:
                 if time.monotonic() < self._failed_at + RETRY_S:
                     raise _unavailable()
                 try:
-                    await asyncio.to_thread(open_once, self._url)
+                    url = default_url() if self._given is None else self._given
+                    await asyncio.to_thread(open_once, url)
                 except StoreError as error:
                     self._failed_at = time.monotonic()
-                    logger.error("%s", error)
+                    logger.error("Responses can't be stored: %s", error)
                     raise _unavailable() from error
-                self._kept = KeptStore(store_url(self._url), self._limits)
+                self._kept = KeptStore(store_url(url), self._limits)
+                logger.info("Responses are stored in %s", shown(store_url(url)))
             return self._kept
 
 
@@ -97,6 +110,11 @@ class ResponsesInDatabase:
             self.client,
             lambda kept: kept.responses.input_items(self.owner, response_id, choose),
         )
+
+
+def store_at(url: str | None) -> DatabaseStore | None:
+    """`url`: NO_STORE, or as that of a DatabaseStore."""
+    return None if url == NO_STORE else DatabaseStore(url)
 
 
 def _unavailable() -> Refused:

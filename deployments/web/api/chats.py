@@ -8,7 +8,6 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from deployments.detached_tasks import to_its_end
 from deployments.ingress.generation.answer import while_connected
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.clients import owner_name, owner_of
@@ -20,7 +19,7 @@ from deployments.store.changes import Cursor, Page
 from deployments.store.chats import StaleChat
 from deployments.store.store import Store
 from deployments.web.api.guard import Guard
-from deployments.web.api.requests import Bodies, id_in, made_from, wait_s
+from deployments.web.api.requests import Bodies, id_in, made_from, to_its_end, wait_s
 from deployments.web.api.schema import ChatBody, MessagesBody
 from deployments.wire import ErrorKind, RequestError
 
