@@ -17,11 +17,19 @@ class ErrorKind(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     AUTHENTICATION = "authentication"
     PERMISSION = "permission"
+    FEATURE_DISABLED = "feature_disabled"  # until an operator turns it on
     REQUEST_TIMEOUT = "request_timeout"  # the body did not arrive in time
     GENERATION_TIMEOUT = "generation_timeout"  # the answer did not end in time
     NOT_SUPPORTED = "not_supported"  # switched off, or impossible with this model
     BODY_TOO_LARGE = "body_too_large"
     MISDIRECTED = "misdirected"  # to a name that is not this server's
+    CONFLICT = "conflict"  # with what is stored under this id
+    GONE = "gone"  # it was deleted
+    STALE = "stale"  # made from what is no longer stored
+    CONDITION_NEEDED = "condition_needed"
+    WRONG_DIGEST = "wrong_digest"
+    RATE_LIMITED = "rate_limited"
+    STORAGE_FULL = "storage_full"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     OVERLOADED = "overloaded"
     MODEL_REPLACED = "model_replaced"
@@ -283,48 +291,10 @@ class ModelCard:
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaReport:
-    """What a replica sends the router of itself: how busy it is, and which pages it holds.
-
-    Page hashes stand one after the other in `stored` and `evicted`; where a hash would be in both,
-    only the last of it counts and stands there. `sequence` rises by one with each report of one
-    `epoch`, which changes when a replica starts over with an empty cache; a router that misses one
-    asks for a `snapshot`: a report whose `stored` is all that the replica holds, or, if that does
-    not fit in a message, its beginning; the reports that follow store the rest.
-
-    pending_tokens: of prompts, not computed yet.
-    context_tokens: of running and waiting sequences, prompt and output.
-    received: ids of the requests that came since the last report.
-    idle_s: since the last request ended; 0 while there is one.
-    failure: why it sleeps although it was to wake; "" if nothing hinders it.
-    version: of the replica's card.
-    """
-
-    application: str
-    replica_id: str
-    epoch: str
-    sequence: int
-    snapshot: bool
-    stored: bytes = b""
-    evicted: bytes = b""
-    received: tuple[str, ...] = ()
-    running: int = 0
-    waiting: int = 0
-    pending_tokens: int = 0
-    context_tokens: int = 0
-    pages_used: int = 0
-    pages_total: int = 0
-    page_size: int = 0
-    idle_s: float = 0.0
-    sleeping: bool = False
-    failure: str = ""
-    version: str = ""
-
-
 class ModelState(StrEnum):
     """Of a model; SLEEPING means that it is deployed and holds neither weights nor pages."""
 
+    DOWNLOADING = "downloading"
     UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"
@@ -335,7 +305,7 @@ class ModelState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """How far a replica has come with `stage`, from 0 to 1."""
+    """How far a replica, or a download, has come with `stage`, from 0 to 1."""
 
     stage: str
     value: float
@@ -345,9 +315,9 @@ class LoadProgress:
 class ModelStatus:
     """A model as the router knows it; `message` says why it failed or what it waits for.
 
-    source: where it is from: "argument", "preset" or "folder".
+    source: where it is from: "argument", "preset", "folder" or "download".
     preset: its section of the INI file, completed from `[*]`; "" without one.
-    replicas: those that answer.
+    replicas: those that answer; `replicas_target`: those that there are to be.
     version: of the card that most of them have; "" while none has said it.
     unloads: by operators, so far.
     will_retry: after it failed, without being asked for.
@@ -365,6 +335,7 @@ class ModelStatus:
     preset: str = ""
     pinned: bool = False
     replicas: int = 0
+    replicas_target: int = 0
     version: str = ""
     unloads: int = 0
     will_retry: bool = False

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, SecretStr, model_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from deployments.ingress.settings import (
     BODY_BUDGET,
@@ -15,9 +15,11 @@ from deployments.ingress.settings import (
     IngressSettings,
 )
 from deployments.llama.tools.settings import ToolSettings
+from deployments.openai.responses.database_store import NO_STORE
 from deployments.router.presets.strict_options import StrictOptions, Unset
+from deployments.store.database import store_url
 from serve_app.api_keys import VARIABLE as KEYS_VARIABLE
-from serve_app.api_keys import api_keys
+from serve_app.api_keys import ApiKeys, api_keys
 from serve_app.encryption_key import MIN_LENGTH, encryption_key
 from serve_app.encryption_key import VARIABLE as ENCRYPTION_VARIABLE
 
@@ -25,16 +27,11 @@ from serve_app.encryption_key import VARIABLE as ENCRYPTION_VARIABLE
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^\s/A-Z]+)$")]
 
 
-class IngressArguments(StrictOptions):
-    """Arguments of the applications `openai`, `anthropic` and `llama`."""
+class HttpArguments(StrictOptions):
+    """Arguments of all applications with HTTP."""
 
     model_config = ConfigDict(hide_input_in_errors=True)  # keys are no matter for logs
 
-    keep_alive_s: float = Field(
-        default=KEEP_ALIVE_S,
-        gt=0,
-        description="Seconds of silence before a comment (Anthropic: a ping) on a stream",
-    )
     max_body_bytes: int = Field(
         default=BODY_LIMIT, ge=1, description="Bytes of a request's body. More is a 413"
     )
@@ -46,6 +43,47 @@ class IngressArguments(StrictOptions):
     )
     body_timeout_s: float = Field(
         default=BODY_TIMEOUT_S, gt=0, description="Seconds for a body to arrive, else 408"
+    )
+    api_keys: tuple[SecretStr, ...] = Field(
+        default=(), description="Clients have to send one of these. Without keys the server is open"
+    )
+    api_key_file: Annotated[str | None, Unset("none")] = Field(
+        default=None,
+        description="File with more keys, one a line, as `KEY` or `NAME KEY`. With a name, what is "
+        "stored belongs to the name, and its key may be replaced. With neither, the environment "
+        f"variable {KEYS_VARIABLE} may list some, separated by commas",
+    )
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names of the server. Without keys it answers to these alone, and to "
+        "addresses, `localhost` and the `host` of `http_options`, else 421. With 0.0.0.0 there it "
+        "answers to all",
+    )
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Self:
+        if self.max_body_bytes > self.max_inflight_body_bytes * 8 // 9:
+            raise ValueError(
+                "max_inflight_body_bytes: must be at least 9/8 of max_body_bytes, because one "
+                "client has 8 of 9 at most"
+            )
+        return self
+
+    def known_keys(self) -> ApiKeys:
+        """Raises ValueError for keys that can't be used."""
+        return api_keys([one.get_secret_value() for one in self.api_keys], self.api_key_file)
+
+    def known_hosts(self) -> tuple[str, ...]:
+        return tuple(host.lower() for host in self.hosts)
+
+
+class IngressArguments(HttpArguments):
+    """Arguments of the applications `openai`, `anthropic` and `llama`, which generate."""
+
+    keep_alive_s: float = Field(
+        default=KEEP_ALIVE_S,
+        gt=0,
+        description="Seconds of silence before a comment (Anthropic: a ping) on a stream",
     )
     request_timeout_s: Annotated[float | None, Unset("no limit")] = Field(
         default=None,
@@ -63,14 +101,6 @@ class IngressArguments(StrictOptions):
         description="Requests of one ingress process at once. More are refused as overload, "
         "and one client has 8 of 9 places at most",
     )
-    api_keys: tuple[SecretStr, ...] = Field(
-        default=(), description="Clients have to send one of these. Without keys the server is open"
-    )
-    api_key_file: Annotated[str | None, Unset("none")] = Field(
-        default=None,
-        description="File with more keys, one a line. With neither, the environment variable "
-        f"{KEYS_VARIABLE} may list some, separated by commas",
-    )
     priority_orders_all: bool = Field(
         default=False,
         description="Whether a request's `priority` puts it before other clients' requests, too. "
@@ -87,45 +117,51 @@ class IngressArguments(StrictOptions):
         f"(`encrypted_content`), of {MIN_LENGTH} characters or more. Without it the environment "
         f"variable {ENCRYPTION_VARIABLE} counts",
     )
-    hosts: tuple[str, ...] = Field(
-        default=(),
-        description="Names of the server. Without keys it answers to these alone, and to "
-        "addresses, `localhost` and the `host` of `http_options`, else 421. With 0.0.0.0 there it "
-        "answers to all",
-    )
     cors_origins: tuple[Origin, ...] = Field(
         default=(), description='Origins whose web pages may send requests. "*" is all'
     )
 
-    @model_validator(mode="after")
-    def _one_body_fits(self) -> Self:
-        if self.max_body_bytes > self.max_inflight_body_bytes * 8 // 9:
-            raise ValueError(
-                "max_inflight_body_bytes: must be at least 9/8 of max_body_bytes, because one "
-                "client has 8 of 9 at most"
-            )
-        return self
-
     def ingress_settings(self) -> IngressSettings:
         """Raises ValueError for keys that can't be used. `encryption_key` may make a file."""
+        known = self.known_keys()
         return IngressSettings(
             keep_alive_s=self.keep_alive_s,
             body_limit=self.max_body_bytes,
             body_budget=self.max_inflight_body_bytes,
             body_timeout_s=self.body_timeout_s,
             request_timeout_s=self.request_timeout_s,
-            api_keys=api_keys([k.get_secret_value() for k in self.api_keys], self.api_key_file),
+            api_keys=known.keys,
+            key_owners=known.owners,
             priority_orders_all=self.priority_orders_all,
             shared_prefixes=self.shared_prefixes,
             encryption_key=encryption_key(self.encryption_key_file),
-            hosts=tuple(host.lower() for host in self.hosts),
+            hosts=self.known_hosts(),
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,
             max_inflight=self.max_inflight,
         )
 
 
-class LlamaArguments(IngressArguments):
+class OpenAIArguments(IngressArguments):
+    """Arguments of the applications that answer `/v1/responses`: `openai` and `llama`."""
+
+    store: Annotated[str | None, Unset("a SQLite file at home")] = Field(
+        default=None,
+        repr=False,  # it may have a password
+        description="URL of the database of responses and conversations: `sqlite:////PATH`, or "
+        "`postgresql://USER:PASSWORD@HOST/NAME`. With `none` responses are in the memory of one "
+        "process",
+    )
+
+    @field_validator("store")
+    @classmethod
+    def _has_a_form(cls, store: str | None) -> str | None:
+        if store not in (None, NO_STORE):
+            store_url(store)
+        return store
+
+
+class LlamaArguments(OpenAIArguments):
     """Arguments of the application `llama`."""
 
     tools_folder: Annotated[str | None, Unset("off")] = Field(

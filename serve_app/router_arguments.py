@@ -14,7 +14,7 @@ from deployments.router.presets.option_types import Name
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.sources import Sources, with_absolute_paths
 from deployments.router.presets.strict_options import StrictOptions, Unset
-from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
+from deployments.router.settings import CapacitySettings, DownloadSettings, Preset, RoutingSettings
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
 DEMO_NAME = "manta-demo"
@@ -23,6 +23,7 @@ OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "adapters"})
 OPTIONS = frozenset(ModelOptions.model_fields)
 CAPACITY = CapacitySettings()
 ROUTING = RoutingSettings()
+DOWNLOADS_MAX_GIB = DownloadSettings(folder="").max_gib
 
 
 class RoutingArguments(StrictOptions):
@@ -74,6 +75,16 @@ class RouterArguments(ModelOptions):
     models_dir: Annotated[str | None, Unset("none")] = Field(
         default=None, min_length=1, description="Each folder in it with a config.json is a model"
     )
+    downloads_dir: Annotated[str | None, Unset("off")] = Field(
+        default=None,
+        min_length=1,
+        description="Folder for the models that `POST /models` downloads from the hub",
+    )
+    downloads_max_gib: float = Field(
+        default=DOWNLOADS_MAX_GIB,
+        gt=0,
+        description="GiB of all downloaded models together",
+    )
     models_max: int = Field(
         default=CAPACITY.models_max, ge=0, description="Models loaded at once. 0 is any number"
     )
@@ -111,7 +122,17 @@ class RouterArguments(ModelOptions):
             overrides=self._options(OPTIONS - OF_ONE_MODEL - {"model"}),
             presets=_whole(self.presets),
             folder=_whole(self.models_dir),
+            downloads=_whole(self.downloads_dir),
         )
+
+    def download_settings(self) -> DownloadSettings | None:
+        """Raises ValueError for a limit without a folder."""
+        folder = _whole(self.downloads_dir)
+        if folder is None:
+            if "downloads_max_gib" in self.model_fields_set:
+                raise ValueError("downloads_max_gib: downloads are off without a downloads_dir")
+            return None
+        return DownloadSettings(folder=folder, max_gib=self.downloads_max_gib)
 
     def capacity_settings(self) -> CapacitySettings:
         return CapacitySettings(**{f.name: getattr(self, f.name) for f in fields(CapacitySettings)})

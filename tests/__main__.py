@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUFF = (("ruff", "format", "--check", "."), ("ruff", "check", "."))
 MYPY = ("mypy",)
 PYTEST = ("pytest", "--instafail")  # a failure is printed at once
-CLUSTERS = ("tests/e2e", "tests/live", "tests/serve_app/demo")
+CLUSTERS = ("tests/e2e", "tests/live", "tests/web/browser", "tests/serve_app/demo")
 REST = ("tests", *(f"--ignore={path}" for path in CLUSTERS))
 TWO_PROCESSES = ("-n2", "--dist=loadfile")
 NO_TESTS = 5  # pytest's exit code when all tests were deselected

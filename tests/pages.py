@@ -13,7 +13,7 @@ PAGES = sorted(
         *ROOT.glob("deployments/**/*.md"),
         *ROOT.glob("serve_app/**/*.md"),
     ]
-    if str(page.relative_to(ROOT)) not in CARDS
+    if str(page.relative_to(ROOT)) not in CARDS and "node_modules" not in page.parts
 )
 # Their blocks build and run other servers, so tests only read the commands in them.
 BENCHMARKS = sorted((ROOT / "tests" / "bench").glob("*.md"))

@@ -7,9 +7,16 @@ from deployments.ingress.deployment import ProtocolIngress, ingress_deployment
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.resumable_streams import ResumableStreams
 
 
 @ingress_deployment("anthropic")
 class AnthropicIngress(ProtocolIngress):
-    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp:
+    def app(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        settings: IngressSettings,
+        streams: ResumableStreams,
+    ) -> ASGIApp:
         return app(fleet, metrics, settings)

@@ -1,9 +1,9 @@
-"""What the deployments of all protocols share: an ASGI application over the fleet, and metrics."""
+"""What the deployments with HTTP share; those of protocols have the fleet and metrics, too."""
 
 import asyncio
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ray import serve
@@ -17,17 +17,22 @@ from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
-from deployments.ingress.metrics import Metrics
+from deployments.ingress.metrics import Latencies, Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.peers import StreamKey, StreamState, no_stream
+from deployments.ingress.streams.replay_buffer import StreamPart
+from deployments.ingress.streams.resumable_streams import ResumableStreams
+from deployments.ingress.streams.serve_peers import PART_BYTES, PART_WAIT_S, ServePeers
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
+from deployments.wire import Refused, RequestError
 
 PROBE_S = 1.0
 
 
-class ProtocolIngress(ABC):
-    """Lives in a process free of torch."""
+class HttpIngress(ABC):
+    """An ASGI application under Serve, in a process free of torch."""
 
     def __init__(self, settings: IngressSettings) -> None:
         # Serve's HAProxy adds no X-Forwarded-For: all clients look like the proxy, or like what
@@ -36,23 +41,82 @@ class ProtocolIngress(ABC):
         probe_s = PROBE_S if behind else None
         names = HostNames(settings.hosts, listens_at)
         self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind, host_names=names)
-        self._metrics = Metrics()
         # A request makes thousands of objects and hardly a reference cycle.
         gc.set_threshold(10_000)
         join_serve_log()
 
     @abstractmethod
-    def app(self, fleet: Fleet, metrics: Metrics, settings: IngressSettings) -> ASGIApp: ...
+    def begin(self, settings: IngressSettings) -> ASGIApp:
+        """The application, in the event loop that runs it."""
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        fleet = Fleet(self._settings, self._metrics)
+        return SingleRequestId(told_of_leaving(self.begin(self._settings)))
+
+
+class ProtocolIngress(HttpIngress):
+    """A protocol over the fleet."""
+
+    def __init__(self, settings: IngressSettings) -> None:
+        super().__init__(settings)
+        self._metrics = Metrics()
+        self._streams = ResumableStreams(peers=_peers())
+
+    @abstractmethod
+    def app(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        settings: IngressSettings,
+        streams: ResumableStreams,
+    ) -> ASGIApp: ...
+
+    def begin(self, settings: IngressSettings) -> ASGIApp:
         self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
-        return SingleRequestId(told_of_leaving(self.app(fleet, self._metrics, self._settings)))
+        fleet = Fleet(settings, self._metrics)
+        return self.app(fleet, self._metrics, settings, self._streams)
+
+    async def kept_streams(self, owner: str, names: Sequence[str]) -> list[StreamState]:
+        """The owner's streams of these names that this replica keeps."""
+        return self._streams.states(owner, names, holder=_replica_id())
+
+    async def stop_stream(self, caller: str, key: StreamKey, before: float) -> None:
+        """Stops a stream that began before that, for another replica of this id."""
+        kept = self._streams.find(key)
+        if kept is not None and kept.began < before and caller != _replica_id():
+            self._streams.stop(key)
+
+    async def read_stream(
+        self, holder: str, key: StreamKey, offset: int
+    ) -> StreamPart | RequestError | None:
+        """For a replica that passes the bytes on. None from all but the replica `holder`."""
+        if holder != _replica_id():
+            return None
+        kept = self._streams.find(key)
+        if kept is None:
+            return no_stream().error
+        with self._streams.reading(kept):
+            try:
+                return await kept.replay.part(offset, PART_WAIT_S, PART_BYTES)
+            except Refused as refusal:
+                return refusal.error
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that distinguish its replica."""
-        replica = serve.get_replica_context().replica_id.unique_id
-        return {"replica": replica}, self._metrics.samples()
+        return {"replica": _replica_id()}, self._metrics.samples()
+
+    async def latencies(self) -> tuple[str, dict[str, Latencies]]:
+        """Its id, and how long its requests waited for tokens, by model."""
+        return _replica_id(), self._metrics.latencies()
+
+
+def _replica_id() -> str:
+    replica_id: str = serve.get_replica_context().replica_id.unique_id
+    return replica_id
+
+
+def _peers() -> ServePeers:
+    own = serve.get_replica_context()
+    return ServePeers(own.app_name, own.deployment, _replica_id())
 
 
 def told_of_leaving(app: ASGIApp) -> ASGIApp:
@@ -78,10 +142,10 @@ def listens_at() -> str | None:
     return host
 
 
-def ingress_deployment(name: str) -> Callable[[type[ProtocolIngress]], Deployment]:
-    """Makes a protocol's ingress a Serve deployment of this name, which needs no CPU of its own."""
+def ingress_deployment(name: str) -> Callable[[type[HttpIngress]], Deployment]:
+    """Makes an ingress a Serve deployment of this name, which needs no CPU of its own."""
 
-    def deployed(ingress: type[ProtocolIngress]) -> Deployment:
+    def deployed(ingress: type[HttpIngress]) -> Deployment:
         deployment: Deployment = serve.deployment(
             serve.ingress()(ingress),
             name=name,

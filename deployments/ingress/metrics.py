@@ -36,6 +36,18 @@ class ModelMetrics(NamedTuple):
     cached_tokens: Counter
 
 
+class Latencies(NamedTuple):
+    """How many values were at most each of FAST_BUCKETS, and how many at all, since the start."""
+
+    first_token: tuple[float, ...]
+    between_tokens: tuple[float, ...]
+
+
+def _counts(histogram: Histogram) -> tuple[float, ...]:
+    [family] = histogram.collect()
+    return tuple(one.value for one in family.samples if one.name.endswith("_bucket"))
+
+
 def _model_metrics(registry: CollectorRegistry) -> ModelMetrics:
     """Of no model yet: `labels` makes those of one."""
 
@@ -116,6 +128,13 @@ class Metrics:
             return OTHER_MODELS
         self._models.add(name)
         return name
+
+    def latencies(self) -> dict[str, Latencies]:
+        """By model."""
+        return {
+            label: Latencies(_counts(one.first_token), _counts(one.between_tokens))
+            for label, one in self._of_model.items()
+        }
 
     def samples(self) -> list[MetricFamily]:
         return [

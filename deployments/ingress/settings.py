@@ -1,5 +1,6 @@
 """The settings of an ingress of any protocol; read once, at the root."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deployments.ingress.host_names import HostNames
@@ -21,6 +22,7 @@ class IngressSettings:
     body_timeout_s: for a request's body to arrive.
     request_timeout_s: for the whole of an answer; None for no end.
     api_keys: any of them opens, in ASCII; without one everybody may enter.
+    key_owners: the names of those whose keys have one.
     encryption_key: of what clients keep of the server's; b"" for one of each process.
     hosts: names of the server, beside its addresses and localhost.
     host_names: checks the name that a request is for, where there are no keys; None for no check.
@@ -40,6 +42,7 @@ class IngressSettings:
     body_timeout_s: float = BODY_TIMEOUT_S
     request_timeout_s: float | None = None
     api_keys: tuple[str, ...] = field(default=(), repr=False)
+    key_owners: Mapping[str, str] = field(default_factory=dict, repr=False)
     encryption_key: bytes = field(default=b"", repr=False)
     hosts: tuple[str, ...] = ()
     host_names: HostNames | None = field(default=None, repr=False)

@@ -20,6 +20,7 @@ from deployments.llama.completion.prompts import prompt_ids
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
+from deployments.llama.server.fleet_feed import fleet_routes
 from deployments.llama.server.models import model_routes
 from deployments.llama.server.props import props_routes
 from deployments.llama.server.routes import ServerRoutes
@@ -34,7 +35,7 @@ from deployments.openai.chat.reasoning_control import reasoning_control_route
 from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.routes import responses
-from deployments.openai.responses.store import ResponseStore
+from deployments.openai.responses.store import MemoryStore, ResponseStore
 from deployments.openai.routes import CHAT
 from deployments.text.infill import infill_ends
 
@@ -61,15 +62,18 @@ def routes(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
+    streams: ResumableStreams | None = None,
+    store: ResponseStore | None = None,
 ) -> list[Route]:
-    streams = ResumableStreams()
+    streams = streams or ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
     return [
         *ServerRoutes(cluster).routes(),
+        *fleet_routes(cluster, settings),
         service.route(COMPLETION),
         service.route(replace(COMPLETION, path="/completions")),
         service.route(INFILL),
-        *openai_aliases(service),
+        *openai_aliases(service, store or MemoryStore()),
         reasoning_control_route(cluster, settings, "/chat/completions/control"),
         service.question(TOKENIZE),
         service.question(DETOKENIZE),
@@ -78,7 +82,7 @@ def routes(
         *tokenizer_routes(cluster, service.tokenizers),
         *slot_routes(cluster),
         *management_routes(cluster, settings),
-        *model_routes(cluster),
+        *model_routes(cluster, settings),
         *stream_routes(streams, settings),
         *stream_routes(streams, settings, prefix=""),  # /v1 may be another application's
         *tool_routes(tools, settings),
@@ -86,9 +90,9 @@ def routes(
     ]
 
 
-def openai_aliases(service: Service) -> list[Route]:
-    """llama-server has these without /v1, too. Their responses are in a store of their own."""
-    store, cipher = ResponseStore(), ThoughtCipher(service.settings.encryption_key)
+def openai_aliases(service: Service, store: ResponseStore) -> list[Route]:
+    """llama-server has these without /v1, too."""
+    cipher = ThoughtCipher(service.settings.encryption_key)
     chat = Operation(
         name=CHAT.name,
         path="/chat/completions",
@@ -112,7 +116,9 @@ def app(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
+    streams: ResumableStreams | None = None,
+    store: ResponseStore | None = None,
 ) -> ASGIApp:
-    """Without `tools` the built-in ones are off."""
-    served = routes(cluster, metrics, settings, tools)
+    """Without `tools` the built-in ones are off, without a `store` responses are in memory."""
+    served = routes(cluster, metrics, settings, tools, streams, store)
     return protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

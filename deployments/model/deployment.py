@@ -164,8 +164,10 @@ class Model:
         self._sleeper.check_health()
         return self._sleeper.users
 
-    async def stats(self) -> dict[str, float]:
-        return self._sleeper.stats().as_dict() | {"sleeping": float(self._sleeper.sleeping)}
+    async def stats(self) -> tuple[str, dict[str, float]]:
+        """Its id, and its statistics."""
+        sleeping = {"sleeping": float(self._sleeper.sleeping)}
+        return self._replica_id, self._sleeper.stats().as_dict() | sleeping
 
     async def samples(self) -> tuple[dict[str, str], list[MetricFamily]]:
         """Its metrics, and the labels that distinguish the replica."""
@@ -240,6 +242,8 @@ class Model:
             pages_used=stats.pages_used,
             pages_total=stats.pages_total,
             page_size=self._card.page_size,
+            preemptions=stats.preemptions,
+            tokens_generated=stats.tokens_generated,
             idle_s=self._sleeper.idle_s,
             sleeping=self._sleeper.sleeping,
             failure=self._sleeper.failure,

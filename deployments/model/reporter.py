@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
-from deployments.wire import ReplicaReport
+from deployments.replica_status import ReplicaReport
 from kv.hashing import DIGEST_BYTES
 from kv.journal import Journal
 
@@ -39,6 +39,8 @@ class Gauges:
     pages_used: int = 0
     pages_total: int = 0
     page_size: int = 0
+    preemptions: int = 0
+    tokens_generated: int = 0
     idle_s: float = 0.0
     sleeping: bool = False
     failure: str = ""

@@ -7,7 +7,8 @@ from ray import serve
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
-from deployments.wire import LoadProgress, ReplicaReport
+from deployments.replica_status import ReplicaReport
+from deployments.wire import LoadProgress
 
 CALL_TIMEOUT_S = 2.0
 LOOKUP_RETRY_S = 5.0  # after there was no router

@@ -7,16 +7,20 @@ runs from Serve and from the replicas.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from ray import serve
 
 from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
+from deployments.model.settings import application_name
+from deployments.replica_status import FleetStatus, ReplicaReport
+from deployments.router.downloads.downloads import OFF, SOURCE, Downloads
+from deployments.router.lifecycle.applications import deployed_at
 from deployments.router.lifecycle.lifecycle import Lifecycle
 from deployments.router.lifecycle.registry import ModelEntry
 from deployments.router.metrics import router_families
 from deployments.router.presets.sources import Sources
-from deployments.router.settings import CapacitySettings, RoutingSettings
+from deployments.router.settings import CapacitySettings, DownloadSettings, RoutingSettings
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
@@ -25,7 +29,6 @@ from deployments.wire import (
     LoadProgress,
     ModelState,
     ModelStatus,
-    ReplicaReport,
     RequestError,
     RoutingDecision,
     RoutingQuery,
@@ -47,12 +50,22 @@ FINAL_STATES = {ModelState.READY, ModelState.SLEEPING, ModelState.FAILED}
 class Router:
     # Async, which Serve awaits, because the background work needs a running loop.
     async def __init__(  # type: ignore[misc]
-        self, sources: Sources, capacity: CapacitySettings, routing: RoutingSettings
+        self,
+        sources: Sources,
+        capacity: CapacitySettings,
+        routing: RoutingSettings,
+        downloads: DownloadSettings | None = None,
     ) -> None:
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         join_serve_log()
         self._lifecycle = Lifecycle(self._replica_id, sources, capacity, routing)
+        self._downloads: Downloads | None = None
+        if downloads is not None:
+            feed, reload = self._lifecycle.changes, self._lifecycle.reload
+            self._downloads = Downloads(downloads, feed, reload)
+            await self._downloads.clean()
         await self._lifecycle.start()
+        self._started_at = await asyncio.to_thread(deployed_at, self._replica_id)
         self._work = asyncio.create_task(self._lifecycle.watch())
         self._mirror = asyncio.create_task(export_to_ray(self.samples))
 
@@ -73,7 +86,7 @@ class Router:
         """
         entry = self._lifecycle.registry.find_for_request(model)
         if entry is None:
-            return unknown_model(model)
+            return self._missing(model)
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
         self._lifecycle.retry(entry)
         try:
@@ -83,8 +96,15 @@ class Router:
             raise
 
     async def models(self) -> list[ModelStatus]:
-        """All models, the default one first."""
-        return [entry.status for entry in self._lifecycle.registry]
+        """All models, the default one first, and those that are downloaded now last."""
+        listed = [entry.status for entry in self._lifecycle.registry]
+        return listed + self._coming({status.name for status in listed})
+
+    async def fleet(self) -> FleetStatus:
+        models = [(entry.status, entry.replica_statuses) for entry in self._lifecycle.registry]
+        coming = self._coming({status.name for status, _ in models})
+        models += [(status, ()) for status in coming]
+        return FleetStatus(started_at=self._started_at, models=tuple(models))
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         """The models and their version, once it is not `version`, or after `wait_s`."""
@@ -94,15 +114,39 @@ class Router:
     async def load(self, model: str) -> RequestError | None:
         """Starts the load. Returns the refusal, if any."""
         entry = self._lifecycle.registry.find(model)
-        return unknown_model(model) if entry is None else self._lifecycle.load(entry)
+        return self._missing(model) if entry is None else self._lifecycle.load(entry)
 
     async def unload(self, model: str) -> RequestError | None:
         """Starts the unload; running streams end. Returns the refusal, if any."""
         entry = self._lifecycle.registry.find(model)
-        return unknown_model(model) if entry is None else self._lifecycle.unload(entry)
+        return self._missing(model) if entry is None else self._lifecycle.unload(entry)
 
     async def reload(self) -> RequestError | None:
         """Reads the sources again. If they can't be read nothing changes, and it returns why."""
+        return await self._lifecycle.reload()
+
+    async def download(self, model: str, revision: str | None) -> RequestError | None:
+        """Starts the download of a model of the hub. Returns the refusal, if any."""
+        if self._downloads is None:
+            return OFF
+        registry = self._lifecycle.registry
+        if registry.find(model) or registry.deployed_as(application_name(model)):
+            message = f"The model {model!r} exists already"
+            return RequestError(ErrorKind.INVALID_REQUEST, message, "model")
+        return self._downloads.start(model, revision)
+
+    async def delete(self, model: str) -> RequestError | None:
+        """Deletes a downloaded model, or ends its download. Returns the refusal, if any."""
+        if self._downloads is None:
+            return OFF
+        entry = self._lifecycle.registry.get(model)
+        if entry is None:
+            return None if self._downloads.cancel(model) else unknown_model(model)
+        if entry.preset.source != SOURCE:
+            message = f"The model {model!r} is not removable: it was not downloaded here"
+            return RequestError(ErrorKind.INVALID_REQUEST, message, "model")
+        if not entry.is_removed:
+            await self._downloads.delete(entry.preset.settings.path)
         return await self._lifecycle.reload()
 
     async def report(self, report: ReplicaReport) -> bool:
@@ -130,6 +174,18 @@ class Router:
         self._lifecycle.check()
         if self._work.done() and (error := self._work.exception()):
             raise error
+
+    def _coming(self, listed: Set[str]) -> list[ModelStatus]:
+        found = [] if self._downloads is None else self._downloads.statuses
+        return [status for status in found if status.name not in listed]
+
+    def _missing(self, model: str | None) -> RequestError:
+        coming = None if self._downloads is None or not model else self._downloads.get(model)
+        if coming is None:
+            return unknown_model(model)
+        why = coming.message or "it is being downloaded"
+        message = f"The model {model!r} is not here: {why}"
+        return RequestError(ErrorKind.UNAVAILABLE, message, "model")
 
     def _choose(self, question: RoutingQuery, now: float) -> RoutingDecision:
         entry = self._lifecycle.registry.get(question.model)

@@ -35,6 +35,7 @@ def _states(entries: Iterable[ModelEntry]) -> MetricFamily:
         (name, {**_of(entry), "state": state.value}, float(entry.state is state))
         for entry in entries
         for state in ModelState
+        if state is not ModelState.DOWNLOADING  # before there is an entry
     )
     return MetricFamily(name, "1 for the state that a model is in.", "gauge", samples)
 

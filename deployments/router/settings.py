@@ -11,7 +11,7 @@ class Preset:
 
     load_on_startup: at the router's start, without being asked for.
     pinned: is never unloaded to make room for another one.
-    source: "argument", "preset" or "folder".
+    source: "argument", "preset", "folder" or "download".
     text: its section of the INI file, completed from `[*]`.
     """
 
@@ -48,6 +48,16 @@ class RoutingSettings:
     temperature: float = 0.0
     max_index_pages: int = 1_000_000
     any_model_name: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadSettings:
+    """folder: where downloaded models lie.
+    max_gib: of all of them together.
+    """
+
+    folder: str
+    max_gib: float = 200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from deployments.model.application import Door
 from deployments.model.channel_server import ChannelServers
 from deployments.model.pinned_routing import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import MetricFamily
@@ -21,7 +22,6 @@ from deployments.wire import (
     GenerationRequest,
     ModelState,
     ModelStatus,
-    ReplicaReport,
     RoutingDecision,
     RoutingQuery,
     TokenEvent,

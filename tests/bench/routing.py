@@ -24,9 +24,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from deployments.model.reporter import REPORT_INTERVAL_S, ReportWriter
+from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
-from deployments.wire import ReplicaReport
 from tests.bench.simulation.fleet import Clock, Job, Replica
 from tests.bench.simulation.traces import (
     PAGE_SIZE,

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from deployments.model.settings import application_name
+from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
+from deployments.router.downloads.downloads import OFF
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
     ErrorKind,
@@ -54,6 +56,7 @@ class ScriptedEngine:
                 state=self.states.get(one.name, ModelState.READY),
                 created=one.created,
                 replicas=self.replicas,
+                replicas_target=self.replicas,
                 will_retry=self.will_retry,
             )
             for one in self.cards.values()
@@ -64,6 +67,15 @@ class ScriptedEngine:
             await self.changed.wait_for(lambda: self.version != version)
         return self.version, await self.statuses()
 
+    async def fleet(self) -> FleetStatus:
+        """Each model has a replica that has not said anything yet."""
+        replica = ReplicaStatus(
+            replica_id="0", node="10.0.0.2", node_id="n", state=ReplicaState.READY, report=None
+        )
+        return FleetStatus(
+            started_at=0.0, models=tuple((one, (replica,)) for one in await self.statuses())
+        )
+
     async def load(self, model: str) -> None:
         await self._becomes(model, ModelState.READY)
 
@@ -72,6 +84,12 @@ class ScriptedEngine:
 
     async def reload(self) -> None:
         self.reloads += 1
+
+    async def download(self, model: str, revision: str | None) -> None:
+        raise Refused(OFF)
+
+    async def delete(self, model: str) -> None:
+        raise Refused(OFF)
 
     async def is_serving(self) -> bool:
         return True

@@ -11,12 +11,12 @@ from ray.serve.handle import DeploymentHandle
 from deployments.deploy_errors import last_error
 from deployments.model.application import model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
+from deployments.replica_status import ReplicaReport
 from deployments.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
     LoadProgress,
-    ReplicaReport,
     SamplingParams,
     TokenEvent,
 )

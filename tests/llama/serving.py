@@ -46,7 +46,7 @@ class CountingCluster(ScriptedEngine):
         settings = ModelSettings(name="tiny", path="tiny", limits=self.limits)
         samples = [({"replica": str(place)}, list(self.families)) for place, _ in enumerate("ab")]
         answers: dict[str, list[object]] = {
-            "stats": list(self.stats),
+            "stats": [(str(place), stats) for place, stats in enumerate(self.stats)],
             "settings": [settings for _ in self.stats],
             "samples": list(samples),
             "end_thoughts": [False for _ in self.stats],

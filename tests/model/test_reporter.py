@@ -17,7 +17,7 @@ from deployments.model.reporter import (
     Reporter,
     ReportWriter,
 )
-from deployments.wire import ReplicaReport
+from deployments.replica_status import ReplicaReport
 from kv.hashing import page_hashes
 from kv.journal import Journal
 

@@ -76,3 +76,29 @@ def test_no_key_is_shown() -> None:
     with pytest.raises(ValidationError) as wrong:
         IngressArguments.model_validate({"api_keys": "secret-key"})
     assert "secret" not in str(wrong.value)
+
+
+def test_a_key_of_a_file_may_have_the_name_of_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("anna a1\nb2\n  anna\tc#3\n# eve e5\n")
+    settings = IngressArguments(api_key_file=str(file)).ingress_settings()
+    assert settings.api_keys == ("a1", "b2", "c#3")
+    assert settings.key_owners == {"a1": "anna", "c#3": "anna"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("anna a1 a2", "NAME KEY"),
+        ("anna/x a1", "name of a key"),
+        ("anna a1\nbert a1", "twice"),
+    ],
+)
+def test_a_line_that_is_no_key_with_a_name_is_an_error_that_shows_no_key(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=reason) as failure:
+        keys(api_key_file=str(file))
+    assert "a1" not in str(failure.value)

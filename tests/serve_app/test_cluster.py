@@ -103,7 +103,8 @@ def test_ingresses_of_the_service_ask_for_what_only_their_nodes_have() -> None:
     }
     head = {"node:__internal_head__": 0.001}
     ingress = {name: {"ingress": 1} for name in ("openai", "anthropic", "llama")}
-    assert asked == {"Router": head, **ingress}
+    beside = {"web": {"ingress": 0.001}}  # it takes no ingress's room
+    assert asked == {"Router": head, **ingress, **beside}
     groups = ray_service()["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     offers = {g["groupName"]: g["rayStartParams"].get("resources", "") for g in groups}
     assert "ingress" in offers["ingress"]

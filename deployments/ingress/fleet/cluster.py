@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from deployments.ingress.generation.engine_client import Engine
+from deployments.replica_status import FleetStatus
 from deployments.wire import (
     ErrorKind,
     ModelCard,
@@ -28,12 +29,24 @@ class Cluster(Engine, Protocol):
         """The statuses once their version is another than this, or after `wait_s`."""
         ...
 
+    async def fleet(self) -> FleetStatus:
+        """All models and their replicas, as the router knows them."""
+        ...
+
     async def load(self, model: str) -> None: ...
 
     async def unload(self, model: str) -> None: ...
 
     async def reload(self) -> None:
         """Reads again where the models come from."""
+        ...
+
+    async def download(self, model: str, revision: str | None) -> None:
+        """Starts the download of a model of the hub."""
+        ...
+
+    async def delete(self, model: str) -> None:
+        """Deletes a downloaded model, or ends its download."""
         ...
 
     async def is_serving(self) -> bool:

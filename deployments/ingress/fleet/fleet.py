@@ -22,6 +22,7 @@ from deployments.ingress.fleet.serve_handles import CONTROL_TIMEOUT_S, ServeHand
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
+from deployments.replica_status import FleetStatus
 from deployments.wire import (
     THINKING_OVER,
     ErrorKind,
@@ -66,6 +67,9 @@ class Fleet:
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         return await self._router.changes(version, wait_s)
 
+    async def fleet(self) -> FleetStatus:
+        return await self._router.fleet()
+
     async def load(self, model: str) -> None:
         await self._router.command("load", model)
 
@@ -74,6 +78,12 @@ class Fleet:
 
     async def reload(self) -> None:
         await self._router.command("reload")
+
+    async def download(self, model: str, revision: str | None) -> None:
+        await self._router.command("download", model, revision)
+
+    async def delete(self, model: str) -> None:
+        await self._router.command("delete", model)
 
     async def is_serving(self) -> bool:
         """Whether some model answers. Asks the replicas: a router may be missing for a while."""

@@ -15,6 +15,7 @@ from deployments.ingress.fleet.serve_handles import (
     call_result,
     unavailable,
 )
+from deployments.replica_status import FleetStatus
 from deployments.telemetry.spans import is_traced
 from deployments.wire import (
     ModelCard,
@@ -105,7 +106,12 @@ class RouterClient:
         )
         return changed
 
-    async def command(self, verb: str, *args: str) -> None:
+    async def fleet(self) -> FleetStatus:
+        """Raises Refused."""
+        fleet: FleetStatus = await self._call_or_refuse(CONTROL_TIMEOUT_S, "fleet")
+        return fleet
+
+    async def command(self, verb: str, *args: str | None) -> None:
         """Raises Refused, also for what the router would not do."""
         refusal: RequestError | None = await self._call_or_refuse(COMMAND_TIMEOUT_S, verb, *args)
         if refusal is not None:

@@ -4,7 +4,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from functools import partial
 
 from starlette.applications import Starlette
@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.ingress.http.access_log import log_request
-from deployments.ingress.http.auth import Auth
+from deployments.ingress.http.auth import Auth, PublicFolder
 from deployments.ingress.http.body_budget import BodyBudget
 from deployments.ingress.http.cors import cors
 from deployments.ingress.http.docs import docs_routes
@@ -57,35 +57,57 @@ def protocol_app(
         described = partial(openapi, documented, routes, envelope, public=public)
         document = partial(described, keys=bool(settings.api_keys))
         routes = [*docs_routes(documented, document), *routes]
-    app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
-    app.router.redirect_slashes = False
-    direct = BodyBudget(DirectPosts(app, routes, envelope), settings)
+    direct = BodyBudget(DirectPosts(_plain_app(routes, envelope), routes, envelope), settings)
     return PlainPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
 
 
+def folder_app(
+    routes: Sequence[BaseRoute],
+    envelope: ErrorFormat,
+    settings: IngressSettings,
+    public: PublicFolder,
+) -> ASGIApp:
+    """As `protocol_app`, for routes of files: a slash at the end of a path matters to them."""
+    direct = BodyBudget(DirectPosts(_plain_app(routes, envelope), routes, envelope), settings)
+    return FullPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
+
+
+def _plain_app(routes: Sequence[BaseRoute], envelope: ErrorFormat) -> Starlette:
+    app = Starlette(routes=list(routes), exception_handlers=exception_handlers(envelope))
+    app.router.redirect_slashes = False
+    return app
+
+
 def _guarded(
-    app: ASGIApp, envelope: ErrorFormat, settings: IngressSettings, public: frozenset[str]
+    app: ASGIApp, envelope: ErrorFormat, settings: IngressSettings, public: Container[str]
 ) -> ASGIApp:
     if settings.api_keys:
-        app = Auth(app, settings.api_keys, public, envelope)
+        app = Auth(app, settings.api_keys, public, envelope, settings.key_owners)
     elif settings.host_names is not None:
         app = HostCheck(app, settings.host_names, envelope)
     return cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
-class PlainPaths:
-    """Clears root_path, which Serve sets to the route prefix, so that routes match full paths. A
-    path may have a slash at its end, which some clients add.
-    """
+class FullPaths:
+    """Clears root_path, which Serve sets to the route prefix, so that routes match full paths."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
-            path = scope["path"]
-            scope = {**scope, "root_path": "", "path": path.removesuffix("/") or path}
+            scope = {**scope, "root_path": "", "path": self.plain(scope["path"])}
         await self.app(scope, receive, send)
+
+    def plain(self, path: str) -> str:
+        return path
+
+
+class PlainPaths(FullPaths):
+    """A path may have a slash at its end, which some clients add."""
+
+    def plain(self, path: str) -> str:
+        return path.removesuffix("/") or path
 
 
 class DirectPosts:
@@ -256,12 +278,12 @@ def _routing_error(request: Request, failure: HTTPException) -> RequestError:
 
 
 def _allowed(request: Request, failure: HTTPException) -> Mapping[str, str]:
-    """All methods of the path; Starlette has only those of the first route."""
+    """All methods of the path; Starlette has only those of the first route, or of a folder."""
     if failure.status_code != 405:
         return {}
-    of_path = (
+    of_path = [
         route.methods or ()
         for route in request.app.routes
         if isinstance(route, Route) and route.matches(request.scope)[0] is Match.PARTIAL
-    )
-    return {"Allow": ", ".join(sorted(set().union(*of_path)))}
+    ]
+    return {"Allow": ", ".join(sorted(set().union(*of_path)))} if of_path else {}

@@ -1,8 +1,10 @@
 """API keys. They are compared in constant time, and never shown."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
+from types import MappingProxyType
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,21 +13,45 @@ from deployments.ingress.http.errors import ErrorFormat, error_response
 from deployments.wire import ErrorKind, RequestError
 
 API_KEY_STATE = "api_key"  # where a request's state has its valid key
+OWNER_NAME_STATE = "owner_name"  # and the key's name, if it has one
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 KEY_NEEDED = (
     "A valid API key is needed: send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PublicFolder:
+    """All paths that begin with `prefix`, but for those that begin with `private`."""
+
+    prefix: str
+    private: str
+
+    def __contains__(self, path: object) -> bool:
+        return (
+            isinstance(path, str)
+            and path.startswith(self.prefix)
+            and not path.startswith(self.private)
+        )
 
 
 class Auth:
     """Paths in `public`, and OPTIONS, which browsers send without a key, are open to everybody."""
 
     def __init__(
-        self, app: ASGIApp, keys: Sequence[str], public: frozenset[str], envelope: ErrorFormat
+        self,
+        app: ASGIApp,
+        keys: Sequence[str],
+        public: Container[str],
+        envelope: ErrorFormat,
+        owners: Mapping[str, str] = NO_NAMES,
     ) -> None:
+        """`owners` has the names of keys."""
         self._app = app
         self._digests = [_digest(key.encode()) for key in keys]
         self._public = public
         self._envelope = envelope
+        self._owners = owners
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_open(scope):
@@ -34,6 +60,7 @@ class Auth:
         key = next(filter(self._knows, offered_keys(Headers(scope=scope))), None)
         if key is not None:
             scope["state"][API_KEY_STATE] = key
+            scope["state"][OWNER_NAME_STATE] = self._owners.get(key)
             await self._app(scope, receive, send)
             return
         error = RequestError(ErrorKind.AUTHENTICATION, KEY_NEEDED)

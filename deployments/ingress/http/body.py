@@ -30,25 +30,32 @@ async def read_command(request: Request, settings: IngressSettings) -> bytearray
 
 async def read_body(request: Request, settings: IngressSettings) -> bytearray:
     """Raises Refused, also when the body does not arrive in time, and ClientDisconnect."""
-    limit, timeout_s = settings.body_limit, settings.body_timeout_s
+    limit = settings.body_limit
     _check_content_type(request.headers.get("content-type", ""))
+    return await read_bytes(request, limit, settings.body_timeout_s, _too_large(limit))
+
+
+async def read_bytes(
+    request: Request, limit: int, timeout_s: float, too_large: Refused
+) -> bytearray:
+    """A body of any type. `too_large` is raised for one of more than `limit` bytes."""
     _check_encoding(request.headers.get("content-encoding", ""))
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and float(declared) > limit:
-        raise _too_large(limit)
+        raise too_large
     try:
         async with asyncio.timeout(timeout_s):
-            return await _read(request, limit)
+            return await _read(request, limit, too_large)
     except TimeoutError as error:
         message = f"The body did not arrive within {timeout_s:g} seconds"
         raise Refused.of_kind(ErrorKind.REQUEST_TIMEOUT, message) from error
 
 
-async def _read(request: Request, limit: int) -> bytearray:
+async def _read(request: Request, limit: int, too_large: Refused) -> bytearray:
     body, account = bytearray(), account_of(request)
     async for chunk in request.stream():
         if len(body) + len(chunk) > limit:
-            raise _too_large(limit)
+            raise too_large
         if account is not None:
             account.grow(len(body) + len(chunk))
         body += chunk

@@ -1,21 +1,32 @@
-"""Who sent a request, as digests: the owner of what it leaves, and the client it counts for."""
+"""Who sent a request: the owner of what it leaves, and the client it counts for."""
 
 from hashlib import blake2b
 
 from starlette.requests import Request
 
-from deployments.ingress.http.auth import API_KEY_STATE
+from deployments.ingress.http.auth import API_KEY_STATE, OWNER_NAME_STATE
 
 DIGEST_BYTES = 16
+NAMED = "name:"  # no digest begins so
 
 
 def owner_of(http: Request) -> str:
-    """A digest of the API key that a request came with; "" for all where no keys are set.
+    """Of the API key that a request came with: "name:" and its name, or else a digest of it. "" for
+    all where no keys are set.
 
-    What a request leaves behind belongs to it: stored responses, kept streams, cached prefixes.
+    What a request leaves behind belongs to it: stored responses and chats, kept streams, cached
+    prefixes.
     """
+    if name := owner_name(http):
+        return NAMED + name
     key = http.scope.get("state", {}).get(API_KEY_STATE)
     return "" if key is None else digest_of("key", key)
+
+
+def owner_name(http: Request) -> str | None:
+    """The name of the API key that a request came with, if it has one."""
+    name: str | None = http.scope.get("state", {}).get(OWNER_NAME_STATE)
+    return name
 
 
 def connection_of(http: Request, *, sees_peers: bool) -> str:

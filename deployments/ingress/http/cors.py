@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-METHODS = ("GET", "POST", "DELETE")
+METHODS = ("GET", "POST", "PUT", "DELETE")
 EXPOSED_HEADERS = ("x-request-id", "request-id", "retry-after")
 
 

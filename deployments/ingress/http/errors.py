@@ -66,6 +66,11 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         ErrorForm(403, "permission_error"),
         ErrorForm(403, "permission_error"),
     ),
+    ErrorKind.FEATURE_DISABLED: ErrorRow(
+        ErrorForm(403, CALLER, "feature_disabled"),
+        ErrorForm(403, "permission_error"),
+        ErrorForm(403, "feature_disabled"),
+    ),
     ErrorKind.NOT_FOUND: ErrorRow(
         ErrorForm(404, CALLER), ErrorForm(404, MISSING), ErrorForm(404, MISSING)
     ),
@@ -95,6 +100,43 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         ErrorForm(421, CALLER, "misdirected_request"),
         ErrorForm(421, CALLER),
         ErrorForm(421, CALLER),
+    ),
+    ErrorKind.CONFLICT: ErrorRow(
+        ErrorForm(409, CALLER, "conflict"),
+        ErrorForm(409, "conflict_error"),
+        ErrorForm(409, "conflict_error"),
+    ),
+    ErrorKind.GONE: ErrorRow(
+        ErrorForm(410, CALLER, "gone"),
+        ErrorForm(410, "gone_error"),
+        ErrorForm(410, "gone_error"),
+    ),
+    ErrorKind.STALE: ErrorRow(
+        ErrorForm(412, CALLER, "stale"),
+        ErrorForm(412, "stale_error"),
+        ErrorForm(412, "stale_error"),
+    ),
+    ErrorKind.WRONG_DIGEST: ErrorRow(
+        ErrorForm(422, CALLER, "wrong_digest"),
+        ErrorForm(422, CALLER),
+        ErrorForm(422, CALLER),
+    ),
+    ErrorKind.CONDITION_NEEDED: ErrorRow(
+        ErrorForm(428, CALLER, "condition_needed"),
+        ErrorForm(428, CALLER),
+        ErrorForm(428, CALLER),
+    ),
+    ErrorKind.RATE_LIMITED: ErrorRow(
+        ErrorForm(429, "rate_limit_error", "rate_limited"),
+        ErrorForm(429, "rate_limit_error"),
+        ErrorForm(429, "rate_limit_error"),
+        RETRY_SOON,
+    ),
+    ErrorKind.STORAGE_FULL: ErrorRow(
+        ErrorForm(507, CALLER, "storage_full"),
+        ErrorForm(507, "storage_full_error"),
+        ErrorForm(507, "storage_full_error"),
+        NEVER_RETRY,
     ),
     ErrorKind.OVERLOADED: ErrorRow(
         ErrorForm(429, "rate_limit_error", "overloaded"),

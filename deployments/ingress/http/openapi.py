@@ -1,6 +1,6 @@
 """An application's routes as an OpenAPI 3.1 document, made from the schemas that parse."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -20,6 +20,18 @@ BODY_ERRORS = {
     ErrorKind.BODY_TOO_LARGE,
     ErrorKind.UNSUPPORTED_MEDIA_TYPE,
 }
+# Only of routes that say so.
+STORE_ERRORS = frozenset(
+    {
+        ErrorKind.CONFLICT,
+        ErrorKind.GONE,
+        ErrorKind.STALE,
+        ErrorKind.CONDITION_NEEDED,
+        ErrorKind.WRONG_DIGEST,
+        ErrorKind.RATE_LIMITED,
+        ErrorKind.STORAGE_FULL,
+    }
+)
 SECURITY: Mapping[str, object] = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -66,13 +78,18 @@ class DocumentedRoute(Route):
         media_types: Sequence[str] = (JSON,),
         query: Sequence[str] = (),
         needed: Sequence[str] = (),
+        headers: Sequence[str] = (),
+        refusals: Collection[ErrorKind] = (),
     ) -> None:
+        """`headers`: those that it reads. `refusals`: those of STORE_ERRORS that it has."""
         super().__init__(path, endpoint, methods=methods, name=name)
         self.tag = tag
         self.body = body
         self.media_types = media_types
         self.query = query
         self.needed = needed  # in the query too
+        self.headers = headers
+        self.refusals = frozenset(refusals)
 
 
 def openapi(
@@ -94,9 +111,11 @@ def openapi(
         operations = paths.setdefault(route.path_format, {})
         for method in sorted((route.methods or set()) - {"HEAD"}):
             operations[method.lower()] = _operation(route, method, references, envelope, locked)
+    used = set(ErrorKind) - STORE_ERRORS
+    used = used.union(*(route.refusals for route in documented))
     components: dict[str, object] = {
         "schemas": {**schemas, ERROR: _error_schema(envelope)},
-        "responses": _error_responses(envelope),
+        "responses": _error_responses(envelope, used),
     }
     if keys:
         components["securitySchemes"] = SECURITY
@@ -161,14 +180,17 @@ def _parameters(route: DocumentedRoute) -> list[object]:
         )
         for name in names
     ]
-    return [*in_path, *in_query]
+    in_header = [
+        {"name": name, "in": "header", "required": False, "schema": TEXT} for name in route.headers
+    ]
+    return [*in_path, *in_query, *in_header]
 
 
 def _responses(
     route: DocumentedRoute, method: str, envelope: ErrorFormat, locked: bool
 ) -> Mapping[str, object]:
     content = {one: {"schema": {} if one in (JSON, EVENTS) else TEXT} for one in route.media_types}
-    kinds = set(ErrorKind)
+    kinds = set(ErrorKind) - STORE_ERRORS | route.refusals
     if method in METHODS_WITHOUT_BODY:
         kinds -= BODY_ERRORS
     if not locked:
@@ -180,9 +202,9 @@ def _responses(
     return {"200": {"description": "The answer", "content": content}, **refusals}
 
 
-def _error_responses(envelope: ErrorFormat) -> Mapping[str, object]:
+def _error_responses(envelope: ErrorFormat, used: Collection[ErrorKind]) -> Mapping[str, object]:
     by_status: dict[int, list[ErrorKind]] = {}
-    for kind in ErrorKind:
+    for kind in sorted(used):
         by_status.setdefault(_sample(envelope, kind)[0], []).append(kind)
     return {str(status): _error_response(kinds) for status, kinds in sorted(by_status.items())}
 

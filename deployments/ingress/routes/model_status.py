@@ -13,6 +13,8 @@ def status_object(status: ModelStatus) -> Mapping[str, object]:
     fields: dict[str, object] = {
         "value": LLAMA_STATES.get(status.state, status.state.value),
         "state": status.state.value,
+        "replicas": status.replicas,
+        "replicas_target": status.replicas_target,
     }
     if status.state is ModelState.FAILED:
         fields["failed"] = True
@@ -27,11 +29,16 @@ def status_object(status: ModelStatus) -> Mapping[str, object]:
 def status_events(before: Sequence[ModelStatus], now: Sequence[ModelStatus]) -> Iterator[bytes]:
     """Server-sent events for all that differs."""
     known = {status.name: status_object(status) for status in before}
+    coming = {one.name for one in before if one.state is ModelState.DOWNLOADING}
     for status in now:
         fields = status_object(status)
         if known.pop(status.name, None) != fields:
             rest = {name: value for name, value in fields.items() if name != "value"}
             yield _event(status.name, "status_change", {"status": fields["value"], **rest})
+        if status.name in coming and status.state is ModelState.FAILED:
+            yield _event(status.name, "download_failed", {"message": status.message})
+        elif status.name in coming and status.state is not ModelState.DOWNLOADING:
+            yield _event(status.name, "download_finished", {})
     for name in known:
         yield _event(name, "model_remove", {})
     if before and {status.name for status in before} != {status.name for status in now}:

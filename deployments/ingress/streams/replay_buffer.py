@@ -6,10 +6,21 @@ Whoever writes never waits: the oldest bytes go when there are too many.
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
 
 from deployments.wire import Refused, RequestError, refused
 
 PIECE_BYTES = 64 << 10  # what a reader that does not read has in its connection
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """Bytes of a stream from an offset on, maybe none, and whether it has begun and ended."""
+
+    data: bytes
+    is_begun: bool
+    is_done: bool
 
 
 class ReplayBuffer:
@@ -21,7 +32,6 @@ class ReplayBuffer:
         self._changed = asyncio.Event()
         self._failure: RequestError | None = None
         self.total = 0
-        self.started_at = int(time.time())
         self.completed_at = 0  # 0 while the stream runs
 
     @property
@@ -69,6 +79,24 @@ class ReplayBuffer:
                 await self._changed.wait()
         if self._failure is not None:
             raise Refused(self._failure)
+
+    async def part(self, offset: int, wait_s: float, max_bytes: int) -> StreamPart:
+        """What comes from `offset` on, once there is any, at the end, or after `wait_s`. Raises
+        Refused for lost bytes and failed streams.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while offset >= self.total and not self.is_done:
+                    await self._changed.wait()
+        self.check(offset)
+        start = offset - self.total + len(self._kept)
+        data = bytes(self._kept[start : start + max_bytes])
+        is_done = self.is_done and offset + len(data) >= self.total
+        if is_done and self._failure is not None:
+            if not data:
+                raise Refused(self._failure)
+            is_done = False  # the next part is the failure
+        return StreamPart(data, self.is_begun, is_done)
 
     def _wake(self) -> None:
         self._changed.set()

@@ -1,11 +1,12 @@
 """Streams that outlive their connections: named by the client, kept for a while, bounded, owned.
 
-A process keeps its own: behind several replicas a client may come back to one that knows nothing.
+A process keeps its own, and knows of its peers that keep others.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 
@@ -20,13 +21,13 @@ from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.http.app import PRINTABLE
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.errors import internal_error
+from deployments.ingress.streams.peers import StreamKey, StreamPeers, StreamState
 from deployments.ingress.streams.replay_buffer import ReplayBuffer
 from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 logger = logging.getLogger(__name__)
 
 MAX_ID_LENGTH = 128
-StreamKey = tuple[str, str]  # the owner, and its name of the conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +51,28 @@ class KeptStream:
     key: StreamKey
     client: str
     replay: ReplayBuffer
+    began: float = field(default_factory=time.time)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     # Stops the stream. It runs while there is no reader, and after the end.
     timer: asyncio.TimerHandle | None = None
     readers: int = 0
 
+    def state(self, holder: str) -> StreamState:
+        return StreamState(
+            name=self.key[1],
+            holder=holder,
+            total=self.replay.total,
+            began=self.began,
+            completed_at=self.replay.completed_at,
+        )
+
 
 @dataclass(slots=True, eq=False)
 class ResumableStreams:
+    """`peers` is None where there can't be any."""
+
     limits: StreamLimits = StreamLimits()
+    peers: StreamPeers | None = None
     _kept: dict[StreamKey, KeptStream] = field(default_factory=dict)  # oldest first
     _shares: FairShare = field(init=False)
     _readers: FairShare = field(init=False)
@@ -85,15 +99,32 @@ class ResumableStreams:
     def find(self, key: StreamKey) -> KeptStream | None:
         return self._kept.get(key)
 
+    def states(self, owner: str, names: Sequence[str], holder: str = "") -> list[StreamState]:
+        """Of those that are kept here."""
+        found = (self._kept.get((owner, name)) for name in dict.fromkeys(names))
+        return [kept.state(holder) for kept in found if kept is not None]
+
+    async def find_all(self, owner: str, names: Sequence[str]) -> list[StreamState]:
+        """The newest stream of each name, wherever it is kept, in the names' order."""
+        states = self.states(owner, names)
+        if self.peers is not None:
+            states += await self.peers.find(owner, names)
+        newest = {state.name: state for state in sorted(states, key=lambda one: one.began)}
+        return [newest[name] for name in dict.fromkeys(names) if name in newest]
+
+    async def stop_elsewhere(self, key: StreamKey) -> None:
+        if self.peers is not None:
+            await self.peers.stop(key, time.time())
+
     def start(self, key: StreamKey, client: str, answer: ASGIApp, scope: Scope) -> KeptStream:
         """Stops an earlier stream of this name. Raises Refused."""
         self.stop(key)
         self._make_room(client)
         kept = self._kept[key] = KeptStream(key, client, ReplayBuffer(self.limits.capacity))
         self._shares.acquire(client)
-        task = create_detached_task(self._run(kept, answer, scope))
-        self.running.add(task)
-        task.add_done_callback(self.running.discard)
+        self._spawn(self._run(kept, answer, scope))
+        if self.peers is not None:
+            self._spawn(self.peers.stop(key, kept.began))
         return kept
 
     def stop(self, key: StreamKey) -> None:
@@ -151,6 +182,11 @@ class ResumableStreams:
             # A stream without a byte is not kept.
             self._end_after(self.limits.kept_s if kept.replay.is_begun else 0, kept)
 
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = create_detached_task(work)
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+
     def _end_after(self, seconds: float, kept: KeptStream) -> None:
         if self._kept.get(kept.key) is kept:
             loop = asyncio.get_running_loop()
@@ -179,22 +215,14 @@ def stream_key(owner: str, name: str, param: str) -> StreamKey:
 
 
 class StreamReader:
-    """A response with a stream's bytes from an offset on. The stream outlives it."""
+    """A stream's bytes from an offset on, for a reader that is admitted. The stream outlives it."""
 
-    def __init__(
-        self, streams: ResumableStreams, kept: KeptStream, client: str, offset: int
-    ) -> None:
+    def __init__(self, streams: ResumableStreams, kept: KeptStream, offset: int) -> None:
         self._streams = streams
         self._kept = kept
-        self._client = client
         self._offset = offset
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._streams.admitted(self._client):
-            await self.respond(receive, send)
-
     async def respond(self, receive: Receive, send: Send) -> None:
-        """For a reader that is admitted."""
         with self._streams.reading(self._kept):
             try:
                 await run_while_connected(self._send(send), receive)
@@ -232,7 +260,7 @@ class _Resumable:
                 kept = self._streams.start(self._key, self._client, self._answer, scope)
             except Refused as refusal:
                 self._answer.refuse(refusal)
-            await StreamReader(self._streams, kept, self._client, 0).respond(receive, send)
+            await StreamReader(self._streams, kept, 0).respond(receive, send)
 
 
 def _overloaded(message: str) -> Refused:

@@ -14,14 +14,10 @@ from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
-from deployments.ingress.streams.resumable_streams import (
-    KeptStream,
-    ResumableStreams,
-    StreamKey,
-    StreamReader,
-    stream_key,
-)
-from deployments.wire import ErrorKind, Refused, refused
+from deployments.ingress.streams.followed_stream import FollowedStream
+from deployments.ingress.streams.peers import StreamKey, StreamState
+from deployments.ingress.streams.resumable_streams import ResumableStreams, stream_key
+from deployments.wire import refused
 
 TAG = "Resumable streams"
 MAX_OFFSET_DIGITS = 18
@@ -38,17 +34,17 @@ class StreamEndpoints:
     streams: ResumableStreams
     settings: IngressSettings
 
-    async def follow(self, request: Request) -> StreamReader:
+    async def follow(self, request: Request) -> FollowedStream:
         offset = _offset(request)
-        kept = self.streams.find(_key(request))
-        if kept is None:
-            message = "There is no stream of this conversation"
-            raise Refused.of_kind(ErrorKind.NOT_FOUND, message, "conv_id")
-        client = connection_of(request, sees_peers=self.settings.sees_peers)
-        return StreamReader(self.streams, kept, client, offset)
+        return FollowedStream(self.streams, _key(request), self._client(request), offset)
 
     async def stop(self, request: Request) -> Response:
-        self.streams.stop(_key(request))
+        key = _key(request)
+        if self.streams.find(key) is not None:  # no older one is left elsewhere
+            self.streams.stop(key)
+            return Response(status_code=204)
+        with self.streams.admitted(self._client(request)):
+            await self.streams.stop_elsewhere(key)
         return Response(status_code=204)
 
     async def look_up(self, request: Request) -> Response:
@@ -56,9 +52,14 @@ class StreamEndpoints:
         body = await read_command(request, settings)
         names = parse(StreamLookup, parse_json(body)).conversation_ids
         owner = owner_of(request)
-        keys = [stream_key(owner, name, "conversation_ids") for name in names]
-        found = (self.streams.find(key) for key in dict.fromkeys(keys))
-        return JSONResponse([_described(kept) for kept in found if kept is not None])
+        for name in names:
+            stream_key(owner, name, "conversation_ids")
+        with self.streams.admitted(self._client(request)):
+            found = await self.streams.find_all(owner, names)
+        return JSONResponse([_described(state) for state in found])
+
+    def _client(self, request: Request) -> str:
+        return connection_of(request, sees_peers=self.settings.sees_peers)
 
 
 def stream_routes(
@@ -111,11 +112,11 @@ def _offset(request: Request) -> int:
     return int(given)
 
 
-def _described(kept: KeptStream) -> object:
+def _described(state: StreamState) -> object:
     return {
-        "conversation_id": kept.key[1],
-        "is_done": kept.replay.is_done,
-        "total_bytes": kept.replay.total,
-        "started_at": kept.replay.started_at,
-        "completed_at": kept.replay.completed_at,
+        "conversation_id": state.name,
+        "is_done": state.completed_at > 0,
+        "total_bytes": state.total,
+        "started_at": int(state.began),
+        "completed_at": state.completed_at,
     }

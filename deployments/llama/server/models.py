@@ -1,20 +1,36 @@
-"""GET /models: lists the models in Ollama's form and in OpenAI's at once."""
+"""Lists the models in Ollama's form and in OpenAI's at once; downloads and deletes models."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster
+from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.http.schema import Strict
+from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
+from deployments.ingress.settings import IngressSettings
 from deployments.openai.models import model_objects
-from deployments.wire import ModelStatus
+from deployments.wire import ModelStatus, refused
 
-SOURCES = {"argument": "argument", "preset": "preset", "folder": "models_dir"}
+SOURCES = {
+    "argument": "argument",
+    "preset": "preset",
+    "folder": "models_dir",
+    "download": "cache",  # llama-server's word for what it has downloaded
+}
 
 
-def model_routes(cluster: Cluster) -> list[Route]:
+class HubModel(Strict):
+    """`model` is OWNER/NAME. `revision` is a branch, a tag or a commit."""
+
+    model: str
+    revision: str | None = None
+
+
+def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     async def list_models(request: Request) -> Response:
         await reload_if_asked(cluster, request)
         statuses = await cluster.statuses()
@@ -27,10 +43,28 @@ def model_routes(cluster: Cluster) -> list[Route]:
             }
         )
 
+    async def download(request: Request) -> Response:
+        asked = parse(HubModel, parse_json(await read_command(request, settings)))
+        await cluster.download(asked.model, asked.revision)
+        return JSONResponse({"success": True})
+
+    async def delete(request: Request) -> Response:
+        model = request.query_params.get("model")
+        if not model:
+            raise refused("`model` is missing", "model")
+        await cluster.delete(model)
+        return JSONResponse({"success": True})
+
     return [
         DocumentedRoute(
             "/models", list_models, methods=["GET"], name="list_models", tag=TAG, query=["reload"]
-        )
+        ),
+        DocumentedRoute(
+            "/models", download, methods=["POST"], name="download_model", tag=TAG, body=HubModel
+        ),
+        DocumentedRoute(
+            "/models", delete, methods=["DELETE"], name="delete_model", tag=TAG, needed=["model"]
+        ),
     ]
 
 
@@ -65,5 +99,5 @@ def _openai(status: ModelStatus, described: dict[str, object]) -> object:
         "status": {**status_object(status), "preset": status.preset},
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": SOURCES[status.source],
-        "can_remove": False,
+        "can_remove": status.source == "download",
     }

@@ -17,6 +17,7 @@ from deployments.llama.server.replicas import replicas_of
 from deployments.openai.fingerprint import system_fingerprint
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.templates import knows_tools, variables
+from deployments.text.chat.tool_prompting import build_tool_prompt
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ErrorKind, ModelCard, ModelState, Refused
@@ -111,6 +112,7 @@ def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
         "supports_reasoning_effort": "reasoning_effort" in variables(template),
         "supports_string_content": shows([USER], "U-u"),
         "supports_system_role": shows([{"role": "system", "content": "S-s"}, USER], "S-s"),
+        "supports_thinking": build_tool_prompt([USER], (), required=False, card=card).thinks,
         "supports_tool_calls": one,
         "supports_tools": knows_tools(tooled),
         "supports_typed_content": False,

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import cast
 
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
@@ -26,7 +27,7 @@ async def replicas_of(cluster: Cluster, model: ModelStatus) -> Replicas:
     )
     limits = [one.limits for one in settings if isinstance(one, ModelSettings)]
     return Replicas(
-        stats=[one for one in stats if isinstance(one, dict)],
+        stats=[numbers for _, numbers in cast(list[tuple[str, Stats]], stats)],
         slots_each=max((one.max_running for one in limits), default=0),
         speculates=any(one.draft_tokens > 0 for one in limits),
     )

@@ -11,13 +11,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster, card_if_up
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.health import health_route
 from deployments.llama.server.metric_names import llamacpp_families
 from deployments.model.settings import MODEL_DEPLOYMENT
+from deployments.replica_status import ReplicaState, ReplicaStatus
 from deployments.telemetry.metric_families import CONTENT_TYPE, MetricFamily, render
-from deployments.wire import Refused
+from deployments.wire import ModelStatus, Refused
 
 # Applications and deployments that have metrics, beside the models.
 KEEPERS = (
@@ -26,6 +28,8 @@ KEEPERS = (
     ("llama", "llama"),
     ("router", "Router"),
 )
+WEB = ("web", "web")  # application and deployment of the chat page
+PAGE_KNOWN_S = 5.0  # so that who asks for the address again and again asks no replica each time
 Part = tuple[Mapping[str, str], list[MetricFamily]]  # a replica's labels and metrics
 TOTALS = (
     "active_requests",
@@ -40,6 +44,7 @@ TOTALS = (
 class ServerRoutes:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._page = PageLookup(cluster)
         self._started = {"process-start-time-unix": str(int(time.time()))}
 
     def routes(self) -> list[Route]:
@@ -59,26 +64,26 @@ class ServerRoutes:
         ]
 
     async def welcome(self, request: Request) -> Response:
-        """The page at the server's address."""
-        return RedirectResponse("docs")  # relative, because a proxy may add a path prefix
+        """The page at the server's address: for chats, where there is one."""
+        # Relative, because a proxy may add a path prefix.
+        return RedirectResponse("ui/" if await self._page.is_served() else "docs")
 
     async def stats(self, request: Request) -> Response:
         """Statistics of all replicas together, and of each."""
-        models = [s for s in await self._cluster.statuses() if s.state in UP_STATES]
+        up = [one for one in (await self._cluster.fleet()).models if one[0].state in UP_STATES]
         answers = await asyncio.gather(
-            *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m in models)
+            *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m, _ in up)
         )
-        replicas = [
-            {"model": model.name, **stats}
-            for model, of_model in zip(models, answers, strict=True)
-            for stats in of_model
-            if isinstance(stats, dict)
+        found = [
+            (_known(replica_id, model, replicas), stats)
+            for (model, replicas), of_model in zip(up, answers, strict=True)
+            for replica_id, stats in cast(list[tuple[str, dict[str, float]]], of_model)
         ]
-        total: dict[str, float] = {key: sum(r[key] for r in replicas) for key in TOTALS}
-        pages = sum(replica["pages_total"] for replica in replicas)
-        used = sum(replica["pages_used"] for replica in replicas)
+        total: dict[str, float] = {key: sum(stats[key] for _, stats in found) for key in TOTALS}
+        pages = sum(stats["pages_total"] for _, stats in found)
+        used = sum(stats["pages_used"] for _, stats in found)
         total["cache_usage"] = used / pages if pages else 0.0
-        return JSONResponse({**total, "replicas": replicas})
+        return JSONResponse({**total, "replicas": [{**known, **stats} for known, stats in found]})
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of the whole graph."""
@@ -111,6 +116,31 @@ class ServerRoutes:
                 "completion_models": [card.name for card in cards],
             }
         )
+
+
+class PageLookup:
+    """Whether the application `web` runs: asked of it, once for all who want to know."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._asked: asyncio.Task[list[object]] | None = None
+        self._expires = 0.0
+
+    async def is_served(self) -> bool:
+        now = time.monotonic()
+        if self._asked is None or (self._asked.done() and now >= self._expires):
+            self._asked = create_detached_task(self._cluster.broadcast(*WEB, "is_up"))
+            self._expires = now + PAGE_KNOWN_S
+        return bool(await asyncio.shield(self._asked))
+
+
+def _known(
+    replica_id: str, model: ModelStatus, replicas: Iterable[ReplicaStatus]
+) -> Mapping[str, object]:
+    """What identifies a replica. The router may not have heard of a new one yet."""
+    known = next((one for one in replicas if one.replica_id == replica_id), None)
+    node, state = ("", ReplicaState.STARTING) if known is None else (known.node, known.state)
+    return {"model": model.name, "replica": replica_id, "node": node, "state": state.value}
 
 
 def _in_llama_servers_names(part: Part) -> Part:

@@ -14,6 +14,7 @@ from deployments.detached_tasks import create_detached_task
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of
+from deployments.ingress.http.origin import check_host, check_origin
 from deployments.ingress.http.sse import encode
 from deployments.ingress.http.validation import parse, refusal
 from deployments.ingress.settings import IngressSettings
@@ -21,13 +22,13 @@ from deployments.llama.server.unsupported import feature_disabled
 from deployments.llama.tools.files import EDIT_FILE, READ_FILE, WRITE_FILE
 from deployments.llama.tools.folder import Folder, ToolError
 from deployments.llama.tools.information import GET_DATETIME, GET_INFO
-from deployments.llama.tools.origin import check_origin
 from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
 from deployments.llama.tools.search_process import SEARCHES, search
 from deployments.llama.tools.settings import ToolSettings
 from deployments.llama.tools.tool import Answer, BuiltInTool, Params, ToolContext
 from deployments.wire import ErrorKind, Refused, refused
 
+WHAT = "The tools"
 MAX_CONCURRENT_CALLS = 4
 MAX_CLIENT_CALLS = 3  # at once, so that one client does not hold up all others
 MAX_OPEN_CALLS = 64  # that run or wait
@@ -73,11 +74,11 @@ class BuiltInTools:
         self._of_clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def list(self, request: Request) -> Response:
-        check_origin(request, self._hosts)
+        self._check_sender(request)
         return _json([tool.described() for tool in TOOLS.values()])
 
     async def call(self, request: Request) -> Response:
-        check_origin(request, self._hosts)
+        self._check_sender(request)
         client = connection_of(request, sees_peers=self._settings.sees_peers)
         leave = self._open.acquire(client)
         try:
@@ -91,6 +92,10 @@ class BuiltInTools:
         work = partial(self._answer, tool, params, request)
         # A thread goes on when its client has left: it holds its slots until it has ended.
         return _json(await asyncio.shield(create_detached_task(self._run(client, work, leave))))
+
+    def _check_sender(self, request: Request) -> None:
+        check_origin(request, WHAT)
+        check_host(request, self._hosts, WHAT)
 
     async def _run(
         self, client: str, work: Callable[[], Answer], leave: Callable[[], None]

@@ -4,6 +4,7 @@ All of it blocks on Serve's controller: never to be called on an event loop.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,16 @@ ANSWERING_STATES = {ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PE
 Applications = Mapping[str, Mapping[str, Any]]  # as Serve describes them
 
 
+@dataclass(frozen=True, slots=True)
+class DeployedReplica:
+    """`node` is the IP address of its node, and `node_id` Ray's name of that; "" without one."""
+
+    replica_id: str
+    state: ReplicaState
+    node: str
+    node_id: str
+
+
 class LoadError(Exception):
     """The model can't be loaded; the message says why."""
 
@@ -39,6 +50,7 @@ class DeployedApplication:
     """What Serve knows of a model's application.
 
     running: ids of the replicas that take requests; `stopping`: of those that end what they have.
+    replicas: all, also those that start.
     target: how many replicas Serve means it to have.
     failed_starts: of replicas, one after the other.
     deployed_at: in seconds of Unix time.
@@ -48,6 +60,7 @@ class DeployedApplication:
     message: str = ""
     running: frozenset[str] = frozenset()
     stopping: frozenset[str] = frozenset()
+    replicas: tuple[DeployedReplica, ...] = ()
     target: int = 1
     failed_starts: int = 0
     deployed_at: float = 0.0
@@ -78,15 +91,27 @@ def taken_over(replica_id: str) -> list[str]:
     return older_models(replica_id, _read_details())
 
 
+def deployed_at(replica_id: str) -> float:
+    """When this replica's own application was deployed, the last time, in seconds of Unix time.
+
+    Raises one of UNREACHABLE.
+    """
+    own = _own_application(replica_id, _read_details())
+    return time.time() if own is None else float(own["last_deployed_time_s"])
+
+
 def older_models(replica_id: str, applications: Applications) -> list[str]:
-    own = next(
-        (it for name, it in applications.items() if is_current(replica_id, {name: it})), None
-    )
+    own = _own_application(replica_id, applications)
     if own is None:
         return []
     since = own["last_deployed_time_s"]
     found = models_in(applications).items()
     return [name for name, it in found if it.deployed_at and it.deployed_at < since]
+
+
+def _own_application(replica_id: str, applications: Applications) -> Mapping[str, Any] | None:
+    own = (it for name, it in applications.items() if is_current(replica_id, {name: it}))
+    return next(own, None)
 
 
 def is_current(replica_id: str, applications: Applications) -> bool:
@@ -178,14 +203,24 @@ def _read(details: Mapping[str, Any]) -> DeployedApplication:
         return DeployedApplication(status)
     deployed_at = details["last_deployed_time_s"]
     replicas = model["replicas"]
+    found = tuple(map(_read_replica, replicas))
     return DeployedApplication(
         status,
         model["message"],
-        frozenset(
-            r["replica_id"] for r in replicas if ReplicaState(r["state"]) in ANSWERING_STATES
-        ),
-        frozenset(r["replica_id"] for r in replicas if r["state"] == ReplicaState.STOPPING),
+        frozenset(one.replica_id for one in found if one.state in ANSWERING_STATES),
+        frozenset(one.replica_id for one in found if one.state is ReplicaState.STOPPING),
+        found,
         model["target_num_replicas"],
         failed_starts(model["message"]),
         deployed_at,
+    )
+
+
+def _read_replica(details: Mapping[str, Any]) -> DeployedReplica:
+    """Serve knows of no node before the replica's actor has one."""
+    return DeployedReplica(
+        details["replica_id"],
+        ReplicaState(details["state"]),
+        details.get("node_ip") or "",
+        details.get("node_id") or "",
     )

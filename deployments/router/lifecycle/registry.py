@@ -11,11 +11,13 @@ from enum import Enum, auto
 from ray.serve.schema import ApplicationStatus
 
 from deployments.deploy_errors import last_error
+from deployments.replica_status import ReplicaReport, ReplicaStatus
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import ResourceHolder, Resources
+from deployments.router.lifecycle.replica_statuses import replica_statuses
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
-from deployments.wire import LoadProgress, ModelState, ModelStatus, ReplicaReport, RoutingDecision
+from deployments.wire import LoadProgress, ModelState, ModelStatus, RoutingDecision
 
 BUSY_GRACE_S = 1.0  # a model is not idle so long after a replica was busy
 FIRST_REPORT_GRACE_S = 5.0  # for the replicas of a model that has come up to say how busy they are
@@ -108,12 +110,17 @@ class ModelEntry:
             preset=self.preset.text,
             pinned=self.preset.pinned,
             replicas=len(self._running),
+            replicas_target=self._deployed.target if self._deployed else 0,
             version=self.replicas.version,
             unloads=self.unloads,
             will_retry=self.will_retry,
             progress=self._progress if self.phase is Phase.STARTING else None,
             has_any_name=self.has_any_name,
         )
+
+    @property
+    def replica_statuses(self) -> tuple[ReplicaStatus, ...]:
+        return replica_statuses(self._deployed, self.replicas)
 
     def holder(self, now: float) -> ResourceHolder:
         """Its resources. The entry must not be GONE."""

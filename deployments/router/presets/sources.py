@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from deployments.model.settings import application_name
+from deployments.router.presets.hub_names import downloaded_folders
 from deployments.router.presets.ini_file import ALL_MODELS, PresetError, Section, read_presets
 from deployments.router.presets.keys import format_section
 from deployments.router.presets.options import ModelOptions
@@ -38,12 +39,14 @@ class Sources:
     overrides: what the arguments say of all models of the file and the folder.
     presets: an INI file.
     folder: of models, each a folder with a config.json.
+    downloads: the folder of downloaded models.
     """
 
     argument: Preset | None = None
     overrides: ModelOptions = field(default_factory=ModelOptions)
     presets: str | None = None
     folder: str | None = None
+    downloads: str | None = None
 
     def read(self) -> list[Preset]:
         """All models that can be served, the default one first. Raises PresetError."""
@@ -58,21 +61,29 @@ class Sources:
         return [preset for _, preset in listed]
 
     def _found(self, sections: Sequence[Section], defaults: ModelOptions) -> Iterable[FoundModel]:
-        folders = self._folders()
+        folders, downloaded = self._folders(), self._downloaded()
         for one in sections:
             location, options = f"{self.presets}:{one.line}", one.options.over(defaults)
             folder = folders.pop(one.name, None)
             if options.model is None and folder is None:
                 raise PresetError(f"{location}: [{one.name}] {self._without_model(one.name)}")
             yield FoundModel(one.name, "preset", location, options, folder)
-        for name, path in folders.items():
-            yield FoundModel(name, "folder", str(path), defaults, path)
+            downloaded.pop(one.name, None)
+        for source, left in (("folder", folders), ("download", downloaded)):
+            for name, path in left.items():
+                yield FoundModel(name, source, str(path), defaults, path)
 
     def _folders(self) -> dict[str, Path]:
         try:
             return {} if self.folder is None else model_folders(Path(self.folder))
         except (OSError, ValueError) as error:
             raise PresetError(f"models_dir: {error}") from error
+
+    def _downloaded(self) -> dict[str, Path]:
+        try:
+            return {} if self.downloads is None else downloaded_folders(Path(self.downloads))
+        except (OSError, ValueError) as error:
+            raise PresetError(f"downloads_dir: {error}") from error
 
     def _without_model(self, name: str) -> str:
         needs = "needs model = DIRECTORY or hf-repo = OWNER/NAME"

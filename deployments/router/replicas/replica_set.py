@@ -9,11 +9,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.policy import Candidate, choose
 from deployments.router.replicas.prefix_index import PrefixIndex
 from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import MetricFamily
-from deployments.wire import ReplicaReport
 
 INFLIGHT_TIMEOUT_S = 4.0  # a request that no report names in this time will not come
 REPORT_TIMEOUT_S = 5.0  # without a report for so long other replicas are preferred
@@ -73,6 +73,10 @@ class ReplicaSet:
     def replicas(self) -> list[str]:
         """Ids of those that have reported and are not gone."""
         return list(self._replicas)
+
+    def last_report(self, replica_id: str) -> ReplicaReport | None:
+        replica = self._replicas.get(replica_id)
+        return None if replica is None else replica.last_report
 
     @property
     def running(self) -> int:

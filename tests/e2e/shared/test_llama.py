@@ -2,11 +2,13 @@
 
 import json
 import uuid
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
 
 from tests.e2e.server import Server
+from tests.e2e.shared.models import PAGES
 
 PROMPT = {"prompt": "Once upon", "n_predict": 24, "seed": 3, "temperature": 1.0}
 
@@ -80,6 +82,23 @@ def test_the_server_tells_of_itself(server: Server) -> None:
     assert props["total_slots"] == len(server.http.get("/slots").json())
     assert "llamacpp:tokens_predicted_total" in server.http.get("/metrics").text
     assert server.http.get("/tools").status_code == 403
+
+
+def test_the_fleet_is_watched(server: Server) -> None:
+    with server.http.stream("GET", "/fleet/sse") as events:
+        for line in events.iter_lines():
+            assert "error" not in line
+            told = json.loads(line.removeprefix("data: ")) if line else {}
+            found = {one["id"]: one for one in told.get("models", ())}
+            if told and told["tokens_per_second"] is not None:  # it has asked twice
+                break
+    [replica] = found["tiny"]["replicas"]
+    assert replica["state"] == "ready"
+    assert ip_address(replica["node"])
+    assert replica["pages_total"] == PAGES
+    assert found["tiny"]["status"]["replicas_target"] == 1
+    [counted] = [r for r in server.http.get("/stats").json()["replicas"] if r["model"] == "tiny"]
+    assert (counted["replica"], counted["node"]) == (replica["id"], replica["node"])
 
 
 def test_a_stream_outlives_its_connection(server: Server) -> None:

@@ -41,7 +41,7 @@ def test_without_origins_no_answer_has_a_cors_header() -> None:
 
 
 @pytest.mark.parametrize(("settings", "told"), [(LISTED, OURS), (ALL, "*")])
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
 def test_a_preflight_permits_what_the_sdks_send(
     settings: IngressSettings, told: str, method: str
 ) -> None:

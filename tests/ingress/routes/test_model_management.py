@@ -164,6 +164,7 @@ def status(name: str, state: ModelState, **more: Any) -> ModelStatus:
 def test_each_state_has_llama_servers_word_and_its_own() -> None:
     told = [status_object(status("m", state)) for state in ModelState]
     assert [(one["value"], one["state"]) for one in told] == [
+        ("downloading", "downloading"),
         ("unloaded", "unloaded"),
         ("loading", "loading"),
         ("loaded", "ready"),
@@ -171,7 +172,19 @@ def test_each_state_has_llama_servers_word_and_its_own() -> None:
         ("unloading", "unloading"),
         ("unloaded", "failed"),
     ]
-    assert [one.get("failed", False) for one in told] == [False] * 5 + [True]
+    assert [one.get("failed", False) for one in told] == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize(("now", "told"), [
+    ([ModelState.DOWNLOADING], []),
+    ([ModelState.UNLOADED], ["status_change", "download_finished"]),
+    ([ModelState.FAILED], ["status_change", "download_failed"]),
+    ([], ["model_remove", "models_reload"]),
+])  # fmt: skip
+def test_the_end_of_a_download_is_an_event(now: list[ModelState], told: list[str]) -> None:
+    before = [status("a/b", ModelState.DOWNLOADING)]
+    events = status_events(before, [status("a/b", one) for one in now])
+    assert [json.loads(event[6:])["event"] for event in events] == told
 
 
 def test_progress_and_what_comes_and_goes_are_events() -> None:

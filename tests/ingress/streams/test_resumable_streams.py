@@ -12,11 +12,12 @@ from deployments.ingress.http.app import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Service
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.streams.replay_buffer import ReplayBuffer, StreamPart
 from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamLimits
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.error_body import openai_envelope
 from deployments.openai.routes import CHAT as OPERATION
-from deployments.wire import ErrorKind, RequestError
+from deployments.wire import ErrorKind, Refused, RequestError
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, says
 from tests.openai.serving import CHAT, HELLO, Socket, chunks_of, http
 
@@ -346,3 +347,25 @@ def test_wrong_names_and_offsets_are_refused(
         assert not server.engine.requests
 
     serve(says("Hello"), play)
+
+
+def test_a_part_is_what_has_come_and_waits_for_no_more_than_it_may() -> None:
+    async def reads() -> None:
+        replay = ReplayBuffer(capacity=8)
+        assert await replay.part(0, 0.0, 4) == StreamPart(b"", False, False)
+        waiting = asyncio.create_task(replay.part(0, 60.0, 4))
+        await asyncio.sleep(0)
+        replay.append(b"abcdef")
+        assert await waiting == StreamPart(b"abcd", True, False)
+        replay.finish(RequestError(ErrorKind.UNAVAILABLE, "it went away"))
+        assert await replay.part(4, 60.0, 4) == StreamPart(b"ef", True, False)
+        with pytest.raises(Refused):
+            await replay.part(6, 60.0, 4)
+        whole = ReplayBuffer(capacity=2)
+        whole.append(b"abc")
+        whole.finish()
+        assert await whole.part(1, 60.0, 4) == StreamPart(b"bc", True, True)
+        with pytest.raises(Refused):
+            await whole.part(0, 60.0, 4)  # it is not kept any more
+
+    asyncio.run(reads())

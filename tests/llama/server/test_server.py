@@ -79,6 +79,18 @@ def test_what_the_template_can_do_is_tried_out() -> None:
     assert not any(asked(none, "/props").json()["chat_template_caps"].values())
 
 
+def test_a_model_thinks_whose_template_has_the_mark_of_its_thoughts() -> None:
+    def thinks(**templates: Any) -> bool:
+        of_model = CountingCluster(says("x"), replace(card(), **templates))
+        caps = asked(of_model, "/props").json()["chat_template_caps"]
+        return bool(caps["supports_thinking"])
+
+    assert not thinks()
+    assert thinks(chat_template=CHAT_TEMPLATE + "{% if add_generation_prompt %}<think>{% endif %}")
+    assert not thinks(chat_template=CHAT_TEMPLATE + "[TOOL_CALLS]<think>")  # Mistral's are others
+    assert thinks(chat_template=CHAT_TEMPLATE + "[TOOL_CALLS][THINK]")
+
+
 # As Mistral's, whose marks name the dialect.
 PARTICULAR = """{% for m in messages %}{% for c in m.tool_calls or [] %}[TOOL_CALLS]
 {%- if c.id | length != 9 %}{{ raise_exception('Tool call IDs should have length 9!') }}{% endif %}
@@ -117,6 +129,18 @@ def test_what_is_switched_off_says_so_without_a_code() -> None:
         assert response.status_code == 403
         error = {"message": "this feature is disabled", "type": "feature_disabled"}
         assert response.json() == {"error": error}
+
+
+def test_downloads_are_off_until_an_operator_names_a_folder() -> None:
+    for method, path, body in (
+        ("POST", "/models", {"model": "org/name"}),
+        ("DELETE", "/models?model=tiny", None),
+    ):
+        error = refusal(asked(tiny(), path, method, json=body), 403)
+        assert error["type"] == "feature_disabled"
+        assert "downloads_dir" in error["message"]
+    refusal(asked(tiny(), "/models", "DELETE"), 400)
+    refusal(asked(tiny(), "/models", "POST", json={"model": "a/b", "path": "/"}), 400)
 
 
 def counter(name: str, value: float) -> MetricFamily:
@@ -198,6 +222,30 @@ def test_who_opens_the_address_in_a_browser_is_shown_the_docs() -> None:
     shown = asyncio.run(asks())
     assert (shown.status_code, shown.url.path) == (200, "/docs")
     assert shown.headers["content-type"].startswith("text/html")
+
+
+class WithPage(CountingCluster):
+    asked = 0
+
+    async def broadcast(
+        self, application: str, deployment: str, method: str, *args: object
+    ) -> list[object]:
+        if (application, deployment, method) != ("web", "web", "is_up"):
+            return await super().broadcast(application, deployment, method, *args)
+        self.asked += 1
+        return [True]
+
+
+def test_who_opens_the_address_of_a_server_with_a_page_is_led_to_it() -> None:
+    cluster = WithPage(says("x"), card())
+
+    async def asks() -> list[httpx.Response]:
+        async with http(served(cluster)) as client:
+            return await asyncio.gather(*(client.get("/") for _ in range(5)))
+
+    places = [(one.status_code, one.headers["location"]) for one in asyncio.run(asks())]
+    assert places == [(307, "ui/")] * 5
+    assert cluster.asked == 1
 
 
 def test_openais_endpoints_are_there_without_v1() -> None:

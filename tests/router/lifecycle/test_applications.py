@@ -18,6 +18,7 @@ from deployments.router.lifecycle.applications import (
     current_rank_cpus,
     deploy,
     is_current,
+    models_in,
     older_models,
     redeploy,
 )
@@ -135,7 +136,11 @@ def test_what_was_deployed_before_the_router_is_of_a_graph_that_it_takes_over(
     deployed_at: float, found: list[str]
 ) -> None:
     """A router that has crashed comes back without being deployed."""
-    model = {"replicas": [], "message": "", "target_num_replicas": 1}
+    replicas = [
+        {"replica_id": "a", "state": "RUNNING", "node_id": "n", "node_ip": "10.0.0.2"},
+        {"replica_id": "b", "state": "STARTING", "node_id": None, "node_ip": None},
+    ]
+    model = {"replicas": replicas, "message": "", "target_num_replicas": 1}
     router = {"replicas": [{"replica_id": "me", "state": "RUNNING"}]}
     applications: dict[str, dict[str, Any]] = {
         "router": {
@@ -151,4 +156,7 @@ def test_what_was_deployed_before_the_router_is_of_a_graph_that_it_takes_over(
         "openai": {"deployments": {}, "last_deployed_time_s": 1.0, "status": "RUNNING"},
     }
     assert older_models("me", applications) == found
+    (listed,) = models_in(applications).values()
+    assert [(one.replica_id, one.node) for one in listed.replicas] == [("a", "10.0.0.2"), ("b", "")]
+    assert listed.running == {"a"}
     assert older_models("gone", applications) == []

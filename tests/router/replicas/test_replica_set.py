@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
+from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import INFLIGHT_TIMEOUT_S, REPORT_TIMEOUT_S, ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import render
-from deployments.wire import ReplicaReport
 from kv.hashing import page_hashes
 from tests.bench.routing import POLICIES, Outcome, PrefixAffine, simulate
 from tests.bench.simulation.traces import multi_turn, shared_prompts

@@ -1,6 +1,6 @@
-"""Checks who may call the tools: programs, and pages of this server. Other origins are refused.
+"""Checks who may call what pages of strangers must not: programs, and pages of this server.
 
-The host name must be known, too: another page's name could be made to resolve to this server.
+Another page's name could be made to resolve to this server: so the host name must be known, too.
 """
 
 from collections.abc import Collection
@@ -15,15 +15,21 @@ OWN_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def check_origin(request: Request, hosts: Collection[str]) -> None:
-    """Raises Refused."""
+def check_origin(request: Request, what: str) -> None:
+    """`what`, as in "The tools", is kept from pages of other origins. Raises Refused."""
     given = request.headers.getlist("origin")
     host = request.headers.get("host", "")
     own = all(_is_own(origin, host) for origin in given)
     if not own or request.headers.get("sec-fetch-site") not in OWN_SITES:
-        raise _forbidden("The tools may not be reached from pages of other origins")
-    if not is_known(host, hosts):
-        raise _forbidden("The tools may not be reached by this host name")
+        raise _forbidden(f"{what} may not be reached from pages of other origins")
+
+
+def check_host(request: Request, hosts: Collection[str], what: str) -> None:
+    """Raises Refused for a name that is neither an address, nor localhost, nor in `hosts`."""
+    if not is_known(request.headers.get("host", ""), hosts):
+        raise _forbidden(
+            f"{what} may not be reached by this host name: `hosts` lists those that may"
+        )
 
 
 def _is_own(origin: str, host: str) -> bool:

@@ -1,0 +1,150 @@
+"""What the fleet page shows, from readings of all counters: sums, rates and quantiles.
+
+Pure: it is given readings, and calls nobody. A counter counts from the first reading of the window
+that has it, so that a replica that comes, goes or starts over adds nothing that it did before.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from deployments.ingress.metrics import FAST_BUCKETS, Latencies
+from deployments.ingress.routes.model_status import status_object
+from deployments.replica_status import FleetStatus, ReplicaReport, ReplicaStatus
+
+LATENCY_WINDOW_S = 60.0
+RATE_WINDOW_S = 10.0
+QUANTILES = {"p50": 0.5, "p99": 0.99}
+SUMS: Mapping[str, Callable[[ReplicaReport], int]] = {
+    "running": lambda report: report.running,
+    "waiting": lambda report: report.waiting,
+    "pages_used": lambda report: report.pages_used,
+    "pages_total": lambda report: report.pages_total,
+    "preemptions": lambda report: report.preemptions,
+    "tokens_generated": lambda report: report.tokens_generated,
+}
+Counts = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """at: of a monotonic clock. time: in seconds of Unix time.
+    latencies: by the id of an ingress replica, and by model.
+    """
+
+    at: float
+    time: float
+    fleet: FleetStatus
+    latencies: Mapping[str, Mapping[str, Latencies]]
+
+    def tokens(self, model: str | None) -> Iterable[tuple[str, Counts]]:
+        """Tokens generated, by replica; of all models for None."""
+        for status, replicas in self.fleet.models:
+            if model in (None, status.name):
+                for one in replicas:
+                    if one.report is not None:
+                        yield one.replica_id, (float(one.report.tokens_generated),)
+
+    def waits(self, field: str, model: str | None) -> Iterable[tuple[str, Counts]]:
+        """Counts of a field of Latencies, by ingress replica and model; of all models for None."""
+        for replica, by_model in self.latencies.items():
+            for name, latencies in by_model.items():
+                if model in (None, name):
+                    yield f"{replica} {name}", getattr(latencies, field)
+
+
+class Readings:
+    """Those of the last LATENCY_WINDOW_S, the newest one last."""
+
+    def __init__(self) -> None:
+        self._readings: deque[Reading] = deque()
+
+    def add(self, reading: Reading) -> None:
+        self._readings.append(reading)
+        while self._readings[0].at < reading.at - LATENCY_WINDOW_S:
+            self._readings.popleft()
+
+    def described(self) -> object:
+        """The JSON of the newest one."""
+        last = self._readings[-1]
+        models = [
+            {
+                "id": status.name,
+                "status": status_object(status),
+                **_sums(replicas),
+                **self._rates(status.name),
+                "replicas": [_replica(one) for one in replicas],
+            }
+            for status, replicas in last.fleet.models
+        ]
+        everyone = [one for _, replicas in last.fleet.models for one in replicas]
+        return {
+            "time": round(last.time, 3),
+            "uptime_s": round(max(0.0, last.time - last.fleet.started_at), 3),
+            "window_s": LATENCY_WINDOW_S,
+            **_sums(everyone),
+            **self._rates(None),
+            "models": models,
+        }
+
+    def _rates(self, model: str | None) -> Mapping[str, object]:
+        recent = [one for one in self._readings if one.at >= self._readings[-1].at - RATE_WINDOW_S]
+        span = recent[-1].at - recent[0].at
+        tokens = _added([one.tokens(model) for one in recent])
+        return {
+            "tokens_per_second": round(tokens[0] / span, 3) if tokens and span else None,
+            "time_to_first_token_s": self._quantiles("first_token", model),
+            "inter_token_latency_s": self._quantiles("between_tokens", model),
+        }
+
+    def _quantiles(self, field: str, model: str | None) -> Mapping[str, float] | None:
+        counts = _added([one.waits(field, model) for one in self._readings])
+        if not counts or not counts[-1]:
+            return None
+        return {name: quantile(counts, share) for name, share in QUANTILES.items()}
+
+
+def quantile(counts: Sequence[float], share: float) -> float:
+    """As Prometheus estimates it from a histogram of FAST_BUCKETS: within a bucket the values are
+    taken to be spread evenly, and those above the last bound to be equal to it.
+    """
+    rank, lower, below = share * counts[-1], 0.0, 0.0
+    for upper, count in zip(FAST_BUCKETS, counts, strict=False):
+        if count >= rank:
+            within = (rank - below) / (count - below) if count > below else 1.0
+            return round(lower + (upper - lower) * within, 6)
+        lower, below = upper, count
+    return lower
+
+
+def _added(readings: Iterable[Iterable[tuple[str, Counts]]]) -> list[float]:
+    """What all counters rose by from their first reading to their last; empty without any."""
+    first: dict[str, Counts] = {}
+    last: dict[str, Counts] = {}
+    for reading in readings:
+        last = dict(reading)
+        for name, counts in last.items():
+            if any(now < then for now, then in zip(counts, first.get(name, ()), strict=False)):
+                first[name] = counts  # it started over
+            first.setdefault(name, counts)
+    risen = [
+        [now - then for now, then in zip(counts, first[name], strict=True)]
+        for name, counts in last.items()
+    ]
+    return [sum(column) for column in zip(*risen, strict=True)]
+
+
+def _sums(replicas: Iterable[ReplicaStatus]) -> Mapping[str, int]:
+    reports = [one.report for one in replicas if one.report is not None]
+    return {name: sum(map(count, reports)) for name, count in SUMS.items()}
+
+
+def _replica(status: ReplicaStatus) -> object:
+    report = status.report
+    return {
+        "id": status.replica_id,
+        "node": status.node,
+        "node_id": status.node_id,
+        "state": status.state.value,
+        **{name: None if report is None else count(report) for name, count in SUMS.items()},
+    }

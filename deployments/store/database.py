@@ -1,0 +1,190 @@
+"""A SQLite file or a Postgres database: its URL, its connections and its transactions."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from deployments.store.migrations import NewerSchema, migrate
+from deployments.wire import ErrorKind, Refused
+
+logger = logging.getLogger(__name__)
+
+DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+    "postgresql+asyncpg": "postgresql+asyncpg",
+}
+BUSY_MS = 10_000  # for another process to end its write to a SQLite file
+# FULL: each commit waits for the disk, so that it outlives a loss of power too, and not only the
+# process. With NORMAL the last commits could go, and browsers, told that theirs are stored, would
+# not send them again; revisions that readers know would be given out anew.
+PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    f"busy_timeout={BUSY_MS}",
+)
+WRITES = "manta_writes"  # execution option: the transaction may write
+OUR_FAULTS = (DataError, IntegrityError, ProgrammingError)
+POOL: dict[str, Any] = {"pool_size": 4, "max_overflow": 4, "pool_timeout": 10.0}
+POSTGRES = {"timeout": 10, "command_timeout": 30}  # seconds to connect, and for a statement
+
+
+class StoreError(ValueError):
+    """The store can't be opened. It says where it is, without a password, and why."""
+
+
+def store_url(text: str) -> URL:
+    """Raises StoreError."""
+    try:
+        url = make_url(text)
+        driver = DRIVERS[url.drivername]
+    except (ArgumentError, KeyError, ValueError):  # the text may have a password in it
+        raise StoreError(
+            "store: must be `none`, `sqlite:////PATH`, or `postgresql://USER:PASSWORD@HOST/NAME`"
+        ) from None
+    # A relative path would be one of the folder that a process happens to run in.
+    if driver.startswith("sqlite") and not (url.database or "").startswith("/"):
+        raise StoreError("store: a SQLite store must be a file: `sqlite:////PATH`")
+    return url.set(drivername=driver)
+
+
+def default_url() -> str:
+    """Of a SQLite file in the user's data folder. Raises StoreError for an unknown home."""
+    try:
+        data = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
+    except RuntimeError as error:
+        raise StoreError(f"store: there is no folder for it: {error}") from error
+    return f"sqlite:///{Path(data) / 'manta' / 'store.db'}"
+
+
+def is_sqlite(url: URL) -> bool:
+    return url.drivername.startswith("sqlite")
+
+
+def open_once(text: str) -> None:
+    """Makes the file and the tables where they are not there. It blocks. Raises StoreError."""
+    url = store_url(text)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            asyncio.run(_migrated(url))
+        except BaseException as error:
+            failures.append(error)
+
+    # In a thread of its own: an event loop may run in this one.
+    thread = threading.Thread(target=work, name="store")
+    thread.start()
+    thread.join()
+    if failures:
+        raise StoreError(f"store: {shown(url)} can't be opened: {_cause(failures[0])}")
+
+
+def shown(url: URL) -> str:
+    """For people: without the password."""
+    return str(url.database) if is_sqlite(url) else url.render_as_string(hide_password=True)
+
+
+async def _migrated(url: URL) -> None:
+    if is_sqlite(url):
+        _make_file(Path(str(url.database)))
+    database = Database(url)
+    try:
+        async with database.engine.execution_options(**{WRITES: True}).begin() as connection:
+            await connection.run_sync(migrate)
+    finally:
+        await database.close()
+
+
+def _make_file(path: Path) -> None:
+    """For its owner alone, as are the files that SQLite puts beside it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _cause(error: BaseException) -> str:
+    inner = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if isinstance(inner, NewerSchema | OSError):
+        return str(inner)
+    if isinstance(inner, ModuleNotFoundError) and inner.name == "asyncpg":
+        return "its driver is missing: install Manta with its extra `postgres`"
+    return f"{type(inner).__name__}: {inner}"
+
+
+class Database:
+    """Belongs to one event loop."""
+
+    def __init__(self, url: URL) -> None:
+        self.is_sqlite = is_sqlite(url)
+        self.engine = _engine(url)
+        self._writer = self.engine.execution_options(**{WRITES: True})
+        # SQLite has one writer. Waiting for it here is fair, and in SQLite it is not.
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """Raises Refused if the database can't be reached."""
+        async with _available(), self.engine.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction, committed at the end. Raises Refused as `reading`."""
+        if not self.is_sqlite:
+            async with _available(), self._writer.begin() as connection:
+                yield connection
+            return
+        async with self._turn, _available(), self._writer.begin() as connection:
+            yield connection
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+@asynccontextmanager
+async def _available() -> AsyncIterator[None]:
+    try:
+        yield
+    except (DBAPIError, PoolTimeout, OSError) as error:
+        if isinstance(error, OUR_FAULTS):
+            raise
+        logger.exception("the store failed")
+        message = "The store of this server can't be reached now; try again soon"
+        raise Refused.of_kind(ErrorKind.UNAVAILABLE, message) from error
+
+
+def _engine(url: URL) -> AsyncEngine:
+    if not is_sqlite(url):
+        return create_async_engine(url, pool_pre_ping=True, connect_args=POSTGRES, **POOL)
+    engine = create_async_engine(url, **POOL)
+    event.listen(engine.sync_engine, "connect", _set_up)
+    event.listen(engine.sync_engine, "begin", _begin)
+    return engine
+
+
+def _set_up(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # `_begin` begins transactions
+    cursor = connection.cursor()
+    for pragma in PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    """Who will write says so at once: a reader may find that it is too late to become a writer."""
+    writes = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,92 @@
+"""An owner's row: what it has stored, and its lock, which puts the owner's writers in line."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import Select, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deployments.store.database import Database
+from deployments.store.limits import StoreLimits, storage_full
+from deployments.store.tables import OWNER
+from deployments.store.waits import Waits
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerState:
+    """`swept`: the highest revision of a tombstone that is no longer there."""
+
+    revision: int = 0
+    n_bytes: int = 0
+    swept: int = 0
+
+
+@dataclass(slots=True)
+class OwnerWrite:
+    """One transaction of one owner, which holds the owner's row."""
+
+    connection: AsyncConnection
+    owner: str
+    revision: int
+    n_bytes: int
+    swept: int
+    limits: StoreLimits
+
+    def next_revision(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def grow(self, n_bytes: int) -> None:
+        """Raises Refused if that is more than the owner may store."""
+        self.n_bytes += n_bytes
+        if n_bytes > 0 and self.n_bytes > self.limits.max_owner_bytes:
+            raise storage_full(self.limits.max_owner_bytes)
+
+
+class Owners:
+    def __init__(self, database: Database, limits: StoreLimits, waits: Waits) -> None:
+        self._database = database
+        self._limits = limits
+        self._waits = waits
+
+    async def state(self, owner: str) -> OwnerState:
+        async with self._database.reading() as connection:
+            return await read_state(connection, owner)
+
+    @asynccontextmanager
+    async def writing(self, owner: str) -> AsyncIterator[OwnerWrite]:
+        """A transaction, committed at the end. Who waits for the owner's changes hears of them."""
+        async with self._database.writing() as connection:
+            before = await _locked(connection, owner)
+            write = OwnerWrite(
+                connection, owner, before.revision, before.n_bytes, before.swept, self._limits
+            )
+            yield write
+            after = OwnerState(write.revision, write.n_bytes, write.swept)
+            if after != before:
+                changed = {"revision": after.revision, "bytes": after.n_bytes, "swept": after.swept}
+                await connection.execute(update(OWNER).where(OWNER.c.id == owner).values(**changed))
+        if after.revision != before.revision:
+            self._waits.wake(owner)
+
+
+async def read_state(connection: AsyncConnection, owner: str) -> OwnerState:
+    found = (await connection.execute(_state_of(owner))).one_or_none()
+    return OwnerState() if found is None else OwnerState(*found)
+
+
+async def _locked(connection: AsyncConnection, owner: str) -> OwnerState:
+    query = _state_of(owner).with_for_update()
+    found = (await connection.execute(query)).one_or_none()
+    if found is None:
+        row = {"id": owner, "revision": 0, "bytes": 0, "swept": 0}
+        make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        await connection.execute(make(OWNER).values(**row).on_conflict_do_nothing())
+        found = (await connection.execute(query)).one()
+    return OwnerState(*found)
+
+
+def _state_of(owner: str) -> Select[int, int, int]:
+    return select(OWNER.c.revision, OWNER.c.bytes, OWNER.c.swept).where(OWNER.c.id == owner)
