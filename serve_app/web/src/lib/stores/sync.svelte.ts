@@ -140,8 +140,11 @@ class SyncStore {
 		const database = await conversationsStore.use(identity.owner, server);
 		if (!database) return this.#show();
 		const store = new SyncDatabase(database.db);
-		const service = new SyncService(store, (touched) => void this.#changed(touched));
-		const loop = new SyncLoop(service, () => void this.#stepped());
+		const service = new SyncService(store, (touched) => {
+			loop.push();
+			void this.#changed(touched);
+		});
+		const loop: SyncLoop = new SyncLoop(service, () => void this.#stepped());
 		const heard = { refusal: null, isRead: false };
 		const session = { identity, database, store, service, loop, heard };
 		this.#session = { ...session, leader: null, isLeader: false };
