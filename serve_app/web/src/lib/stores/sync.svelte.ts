@@ -21,6 +21,9 @@ const QUIET_AFTER_MS = 5 * 60_000;
 /** How long signing out waits for what is still to be sent. */
 const LAST_PUSH_MS = 5000;
 
+/** Files that nothing needs any more are looked for once the page has begun. */
+const SWEEP_AFTER_MS = 60_000;
+
 /** Whose chats are shown, and whether the server keeps them. */
 interface Identity {
 	owner: string;
@@ -156,6 +159,9 @@ class SyncStore {
 		conversationsStore.tabs?.listen((message) => this.#heard(message));
 		conversationsStore.tabs?.tell({ kind: 'who-syncs' });
 		this.#lead();
+		setTimeout(() => {
+			if (this.#session?.database === database) void database.sweepFiles(Date.now());
+		}, SWEEP_AFTER_MS);
 		await this.#show();
 	}
 
