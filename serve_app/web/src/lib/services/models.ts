@@ -1,6 +1,6 @@
 import { readModel, type ModelEntry, type ModelEvent } from '#lib/pure/models';
 import { readEvents } from '#lib/pure/sse';
-import { api } from './api';
+import { api, post } from './api';
 
 export class ModelsService {
 	static async list(): Promise<ModelEntry[]> {
@@ -18,8 +18,8 @@ export class ModelsService {
 	}
 
 	/** From the hub, where the operator named a folder for it; else an `ApiError` with status 403. */
-	static async download(model: string): Promise<void> {
-		await api.json('models', post({ model }));
+	static async download(model: string, revision?: string): Promise<void> {
+		await api.json('models', post({ model, revision }));
 	}
 
 	/** Deletes what was downloaded, or ends a download. */
@@ -33,9 +33,4 @@ export class ModelsService {
 		if (!response.body) return;
 		for await (const { data } of readEvents(response.body)) yield JSON.parse(data) as ModelEvent;
 	}
-}
-
-function post(body: unknown): RequestInit {
-	const headers = { 'Content-Type': 'application/json' };
-	return { method: 'POST', headers, body: JSON.stringify(body) };
 }

@@ -4,6 +4,7 @@ import { ApiError } from '#lib/services/api';
 import { ModelsService } from '#lib/services/models';
 import { PropsService, type Props } from '#lib/services/props';
 import { readLocal, writeLocal } from '#lib/storage/local';
+import { Follower, pause } from './while_visible';
 
 const SELECTED = 'manta-model';
 const FIRST_WAIT_MS = 1000;
@@ -20,6 +21,7 @@ class ModelsStore {
 	#chosen = $state<string | null>(null);
 	#props = new SvelteMap<string, Props>();
 	#asked = new Set<string>();
+	#follower = new Follower((signal) => this.#followUntil(signal));
 
 	constructor() {
 		const stored = readLocal(SELECTED);
@@ -66,8 +68,8 @@ class ModelsStore {
 	}
 
 	/** An `ApiError` of the server's, with its words, where it can't. */
-	async download(name: string): Promise<void> {
-		await ModelsService.download(name);
+	async download(name: string, revision?: string): Promise<void> {
+		await ModelsService.download(name, revision);
 		await this.refresh();
 	}
 
@@ -82,22 +84,7 @@ class ModelsStore {
 
 	/** Follows all models while the page is visible; answers what ends it. */
 	follow(): () => void {
-		let controller: AbortController | undefined;
-		const visible = () => {
-			if (document.visibilityState === 'hidden') {
-				controller?.abort();
-				controller = undefined;
-			} else if (!controller) {
-				controller = new AbortController();
-				void this.#followUntil(controller.signal);
-			}
-		};
-		visible();
-		document.addEventListener('visibilitychange', visible);
-		return () => {
-			document.removeEventListener('visibilitychange', visible);
-			controller?.abort();
-		};
+		return this.#follower.start();
 	}
 
 	async #followUntil(signal: AbortSignal): Promise<void> {
@@ -163,13 +150,6 @@ class ModelsStore {
 
 function wordsOf(error: unknown): string {
 	return error instanceof ApiError ? error.message : String(error);
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-	return new Promise((done) => {
-		const timer = setTimeout(done, ms);
-		signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
-	});
 }
 
 export const modelsStore = new ModelsStore();
