@@ -18,7 +18,10 @@ export interface ChangedMessage {
 }
 
 export interface Changes {
+	/** All of the server's is read up to here once there is no `more`. */
 	revision: number;
+	/** Where to read on; the server's own words. */
+	next: string;
 	more: boolean;
 	chats: ChangedChat[];
 	messages: ChangedMessage[];
@@ -26,9 +29,11 @@ export interface Changes {
 
 /** What has not the shape of a chat or a message is passed over. Throws if it is no such page. */
 export function readChanges(raw: unknown): Changes {
-	if (!isRaw(raw) || !isTime(raw.revision)) throw new Error('This is no page of changes.');
+	if (!isRaw(raw) || !isTime(raw.revision) || typeof raw.next !== 'string')
+		throw new Error('This is no page of changes.');
 	return {
 		revision: raw.revision,
+		next: raw.next,
 		more: raw.more === true,
 		chats: list(raw.chats).map(readChat).filter(isThere),
 		messages: list(raw.messages).map(readOne).filter(isThere)

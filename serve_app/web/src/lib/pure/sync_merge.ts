@@ -3,7 +3,14 @@
  * server had when it was last heard of (`base`), and the difference to it is what changed here.
  * Messages never change, so both sides' are kept and stand beside each other as branches.
  */
-import type { Chat, ChatFields, Milliseconds, StoredChat, StoredMessage } from '#lib/types';
+import type {
+	Chat,
+	ChatFields,
+	Message,
+	Milliseconds,
+	StoredChat,
+	StoredMessage
+} from '#lib/types';
 
 /** Fields whose change is told to the server. `updated_at` goes with them. */
 export const FIELDS = [
@@ -30,6 +37,33 @@ export function fieldsOf(chat: ChatFields): ChatFields {
 	};
 }
 
+/** Fields of a message that leave this browser; the server refuses others. */
+const SENT = [
+	'id',
+	'parent',
+	'role',
+	'text',
+	'reasoning',
+	'tool_calls',
+	'tool_call_id',
+	'attachments',
+	'model',
+	'params',
+	'usage',
+	'timings',
+	'finish',
+	'error',
+	'completion_id',
+	'created_at'
+] as const satisfies (keyof Message)[];
+
+export type SentMessage = Pick<Message, (typeof SENT)[number]>;
+
+export function sentMessage(message: Message): SentMessage {
+	const there = SENT.filter((name) => message[name] !== undefined);
+	return Object.fromEntries(there.map((name) => [name, message[name]])) as unknown as SentMessage;
+}
+
 /** `chat` with other fields, as of `now`; the same object if nothing differs. */
 export function change(chat: StoredChat, fields: Partial<Chat>, now: Milliseconds): StoredChat {
 	const changed = FIELDS.some((name) => name in fields && !equal(fields[name], chat[name]));
@@ -53,6 +87,14 @@ export function merge(chat: StoredChat, theirs: ChatFields, revision: number): S
 	const merged = mergeFields(chat.base, chat, theirs, mineIsLater);
 	const updated_at = Math.max(chat.updated_at, theirs.updated_at);
 	return withDirt({ ...chat, ...merged, updated_at, base: fieldsOf(theirs), revision });
+}
+
+/**
+ * The server has an older revision than it had: its database was put back. What this browser has is
+ * newer, so the difference is to be sent.
+ */
+export function rebase(chat: StoredChat, theirs: ChatFields, revision: number): StoredChat {
+	return withDirt({ ...chat, base: fieldsOf(theirs), revision });
 }
 
 /** A chat that the server has and this browser has not. */

@@ -9,7 +9,9 @@ export class ApiError extends Error {
 		readonly type?: string,
 		readonly param?: string,
 		readonly request_id?: string,
-		readonly retry_after_ms?: number
+		readonly retry_after_ms?: number,
+		/** All that the server said. */
+		readonly body?: unknown
 	) {
 		super(message);
 		this.name = 'ApiError';
@@ -65,7 +67,8 @@ export function readError(
 		text(error.type),
 		text(error.param),
 		headers.get('x-request-id') ?? undefined,
-		after > 0 ? after * 1000 : undefined
+		after > 0 ? after * 1000 : undefined,
+		body
 	);
 }
 

@@ -1,11 +1,12 @@
 import type { ChangedChat, ChangedMessage, Changes } from '#lib/pure/changes';
 import { newId } from '#lib/pure/ids';
-import { acknowledge, adopt, merge, rescued, withDirt } from '#lib/pure/sync_merge';
+import { acknowledge, adopt, merge, rebase, rescued, withDirt } from '#lib/pure/sync_merge';
 import { byAge, withAllBelow } from '#lib/pure/tree';
 import type { MantaDatabase } from '#lib/storage/db';
 import type { ChatFields, Draft, StoredChat, StoredFile, StoredMessage } from '#lib/types';
 
 const CURSOR = 'cursor';
+const FIRST = '0';
 /** The draft of no chat. */
 const NEW = 'new';
 
@@ -19,37 +20,51 @@ export interface Touched {
 export class SyncDatabase {
 	constructor(private readonly db: MantaDatabase) {}
 
-	async cursor(): Promise<number> {
+	async cursor(): Promise<string> {
 		const found = await this.db.meta.get(CURSOR);
-		return typeof found?.value === 'number' ? found.value : 0;
+		return typeof found?.value === 'string' ? found.value : FIRST;
 	}
 
-	/** Stores a page and, with it, how far we have read: `cursor`, which is null within a first reading. */
-	async apply(page: Changes, cursor: number | null): Promise<Touched> {
+	/**
+	 * Stores a page and, with it, how far we have read. `anew`: all is read again, and how far we are
+	 * is stored once all was.
+	 */
+	async apply(page: Changes, anew = false): Promise<Touched> {
 		return this.#change(async (touched) => {
 			// Messages of a chat may come with its tombstone's page: the chat is the word on them.
 			const adopted: string[] = [];
 			for (const chat of page.chats)
-				if (await this.#applyChat(chat, touched)) adopted.push(chat.id);
+				if (await this.#applyChat(chat, touched, anew)) adopted.push(chat.id);
 			const added = page.messages.filter((one) => one.message !== null);
 			await this.#applyMessages(added, touched);
 			for (const one of page.messages)
 				if (one.message === null) await this.#dropMessage(one.id, touched);
 			await this.#setActive(adopted, touched);
-			if (cursor !== null) await this.db.meta.put({ key: CURSOR, value: cursor });
+			if (!anew) await this.db.meta.put({ key: CURSOR, value: page.next });
 		});
 	}
 
-	/** After all was read anew: what the server had once and has no more was deleted there. */
-	async dropUnseen(seen: ReadonlySet<string>, cursor: number): Promise<Touched> {
-		const isGone = (one: { id: string; revision: number | null }) =>
-			one.revision !== null && one.revision <= cursor && !seen.has(one.id);
+	/**
+	 * After all was read anew up to `revision`: what the server had and has no more was deleted there.
+	 * What it had after `revision` it has lost, as its database was put back: that is sent again.
+	 */
+	async endAnew(seen: ReadonlySet<string>, revision: number, next: string): Promise<Touched> {
+		const { chats, messages } = this.db;
+		type Known = { id: string; revision: number | null };
+		const isGone = (one: Known) =>
+			one.revision !== null && one.revision <= revision && !seen.has(one.id);
+		const isLost = (one: Known) =>
+			one.revision !== null && one.revision > revision && !seen.has(one.id);
 		return this.#change(async (touched) => {
-			for (const chat of await this.db.chats.filter(isGone).toArray())
+			for (const chat of await chats.filter(isGone).toArray())
 				await this.#dropChat(chat.id, touched);
-			for (const message of await this.db.messages.filter(isGone).toArray())
+			for (const message of await messages.filter(isGone).toArray())
 				await this.#dropMessage(message.id, touched);
-			await this.db.meta.put({ key: CURSOR, value: cursor });
+			for (const chat of await chats.filter(isLost).toArray())
+				await chats.put(withDirt({ ...chat, base: null, revision: null }));
+			for (const message of await messages.filter(isLost).toArray())
+				await messages.put(unsent(message));
+			await this.db.meta.put({ key: CURSOR, value: next });
 		});
 	}
 
@@ -57,7 +72,11 @@ export class SyncDatabase {
 		return this.db.chats.where('dirty').above('').distinct().toArray();
 	}
 
-	/** Of chats that the server has. */
+	async chat(id: string): Promise<StoredChat | undefined> {
+		return this.db.chats.get(id);
+	}
+
+	/** What of messages the server does not know, the oldest first. */
 	async outbox(): Promise<StoredMessage[]> {
 		return this.db.messages.where('outbox').anyOf('send', 'delete').sortBy('created_at');
 	}
@@ -66,8 +85,8 @@ export class SyncDatabase {
 		return this.db.messages.get(id);
 	}
 
-	async unsentFiles(): Promise<StoredFile[]> {
-		return this.db.files.where('state').equals('local').toArray();
+	async file(sha256: string): Promise<StoredFile | undefined> {
+		return this.db.files.get(sha256);
 	}
 
 	/** How many changes the server does not know. */
@@ -84,10 +103,10 @@ export class SyncDatabase {
 		await this.#changeChat(id, (chat) => acknowledge(chat, sent, revision));
 	}
 
-	/** The server has something else than this browser thought. */
-	async mergeChat(id: string, theirs: ChatFields, revision: number): Promise<Touched> {
+	/** The server has something else than this browser thought; `anew`: something older, even. */
+	async mergeChat(changed: ChangedChat, anew: boolean): Promise<Touched> {
 		return this.#change(async (touched) => {
-			await this.#applyChat({ id, fields: theirs, revision }, touched);
+			await this.#applyChat(changed, touched, anew);
 		});
 	}
 
@@ -131,7 +150,7 @@ export class SyncDatabase {
 			if (chat) await db.chats.put(withDirt({ ...chat, base: null, revision: null }));
 			for (const message of await db.messages.where('chat').equals(id).toArray()) {
 				if (message.state === 'running' || message.outbox === 'delete') continue;
-				await db.messages.put({ ...message, revision: null, outbox: 'send' });
+				await db.messages.put(unsent(message));
 			}
 		});
 	}
@@ -172,13 +191,19 @@ export class SyncDatabase {
 	}
 
 	/** Whether it is new here. */
-	async #applyChat({ id, fields, revision }: ChangedChat, touched: Touched): Promise<boolean> {
+	async #applyChat(changed: ChangedChat, touched: Touched, anew: boolean): Promise<boolean> {
+		const { id, fields, revision } = changed;
 		if (fields === null) {
 			await this.#dropChat(id, touched);
 			return false;
 		}
 		const chat = await this.db.chats.get(id);
-		const next = chat ? merge(chat, fields, revision) : adopt(id, fields, revision);
+		const isOlder = chat && chat.revision !== null && chat.revision > revision;
+		const next = !chat
+			? adopt(id, fields, revision)
+			: isOlder && anew
+				? rebase(chat, fields, revision)
+				: merge(chat, fields, revision);
 		if (next === chat) return false;
 		await this.db.chats.put(next);
 		touched.chats.add(id);
@@ -290,6 +315,10 @@ export class SyncDatabase {
 		touched.messages.add(id);
 		return id;
 	}
+}
+
+function unsent(message: StoredMessage): StoredMessage {
+	return { ...message, revision: null, outbox: 'send' };
 }
 
 /** It may have been deleted here while it was sent: that is still to be told. */

@@ -5,8 +5,9 @@
 export type TabMessage =
 	| { kind: 'changed'; chats: string[]; messages: string[]; toSend: boolean }
 	| { kind: 'queue' }
-	| { kind: 'synced' }
-	| { kind: 'visible' }
+	| { kind: 'sync'; refusal: string | null; isRead: boolean }
+	| { kind: 'who-syncs' }
+	| { kind: 'push' }
 	| { kind: 'who-runs' }
 	| { kind: 'runs'; ids: string[] }
 	| { kind: 'signed-out' };

@@ -2,6 +2,7 @@ import { SvelteMap, SvelteSet } from 'svelte/reactivity';
 import { newId } from '#lib/pure/ids';
 import { Finder, wordsOf } from '#lib/pure/search';
 import { change, withDirt } from '#lib/pure/sync_merge';
+import { describeSync, type SyncStatus } from '#lib/pure/sync_words';
 import { byAge, leafAfterDelete, newestLeafBelow, pathTo, withAllBelow } from '#lib/pure/tree';
 import { DatabaseService, withOutbox } from '#lib/services/database';
 import { Tabs, type TabMessage } from '#lib/services/tabs';
@@ -12,7 +13,10 @@ const WRITE_EVERY_MS = 1000;
 /** How long other tabs have to say which answers they are writing. */
 const ASK_TABS_MS = 250;
 
-export type SyncState = 'synced' | 'sending' | 'offline' | 'local';
+const UNKNOWN = {
+	...{ isKept: true, isReachable: true, isRead: false, isShared: false },
+	...{ refusal: null, pending: 0 }
+};
 
 /**
  * The chats: what the screen shows is here, and each change is in the database before it is shown,
@@ -24,11 +28,8 @@ class ConversationsStore {
 	ready = $state(false);
 	/** Why nothing can be kept; shown as a banner. */
 	failure = $state<string | null>(null);
-	sync = $state.raw<{ state: SyncState; pending: number; text: string }>({
-		state: 'local',
-		pending: 0,
-		text: 'Only in this browser'
-	});
+	/** Set by the sync. */
+	sync = $state.raw<SyncStatus>(describeSync(UNKNOWN));
 	/** The messages of the open chat that are not deleted. */
 	readonly messages = new SvelteMap<string, StoredMessage>();
 	/** Questions that wait for the server to come back. */
@@ -37,7 +38,10 @@ class ConversationsStore {
 	readonly #byId = new Map<string, StoredChat>();
 	#chats = $state.raw<StoredChat[]>([]);
 	#open = $state.raw<StoredChat | null>(null);
+	/** The chat that was asked for last: it may come later, from the server. */
+	#wanted: string | null = null;
 	#opened = 0;
+	readonly #untilReady = new Set<() => void>();
 	#database: DatabaseService | null = null;
 	#tabs: Tabs | null = null;
 	/** Answers that this tab is writing, by id, and when each is written next. */
@@ -74,7 +78,14 @@ class ConversationsStore {
 		}
 		this.#list();
 		this.ready = true;
+		for (const goOn of this.#untilReady) goOn();
+		this.#untilReady.clear();
+		if (this.#wanted !== null) await this.open(this.#wanted);
 		return this.#database;
+	}
+
+	async #whenReady(): Promise<void> {
+		if (!this.ready) await new Promise<void>((done) => this.#untilReady.add(done));
 	}
 
 	async close(): Promise<void> {
@@ -107,7 +118,9 @@ class ConversationsStore {
 	/** Null: the empty chat. What is not there leaves `current` null. */
 	async open(id: string | null): Promise<void> {
 		const turn = ++this.#opened;
+		this.#wanted = id;
 		if (id !== null && this.#open?.id === id) return;
+		await this.#whenReady();
 		const messages = id !== null && this.#byId.has(id) ? await this.#read(id) : [];
 		// Another was opened while this one was read.
 		if (turn !== this.#opened) return;
@@ -120,9 +133,11 @@ class ConversationsStore {
 	/** Also opens it. */
 	async create(fields: Partial<Chat> = {}): Promise<StoredChat> {
 		const chat = newChat($state.snapshot(fields));
+		await this.#whenReady();
 		await this.#write((database) => database.add(chat));
 		this.#put(chat);
 		this.#opened++;
+		this.#wanted = chat.id;
 		this.messages.clear();
 		this.#open = chat;
 		this.#tell([chat.id], []);
@@ -362,6 +377,8 @@ class ConversationsStore {
 		for (const chat of found) this.#byId.set(chat.id, chat);
 		if (ids.length > 0) this.#list();
 		const open = this.#open;
+		const wanted = this.#wanted;
+		if (!open && wanted !== null && this.#byId.has(wanted)) await this.open(wanted);
 		if (!open) return;
 		const now = this.#byId.get(open.id) ?? null;
 		if ([...messages].includes(open.id)) await this.#rereadMessages(open.id);

@@ -56,8 +56,16 @@ class ServerStore {
 		return true;
 	}
 
-	signOut(): void {
-		this.signedOut();
+	/** What is done before the key goes; set by who keeps chats. */
+	onsignout: (() => Promise<void>) | null = null;
+
+	/** By the person. */
+	async signOut(): Promise<void> {
+		try {
+			await this.onsignout?.();
+		} finally {
+			this.signedOut();
+		}
 	}
 
 	/** A 401 came: the key is worth nothing any more. */

@@ -1,0 +1,74 @@
+import { chatLine, fileLine, readLine, type ReadChat, type ReadFile } from '#lib/pure/chat_export';
+import { digestOfBytes } from '#lib/pure/digest';
+import type { Chat, Message } from '#lib/types';
+
+/** Where chats to be exported come from. */
+export interface Source {
+	messages(chat: string): Promise<Message[]>;
+	file(sha256: string): Promise<Blob | undefined>;
+}
+
+/** Where imported ones go. */
+export interface Target {
+	addChat(chat: ReadChat): Promise<void>;
+	addFile(blob: Blob): Promise<void>;
+}
+
+/** Chats with their messages and, each once, the files of those. */
+export async function exportChats(chats: readonly Chat[], source: Source): Promise<Blob> {
+	const parts: BlobPart[] = [];
+	const digests = new Set<string>();
+	for (const chat of chats) {
+		const messages = await source.messages(chat.id);
+		// A blob of its own: the browser may keep it elsewhere than in memory.
+		parts.push(new Blob([chatLine(chat, messages)]));
+		for (const message of messages)
+			for (const { sha256 } of message.attachments) digests.add(sha256);
+	}
+	for (const sha256 of digests) {
+		const blob = await source.file(sha256);
+		if (!blob) continue;
+		const bytes = new Uint8Array(await blob.arrayBuffer());
+		parts.push(new Blob([fileLine(sha256, blob.type, bytes)]));
+	}
+	return new Blob(parts, { type: 'application/jsonl' });
+}
+
+/** How many chats came. Throws if there are none. */
+export async function importChats(file: Blob, target: Target): Promise<number> {
+	let count = 0;
+	for await (const line of linesOf(file)) {
+		const read = readLine(line);
+		if (read === null) continue;
+		if (isFile(read)) await addFile(read, target);
+		else {
+			await target.addChat(read);
+			count++;
+		}
+	}
+	if (count === 0) throw new Error('This file has no chats in the form that Manta exports.');
+	return count;
+}
+
+async function addFile(file: ReadFile, target: Target): Promise<void> {
+	// It is known by its digest, so a wrong one would be another file to whoever asks for it.
+	if ((await digestOfBytes(file.bytes)) !== file.sha256) return;
+	await target.addFile(new Blob([file.bytes], { type: file.type }));
+}
+
+function isFile(read: ReadChat | ReadFile): read is ReadFile {
+	return 'sha256' in read;
+}
+
+async function* linesOf(file: Blob): AsyncGenerator<string> {
+	const reader = file.stream().pipeThrough(new TextDecoderStream()).getReader();
+	let rest = '';
+	for (;;) {
+		const { value, done } = await reader.read();
+		if (done) break;
+		const lines = (rest + value).split('\n');
+		rest = lines.pop()!;
+		yield* lines;
+	}
+	yield rest;
+}
