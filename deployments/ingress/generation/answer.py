@@ -103,6 +103,7 @@ class Answer:
                 choices.setdefault(choice, []).append(delta)
             await probe.send_if_due()
         folded = [fold(choices[choice]) for choice in sorted(choices)]
+        await self._builder.finish(folded, self._deltas.usage)
         body = self._builder.format_response(folded, self._deltas.usage)
         self._guard.mark_ok()
         return body
@@ -131,6 +132,7 @@ class Answer:
                 frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
                 if not frames and silence_s == 0:
                     frames = self._builder.keep_alive
+            await self._builder.finish((), self._deltas.usage)
             frames += self._builder.format_stream_end(self._deltas.usage)
             self._guard.mark_ok()
         except Refused as refusal:

@@ -28,6 +28,7 @@ CHAT, FILE = f"{API}/chats/{{id}}", f"{API}/files/{{sha256}}"
 DOCUMENTATION = Documentation(title="Chats", path=API)
 NO_DEFAULTS: Mapping[str, JsonValue] = MappingProxyType({})
 REQUEST_LIMITS = RequestLimits()
+CONDITIONS = ("if-match", "if-none-match")
 FULL = (ErrorKind.STORAGE_FULL,)
 
 
@@ -38,9 +39,11 @@ def api_routes(
     limits: RequestLimits = REQUEST_LIMITS,
 ) -> list[Route]:
     """`opener`: None where nothing is stored. `defaults`: settings of the page for new users."""
+    me = me_endpoint(opener, settings, defaults)
+    if opener is None:  # there is nothing to guard
+        return [Route(f"{API}/me", me)]
     guard = Guard(settings, limits)
-    me = _route(guard, f"{API}/me", me_endpoint(opener, settings, defaults), "GET")
-    routes = [me] if opener is None else [me, *_store_routes(guard, opener, settings)]
+    routes = [_route(guard, f"{API}/me", me, "GET"), *_store_routes(guard, opener, settings)]
     return [*routes, _document(guard, routes, settings)]
 
 
@@ -54,7 +57,7 @@ def _store_routes(guard: Guard, opener: StoreOpener, settings: IngressSettings) 
     message = f"{CHAT}/messages/{{message}}"
     return [
         route(f"{API}/changes", chats.changes, "GET", query=changes, refusals=[ErrorKind.GONE]),
-        route(CHAT, chats.put_chat, "PUT", body=ChatBody, refusals=stale),
+        route(CHAT, chats.put_chat, "PUT", body=ChatBody, headers=CONDITIONS, refusals=stale),
         route(CHAT, chats.delete_chat, "DELETE", media_types=()),
         route(f"{CHAT}/messages", chats.add_messages, "POST", body=MessagesBody, refusals=added),
         route(message, chats.delete_message, "DELETE", media_types=()),
@@ -73,6 +76,7 @@ def _route(
     body: type[BaseModel] | None = None,
     media_types: Sequence[str] = (JSON,),
     query: Sequence[str] = (),
+    headers: Sequence[str] = (),
     refusals: Collection[ErrorKind] = (),
 ) -> DocumentedRoute:
     return DocumentedRoute(
@@ -84,6 +88,7 @@ def _route(
         body=body,
         media_types=media_types,
         query=query,
+        headers=headers,
         refusals=[ErrorKind.RATE_LIMITED, *refusals],
     )
 

@@ -1,12 +1,15 @@
 """`/ui/api` over a store, in this process, as a page or a program reaches it."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 from pydantic import JsonValue
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from deployments.ingress.http.app import folder_app
 from deployments.ingress.settings import IngressSettings
@@ -44,6 +47,24 @@ class Api:
         assert answer.status_code == 200, answer.text
         return int(answer.json()["revision"])
 
+    async def add_when_allowed(self, *messages: Mapping[str, object]) -> httpx.Response:
+        """A client may have eight requests at once."""
+        answer = await self.add(*messages)
+        for _ in range(10_000):
+            if answer.status_code != 429:
+                break
+            await asyncio.sleep(0)
+            answer = await self.add(*messages)
+        return answer
+
+    async def until_waiting(self, n_waiting: int, owner: str = "") -> None:
+        """So many requests wait for changes."""
+        for _ in range(100_000):
+            if len(self.opener.store.waits._waiting.get(owner, ())) == n_waiting:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("nobody waits")
+
     async def add(self, *messages: Mapping[str, object], chat: str = CHAT) -> httpx.Response:
         return await self.ask("POST", f"/chats/{chat}/messages", json={"messages": messages})
 
@@ -57,13 +78,28 @@ async def served(
     **limits: int,
 ) -> AsyncIterator[Api]:
     opener = StoreOpener(url, StoreLimits(**limits))
+    async with over(opener, settings, requests, defaults) as api:
+        yield api
+
+
+@asynccontextmanager
+async def over(
+    opener: StoreOpener,
+    settings: IngressSettings = OPEN,
+    requests: RequestLimits = MANY,
+    defaults: Mapping[str, JsonValue] = NO_DEFAULTS,
+) -> AsyncIterator[Api]:
     opener.begin()
     routes = api_routes(opener, settings, defaults, requests)
     try:
-        async with http(PageHeaders(folder_app(routes, envelope, settings, PUBLIC))) as client:
+        async with http(application(routes, settings)) as client:
             yield Api(client, opener)
     finally:
         await opener.close()
+
+
+def application(routes: Sequence[Route], settings: IngressSettings = OPEN) -> ASGIApp:
+    return PageHeaders(folder_app(routes, envelope, settings, PUBLIC))
 
 
 def chat_body(**fields: object) -> dict[str, object]:
