@@ -48,7 +48,8 @@ interface MathToken {
 
 const BLOCK_MATH = /^(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])[ \t]*(?:\n|$)/;
 // As pandoc has it: no space within the dollars, no digit after them, so that prices stay prices.
-const INLINE_MATH = /^(?:\$\$([^$\n]+?)\$\$|\$(?![\s$])((?:\\.|[^$\\\n])*?)(?<!\s)\$(?!\d)|\\\(([\s\S]+?)\\\))/;
+const INLINE_MATH =
+	/^(?:\$\$([^$\n]+?)\$\$|\$(?![\s$])((?:\\.|[^$\\\n])*?)(?<!\s)\$(?!\d)|\\\(([\s\S]+?)\\\))/;
 
 const blockMath: TokenizerAndRendererExtension = {
 	name: 'blockMath',
@@ -127,7 +128,10 @@ export function toHtml(source: string): string {
 	return marked.parse(source, { async: false });
 }
 
-export function lexer(source: string): { tokens: Token[]; links: Record<string, { href: string }> } {
+export function lexer(source: string): {
+	tokens: Token[];
+	links: Record<string, { href: string }>;
+} {
 	const tokens = marked.lexer(source);
 	return { tokens, links: tokens.links as Record<string, { href: string }> };
 }

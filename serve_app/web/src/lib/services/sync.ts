@@ -86,7 +86,7 @@ export class SyncService {
 	/** The server has forgotten what was deleted since we last read. */
 	async #pullAnew(signal: AbortSignal): Promise<void> {
 		const seen = new Set<string>();
-		for (let since = '0'; ; ) {
+		for (let since = '0'; ;) {
 			const page = await this.#page(since, 0, signal);
 			for (const { id } of [...page.chats, ...page.messages]) seen.add(id);
 			this.tell(await this.database.apply(page, true));

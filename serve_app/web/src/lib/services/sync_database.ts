@@ -179,7 +179,8 @@ export class SyncDatabase {
 		const { db } = this;
 		const touched: Touched = { chats: new Set(), messages: new Set() };
 		const tables = [db.chats, db.messages, db.meta, db.drafts, db.queue];
-		await db.transaction('rw', tables, () => change(touched));
+		// Dexie follows awaits of a function that it sees to be async.
+		await db.transaction('rw', tables, async () => await change(touched));
 		return touched;
 	}
 
@@ -211,6 +212,7 @@ export class SyncDatabase {
 	}
 
 	async #applyMessages(changed: ChangedMessage[], touched: Touched): Promise<void> {
+		if (changed.length === 0) return;
 		const { chats, messages } = this.db;
 		const rows = await messages.bulkGet(changed.map((one) => one.id));
 		const inChats = new Set<string>();
@@ -220,7 +222,9 @@ export class SyncDatabase {
 			if (before?.state === 'running') continue;
 			if (before) {
 				// Ours, or read again. Only the revision may be news: messages never change.
-				await messages.put(withRevision(before, revision));
+				const isSent = before.attachments.length === 0 || before.outbox !== 'send';
+				// Its files follow it: until they are there it counts as not sent.
+				await messages.put(isSent ? withRevision(before, revision) : { ...before, revision });
 				continue;
 			}
 			const parent = message.parent === null ? undefined : await messages.get(message.parent);
@@ -234,6 +238,7 @@ export class SyncDatabase {
 	}
 
 	async #setActive(ids: string[], touched: Touched): Promise<void> {
+		if (ids.length === 0) return;
 		const newest = new Map<string, number>();
 		await this.db.messages
 			.where('chat')

@@ -83,7 +83,7 @@ export class SyncLoop {
 	}
 
 	async #again(signal: AbortSignal, step: () => Promise<void>): Promise<void> {
-		for (let failures = 0; !signal.aborted; ) {
+		for (let failures = 0; !signal.aborted;) {
 			try {
 				await step();
 				failures = 0;

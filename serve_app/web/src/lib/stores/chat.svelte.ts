@@ -1,4 +1,4 @@
-import { SvelteMap } from 'svelte/reactivity';
+import { SvelteMap, SvelteSet } from 'svelte/reactivity';
 import type { FileContent, RequestParts } from '#lib/pure/chat_request';
 import { firstLine } from '#lib/pure/chat_request';
 import { describeError } from '#lib/pure/chat_errors';
@@ -18,9 +18,47 @@ class ChatStore {
 	runs = new SvelteMap<string, Run>();
 	/** Said to screen readers: that an answer started or finished, never its words. */
 	said = $state('');
+	readonly #goesOn = new SvelteMap<string, boolean>();
+	readonly #asked = new Set<string>();
+	/** Questions that were asked again by itself. */
+	readonly #retried = new SvelteSet<string>();
 
 	isRunning(chat: string | null | undefined): boolean {
 		return chat !== null && chat !== undefined && this.runs.has(chat);
+	}
+
+	runOf(chat: string, message: string): Run | undefined {
+		const run = this.runs.get(chat);
+		return run?.message === message ? run : undefined;
+	}
+
+	/** Whether the model's template can go on with an answer; false until that is known. */
+	canGoOn(model: string | null): boolean {
+		if (model === null || modelsStore.find(model)?.state !== 'loaded') return false;
+		const known = this.#goesOn.get(model);
+		if (known === undefined && !this.#asked.has(model)) {
+			this.#asked.add(model);
+			void ChatService.canGoOn(model).then(
+				(can) => this.#goesOn.set(model, can),
+				() => this.#asked.delete(model)
+			);
+		}
+		return known ?? false;
+	}
+
+	/** Tokens that the visible branch takes of the model's context, as last told by the server. */
+	contextUsed(chat: Chat | null): number {
+		const timings = chat && this.runs.get(chat.id)?.timings;
+		const last = conversationsStore.path.findLast((message) => message.usage);
+		const before = last?.usage ? last.usage.prompt_tokens + last.usage.completion_tokens : 0;
+		return timings ? Math.max(before, timings.predicted_n) : before;
+	}
+
+	/** A busy server is asked again once for each question. */
+	retriesByItself(message: Message): boolean {
+		return (
+			message.error?.retry_at !== undefined && !this.#retried.has(message.parent ?? message.id)
+		);
 	}
 
 	/** The model that a chat talks to. */
@@ -63,9 +101,10 @@ class ChatStore {
 	}
 
 	/** The same after an error: what said nothing is replaced. */
-	async retry(id: string): Promise<void> {
+	async retry(id: string, { byItself = false } = {}): Promise<void> {
 		const { chat, message } = this.#find(id);
 		if (!chat || !message || this.isRunning(chat.id)) return;
+		if (byItself) this.#retried.add(message.parent ?? message.id);
 		const model = message.model ?? this.modelOf(chat);
 		if (!model) return;
 		const running = this.#answer(chat, message.parent, model);
