@@ -57,7 +57,7 @@ class Answering(ProtocolIngress):
 
 class Replicas:
     def __init__(self, store: str) -> None:
-        bound = Answering.options(num_replicas=2).bind(IngressSettings(), store)  # type: ignore[attr-defined]
+        bound = Answering.options(num_replicas=2).bind(IngressSettings(hosts=("manta",)), store)  # type: ignore[attr-defined]
         self._handle = serve.run(bound, name=NAME, route_prefix=None)
         labels = self._handle.broadcast("samples").results(timeout_s=CALL_S)
         self.ids = sorted(one["replica"] for one, _ in labels)

@@ -182,7 +182,7 @@ def _route(
         tag="Conversations",
         body=body,
         query=query,
-        refusals=[ErrorKind.STORAGE_FULL],
+        refusals=() if body is None else [ErrorKind.STORAGE_FULL],
     )
 
 
