@@ -13,3 +13,18 @@ def create_detached_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[Val
     context.
     """
     return asyncio.get_running_loop().create_task(work, context=Context())
+
+
+async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
+    """The result of work that goes on when its client leaves: a connection in the midst of a
+    statement could not be used again.
+    """
+    task = create_detached_task(work)
+    task.add_done_callback(_look_at)
+    return await asyncio.shield(task)
+
+
+def _look_at(done: "asyncio.Task[Any]") -> None:
+    """At a failure, which nobody else does when the client has left."""
+    if not done.cancelled():
+        done.exception()

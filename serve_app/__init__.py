@@ -7,7 +7,7 @@ from deployments.llama.deployment import LlamaIngress
 from deployments.openai.deployment import OpenAIIngress
 from deployments.router.deployment import Router
 from deployments.web.deployment import WebIngress
-from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments, OpenAIArguments
 from serve_app.router_arguments import RouterArguments
 from serve_app.web_arguments import WebArguments
 
@@ -21,8 +21,8 @@ def router(args: RouterArguments) -> Application:
     )
 
 
-def openai(args: IngressArguments) -> Application:
-    return OpenAIIngress.bind(args.ingress_settings())  # type: ignore[attr-defined]
+def openai(args: OpenAIArguments) -> Application:
+    return OpenAIIngress.bind(args.ingress_settings(), args.store)  # type: ignore[attr-defined]
 
 
 def anthropic(args: IngressArguments) -> Application:
@@ -30,7 +30,8 @@ def anthropic(args: IngressArguments) -> Application:
 
 
 def llama(args: LlamaArguments) -> Application:
-    return LlamaIngress.bind(args.ingress_settings(), args.tool_settings())  # type: ignore[attr-defined]
+    settings = args.ingress_settings()
+    return LlamaIngress.bind(settings, args.tool_settings(), args.store)  # type: ignore[attr-defined]
 
 
 def web(args: WebArguments) -> Application:

@@ -10,7 +10,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.router.presets.ini_file import parse_presets
 from serve_app.guides.tables import FOLDER, TABLES, page
-from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments, OpenAIArguments
 from serve_app.router_arguments import RouterArguments
 from serve_app.web_arguments import WebArguments
 from tests.e2e.server import THROUGHPUT_MODE
@@ -19,7 +19,7 @@ from tests.pages import BENCHMARKS, PAGES, ROOT, Block, blocks, languages, unrea
 README_LINES = 150  # what a newcomer reads
 ARGUMENTS: dict[str, type[BaseModel]] = {
     "router": RouterArguments,
-    "openai": IngressArguments,
+    "openai": OpenAIArguments,
     "anthropic": IngressArguments,
     "llama": LlamaArguments,
     "web": WebArguments,

@@ -15,7 +15,12 @@ from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.http.app import REQUEST_ID, protocol_app
 from deployments.ingress.http.openapi import Documentation
 from deployments.ingress.metrics import Metrics
-from deployments.ingress.routes.service import Operation, Service, TokenizerOperation
+from deployments.ingress.routes.service import (
+    Operation,
+    Service,
+    TokenizerOperation,
+    recalls_nothing,
+)
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 
 MESSAGES = Operation(
@@ -30,7 +35,7 @@ COUNT = TokenizerOperation(
     path="/v1/messages/count_tokens",
     body=CountRequest,
     parse=parse_count,
-    answer=lambda owner: count_tokens,
+    answer=recalls_nothing(count_tokens),
 )
 DOCUMENTATION = Documentation(title="Anthropic Messages API", path="/v1/messages")
 

@@ -21,9 +21,9 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(slots=True, eq=False)
 class Turns:
-    """One at a time; clients that wait are served in turn. Belongs to one event loop."""
+    """`free` at a time; clients that wait are served in turn. Belongs to one event loop."""
 
-    _is_taken: bool = False
+    free: int = 1
     _waiting: OrderedDict[str, deque[asyncio.Future[None]]] = field(default_factory=OrderedDict)
 
     @asynccontextmanager
@@ -35,8 +35,8 @@ class Turns:
             self._pass_on()
 
     async def _take(self, client: str) -> None:
-        if not self._is_taken:
-            self._is_taken = True
+        if self.free:
+            self.free -= 1
             return
         ours = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(ours)
@@ -56,7 +56,7 @@ class Turns:
             if not first.done():
                 first.set_result(None)
                 return
-        self._is_taken = False
+        self.free += 1
 
 
 @dataclass(slots=True, eq=False)

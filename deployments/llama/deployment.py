@@ -9,13 +9,21 @@ from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
+from deployments.openai.responses.database_store import NO_STORE, store_at
 
 
 @ingress_deployment("llama")
 class LlamaIngress(ProtocolIngress):
-    def __init__(self, settings: IngressSettings, tools: ToolSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: IngressSettings,
+        tools: ToolSettings | None = None,
+        store: str | None = NO_STORE,
+    ) -> None:
+        """store: as `store_at` takes it."""
         super().__init__(settings)
         self._tools = tools
+        self._store = store
 
     def app(
         self,
@@ -24,4 +32,5 @@ class LlamaIngress(ProtocolIngress):
         settings: IngressSettings,
         streams: ResumableStreams,
     ) -> ASGIApp:
-        return app(fleet, metrics, settings, self._tools, streams)
+        store = store_at(self._store)
+        return app(fleet, metrics, settings, self._tools, streams, store)

@@ -35,7 +35,7 @@ from deployments.openai.chat.reasoning_control import reasoning_control_route
 from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.input_tokens import responses_input_tokens
 from deployments.openai.responses.routes import responses
-from deployments.openai.responses.store import ResponseStore
+from deployments.openai.responses.store import MemoryStore, ResponseStore
 from deployments.openai.routes import CHAT
 from deployments.text.infill import infill_ends
 
@@ -63,6 +63,7 @@ def routes(
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
     streams: ResumableStreams | None = None,
+    store: ResponseStore | None = None,
 ) -> list[Route]:
     streams = streams or ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
@@ -72,7 +73,7 @@ def routes(
         service.route(COMPLETION),
         service.route(replace(COMPLETION, path="/completions")),
         service.route(INFILL),
-        *openai_aliases(service),
+        *openai_aliases(service, store or MemoryStore()),
         reasoning_control_route(cluster, settings, "/chat/completions/control"),
         service.question(TOKENIZE),
         service.question(DETOKENIZE),
@@ -89,9 +90,9 @@ def routes(
     ]
 
 
-def openai_aliases(service: Service) -> list[Route]:
-    """llama-server has these without /v1, too. Their responses are in a store of their own."""
-    store, cipher = ResponseStore(), ThoughtCipher(service.settings.encryption_key)
+def openai_aliases(service: Service, store: ResponseStore) -> list[Route]:
+    """llama-server has these without /v1, too."""
+    cipher = ThoughtCipher(service.settings.encryption_key)
     chat = Operation(
         name=CHAT.name,
         path="/chat/completions",
@@ -116,7 +117,8 @@ def app(
     settings: IngressSettings = DEFAULTS,
     tools: ToolSettings | None = None,
     streams: ResumableStreams | None = None,
+    store: ResponseStore | None = None,
 ) -> ASGIApp:
-    """Without `tools` the built-in ones are off."""
-    served = routes(cluster, metrics, settings, tools, streams)
+    """Without `tools` the built-in ones are off, without a `store` responses are in memory."""
+    served = routes(cluster, metrics, settings, tools, streams, store)
     return protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

@@ -7,11 +7,17 @@ from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
+from deployments.openai.responses.database_store import NO_STORE, store_at
 from deployments.openai.routes import app
 
 
 @ingress_deployment("openai")
 class OpenAIIngress(ProtocolIngress):
+    def __init__(self, settings: IngressSettings, store: str | None = NO_STORE) -> None:
+        """store: as `store_at` takes it."""
+        super().__init__(settings)
+        self._store = store
+
     def app(
         self,
         fleet: Fleet,
@@ -19,4 +25,4 @@ class OpenAIIngress(ProtocolIngress):
         settings: IngressSettings,
         streams: ResumableStreams,
     ) -> ASGIApp:
-        return app(fleet, metrics, settings, streams)
+        return app(fleet, metrics, settings, streams, store_at(self._store))

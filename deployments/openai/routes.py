@@ -20,9 +20,12 @@ from deployments.openai.chat.reasoning_control import reasoning_control_route
 from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.completions.builder import CompletionsResponseBuilder
 from deployments.openai.completions.schema import CompletionRequest, parse_completion
+from deployments.openai.conversations.routes import conversation_routes
 from deployments.openai.error_body import openai_envelope
 from deployments.openai.models import model_routes
+from deployments.openai.responses.database_store import DatabaseStore
 from deployments.openai.responses.routes import responses_routes
+from deployments.openai.responses.store import MemoryStore
 
 CHAT = Operation(
     name="chat_completions",
@@ -62,6 +65,7 @@ def routes(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     streams: ResumableStreams | None = None,
+    store: DatabaseStore | None = None,
 ) -> list[Route]:
     streams = streams or ResumableStreams()
     service = Service(engine=cluster, metrics=metrics, settings=settings, streams=streams)
@@ -70,7 +74,8 @@ def routes(
         service.route(COMPLETIONS),
         reasoning_control_route(cluster, settings),
         service.question(chat_input_tokens()),
-        *responses_routes(service),
+        *responses_routes(service, store or MemoryStore()),
+        *conversation_routes(service, store),
         *stream_routes(streams, settings),
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
@@ -84,6 +89,8 @@ def app(
     metrics: Metrics,
     settings: IngressSettings = DEFAULTS,
     streams: ResumableStreams | None = None,
+    store: DatabaseStore | None = None,
 ) -> ASGIApp:
-    served = routes(cluster, metrics, settings, streams)
+    """Without a `store` responses are kept in memory, and conversations are not served."""
+    served = routes(cluster, metrics, settings, streams, store)
     return protocol_app(served, openai_envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

@@ -34,13 +34,12 @@ class Cursor:
         """Raises Refused."""
         found = CURSOR.fullmatch(text)
         if found is None:
-            raise refused("`since` must be the `revision` of an earlier answer, or 0", "since")
+            raise refused("`since` must be the `next` of an earlier answer, or 0", "since")
         return cls(int(found[1]), None if found[2] is None else int(found[2]))
 
-    @property
-    def value(self) -> int | str:
+    def __str__(self) -> str:
         """As answers have it."""
-        return self.revision if self.down_to is None else f"{self.revision}-{self.down_to}"
+        return f"{self.revision}" if self.down_to is None else f"{self.revision}-{self.down_to}"
 
 
 @dataclass(frozen=True, slots=True)

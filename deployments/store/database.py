@@ -56,7 +56,8 @@ def store_url(text: str) -> URL:
         raise StoreError(
             "store: must be `none`, `sqlite:////PATH`, or `postgresql://USER:PASSWORD@HOST/NAME`"
         ) from None
-    if driver.startswith("sqlite") and url.database in (None, "", ":memory:"):
+    # A relative path would be one of the folder that a process happens to run in.
+    if driver.startswith("sqlite") and not (url.database or "").startswith("/"):
         raise StoreError("store: a SQLite store must be a file: `sqlite:////PATH`")
     return url.set(drivername=driver)
 
@@ -119,6 +120,8 @@ def _cause(error: BaseException) -> str:
     inner = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(inner, NewerSchema | OSError):
         return str(inner)
+    if isinstance(inner, ModuleNotFoundError) and inner.name == "asyncpg":
+        return "its driver is missing: install Manta with its extra `postgres`"
     return f"{type(inner).__name__}: {inner}"
 
 

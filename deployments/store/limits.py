@@ -11,7 +11,7 @@ ROW_BYTES = 256  # that a row is counted as, beside its body; tombstones too
 class StoreLimits:
     """max_messages: of a chat.
     max_message_bytes: of a message, and of a chat without its messages.
-    max_owner_bytes: of all chats, files and responses.
+    max_owner_bytes: of all chats and files.
     """
 
     max_chats: int = 10_000
@@ -19,6 +19,22 @@ class StoreLimits:
     max_message_bytes: int = 4 << 20
     max_file_bytes: int = 64 << 20
     max_owner_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLimits:
+    """Of what OpenAI's protocol keeps. Responses push out older ones; of conversations too much is
+    refused.
+
+    max_items: of a conversation.
+    max_conversation_bytes: of all of them together.
+    """
+
+    max_responses: int = 4096
+    max_response_bytes: int = 256 << 20
+    max_conversations: int = 10_000
+    max_items: int = 10_000
+    max_conversation_bytes: int = 256 << 20
 
 
 def too_much(what: str, limit: int, name: str, param: str | None = None) -> Refused:

@@ -113,4 +113,57 @@ def chats(connection: Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (chats,)
+def responses(connection: Connection) -> None:
+    _run(
+        connection,
+        """CREATE TABLE kept (
+            owner VARCHAR(96) NOT NULL PRIMARY KEY,
+            responses BIGINT NOT NULL,
+            response_bytes BIGINT NOT NULL,
+            conversations BIGINT NOT NULL,
+            conversation_bytes BIGINT NOT NULL,
+            last_number BIGINT NOT NULL
+        )""",
+        """CREATE TABLE response (
+            owner VARCHAR(96) NOT NULL,
+            id VARCHAR(64) NOT NULL,
+            previous VARCHAR(64),
+            conversation VARCHAR(64),
+            until BIGINT NOT NULL,
+            used BIGINT,
+            body TEXT,
+            body_bytes BIGINT NOT NULL,
+            item_bytes BIGINT NOT NULL,
+            PRIMARY KEY (owner, id)
+        )""",
+        "CREATE INDEX response_uses ON response (owner, used)",
+        "CREATE INDEX response_previous ON response (owner, previous)",
+        "CREATE INDEX response_conversations ON response (owner, conversation)",
+        """CREATE TABLE conversation (
+            owner VARCHAR(96) NOT NULL,
+            id VARCHAR(64) NOT NULL,
+            created_at BIGINT NOT NULL,
+            metadata TEXT,
+            bytes BIGINT NOT NULL,
+            items BIGINT NOT NULL,
+            PRIMARY KEY (owner, id)
+        )""",
+        """CREATE TABLE item (
+            owner VARCHAR(96) NOT NULL,
+            number BIGINT NOT NULL,
+            id TEXT NOT NULL,
+            response VARCHAR(64),
+            conversation VARCHAR(64),
+            is_output BOOLEAN NOT NULL,
+            is_referable BOOLEAN NOT NULL,
+            body TEXT NOT NULL,
+            size BIGINT NOT NULL,
+            PRIMARY KEY (owner, number)
+        )""",
+        "CREATE INDEX item_ids ON item (owner, id)",
+        "CREATE INDEX item_responses ON item (owner, response, number)",
+        "CREATE INDEX item_conversations ON item (owner, conversation, number)",
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (chats, responses)

@@ -22,6 +22,7 @@ from sqlalchemy import (
 MAX_OWNER = 96  # characters
 ID = 36  # characters of a UUID
 SHA256 = 64  # hexadecimal digits
+KEPT_ID = 64  # characters of an id that this server makes, with its prefix
 
 METADATA = MetaData()
 
@@ -110,4 +111,67 @@ FILE_PART = Table(
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
     ForeignKeyConstraint(["owner", "sha256"], ["file.owner", "file.sha256"], ondelete="CASCADE"),
+)
+
+# What OpenAI's protocol keeps of an owner, counted. Its lock puts the owner's writers in line.
+# `last_number`: rises by one with each item, and each use of a response.
+KEPT = Table(
+    "kept",
+    METADATA,
+    Column("owner", String(MAX_OWNER), primary_key=True),
+    Column("responses", BigInteger, nullable=False),
+    Column("response_bytes", BigInteger, nullable=False),
+    Column("conversations", BigInteger, nullable=False),
+    Column("conversation_bytes", BigInteger, nullable=False),
+    Column("last_number", BigInteger, nullable=False),
+)
+
+# It continues the response `previous`, or the items of `conversation` up to the number `until`.
+# `used`: when it was last used, as a number of its owner. Of one that is gone and continued by
+# others, only the items are left: it has no `used` and no `body`.
+RESPONSE = Table(
+    "response",
+    METADATA,
+    Column("owner", String(MAX_OWNER), primary_key=True),
+    Column("id", String(KEPT_ID), primary_key=True),
+    Column("previous", String(KEPT_ID)),
+    Column("conversation", String(KEPT_ID)),
+    Column("until", BigInteger, nullable=False),
+    Column("used", BigInteger),
+    Column("body", Text),
+    Column("body_bytes", BigInteger, nullable=False),
+    Column("item_bytes", BigInteger, nullable=False),
+    Index("response_uses", "owner", "used"),
+    Index("response_previous", "owner", "previous"),
+    Index("response_conversations", "owner", "conversation"),
+)
+
+# `metadata`: JSON; one that is gone and that responses have items of has none. Seconds since 1970.
+CONVERSATION = Table(
+    "conversation",
+    METADATA,
+    Column("owner", String(MAX_OWNER), primary_key=True),
+    Column("id", String(KEPT_ID), primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("metadata", Text),
+    Column("bytes", BigInteger, nullable=False),
+    Column("items", BigInteger, nullable=False),
+)
+
+# Of a response, of a conversation, or of both, in the order of their numbers.
+ITEM = Table(
+    "item",
+    METADATA,
+    Column("owner", String(MAX_OWNER), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("response", String(KEPT_ID)),
+    Column("conversation", String(KEPT_ID)),
+    Column("is_output", Boolean, nullable=False),
+    Column("is_referable", Boolean, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Index("item_ids", "owner", "id"),
+    Index("item_responses", "owner", "response", "number"),
+    Index("item_conversations", "owner", "conversation", "number"),
 )

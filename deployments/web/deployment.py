@@ -1,4 +1,4 @@
-"""The deployment of `/ui`: the chat page, in a process of its own that needs no model."""
+"""The deployment of `/ui`: the chat page and its store, in a process that needs no model."""
 
 import logging
 from pathlib import Path
@@ -7,9 +7,10 @@ from starlette.types import ASGIApp
 
 from deployments.ingress.deployment import HttpIngress, ingress_deployment
 from deployments.ingress.settings import IngressSettings
+from deployments.web.api.opening import StoreOpener
 from deployments.web.files import HOW_TO_BUILD, INDEX
 from deployments.web.routes import app
-from deployments.web.settings import WEB, WebSettings
+from deployments.web.settings import NO_STORE, WEB, WebSettings
 
 logger = logging.getLogger(__name__)
 
@@ -21,9 +22,15 @@ class WebIngress(HttpIngress):
         self._web = web
         if lacking := _what_is_lacking(Path(web.page) / INDEX, Path(web.why_no_page)):
             logger.warning("%s", lacking)
+        if web.store == NO_STORE:
+            self._opener = None
+        else:
+            self._opener = StoreOpener(web.store, web.limits)
 
     def begin(self, settings: IngressSettings) -> ASGIApp:
-        return app(self._web, settings)
+        if self._opener is not None:
+            self._opener.begin()
+        return app(self._web, settings, self._opener)
 
     async def is_up(self) -> bool:
         """That it answers at all says it."""

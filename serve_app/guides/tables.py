@@ -12,8 +12,14 @@ from deployments.router.presets.keys import KEYS
 from deployments.router.presets.option_types import ScalingOptions
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.strict_options import Unset
-from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.ingress_arguments import (
+    HttpArguments,
+    IngressArguments,
+    LlamaArguments,
+    OpenAIArguments,
+)
 from serve_app.router_arguments import RouterArguments, RoutingArguments
+from serve_app.web_arguments import WebArguments
 
 MIB = 1 << 20
 FOLDER = Path(__file__).parent
@@ -47,7 +53,17 @@ def ingress_settings() -> str:
 
 def tool_settings() -> str:
     """Arguments that only the application `llama` has."""
-    return _settings(_without(LlamaArguments, IngressArguments))
+    return _settings(_without(LlamaArguments, OpenAIArguments))
+
+
+def openai_settings() -> str:
+    """Arguments that only the applications `openai` and `llama` have."""
+    return _settings(_without(OpenAIArguments, IngressArguments))
+
+
+def web_settings() -> str:
+    """Arguments that only the application `web` has."""
+    return _settings(_without(WebArguments, HttpArguments))
 
 
 TABLES = {
@@ -57,6 +73,8 @@ TABLES = {
         "routing settings": routing_settings,
     },
     "security.md": {"ingress settings": ingress_settings, "tool settings": tool_settings},
+    "storage.md": {"web settings": web_settings},
+    "responses.md": {"openai settings": openai_settings},
 }
 
 

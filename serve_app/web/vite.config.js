@@ -11,6 +11,7 @@ const proxied = [...asked, '/metrics', '/tokenize', '/apply-template', '/docs'];
 
 export default defineConfig({
 	plugins: [
+		inEnglish(),
 		tailwindcss(),
 		sveltekit({
 			adapter: adapter({ pages: out, assets: out }),
@@ -22,6 +23,7 @@ export default defineConfig({
 		// A layout engine that nothing here asks for; its licence does not allow to ship it.
 		alias: [{ find: /^elkjs(\/.*)?$/, replacement: stub('elk') }]
 	},
+	optimizeDeps: { exclude: ['uplot'] },
 	build: { target: 'es2022' },
 	server: {
 		proxy: {
@@ -33,4 +35,16 @@ export default defineConfig({
 
 function stub(name) {
 	return new URL(`./stubs/${name}/index.js`, import.meta.url).pathname;
+}
+
+// uPlot writes numbers in the browser's language, and fails where that is no tag that `Intl` knows,
+// such as `en-US@posix`. The page is in English.
+function inEnglish() {
+	return {
+		name: 'uplot-in-english',
+		transform: {
+			filter: { id: /uPlot\.esm\.js/ },
+			handler: (code) => code.replace('nav.language', "'en'")
+		}
+	};
 }

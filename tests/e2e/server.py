@@ -74,6 +74,7 @@ class Server:
             "RAY_USAGE_STATS_ENABLED": "0",
             "MANTA_ENCRYPTION_KEY": "0123456789abcdef" * 2,  # else a file at home has one
             "RAY_worker_niceness": "0",  # else whatever runs beside a test starves what it tests
+            "XDG_DATA_HOME": str(folder / "data"),  # else chats are stored at home
             **{name: str(free_port()) for name in HAPROXY_PORTS},
             **(environment or {}),
         }

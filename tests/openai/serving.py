@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message
 
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.openai.responses.database_store import DatabaseStore
 from deployments.openai.routes import app
 from tests.ingress.engines import ScriptedEngine
 
@@ -27,6 +28,7 @@ def served(
     probe_s: float | None = None,
     api_keys: tuple[str, ...] = (),
     encryption_key: bytes = b"",
+    store: DatabaseStore | None = None,
 ) -> ASGIApp:
     settings = IngressSettings(
         keep_alive_s=keep_alive_s,
@@ -34,7 +36,7 @@ def served(
         api_keys=api_keys,
         encryption_key=encryption_key,
     )
-    return app(engine, Metrics(), settings)
+    return app(engine, Metrics(), settings, store=store)
 
 
 @asynccontextmanager

@@ -8,14 +8,14 @@ from pydantic import ValidationError
 
 from deployments.ingress.settings import IngressSettings
 from deployments.router.presets.strict_options import StrictOptions
-from serve_app.ingress_arguments import IngressArguments, LlamaArguments
+from serve_app.ingress_arguments import IngressArguments, LlamaArguments, OpenAIArguments
 from serve_app.router_arguments import DEMO_MODEL, RouterArguments
 from serve_app.web_arguments import WebArguments
 
 CONFIG = yaml.safe_load((DEMO_MODEL.parents[1] / "serve.yaml").read_text())
 BUILDERS: dict[str, type[StrictOptions]] = {
     "serve_app:router": RouterArguments,
-    "serve_app:openai": IngressArguments,
+    "serve_app:openai": OpenAIArguments,
     "serve_app:anthropic": IngressArguments,
     "serve_app:llama": LlamaArguments,
     "serve_app:web": WebArguments,

@@ -66,6 +66,6 @@ async def pulled(
         page = await store.changes.page(owner, Cursor.read(since), limit)
         chats += map(json.loads, page.chats)
         messages += map(json.loads, page.messages)
-        since = str(page.cursor.value)
+        since = str(page.cursor)
         if not page.more:
             return chats, messages, since

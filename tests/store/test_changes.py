@@ -43,7 +43,7 @@ def test_the_newest_come_first_at_the_first_time_and_then_what_changed(url: str)
         first = await store.changes.page(OWNER, Cursor(0), 2)
         assert [json.loads(one)["title"] for one in first.chats] == ["3", "4"]
         await store.chats.put(OWNER, identifier(0), chat_fields("new"), 1)  # not read yet
-        chats, _, since = await pulled(store, str(first.cursor.value), limit=2)
+        chats, _, since = await pulled(store, str(first.cursor), limit=2)
         assert [one["title"] for one in chats] == ["1", "2"]
         chats, _, since = await pulled(store, since)
         assert [one["title"] for one in chats] == ["new"]

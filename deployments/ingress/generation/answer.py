@@ -103,6 +103,7 @@ class Answer:
                 choices.setdefault(choice, []).append(delta)
             await probe.send_if_due()
         folded = [fold(choices[choice]) for choice in sorted(choices)]
+        await self._builder.finish(folded, self._deltas.usage)
         body = self._builder.format_response(folded, self._deltas.usage)
         self._guard.mark_ok()
         return body
@@ -125,17 +126,18 @@ class Answer:
                 silence_s = self._keep_alive_s
                 if frames:
                     yield frames
-                    sent = time.monotonic()
+                    frames, sent = b"", time.monotonic()
                 elif silence_s is not None:  # deltas may come for long without a frame to send
                     silence_s = max(sent + silence_s - time.monotonic(), 0)
                 frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
                 if not frames and silence_s == 0:
                     frames = self._builder.keep_alive
+            await self._builder.finish((), self._deltas.usage)
             frames += self._builder.format_stream_end(self._deltas.usage)
             self._guard.mark_ok()
         except Refused as refusal:
             self._guard.mark_error(refusal)
-            frames = self._format_error(public_error(refusal.error, self._request_id))
+            frames += self._format_error(public_error(refusal.error, self._request_id))
         yield frames
 
     def _chunks(self, batch: list[ChoiceDelta]) -> bytes:

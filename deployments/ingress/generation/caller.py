@@ -3,7 +3,7 @@
 The same headers and fields give the same digests in every process.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -30,10 +30,16 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What a response builder learns of who sent a request: `headers` have its id, too."""
+    """What is known of who sent a request. For a response builder `headers` have its id, too.
+
+    owner, client: as `owner_of` and `connection_of` say.
+    hold: is told of bytes before they are read from a store for the request. Raises Refused.
+    """
 
     headers: Mapping[str, str]
-    owner: str  # as `owner_of` says
+    owner: str
+    client: str
+    hold: Callable[[int], None]
 
 
 def caller_of(http: Request, body: object, connection: str, owner: str) -> Caller:

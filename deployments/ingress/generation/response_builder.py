@@ -67,8 +67,8 @@ class Usage:
 
 
 class ResponseBuilder(ABC, Generic[ApiRequestT]):
-    """Serves one request. `keep_alive_s` is called first, then `prepare`; the other methods may use
-    what `prepare` stored. `keep_alive` is the frame that a silent stream sends.
+    """Serves one request. `keep_alive_s` is called first, then `recall` and `prepare`; the other
+    methods may use what these stored. `keep_alive` is the frame that a silent stream sends.
     """
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
@@ -77,11 +77,21 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         """Seconds of silence before a keep-alive; None for none."""
         return default
 
+    async def recall(self, request: ApiRequestT) -> None:
+        """Reads what `prepare` needs of a store. Raises Refused."""
+        return
+
     @abstractmethod
     def prepare(
         self, request: ApiRequestT, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         """One generation for each choice, in their order. Raises Refused."""
+
+    async def finish(self, choices: Sequence[TextDelta], usage: Usage) -> None:
+        """Stores what can be asked for later. It comes before `format_response`, with its choices,
+        and before `format_stream_end`, without any. Raises Refused.
+        """
+        return
 
     @abstractmethod
     def format_stream_start(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Bounds the bytes of all bodies that a process holds, and each client's share of them."""
+"""Bounds the bytes of all bodies, and of what they recall, and each client's share of them."""
 
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -23,7 +23,10 @@ class BodyAccount:
     def __init__(self, shares: FairShare, client: Callable[[], str]) -> None:
         self._shares = shares
         self._find_client = client
+        self._body = 0
+        self._recalled = 0
         self._held = 0
+        self._is_closed = False
 
     @cached_property
     def _client(self) -> str:
@@ -31,8 +34,17 @@ class BodyAccount:
 
     def grow(self, n_bytes: int) -> None:
         """The body has so many bytes now. Raises Refused."""
-        due = n_bytes - FREE_BYTES - self._held
-        if due <= 0:
+        self._body = n_bytes
+        self._settle()
+
+    def recall(self, n_bytes: int) -> None:
+        """So many more bytes are read from a store for it. Raises Refused."""
+        self._recalled += n_bytes
+        self._settle()
+
+    def _settle(self) -> None:
+        due = self._body + self._recalled - FREE_BYTES - self._held
+        if due <= 0 or self._is_closed:
             return
         if self._shares.is_full:
             raise _overloaded("The requests of this server hold all the bytes they may")
@@ -43,6 +55,7 @@ class BodyAccount:
         self._held += due
 
     def close(self) -> None:
+        self._is_closed = True  # a store may still read for a client that has left
         if self._held:
             self._shares.release(self._client, self._held)
             self._held = 0

@@ -78,15 +78,17 @@ class DocumentedRoute(Route):
         media_types: Sequence[str] = (JSON,),
         query: Sequence[str] = (),
         needed: Sequence[str] = (),
+        headers: Sequence[str] = (),
         refusals: Collection[ErrorKind] = (),
     ) -> None:
-        """`refusals`: those of STORE_ERRORS that it has."""
+        """`headers`: those that it reads. `refusals`: those of STORE_ERRORS that it has."""
         super().__init__(path, endpoint, methods=methods, name=name)
         self.tag = tag
         self.body = body
         self.media_types = media_types
         self.query = query
         self.needed = needed  # in the query too
+        self.headers = headers
         self.refusals = frozenset(refusals)
 
 
@@ -178,7 +180,10 @@ def _parameters(route: DocumentedRoute) -> list[object]:
         )
         for name in names
     ]
-    return [*in_path, *in_query]
+    in_header = [
+        {"name": name, "in": "header", "required": False, "schema": TEXT} for name in route.headers
+    ]
+    return [*in_path, *in_query, *in_header]
 
 
 def _responses(

@@ -27,7 +27,9 @@ def check_origin(request: Request, what: str) -> None:
 def check_host(request: Request, hosts: Collection[str], what: str) -> None:
     """Raises Refused for a name that is neither an address, nor localhost, nor in `hosts`."""
     if not is_known(request.headers.get("host", ""), hosts):
-        raise _forbidden(f"{what} may not be reached by this host name")
+        raise _forbidden(
+            f"{what} may not be reached by this host name: `hosts` lists those that may"
+        )
 
 
 def _is_own(origin: str, host: str) -> bool:

@@ -1,6 +1,6 @@
 """The routes of a protocol, from a path, a schema, and a response builder or a function."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
 from deployments.ingress.http.app import REQUEST_ID, request_id_of
 from deployments.ingress.http.body import parse_json, read_body
+from deployments.ingress.http.body_budget import account_of
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import EVENTS, JSON, DocumentedRoute
 from deployments.ingress.http.sse import encode
@@ -64,14 +65,23 @@ Answering = Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises 
 class TokenizerOperation(Generic[BodyT]):
     """A request that needs a model's tokenizer and no generation.
 
-    `answer` is called for each request, with its owner (see `owner_of`).
+    `answer` is awaited for each request: it recalls what the answer needs. Raises Refused.
     """
 
     name: str
     path: str
     body: type[BaseModel]
     parse: Callable[[object], BodyT]
-    answer: Callable[[str], Answering[BodyT]]
+    answer: Callable[[Sender, BodyT], Awaitable[Answering[BodyT]]]
+
+
+def recalls_nothing(
+    answer: Answering[BodyT],
+) -> Callable[[Sender, BodyT], Awaitable[Answering[BodyT]]]:
+    async def recalled(sender: Sender, asked: BodyT) -> Answering[BodyT]:
+        return answer
+
+    return recalled
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -151,7 +161,7 @@ class Service:
             handler = ProtocolHandler(
                 asked,
                 self.engine,
-                operation.builder(Sender(_named(http), owner)),
+                operation.builder(_sender(http, _named(http), owner, connection)),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
@@ -178,9 +188,15 @@ class Service:
     async def _ask(
         self, http: Request, question: TokenizerOperation[BodyT], guard: InflightGuard
     ) -> object:
-        work, asked = await self._parsed(http, self._enter(http, guard), question.parse)
-        answer = question.answer(owner_of(http))
-        card = await while_connected(self.engine.card(asked.model), http.receive)
+        connection = self._enter(http, guard)
+        work, asked = await self._parsed(http, connection, question.parse)
+
+        async def prepared() -> tuple[Answering[BodyT], ModelCard]:
+            card = await self.engine.card(asked.model)
+            sender = _sender(http, http.headers, owner_of(http), connection)
+            return await question.answer(sender, asked), card
+
+        answer, card = await while_connected(prepared(), http.receive)
         guard.serving(card.name, stream=False)
         return await work.run(
             lambda: answer(asked, card, self.tokenizers.get(card)),
@@ -190,6 +206,16 @@ class Service:
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a client that has left."""
+
+
+def _sender(http: Request, headers: Mapping[str, str], owner: str, client: str) -> Sender:
+    account = account_of(http)
+    hold = _hold_nothing if account is None else account.recall
+    return Sender(headers, owner, client, hold)
+
+
+def _hold_nothing(n_bytes: int) -> None:
+    """Where there is no budget."""
 
 
 def _named(http: Request) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from pydantic import Field, RootModel, model_validator
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.schema import Items, ModelName, Strict, TokenId
 from deployments.ingress.http.validation import parse
-from deployments.ingress.routes.service import TokenizerOperation
+from deployments.ingress.routes.service import TokenizerOperation, recalls_nothing
 from deployments.llama.completion.prompts import mixed_ids
 from deployments.llama.completion.schema import MAX_TEXTS, given_fields, texts_in
 from deployments.llama.openai_chat import parse_chat
@@ -117,19 +117,19 @@ TOKENIZE = TokenizerOperation(
     path="/tokenize",
     body=TokenizeBody,
     parse=parse_tokenize,
-    answer=lambda owner: tokenize,
+    answer=recalls_nothing(tokenize),
 )
 DETOKENIZE = TokenizerOperation(
     name="detokenize",
     path="/detokenize",
     body=DetokenizeRequest,
     parse=parse_detokenize,
-    answer=lambda owner: detokenize,
+    answer=recalls_nothing(detokenize),
 )
 APPLY_TEMPLATE = TokenizerOperation(
     name="apply_template",
     path="/apply-template",
     body=ChatRequest,
     parse=parse_chat,
-    answer=lambda owner: apply_template,
+    answer=recalls_nothing(apply_template),
 )

@@ -1,6 +1,6 @@
 """Counts the tokens of a chat request's prompt."""
 
-from deployments.ingress.routes.service import TokenizerOperation
+from deployments.ingress.routes.service import TokenizerOperation, recalls_nothing
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.input_tokens import count_prompt_tokens
@@ -17,5 +17,5 @@ def chat_input_tokens() -> TokenizerOperation[ChatRequest]:
         path="/v1/chat/completions/input_tokens",
         body=ChatRequest,
         parse=parse_chat,
-        answer=lambda owner: answer,
+        answer=recalls_nothing(answer),
     )

@@ -1,34 +1,37 @@
 """Responses: makes a prompt of items, and output items and events of the reply, and stores them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Sequence
 
+from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
-from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import encode
 from deployments.openai.choices.logprobs import finite
 from deployments.openai.fields.sampling import common_sampling
 from deployments.openai.request_headers import read_headers
-from deployments.openai.responses.encryption import OwnedCipher
+from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.events import Events, error_event
 from deployments.openai.responses.input import (
     decrypted,
-    earlier_items,
     functions_of,
     given_items,
     prompt_of,
     read_items,
+    stored_item,
 )
-from deployments.openai.responses.items import Item, Json, new_id
+from deployments.openai.responses.items import Json, ReferenceItem, new_id
 from deployments.openai.responses.object import ResponseObject
 from deployments.openai.responses.output import Output, ReasoningForm
 from deployments.openai.responses.schema import ResponsesRequest
-from deployments.openai.responses.store import OwnedResponses, StoredItem, StoredResponse
+from deployments.openai.responses.store import ResponseStore
+from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import LogprobAtOffset, TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import FinishReason, ModelCard, RequestError, SamplingParams
+from deployments.wire import FinishReason, ModelCard, Refused, RequestError, SamplingParams
+
+logger = logging.getLogger(__name__)
 
 
 class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
@@ -37,19 +40,37 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     _events: Events
     _output: Output
     _stored: bool
-    _earlier: tuple[StoredItem, ...]
+    _is_kept: bool  # the response, or its items in its conversation
     _given: tuple[StoredItem, ...]
+    _end: bytes  # the finished response
 
-    def __init__(
-        self,
-        store: OwnedResponses,
-        cipher: OwnedCipher,
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> None:
-        self._store = store
-        self._cipher = cipher
-        self._headers = read_headers(headers)
+    def __init__(self, store: ResponseStore, cipher: ThoughtCipher, sender: Sender) -> None:
+        self._store = store.of(sender.owner, sender.client)
+        self._cipher = cipher.of(sender.owner)
+        self._hold = sender.hold
+        self._headers = read_headers(sender.headers)
         self._is_cut = False  # by a limit of tokens
+        self._recalled = Recalled()
+        self._has_recalled = False
+
+    async def recall(self, request: ResponsesRequest) -> None:
+        if self._has_recalled:  # it is prepared again
+            return
+        self._stored = request.store is not False
+        self._is_kept = self._stored or request.conversation_id is not None
+        wanted = Wanted(
+            previous=request.previous_response_id,
+            conversation=request.conversation_id,
+            ids=[
+                item.id
+                for _, item in request.items
+                if item.id and (self._is_kept or isinstance(item, ReferenceItem))
+            ],
+        )
+        names_any = bool(wanted.previous or wanted.conversation or wanted.ids)
+        if names_any:
+            self._recalled = await self._store.recall(wanted, self._hold)
+        self._has_recalled = True
 
     def prepare(
         self, request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer
@@ -60,11 +81,11 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._events = Events(muted=not request.stream)
         encrypt = self._cipher.encrypt if request.wants_encrypted_thoughts else None
         self._output = Output(self._events, ReasoningForm(request.wants_summary, encrypt))
-        given = given_items(request, self._store)
-        self._stored = request.store is not False
-        self._earlier = earlier_items(request, self._store)
-        self._given = tuple(self._stored_item(item) for _, item in given) if self._stored else ()
-        items = decrypted([*read_items(self._earlier), *given], self._cipher)
+        given = given_items(request.items, self._recalled)
+        self._given = ()
+        if self._is_kept:
+            self._given = tuple(stored_item(item, self._recalled) for _, item in given)
+        items = decrypted([*read_items(self._recalled), *given], self._cipher)
         functions = functions_of(request, items)
         self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
         prompt = prompt_of(request, items, functions, card, tokenizer)
@@ -102,7 +123,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
 
     def format_stream_end(self, usage: Usage) -> bytes:
         kind = "response.incomplete" if self._is_cut else "response.completed"
-        return self._events.response(kind, self._ended(usage))
+        return self._events.response(kind, self._end)
 
     def format_stream_error(self, error: RequestError) -> bytes:
         self._output.fail()
@@ -114,31 +135,37 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         return error_event(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
-        [answer] = choices
-        self.format_chunk(0, answer, usage)
-        return self._ended(usage)
+        return self._end
 
-    def _ended(self, usage: Usage) -> bytes:
-        """The finished response, which is stored from now on."""
+    async def finish(self, choices: Sequence[TextDelta], usage: Usage) -> None:
+        """A response that can't be stored says so. Without its conversation it fails."""
+        for answer in choices:
+            self.format_chunk(0, answer, usage)
+        self._end = self._ended(usage, is_stored=self._stored)
+        if self._is_kept and not await self._keep() and self._stored:
+            self._end = self._ended(usage, is_stored=False)
+
+    async def _keep(self) -> bool:
+        items = (StoredItem(str(one["id"]), encode(one)) for one in self._output.values())
+        new = NewResponse(
+            id=self._object.id,
+            body=self._end if self._stored else None,
+            recalled=self._recalled,
+            given=self._given,
+            output=tuple(items),
+        )
+        try:
+            return await self._store.put(new)
+        except Refused as refusal:
+            if self._recalled.conversation is not None:
+                raise
+            logger.warning("%s was not stored: %s", new.id, refusal)
+            return False
+
+    def _ended(self, usage: Usage, *, is_stored: bool) -> bytes:
         output = self._output.values()
-        body = encode(self._object.ended(output, usage, is_cut=self._is_cut))
-        if self._stored:
-            stored = StoredResponse(
-                id=self._object.id,
-                body=body,
-                earlier=self._earlier,
-                given=self._given,
-                output=tuple(StoredItem(str(item["id"]), encode(item)) for item in output),
-            )
-            self._store.put(stored)
-        return body
-
-    def _stored_item(self, item: Item) -> StoredItem:
-        listed = item.listed()
-        stored = StoredItem(str(listed["id"]), encode(listed))
-        known = self._store.item(stored.id)
-        is_ours = not item.id or (known is not None and known.body == stored.body)
-        return replace(stored, is_referable=is_ours)
+        ended = self._object.ended(output, usage, is_cut=self._is_cut, is_stored=is_stored)
+        return encode(ended)
 
     def _entry(self, entry: LogprobAtOffset) -> Json:
         token = entry.token

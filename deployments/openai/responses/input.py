@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from deployments.ingress.http.sse import encode
 from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import resolve_tools
 from deployments.openai.responses.encryption import OwnedCipher
@@ -22,8 +23,8 @@ from deployments.openai.responses.schema import (
     ResponsesJsonSchemaFormat,
     ResponsesRequest,
 )
-from deployments.openai.responses.store import OwnedResponses, StoredItem
 from deployments.openai.responses.tools import FunctionWithPath, ResponsesFunctionTool
+from deployments.store.items import CONVERSATION_PARAM, PREVIOUS, Recalled, StoredItem
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
@@ -31,7 +32,6 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, refused
 
 EFFORT = "reasoning.effort"
-PREVIOUS = "previous_response_id"
 KEPT_ROLES = ("system", "developer")  # roles whose messages are never truncated
 Message = dict[str, object]
 ItemWithPath = tuple[str, Item]  # with the path that errors name
@@ -67,31 +67,39 @@ class CollectedMessage:
         return message
 
 
-def earlier_items(request: ResponsesRequest, store: OwnedResponses) -> tuple[StoredItem, ...]:
-    """The items of the stored conversation that the request continues. Raises Refused."""
-    if request.previous_response_id is None:
-        return ()
-    previous = store.get(request.previous_response_id)
-    if previous is None:
-        message = f"There is no stored response {request.previous_response_id!r}"
-        raise Refused.of_kind(ErrorKind.NOT_FOUND, message, PREVIOUS)
-    return previous.conversation
+def given_items(
+    items: Sequence[tuple[str, Item | ReferenceItem]], recalled: Recalled
+) -> list[ItemWithPath]:
+    """A request's own items with their paths; references are resolved. Raises Refused."""
+    taken = {item.id for item in recalled.earlier} if recalled.conversation is not None else set()
+    found: list[ItemWithPath] = []
+    for path, item in items:
+        if item.id and item.id in taken:
+            raise refused(f"`{path}.id`: the item {item.id!r} is there already", f"{path}.id")
+        if isinstance(item, ReferenceItem):
+            taken.add(item.id)  # one item may be long
+            item = _referred(path, item, recalled)
+        elif recalled.conversation is not None:
+            taken.add(item.id)
+        found.append((path, item))
+    return found
 
 
-def given_items(request: ResponsesRequest, store: OwnedResponses) -> list[ItemWithPath]:
-    """The request's own items with their paths; references are resolved. Raises Refused."""
-    return [
-        (path, _referred(path, item, store) if isinstance(item, ReferenceItem) else item)
-        for path, item in request.items
-    ]
-
-
-def _referred(path: str, reference: ReferenceItem, store: OwnedResponses) -> Item:
-    found = store.item(reference.id)
+def _referred(path: str, reference: ReferenceItem, recalled: Recalled) -> Item:
+    found = recalled.known.get(reference.id)
     if found is None:
         message = f"There is no stored item {reference.id!r}"
         raise Refused.of_kind(ErrorKind.NOT_FOUND, message, f"{path}.id")
     return KEPT.validate_json(found.body)
+
+
+def stored_item(item: Item, recalled: Recalled) -> StoredItem:
+    """An id that its client made up is no one to refer to."""
+    listed = item.listed()
+    stored = StoredItem(str(listed["id"]), encode(listed))
+    known = recalled.known.get(stored.id)
+    is_ours = not item.id or (known is not None and known.body == stored.body)
+    return replace(stored, is_referable=is_ours)
 
 
 def decrypted(items: Sequence[ItemWithPath], cipher: OwnedCipher) -> list[ItemWithPath]:
@@ -105,8 +113,9 @@ def _decrypted(path: str, item: Item, cipher: OwnedCipher) -> Item:
     return item.with_thought(cipher.decrypt(item.encrypted_content, f"{path}.encrypted_content"))
 
 
-def read_items(earlier: Sequence[StoredItem]) -> list[ItemWithPath]:
-    return [(PREVIOUS, KEPT.validate_json(item.body)) for item in earlier]
+def read_items(recalled: Recalled) -> list[ItemWithPath]:
+    param = PREVIOUS if recalled.conversation is None else CONVERSATION_PARAM
+    return [(param, KEPT.validate_json(item.body)) for item in recalled.earlier]
 
 
 def functions_of(

@@ -84,8 +84,13 @@ Result = Annotated[InputText, BeforeValidator(_text_only)]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
+# Postgres has no text with a zero byte.
+ItemId = Annotated[str, Field(max_length=512, pattern=r"^[^\x00]*$")]
+StoredId = Annotated[str, Field(min_length=1, max_length=512)]
+
+
 class KeptItem(Strict):
-    id: Identifier = ""
+    id: ItemId = ""
     status: Status = "completed"
 
     @abstractmethod
@@ -202,7 +207,7 @@ class ToolsItem(Strict):
 
     type: Literal["additional_tools"]
     role: Literal["developer"]
-    id: Identifier = ""
+    id: ItemId = ""
     tools: ToolList
 
     def listed(self) -> Json:
@@ -213,7 +218,7 @@ class ToolsItem(Strict):
 
 class ReferenceItem(Strict):
     type: Literal["item_reference"] = "item_reference"
-    id: Annotated[str, Field(min_length=1, max_length=512)]
+    id: StoredId
 
 
 Item = MessageItem | ReasoningItem | CallItem | ResultItem | ToolsItem

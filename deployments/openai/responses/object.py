@@ -43,8 +43,9 @@ class ResponseObject:
     def begun(self) -> Json:
         return self._body("in_progress", [], None)
 
-    def ended(self, output: Sequence[Json], usage: Usage, *, is_cut: bool) -> Json:
+    def ended(self, output: Sequence[Json], usage: Usage, *, is_cut: bool, is_stored: bool) -> Json:
         counts = usage_object(usage)
+        self._echo["store"] = is_stored
         if is_cut:
             body = self._body("incomplete", output, counts)
             return {**body, "incomplete_details": {"reason": "max_output_tokens"}}
@@ -69,8 +70,10 @@ class ResponseObject:
 
 
 def _echo(request: ResponsesRequest) -> Json:
-    # The SDKs' types have these fields as strings, not null.
+    # The SDKs' types have these fields not as null.
+    in_conversation = request.conversation_id
     names = {
+        "conversation": in_conversation and {"id": in_conversation},
         "prompt_cache_key": request.prompt_cache_key,
         "safety_identifier": request.safety_identifier,
         "user": request.user,

@@ -11,6 +11,7 @@ from deployments.openai.responses.items import (
     Item,
     MessageItem,
     ReferenceItem,
+    StoredId,
     ToolsItem,
     typed,
 )
@@ -23,7 +24,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "background": (False,),
     "background_options": (),
     "context_management": ([],),
-    "conversation": (),
     "image": (),
     "moderation": (),
     "personality": (),
@@ -107,10 +107,15 @@ InputItem = Annotated[
 ]
 
 
+class ConversationName(Strict):
+    id: StoredId
+
+
 class ResponsesRequest(CommonFields):
     input: str | Items[InputItem] | None = None
     instructions: str | None = None
     previous_response_id: Identifier | None = None
+    conversation: StoredId | ConversationName | None = None
     store: Switch = None
     stream_options: ResponsesStreamOptions | None = None
     include: Annotated[list[Includable], Field(max_length=MAX_INCLUDES)] | None = None
@@ -137,8 +142,11 @@ class ResponsesRequest(CommonFields):
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         says = any(not isinstance(item, ToolsItem) for _, item in self.items)
-        if not says and self.previous_response_id is None:
+        if not says and self.previous_response_id is None and self.conversation is None:
             raise refused("`input` is required and must not be empty", "input")
+        if self.conversation is not None and self.previous_response_id is not None:
+            message = "`previous_response_id` cannot be combined with `conversation`"
+            raise refused(message, "previous_response_id")
         if self.stream_options is not None and not self.stream:
             raise refused("`stream_options` requires `stream`: true", "stream_options")
         if self.top_logprobs and not self.wants_logprobs:
@@ -148,7 +156,8 @@ class ResponsesRequest(CommonFields):
     @property
     def is_heavy(self) -> bool:
         """Whether preparing takes long: there is an earlier conversation, or a grammar."""
-        recalls = self.previous_response_id is not None or any(
+        continues = self.previous_response_id is not None or self.conversation is not None
+        recalls = continues or any(
             isinstance(item, ReferenceItem | ToolsItem) for _, item in self.items
         )
         return recalls or self.format.type != "text" or bool(self.tools)
@@ -159,6 +168,11 @@ class ResponsesRequest(CommonFields):
         if isinstance(self.input, str):
             return [("input[0]", MessageItem(role="user", content=self.input))]
         return [(f"input[{index}]", item) for index, item in enumerate(self.input or ())]
+
+    @property
+    def conversation_id(self) -> str | None:
+        given = self.conversation
+        return given.id if isinstance(given, ConversationName) else given
 
     @property
     def wants_logprobs(self) -> bool:

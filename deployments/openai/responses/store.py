@@ -1,29 +1,61 @@
-"""Stores responses for later requests: the last used, bounded in number and in bytes.
+"""Where responses are kept: what all stores of them do, and the one in memory.
 
-A store belongs to one ingress process. With several ingress replicas a response is found only on
-the replica that made it; the default is one replica.
+That one is bounded in number and in bytes, and its responses go with the process.
 """
 
-import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
+
+from deployments.store.items import (
+    CONVERSATION_PARAM,
+    PREVIOUS,
+    Choose,
+    Hold,
+    NewResponse,
+    Recalled,
+    StoredItem,
+    Wanted,
+    no_response,
+)
+from deployments.wire import ErrorKind, Refused
 
 MAX_STORED_RESPONSES = 4096
 MAX_STORED_BYTES = 256 << 20
 OVERHEAD = 200  # approximate bytes that Python needs for an item or a response beside its JSON
 
 
-@dataclass(frozen=True, slots=True)
-class StoredItem:
-    """`is_referable`: requests may refer to it, because its id is ours. Ids that clients choose may
-    be guessed or used twice.
-    """
+class OwnedResponses(Protocol):
+    """The responses of one owner, who sees no others. Raises Refused where it can't be reached."""
 
-    id: str
-    body: bytes  # JSON
-    is_referable: bool = True
+    async def recall(self, wanted: Wanted, hold: Hold) -> Recalled:
+        """Raises Refused for a response or a conversation that is not there."""
+        ...
+
+    async def put(self, new: NewResponse) -> bool:
+        """Whether it is kept. Raises Refused if its conversation can't have its items."""
+        ...
+
+    async def body(self, response_id: str) -> bytes | None: ...
+
+    async def delete(self, response_id: str) -> bool:
+        """Whether it was there."""
+        ...
+
+    async def input_items(self, response_id: str, choose: Choose) -> list[StoredItem] | None: ...
+
+
+class ResponseStore(Protocol):
+    def of(self, owner: str, client: str) -> OwnedResponses:
+        """The owner "" is all clients where no keys are set. Clients are served in turn."""
+        ...
+
+
+def no_conversations(param: str | None = None) -> Refused:
+    message = "Conversations need a store: this server has `store: none`"
+    return Refused.of_kind(ErrorKind.FEATURE_DISABLED, message, param)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +85,20 @@ class StoredResponse:
         return len(self.body) + OVERHEAD + items
 
 
-class ResponseStore:
-    """Of all owners, each of whom sees its own responses alone; the owner "" is all clients where
-    no keys are set. What is too much goes from the owner who has the most. Threads use it, too.
-    """
+class MemoryStore:
+    """Of all owners. What is too much goes from the owner who has the most."""
 
     def __init__(
         self, max_responses: int = MAX_STORED_RESPONSES, max_bytes: int = MAX_STORED_BYTES
     ) -> None:
         self._max_responses = max_responses
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._owners: dict[str, OwnedResponses] = {}
+        self._owners: dict[str, RememberedResponses] = {}
 
-    def of(self, owner: str) -> "OwnedResponses":
-        with self._lock:
-            if owner not in self._owners:
-                self._owners[owner] = OwnedResponses(self._lock, self._make_room)
-            return self._owners[owner]
+    def of(self, owner: str, client: str = "") -> "RememberedResponses":
+        if owner not in self._owners:
+            self._owners[owner] = RememberedResponses(self._make_room)
+        return self._owners[owner]
 
     def _make_room(self) -> None:
         owners = self._owners.values()
@@ -80,11 +108,10 @@ class ResponseStore:
             max(owners, key=len).drop_oldest()
 
 
-class OwnedResponses:
-    """The responses of one owner, the least recently used first."""
+class RememberedResponses:
+    """Of one owner, the least recently used first."""
 
-    def __init__(self, lock: threading.Lock, make_room: Callable[[], None]) -> None:
-        self._lock = lock
+    def __init__(self, make_room: Callable[[], None]) -> None:
         self._make_room = make_room
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
         self._items: dict[str, StoredItem] = {}
@@ -94,37 +121,60 @@ class OwnedResponses:
     def __len__(self) -> int:
         return len(self._responses)
 
-    def put(self, response: StoredResponse) -> None:
-        """A response larger than the store is not kept."""
-        with self._lock:
-            self._responses[response.id] = response
-            self.n_bytes += response.size
-            for item in _referable(response):
-                self._items[item.id] = item
-                self._holders[item.id] += 1
-            self._make_room()
+    async def recall(self, wanted: Wanted, hold: Hold) -> Recalled:
+        if wanted.conversation is not None:
+            raise no_conversations(CONVERSATION_PARAM)
+        earlier: tuple[StoredItem, ...] = ()
+        if wanted.previous is not None:
+            previous = self._get(wanted.previous)
+            if previous is None:
+                raise no_response(wanted.previous, PREVIOUS)
+            earlier = previous.conversation
+        known = {one: self._items[one] for one in wanted.ids if one in self._items}
+        return Recalled(previous=wanted.previous, earlier=earlier, known=known)
 
-    def get(self, response_id: str) -> StoredResponse | None:
-        with self._lock:
-            if response_id in self._responses:
-                self._responses.move_to_end(response_id)
-            return self._responses.get(response_id)
+    async def put(self, new: NewResponse) -> bool:
+        if new.body is None:
+            return False
+        response = StoredResponse(
+            id=new.id,
+            body=new.body,
+            earlier=new.recalled.earlier,
+            given=new.given,
+            output=new.output,
+        )
+        self._responses[response.id] = response
+        self.n_bytes += response.size
+        for item in _referable(response):
+            self._items[item.id] = item
+            self._holders[item.id] += 1
+        self._make_room()
+        return new.id in self._responses
 
-    def item(self, item_id: str) -> StoredItem | None:
-        """An input or output item of a stored response."""
-        with self._lock:
-            return self._items.get(item_id)
+    async def body(self, response_id: str) -> bytes | None:
+        found = self._get(response_id)
+        return None if found is None else found.body
 
-    def delete(self, response_id: str) -> bool:
-        with self._lock:
-            known = response_id in self._responses
-            if known:
-                self._drop(response_id)
-            return known
+    async def input_items(self, response_id: str, choose: Choose) -> list[StoredItem] | None:
+        found = self._get(response_id)
+        if found is None:
+            return None
+        items = found.input
+        return [items[index] for index in choose([item.id for item in items])]
+
+    async def delete(self, response_id: str) -> bool:
+        known = response_id in self._responses
+        if known:
+            self._drop(response_id)
+        return known
 
     def drop_oldest(self) -> None:
-        """For the store alone, which holds the lock."""
         self._drop(next(iter(self._responses)))
+
+    def _get(self, response_id: str) -> StoredResponse | None:
+        if response_id in self._responses:
+            self._responses.move_to_end(response_id)
+        return self._responses.get(response_id)
 
     def _drop(self, response_id: str) -> None:
         response = self._responses.pop(response_id)

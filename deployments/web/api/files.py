@@ -13,8 +13,8 @@ from deployments.ingress.http.clients import owner_of
 from deployments.ingress.settings import IngressSettings
 from deployments.store.chats import now_ms
 from deployments.store.limits import too_much
-from deployments.store.store import Store
-from deployments.web.api.requests import to_its_end
+from deployments.web.api.guard import to_its_end
+from deployments.web.api.opening import StoreOpener
 from deployments.web.api.schema import SHA256
 from deployments.wire import ErrorKind, Refused, refused
 
@@ -30,34 +30,35 @@ SAFE = {
 
 
 class FileEndpoints:
-    def __init__(self, store: Store, settings: IngressSettings) -> None:
-        self._store = store
+    def __init__(self, opener: StoreOpener, settings: IngressSettings) -> None:
+        self._opener = opener
         self._settings = settings
 
     async def get(self, request: Request) -> Response:
         """Also HEAD."""
         owner, digest = owner_of(request), _digest(request)
-        found = await self._store.files.find(owner, digest)
+        files = self._opener.store.files
+        found = await to_its_end(files.find(owner, digest))
         if found is None:
             raise Refused.of_kind(ErrorKind.NOT_FOUND, f"There is no file {digest}", "sha256")
         headers = {**SAFE, "content-type": found.type, "content-length": str(found.size)}
         if request.method == "HEAD":
             return Response(headers=headers)
-        return StreamingResponse(self._store.files.parts(owner, digest), headers=headers)
+        return StreamingResponse(files.parts(owner, digest), headers=headers)
 
     async def put(self, request: Request) -> Response:
-        digest, type_ = _digest(request), _type(request)
-        data = await self._read(request)
+        store, digest, type_ = self._opener.store, _digest(request), _type(request)
+        data = await self._read(request, store.limits.max_file_bytes)
         if await asyncio.to_thread(_digest_of, data) != digest:
             message = "The body's SHA-256 is another one than that of the path"
             raise Refused.of_kind(ErrorKind.WRONG_DIGEST, message, "sha256")
-        put = self._store.files.put(owner_of(request), digest, type_, data, now_ms())
+        put = store.files.put(owner_of(request), digest, type_, data, now_ms())
         await to_its_end(put)
         return Response(status_code=204)
 
-    async def _read(self, request: Request) -> bytearray:
+    async def _read(self, request: Request, limit: int) -> bytearray:
         """A large file has more time than a short body."""
-        limit, settings = self._store.limits.max_file_bytes, self._settings
+        settings = self._settings
         refusal = too_much("A file of so many bytes", limit, "max_file_bytes")
         declared = request.headers.get("content-length", "")
         n_bytes = min(limit, int(declared)) if re.fullmatch("[0-9]{1,15}", declared) else 0

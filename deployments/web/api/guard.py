@@ -1,14 +1,17 @@
 """Who may call the store's endpoints, and how often: programs and this server's own page."""
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.detached_tasks import create_detached_task
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.origin import check_host, check_origin
@@ -17,6 +20,9 @@ from deployments.wire import ErrorKind, Refused
 
 WHAT = "The chats of this server"
 MAX_CLIENTS = 10_000  # whose writes are remembered
+SLOT_STATE = "slot"  # where a request's state has its Slot
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,21 +58,22 @@ class Guard:
             client = self._client(request)
             if writes:
                 self._writes.take(client)
-            leave = _once(self._enter(client))
-            request.state.leave = leave
+            slot = Slot(lambda: self._enter(client))
+            request.scope["state"][SLOT_STATE] = slot
             try:
                 answer = await endpoint(request)
             except BaseException:
-                leave()
+                slot.release()
                 raise
-            return _Leaving(answer, leave)
+            return _Leaving(answer, slot.release)
 
         return guarded
 
-    def waiting(self, request: Request) -> AbstractContextManager[None]:
-        """The request only waits from now on, for as long as it is entered. Raises Refused."""
-        request.state.leave()
-        return self._waits.entered(self._client(request))
+    @contextmanager
+    def waiting(self, request: Request) -> Iterator[None]:
+        """Within it the request only waits, and others of its client may work. Raises Refused."""
+        with self._waits.entered(self._client(request)), _slot_of(request).given_back():
+            yield
 
     def _check_sender(self, request: Request) -> None:
         check_origin(request, WHAT)
@@ -89,6 +96,46 @@ class Guard:
             leave_all()
 
         return leave
+
+
+class Slot:
+    """One of the requests that a client may have at once."""
+
+    def __init__(self, enter: Callable[[], Callable[[], None]]) -> None:
+        """`enter` returns the way out, and raises Refused where there is no room."""
+        self._enter = enter
+        self._leave: Callable[[], None] | None = enter()
+
+    def release(self) -> None:
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    @contextmanager
+    def given_back(self) -> Iterator[None]:
+        self.release()
+        yield
+        self._leave = self._enter()
+
+
+async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
+    """The result of work that goes on when its client leaves: a connection in the midst of a
+    statement could not be used again. The request ends with it, so that all that it holds counts
+    for its client until then.
+    """
+    task = create_detached_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # which nobody else reads
+        raise
+
+
+def _slot_of(request: Request) -> Slot:
+    slot: Slot = request.scope["state"][SLOT_STATE]
+    return slot
 
 
 @dataclass(slots=True)
@@ -163,13 +210,3 @@ class _Leaving:
             await self._answer(scope, receive, send)
         finally:
             self._leave()
-
-
-def _once(work: Callable[[], None]) -> Callable[[], None]:
-    left = [work]
-
-    def once() -> None:
-        if left:
-            left.pop()()
-
-    return once

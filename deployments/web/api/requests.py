@@ -1,13 +1,11 @@
-"""What the endpoints read of a request: ids, conditions, bodies; and work that is not cut off."""
+"""What the endpoints read of a request: ids, conditions and bodies."""
 
-import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from deployments.detached_tasks import create_detached_task
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.validation import parse
@@ -71,10 +69,3 @@ class Bodies:
         client = connection_of(request, sees_peers=self._settings.sees_peers)
         work = BodyWork(self._off_loop, len(body), client)
         return await work.run(lambda: form(parse(schema, parse_json(body))))
-
-
-async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
-    """The result of work that goes on when its client leaves: a connection in the midst of a
-    statement could not be used again.
-    """
-    return await asyncio.shield(create_detached_task(work))

@@ -13,10 +13,12 @@ from deployments.ingress.http.openapi import Documentation, DocumentedRoute, ope
 from deployments.ingress.http.sse import encode
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.error_body import envelope
-from deployments.store.store import Store
 from deployments.web.api.chats import JSON_LINES, ChatEndpoints
 from deployments.web.api.files import ANY_TYPE, FileEndpoints
 from deployments.web.api.guard import Endpoint, Guard, RequestLimits
+from deployments.web.api.json_answer import JSON
+from deployments.web.api.me import me_endpoint
+from deployments.web.api.opening import StoreOpener
 from deployments.web.api.schema import ChatBody, MessagesBody
 from deployments.web.settings import PREFIX
 from deployments.wire import ErrorKind
@@ -25,29 +27,37 @@ API = f"{PREFIX}/api"
 CHAT, FILE = f"{API}/chats/{{id}}", f"{API}/files/{{sha256}}"
 DOCUMENTATION = Documentation(title="Chats", path=API)
 NO_DEFAULTS: Mapping[str, JsonValue] = MappingProxyType({})
-DEFAULT_LIMITS = RequestLimits()
+REQUEST_LIMITS = RequestLimits()
+CONDITIONS = ("if-match", "if-none-match")
 FULL = (ErrorKind.STORAGE_FULL,)
 
 
 def api_routes(
-    store: Store,
+    opener: StoreOpener | None,
     settings: IngressSettings,
     defaults: Mapping[str, JsonValue] = NO_DEFAULTS,
-    limits: RequestLimits = DEFAULT_LIMITS,
+    limits: RequestLimits = REQUEST_LIMITS,
 ) -> list[Route]:
-    """`defaults`: settings of the page for new users."""
+    """`opener`: None where nothing is stored. `defaults`: settings of the page for new users."""
+    me = me_endpoint(opener, settings, defaults)
+    if opener is None:  # there is nothing to guard
+        return [Route(f"{API}/me", me)]
     guard = Guard(settings, limits)
-    chats = ChatEndpoints(store, settings, guard, defaults)
-    files = FileEndpoints(store, settings)
+    routes = [_route(guard, f"{API}/me", me, "GET"), *_store_routes(guard, opener, settings)]
+    return [*routes, _document(guard, routes, settings)]
+
+
+def _store_routes(guard: Guard, opener: StoreOpener, settings: IngressSettings) -> list[Route]:
+    chats = ChatEndpoints(opener, settings, guard)
+    files = FileEndpoints(opener, settings)
     route = partial(_route, guard)
     stale = (ErrorKind.STALE, ErrorKind.GONE, ErrorKind.CONDITION_NEEDED, *FULL)
     added = (ErrorKind.CONFLICT, ErrorKind.GONE, *FULL)
     changes = ("since", "limit", "wait")
     message = f"{CHAT}/messages/{{message}}"
-    routes = [
-        route(f"{API}/me", chats.me, "GET"),
+    return [
         route(f"{API}/changes", chats.changes, "GET", query=changes, refusals=[ErrorKind.GONE]),
-        route(CHAT, chats.put_chat, "PUT", body=ChatBody, refusals=stale),
+        route(CHAT, chats.put_chat, "PUT", body=ChatBody, headers=CONDITIONS, refusals=stale),
         route(CHAT, chats.delete_chat, "DELETE", media_types=()),
         route(f"{CHAT}/messages", chats.add_messages, "POST", body=MessagesBody, refusals=added),
         route(message, chats.delete_message, "DELETE", media_types=()),
@@ -55,7 +65,6 @@ def api_routes(
         route(FILE, files.put, "PUT", media_types=(), refusals=[ErrorKind.WRONG_DIGEST, *FULL]),
         route(f"{API}/export", chats.export, "GET", media_types=[JSON_LINES]),
     ]
-    return [*routes, _document(guard, routes, settings)]
 
 
 def _route(
@@ -65,8 +74,9 @@ def _route(
     method: str,
     *,
     body: type[BaseModel] | None = None,
-    media_types: Sequence[str] = ("application/json",),
+    media_types: Sequence[str] = (JSON,),
     query: Sequence[str] = (),
+    headers: Sequence[str] = (),
     refusals: Collection[ErrorKind] = (),
 ) -> DocumentedRoute:
     return DocumentedRoute(
@@ -78,6 +88,7 @@ def _route(
         body=body,
         media_types=media_types,
         query=query,
+        headers=headers,
         refusals=[ErrorKind.RATE_LIMITED, *refusals],
     )
 
@@ -87,7 +98,7 @@ def _document(guard: Guard, routes: Sequence[Route], settings: IngressSettings) 
 
     async def document(request: Request) -> Response:
         described = openapi(DOCUMENTATION, routes, envelope, keys=keys, public=frozenset())
-        return Response(encode(described), media_type="application/json")
+        return Response(encode(described), media_type=JSON)
 
     endpoint = guard.guarded(document, writes=False)
     return Route(DOCUMENTATION.document, endpoint, methods=["GET"], include_in_schema=False)

@@ -12,7 +12,7 @@ from deployments.anthropic.messages_schema import parse_count, parse_messages
 from deployments.anthropic.thinking_signatures import sign
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.off_loop import LARGE_BYTES, BodyWork, OffLoop, Turns
-from deployments.ingress.routes.service import Service, TokenizerOperation
+from deployments.ingress.routes.service import Service, TokenizerOperation, recalls_nothing
 from deployments.openai.chat.schema import parse_chat
 from deployments.openai.completions.schema import parse_completion
 from deployments.openai.responses.schema import parse_response_request
@@ -46,7 +46,7 @@ def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
         path="/ask",
         body=Empty,
         parse=Empty.model_validate,
-        answer=lambda owner: asked.answer,
+        answer=recalls_nothing(asked.answer),
     )
     service = Service(engine=ScriptedEngine(says("x")), metrics=Metrics())
     service.tokenizers.get(card())

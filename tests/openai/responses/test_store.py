@@ -1,7 +1,6 @@
 """Responses can be retrieved until they are deleted or evicted by newer ones."""
 
 import asyncio
-import threading
 from typing import Any
 
 import httpx
@@ -9,7 +8,6 @@ import pytest
 from openai.types.responses import ResponseItemList
 from pydantic import TypeAdapter
 
-from deployments.openai.responses.store import ResponseStore, StoredItem, StoredResponse
 from deployments.wire import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, forever, says
 from tests.openai.responses.responding import (
@@ -260,66 +258,6 @@ def test_a_message_without_an_id_can_be_referred_to_by_the_one_it_got() -> None:
     assert response.status_code == 200, response.text
 
 
-def stored(name: str, *, of: int = 10, earlier: tuple[StoredItem, ...] = ()) -> StoredResponse:
-    given = (StoredItem(f"msg_{name}", b"x" * of),)
-    return StoredResponse(id=name, body=b"{}", earlier=earlier, given=given, output=())
-
-
-def test_the_least_recently_used_go_first() -> None:
-    store = ResponseStore(max_responses=2).of("")
-    store.put(stored("a"))
-    store.put(stored("b"))
-    assert store.get("a") is not None
-    store.put(stored("c"))
-    assert store.get("b") is None
-    assert store.item("msg_b") is None
-    assert store.get("a") is not None
-    assert store.item("msg_a") is not None
-
-
-def test_the_store_is_bounded_in_bytes() -> None:
-    one = stored("one", of=1000)
-    store = ResponseStore(max_bytes=2 * one.size).of("")
-    for number in range(50):
-        store.put(stored(f"{number:03}", of=1000))
-    kept = [number for number in range(50) if store.get(f"{number:03}") is not None]
-    assert kept == [48, 49]
-    store.put(stored("huge", of=10_000))
-    assert store.get("huge") is None
-    assert store.item("msg_huge") is None
-
-
-def test_who_stores_much_pushes_out_its_own() -> None:
-    for store in (ResponseStore(max_responses=8), ResponseStore(max_bytes=8 * stored("00").size)):
-        store.of("modest").put(stored("kept"))
-        for number in range(50):
-            store.of("greedy").put(stored(f"{number:02}"))
-        assert store.of("modest").get("kept") is not None
-        assert store.of("greedy").get("49") is not None
-        assert store.of("greedy").get("41") is None
-
-
-def test_a_conversation_outlives_its_beginning() -> None:
-    store = ResponseStore(max_responses=1).of("")
-    first = stored("first")
-    store.put(first)
-    store.put(stored("second", earlier=first.conversation))
-    assert store.get("first") is None
-    second = store.get("second")
-    assert second is not None
-    assert [item.id for item in second.conversation] == ["msg_first", "msg_second"]
-
-
-def test_an_item_can_be_referred_to_while_any_response_has_it() -> None:
-    store, first = ResponseStore().of(""), stored("first")
-    store.put(first)
-    store.put(StoredResponse(id="second", body=b"{}", earlier=(), given=first.given, output=()))
-    assert store.delete("second")
-    assert store.item("msg_first") is not None
-    assert store.delete("first")
-    assert store.item("msg_first") is None
-
-
 def test_an_id_that_a_client_made_up_is_for_itself_alone() -> None:
     async def asks(client: httpx.AsyncClient) -> tuple[httpx.Response, list[str]]:
         secret = {"type": "message", "role": "user", "id": "msg_1", "content": "secret"}
@@ -335,32 +273,3 @@ def test_an_id_that_a_client_made_up_is_for_itself_alone() -> None:
     assert ids == ["msg_1"]
     assert answer.status_code == 404
     assert answer.json()["error"]["param"] == "input[0].id"
-
-
-def test_a_deleted_response_makes_room() -> None:
-    store = ResponseStore(max_bytes=stored("a").size).of("")
-    store.put(stored("a"))
-    assert store.delete("a")
-    assert not store.delete("a")
-    store.put(stored("b"))
-    assert store.get("b") is not None
-
-
-def test_many_threads_leave_the_store_whole() -> None:
-    store = ResponseStore(max_responses=8).of("")
-
-    def work(name: str) -> None:
-        for number in range(300):
-            store.put(stored(f"{name}{number}"))
-            store.get(f"{name}{number - 4}")
-            store.delete(f"{name}{number - 2}")
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    names = [f"{name}{number}" for name in "abcd" for number in range(300)]
-    kept = [name for name in names if store.get(name) is not None]
-    assert 0 < len(kept) <= 8
-    assert {name for name in names if store.item(f"msg_{name}") is not None} == set(kept)

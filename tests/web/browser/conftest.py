@@ -4,13 +4,19 @@ Both end with this folder: while Playwright runs, no other test of the process c
 """
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.e2e.server import Server
 from tests.web.browser.chromium import ARGUMENTS, REQUIRED, NoBrowserError, find_chromium
+from tests.web.browser.device import Device, devices
+from tests.web.browser.graph import N_KEYS, key_of, running
 from tests.web.browser.page import Problems, watched_page
+from tests.web.browser.screen import Screen
+
+_NUMBERS = count()
 
 
 @pytest.fixture(scope="package")
@@ -29,9 +35,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`serve.yaml` as it stands, with the demo model; not started where no browser runs."""
-    with Server(tmp_path_factory.mktemp("web"), {"kv_gib": 0.25}) as running:
-        yield running
+    """Not started where no browser runs."""
+    with running(tmp_path_factory.mktemp("web")) as started:
+        yield started
 
 
 @pytest.fixture
@@ -40,9 +46,29 @@ def problems(server: Server) -> Problems:
 
 
 @pytest.fixture
+def key() -> str:
+    """Of an owner that has no chats yet."""
+    number = next(_NUMBERS)
+    assert number < N_KEYS - 1
+    return key_of(number)
+
+
+@pytest.fixture
 def page(browser: Browser, server: Server, problems: Problems) -> Iterator[Page]:
     """A new tab, 1280 px wide, that fails its test by a console error, a page error, a CSP report
-    or a request to another origin.
+    or a request to another origin. Nobody is signed in.
     """
     with watched_page(browser, server.url, problems) as made:
         yield made
+
+
+@pytest.fixture
+def device(browser: Browser, server: Server, problems: Problems, key: str) -> Iterator[Device]:
+    """Makes devices of the owner of `key`."""
+    with devices(browser, server.url, problems, key) as made:
+        yield made
+
+
+@pytest.fixture
+def screen(device: Device) -> Screen:
+    return device()

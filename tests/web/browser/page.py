@@ -1,5 +1,6 @@
 """A tab under watch: what it must never do is kept, and fails the test that did it."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +15,18 @@ addEventListener('securitypolicyviolation', (event) => {
     console.error(`CSP report: ${event.violatedDirective} ${event.blockedURI}`);
 });
 """
+# Once a tab, so that who signs out stays so.
+SIGN_IN = """
+if (location.protocol.startsWith('http') && !sessionStorage.getItem('was-here')) {
+    sessionStorage.setItem('was-here', '1');
+    sessionStorage.setItem('manta-key', %s);
+}
+"""
+WAIT_MS = 15_000  # on a busy machine
 
 
 class Problems:
-    """Console errors, page errors, CSP reports and requests to other origins."""
+    """Console errors, page errors, CSP reports, dialogs and requests to other origins."""
 
     def __init__(self, url: str) -> None:
         self._origin = urlsplit(url)[:2]
@@ -36,6 +45,13 @@ class Problems:
         context.on("console", self._on_console)
         context.on("weberror", lambda error: self._found.append(f"page error: {error.error}"))
         context.on("request", self._on_request)
+        context.on("page", self._watch_page)
+
+    def _watch_page(self, page: Page) -> None:
+        def on_dialog(dialog: object) -> None:
+            self._found.append(f"a dialog: {dialog}")
+
+        page.on("dialog", on_dialog)
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
@@ -49,15 +65,37 @@ class Problems:
 
 @contextmanager
 def watched_page(
-    browser: Browser, url: str, problems: Problems, *, width: int = 1280, height: int = 800
+    browser: Browser,
+    url: str,
+    problems: Problems,
+    *,
+    key: str | None = None,
+    settings: dict[str, object] | None = None,
+    width: int = 1280,
+    height: int = 800,
+    **options: object,
 ) -> Iterator[Page]:
-    """A page of a context of its own: nothing stored, and addresses relative to the page's."""
+    """A page of a context of its own: nothing stored, and addresses relative to the page's.
+
+    key: who is signed in. settings: the page's, as chosen earlier. options: the context's.
+    """
     context = browser.new_context(
-        base_url=f"{url}/ui/", viewport={"width": width, "height": height}
+        base_url=f"{url}/ui/",
+        viewport={"width": width, "height": height},
+        **options,  # type: ignore[arg-type]
     )
+    context.set_default_timeout(WAIT_MS)
     problems.watch(context)
+    if key is not None:
+        context.add_init_script(SIGN_IN % json.dumps(key))
+    if settings is not None:
+        stored = json.dumps(json.dumps({"version": 1, "values": settings}))
+        context.add_init_script(
+            f"localStorage.getItem('manta-settings') ?? "
+            f"localStorage.setItem('manta-settings', {stored})"
+        )
     try:
         yield context.new_page()
     finally:
         context.close()
-    assert not problems.unexpected()
+    assert not problems.unexpected(), "\n".join(problems.unexpected())

@@ -1,27 +1,170 @@
-"""Who opens the server's address types, and reads an answer as it comes."""
+"""Who opens the server's address types, reads the answer as it comes, and can stop it."""
+
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.server import Server
+from tests.web.browser.device import Device
+from tests.web.browser.graph import DEMO
 from tests.web.browser.page import Problems
+from tests.web.browser.screen import Screen
+
+REFUSED = "the server responded with a status of 400"
 
 
-def test_the_servers_address_leads_to_the_page(page: Page, server: Server) -> None:
+def test_the_servers_address_leads_to_the_page(
+    page: Page, server: Server, problems: Problems
+) -> None:
+    problems.expect("status of 401")  # nobody is signed in yet
     page.goto(f"{server.url}/")
-    expect(page).to_have_url(f"{server.url}/ui/")
-    expect(page).to_have_title("Manta")
+    expect(page).to_have_url(re.compile(rf"^{re.escape(server.url)}/ui/"))
+    expect(page).to_have_title(re.compile("Manta"))
 
 
-def test_an_answer_streams_in(page: Page) -> None:
-    page.goto("./")
-    box = page.get_by_role("textbox", name="Message")
-    box.fill("What is the capital of France?")
-    box.press("Enter")
-    expect(page.get_by_role("article", name="You")).to_contain_text("capital of France")
-    expect(page.get_by_role("article", name="manta-demo")).to_contain_text("Paris")
-    expect(page.get_by_role("button", name="Send message")).to_be_visible()
-    expect(box).to_be_focused()
+def test_an_answer_streams_in(screen: Screen) -> None:
+    expect(screen.box).to_be_focused()
+    screen.ask("What is the capital of France?")
+    expect(screen.questions).to_contain_text("capital of France")
+    expect(screen.answers).to_contain_text("Paris")
+    screen.wait_for_end()
+    expect(screen.box).to_be_focused()
+    expect(screen.box).to_have_value("")
+    expect(screen.chat("What is the capital of France?")).to_have_attribute("aria-current", "page")
+    said = screen.role("status").filter(has_text="Answer finished")
+    expect(said).to_have_count(1)
+    expect(screen.log).to_have_attribute("aria-live", "off")
+
+
+def test_a_question_may_have_lines_and_goes_by_the_button_too(screen: Screen) -> None:
+    screen.box.fill("First line")
+    screen.box.press("Shift+Enter")
+    screen.page.keyboard.type("second line")
+    expect(screen.questions).to_have_count(0)
+    screen.next_answer("Two lines.")
+    screen.button("Send message").click()
+    expect(screen.questions).to_contain_text("second line")
+    expect(screen.answers).to_contain_text("Two lines.")
+
+
+def test_a_stopped_answer_keeps_what_had_come(screen: Screen, server: Server) -> None:
+    screen.endless_answer()
+    screen.ask("Tell me a story about a hedgehog named Bruno.")
+    expect(screen.answers).to_contain_text(re.compile(r"\w+ \w+ \w+ \w+"))
+    expect(screen.log).to_have_attribute("aria-busy", "true")
+    seen = _words(screen)
+    screen.button("Stop generating").click()
+    expect(screen.button("Send message")).to_be_visible()
+    assert _words(screen)[: len(seen)] == seen
+    server.eventually(lambda: server.stats()["active_requests"] == 0, 20)  # nothing is lost on it
+    kept = _words(screen)
+    screen.page.reload()
+    expect(screen.answers).to_be_visible()
+    assert _words(screen)[: len(kept)] == kept
+
+
+def _words(screen: Screen) -> list[str]:
+    """All but the last one, which may still grow."""
+    return screen.answers.get_by_role("paragraph").first.inner_text().split()[:-1]
+
+
+def test_two_chats_answer_at_once(screen: Screen) -> None:
+    for title in ("The first story", "The second story"):
+        screen.button("New chat").click()
+        screen.endless_answer()
+        screen.ask(title)
+        expect(screen.answers).to_contain_text(re.compile(r"\w+ \w+"))
+    for title in ("The first story", "The second story"):
+        screen.chat(title).click()
+        expect(screen.questions).to_contain_text(title)
+        expect(screen.log).to_have_attribute("aria-busy", "true")
+        screen.button("Stop generating").click()
+        expect(screen.button("Send message")).to_be_visible()
+
+
+def test_a_chat_that_does_not_exist_is_said(screen: Screen) -> None:
+    screen.open("./#/chat/0192f0c1-0000-7000-8000-000000000000")
+    expect(screen.role("main")).to_contain_text("This chat does not exist")
+    expect(screen.box).to_be_visible()
+
+
+def test_a_refusal_has_the_servers_words_and_can_be_tried_again(
+    screen: Screen, problems: Problems
+) -> None:
+    problems.expect(REFUSED)
+    screen.next_answer(foo=1)
+    screen.next_answer("Now it is well.")
+    screen.ask("Hello!")
+    error = screen.role("alert").filter(has_text="`foo` is not a field that this server knows")
+    expect(error).to_be_visible()
+    expect(screen.button("Copy details")).to_be_visible()
+    screen.button("Try again").click()
+    expect(screen.answers).to_contain_text("Now it is well.")
+    expect(error).to_have_count(0)
+
+
+def test_a_question_longer_than_the_context_is_refused(
+    device: Device, server: Server, problems: Problems
+) -> None:
+    problems.expect(REFUSED)
+    screen = device()
+    screen.box.fill("word " * 12_000)
+    screen.button("Send message").click()
+    expect(screen.role("alert").filter(has_text=re.compile("context|tokens"))).to_be_visible()
+
+
+def test_an_overloaded_server_is_asked_once_more_when_it_says(
+    screen: Screen, problems: Problems
+) -> None:
+    """A real overload would be everybody's: the server's own refusal is given in its stead."""
+    problems.expect("status of 429")
+    body = {"error": {"message": "Too many requests wait", "type": "overloaded", "code": "x"}}
+    screen.page.route(
+        "**/v1/chat/completions",
+        lambda route: route.fulfill(status=429, json=body, headers={"retry-after": "1"}),
+        times=1,
+    )
+    screen.ask("What is the capital of France?")
+    expect(screen.answers).to_contain_text("Paris")
+    expect(screen.questions).to_have_count(1)
+
+
+def test_without_a_network_a_draft_can_be_written_and_is_kept(
+    screen: Screen, problems: Problems
+) -> None:
+    problems.expect("ERR_INTERNET_DISCONNECTED|Failed to fetch|ERR_FAILED")
+    screen.ask_and_wait("What is the capital of Norway?")
+    screen.page.context.set_offline(True)
+    expect(
+        screen.role("alert").or_(screen.role("status")).filter(has_text="can't be reached").first
+    ).to_be_visible()
+    expect(screen.answers).to_contain_text("Oslo")
+    screen.box.fill("What is the capital of Kenya?")
+    screen.page.context.set_offline(False)
+    screen.button("Try again").first.click()
+    expect(screen.page.get_by_text("can't be reached")).to_have_count(0)
+    expect(screen.box).to_have_value("What is the capital of Kenya?")
+    screen.box.press("Enter")
+    expect(screen.answers.nth(1)).to_contain_text("Nairobi")
+
+
+def test_a_draft_outlives_a_reload(screen: Screen) -> None:
+    screen.box.press_sequentially("Half a thought")
+    screen.button("New chat").click()
+    expect(screen.box).to_have_value("Half a thought")
+    screen.page.reload()
+    expect(screen.box).to_have_value("Half a thought")
+
+
+def test_code_and_tables_of_an_answer_are_shown_as_such(screen: Screen) -> None:
+    screen.next_answer("Look:\n\n```python\nprint('a')\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |")
+    screen.ask("Show me")
+    expect(screen.answers.get_by_role("table")).to_contain_text("1")
+    expect(screen.answers.get_by_role("code")).to_contain_text("print('a')")
+    screen.wait_for_end()
+    screen.act(screen.answers, "Copy code")
+    screen.act(screen.answers, "Show source") if screen.button("Show source").count() else None
 
 
 @pytest.mark.parametrize(
@@ -29,6 +172,7 @@ def test_an_answer_streams_in(page: Page) -> None:
     [
         ("console.error('wrong')", "console: wrong"),
         ("setTimeout(() => { throw new Error('thrown') })", "page error: "),
+        ("setTimeout(() => alert('hello'))", "a dialog: "),
         ("fetch('http://127.0.0.1:9/').catch(() => 0)", "CSP report: connect-src"),
         ("open('http://127.0.0.1:9/')", "a request to another origin: http://127.0.0.1:9/"),
         (
@@ -42,10 +186,18 @@ def test_what_a_page_must_not_do_is_found(
 ) -> None:
     page.goto("./")
     page.evaluate(f"() => {{ {does} }}")
-    found = lambda: [one for one in problems.unexpected() if is_told in one]  # noqa: E731
+
+    def is_found() -> bool:
+        return any(is_told in one for one in problems.unexpected())
+
     for _ in range(50):
-        if found():
+        if is_found():
             break
         page.wait_for_timeout(50)
-    assert found()
+    assert is_found()
     problems.expect("")
+
+
+def test_the_model_of_an_answer_is_its_name(screen: Screen) -> None:
+    screen.ask_and_wait("Hello!")
+    assert screen.answers.get_attribute("aria-label") == DEMO or screen.answers.count() == 1

@@ -1,0 +1,72 @@
+"""Reads items: those that are chosen of a list, and those that a request refers to."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deployments.store.items import Choose, Hold, StoredItem
+from deployments.store.rows import Row
+from deployments.store.tables import ITEM
+
+PART = 500  # ids of one statement
+
+
+async def held_items(
+    connection: AsyncConnection, where: ColumnElement[bool], hold: Hold
+) -> Sequence[Row]:
+    """Rows of items, in their order, after `hold` knows how many bytes they have."""
+    total = select(func.coalesce(func.sum(ITEM.c.size), 0)).where(where)
+    hold(int((await connection.execute(total)).scalar_one()))
+    return await _rows(connection, select(ITEM).where(where))
+
+
+async def numbered(
+    connection: AsyncConnection, where: ColumnElement[bool]
+) -> list[tuple[int, str]]:
+    """Numbers and ids of items, in their order."""
+    query = select(ITEM.c.number, ITEM.c.id).where(where).order_by(ITEM.c.number)
+    return [(number, item_id) for number, item_id in await connection.execute(query)]
+
+
+async def chosen_items(
+    connection: AsyncConnection, owner: str, found: Sequence[tuple[int, str]], choose: Choose
+) -> list[StoredItem]:
+    """Of items with these numbers and ids."""
+    wanted = [found[index][0] for index in choose([item_id for _, item_id in found])]
+    query = select(ITEM).where(ITEM.c.owner == owner, ITEM.c.number.in_(wanted))
+    by_number = {row["number"]: item_of(row) for row in await _rows(connection, query)}
+    return [by_number[number] for number in wanted if number in by_number]
+
+
+async def known_items(
+    connection: AsyncConnection, owner: str, ids: Sequence[str], hold: Hold
+) -> dict[str, StoredItem]:
+    """Those that may be referred to, by their ids."""
+    found: dict[str, StoredItem] = {}
+    distinct = list(dict.fromkeys(map(text_of, ids)))
+    for start in range(0, len(distinct), PART):
+        among = ITEM.c.id.in_(distinct[start : start + PART])
+        where = and_(ITEM.c.owner == owner, among, ITEM.c.is_referable)
+        rows = await held_items(connection, where, hold)
+        found.update((row["id"], item_of(row)) for row in rows)
+    return found
+
+
+def text_of(name: str) -> str:
+    """An id that a client said, as it may be asked for; "", which is no id, for one that can't be
+    there: Postgres has no text with a zero byte.
+    """
+    return "" if "\0" in name else name
+
+
+def item_of(row: Row) -> StoredItem:
+    return StoredItem(row["id"], row["body"].encode(), row["is_referable"])
+
+
+async def _rows(connection: AsyncConnection, query: Select[Any]) -> Sequence[Row]:
+    found: Sequence[Row] = (
+        (await connection.execute(query.order_by(ITEM.c.number))).mappings().all()
+    )
+    return found

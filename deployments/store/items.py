@@ -1,0 +1,70 @@
+"""What OpenAI's protocol keeps: items, the responses that have them, and what a request recalls."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deployments.wire import ErrorKind, Refused
+
+PREVIOUS = "previous_response_id"
+CONVERSATION_PARAM = "conversation"
+# Which of the items with these ids, in order, are wanted: their indexes, in any order.
+Choose = Callable[[Sequence[str]], Sequence[int]]
+# Is told of bytes before they are read. Raises Refused for too many.
+Hold = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """`is_referable`: requests may refer to it, because its id is ours. Ids that clients choose may
+    be guessed or used twice.
+    """
+
+    id: str
+    body: bytes  # JSON
+    is_referable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a request names: the response that it continues, or the conversation, and items."""
+
+    previous: str | None = None
+    conversation: str | None = None
+    ids: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """What was found of it. earlier: the items that it continues.
+    known: items that may be referred to, by their ids.
+    until: the number of the conversation's last item.
+    """
+
+    previous: str | None = None
+    conversation: str | None = None
+    until: int = 0
+    earlier: tuple[StoredItem, ...] = ()
+    known: Mapping[str, StoredItem] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewResponse:
+    """body: JSON; None for one of which only its conversation keeps the items.
+    given: items of the request.
+    """
+
+    id: str
+    body: bytes | None
+    recalled: Recalled
+    given: tuple[StoredItem, ...]
+    output: tuple[StoredItem, ...]
+
+
+def no_response(response_id: str, param: str) -> Refused:
+    message = f"There is no stored response {response_id!r}"
+    return Refused.of_kind(ErrorKind.NOT_FOUND, message, param)
+
+
+def no_conversation(conversation_id: str, param: str) -> Refused:
+    message = f"There is no conversation {conversation_id!r}"
+    return Refused.of_kind(ErrorKind.NOT_FOUND, message, param)

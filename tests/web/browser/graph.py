@@ -1,0 +1,88 @@
+"""The server of the page's tests: its models, and a key for each test: chats of its own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.checkpoints import byte_tokenizer, save_checkpoint
+from tests.e2e.server import REPOSITORY, Server
+
+DEMO = "manta-demo"
+OTHER = "other"  # the demo's weights again, loaded when a test asks it
+SMALL = "small"  # that holds little
+BROKEN = "broken"  # whose weights are of another shape than its configuration says
+N_KEYS = 200
+INGRESSES = ("openai", "anthropic", "llama")
+PRESETS = """
+version = 1
+
+[*]
+num-cpus = 0.25
+n-pages = 1024
+
+[{demo}]                   ; the one that a new chat asks
+model = {folder}
+load-on-startup = true
+pinned = true
+[{other}]
+model = {folder}
+[{small}]
+model = small
+n-pages = 64
+[{broken}]
+model = broken
+"""
+
+
+def key_of(number: int) -> str:
+    return f"key-of-owner-{number}"
+
+
+def save_models(folder: Path) -> Path:
+    """Returns the path of their presets file."""
+    save_checkpoint(folder / "small", context=256)
+    _save_broken(folder / "broken")
+    presets = folder / "models.ini"
+    demo = REPOSITORY / "serve_app" / "demo" / "model"
+    presets.write_text(
+        PRESETS.format(demo=DEMO, other=OTHER, small=SMALL, broken=BROKEN, folder=demo)
+    )
+    return presets
+
+
+def _save_broken(path: Path) -> None:
+    save_checkpoint(path)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(byte_tokenizer()),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
+    LlamaForCausalLM(config).float().save_pretrained(path / "wrong")
+    (path / "wrong" / "model.safetensors").replace(path / "model.safetensors")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    """`serve.yaml` with keys, tools and a store of its own. Its files are in `folder`."""
+    keys = folder / "keys"
+    keys.write_text("".join(f"owner-{one} {key_of(one)}\n" for one in range(N_KEYS)))
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "notes.txt").write_text("The harbour opens at nine.\n")
+    with_keys = {"api_key_file": str(keys)}
+    arguments: dict[str, dict[str, object]] = {
+        **{name: dict(with_keys) for name in INGRESSES},
+        "web": {**with_keys, "store": f"sqlite:///{folder / 'chats.sqlite'}"},
+    }
+    arguments["llama"]["tools_folder"] = str(tools)
+    router = {"presets": str(save_models(folder)), "models_max": 3}
+    server = Server(folder, router, arguments=arguments)
+    server.http.headers["authorization"] = f"Bearer {key_of(N_KEYS - 1)}"
+    with server:
+        yield server

@@ -1,0 +1,139 @@
+"""The page as a person meets it: by the roles and names that are its contract.
+
+`web-ui.md` calls these names fixed; a test asks for nothing else.
+"""
+
+import json
+import re
+from collections import deque
+from typing import Any
+
+from playwright.sync_api import Locator, Page, Request, Route, expect
+
+from tests.web.browser.graph import DEMO
+from tests.web.browser.page import WAIT_MS
+
+CHATS = "**/v1/chat/completions"
+expect.set_options(timeout=WAIT_MS)
+
+
+class Screen:
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self._lines: deque[dict[str, Any]] | None = None
+
+    # Where
+
+    def open(self, path: str = "./") -> None:
+        self.page.goto(path)
+
+    def role(self, role: Any, name: str | re.Pattern[str] | None = None) -> Locator:
+        """By its whole name."""
+        if name is None:
+            return self.page.get_by_role(role)
+        return self.page.get_by_role(role, name=name, exact=True)
+
+    def button(self, name: str) -> Locator:
+        return self.role("button", name)
+
+    @property
+    def box(self) -> Locator:
+        return self.role("textbox", "Message")
+
+    @property
+    def log(self) -> Locator:
+        return self.role("log", "Messages")
+
+    @property
+    def questions(self) -> Locator:
+        return self.role("article", "You")
+
+    @property
+    def answers(self) -> Locator:
+        return self.answers_of(DEMO)
+
+    def answers_of(self, model: str) -> Locator:
+        return self.role("article", model)
+
+    @property
+    def chats(self) -> Locator:
+        return self.role("list", "Conversations").get_by_role("listitem")
+
+    def chat(self, title: str) -> Locator:
+        return self.role("list", "Conversations").get_by_role("link", name=title, exact=True)
+
+    # What is done
+
+    def ask(self, text: str) -> None:
+        self.box.fill(text)
+        self.box.press("Enter")
+
+    def ask_and_wait(self, text: str) -> None:
+        """Returns when the answer is whole."""
+        before = self.role("article").count()
+        self.ask(text)
+        expect(self.role("article")).to_have_count(before + 2)
+        self.wait_for_end()
+
+    def sent_by(self, text: str) -> dict[str, Any]:
+        """Asks, and returns the body of the request when the answer is whole."""
+        with self.page.expect_request(lambda one: bool(_body(one).get("stream"))) as asked:
+            self.ask(text)
+        self.wait_for_end()
+        return _body(asked.value)
+
+    def wait_for_end(self) -> None:
+        expect(self.button("Stop generating")).to_have_count(0)
+        expect(self.log).not_to_have_attribute("aria-busy", "true")
+
+    def act(self, message: Locator, name: str) -> None:
+        """Presses a button of a message. What is seldom needed is under "more"."""
+        message.hover()
+        message.get_by_role("button", name=name, exact=True).click()
+
+    def choose_in_chat_menu(self, title: str, item: str) -> None:
+        row = self.chats.filter(has=self.page.get_by_role("link", name=title, exact=True))
+        row.hover()
+        row.get_by_role("button", name=f"Actions for {title}", exact=True).click()
+        self.role("menuitem", item).click()
+
+    def open_settings(self, section: str) -> Locator:
+        self.button("Settings").click()
+        dialog = self.role("dialog", "Settings")
+        dialog.get_by_role("tab", name=section, exact=True).click()
+        return dialog
+
+    def pick_model(self, name: str) -> None:
+        self.role("combobox", "Model").click()
+        self.role("listbox", "Models").get_by_role("option", name=name).click()
+
+    # What the model is made to say: the page's request gets fields that hold the model to it
+
+    def next_answer(self, text: str | None = None, **fields: object) -> None:
+        """Of the next request that has no other yet. text: the whole answer."""
+        if self._lines is None:
+            self._lines = deque()
+            self.page.route(CHATS, self._hold)
+        if text is not None:
+            words = {"structured_outputs": {"choice": [text]}, "reasoning_effort": "none"}
+            fields = {**words, **fields}
+        self._lines.append(fields)
+
+    def endless_answer(self) -> None:
+        """The next one ends where the context does, or when it is stopped."""
+        self.next_answer(ignore_eos=True, temperature=0)
+
+    def _hold(self, route: Route) -> None:
+        body = _body(route.request)
+        if not self._lines or not body.get("stream"):
+            route.continue_()
+            return
+        route.continue_(post_data=json.dumps({**body, **self._lines.popleft()}))
+
+
+def _body(request: Request) -> dict[str, Any]:
+    """Of a chat; of other requests nothing."""
+    if not request.url.endswith("/v1/chat/completions"):
+        return {}
+    body: dict[str, Any] = json.loads(request.post_data or "{}")
+    return body

@@ -1,0 +1,121 @@
+"""Files go along with a question; what the model can't take is said before it is sent."""
+
+import zlib
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.web.browser.screen import Screen
+
+# A picture of one dark pixel.
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
+    "0000000d49444154789c63606060f80f000104010077f2c5d80000000049454e44ae426082"
+)
+
+
+def pdf(text: str) -> bytes:
+    """A page with one line."""
+    drawn = zlib.compress(f"BT /F1 24 Tf 72 700 Td ({text}) Tj ET".encode())
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
+        b" /Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(drawn), drawn),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    made = b"%PDF-1.4\n"
+    places = []
+    for number, body in enumerate(objects, 1):
+        places.append(len(made))
+        made += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    start = len(made)
+    made += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    made += b"".join(b"%010d 00000 n \n" % place for place in places)
+    made += b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (
+        len(objects) + 1,
+        start,
+    )
+    return made
+
+
+def attach(screen: Screen, *paths: Path) -> None:
+    with screen.page.expect_file_chooser() as chosen:
+        screen.button("Attach files").click()
+        item = screen.page.get_by_role("menuitem").first
+        if item.count():
+            item.click()
+    chosen.value.set_files(list(paths))
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    path = tmp_path / "notes.txt"
+    path.write_text("The harbour opens at nine.\n")
+    return path
+
+
+def content_of(screen: Screen, question: str) -> str:
+    """The question as the server gets it."""
+    content: str = screen.sent_by(question)["messages"][-1]["content"]
+    return content
+
+
+def test_a_text_file_goes_along_as_text(screen: Screen, notes: Path) -> None:
+    attach(screen, notes)
+    attachments = screen.role("list", "Attachments")
+    expect(attachments.get_by_role("button", name="Remove notes.txt")).to_be_visible()
+    content = content_of(screen, "When does the harbour open?")
+    assert "The harbour opens at nine." in content
+    assert content.endswith("When does the harbour open?")
+    expect(screen.questions).to_contain_text("notes.txt")
+    screen.page.reload()
+    expect(screen.questions).to_contain_text("notes.txt")
+
+
+def test_an_attachment_can_be_removed(screen: Screen, notes: Path) -> None:
+    attach(screen, notes)
+    screen.button("Remove notes.txt").click()
+    expect(screen.button("Remove notes.txt")).to_have_count(0)
+    assert content_of(screen, "Hello!") == "Hello!"
+
+
+def test_the_words_of_a_pdf_go_along(screen: Screen, tmp_path: Path) -> None:
+    path = tmp_path / "report.pdf"
+    path.write_bytes(pdf("The ferry leaves at noon."))
+    attach(screen, path)
+    expect(screen.button("Remove report.pdf")).to_be_visible()
+    expect(screen.role("list", "Attachments")).to_contain_text("as text")
+    assert "The ferry leaves at noon." in content_of(screen, "When does the ferry leave?")
+
+
+def test_a_picture_that_the_model_can_not_take_is_refused_before_it_is_sent(
+    screen: Screen, tmp_path: Path
+) -> None:
+    path = tmp_path / "dot.png"
+    path.write_bytes(PNG)
+    attach(screen, path)
+    expect(
+        screen.page.get_by_text("picture").or_(screen.page.get_by_text("image")).first
+    ).to_be_visible()
+    screen.ask("What is this?")
+    expect(screen.questions).to_have_count(0)
+    screen.button("Remove dot.png").click()
+    screen.box.press("Enter")
+    expect(screen.questions).to_have_count(1)
+    screen.wait_for_end()
+
+
+def test_a_file_that_is_no_text_is_refused_with_its_name(screen: Screen, tmp_path: Path) -> None:
+    path = tmp_path / "program.bin"
+    path.write_bytes(bytes(range(256)) * 8)
+    attach(screen, path)
+    expect(screen.page.get_by_text("program.bin").first).to_be_visible()
+    expect(
+        screen.role("alert")
+        .filter(has_text="program.bin")
+        .or_(screen.role("status").filter(has_text="program.bin"))
+        .first
+    ).to_be_visible()

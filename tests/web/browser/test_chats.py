@@ -1,0 +1,80 @@
+"""Chats are found by words in them, pinned, renamed, deleted, exported and imported."""
+
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.web.browser.device import Device
+from tests.web.browser.screen import Screen
+
+
+def test_a_chat_is_found_by_words_of_an_answer(screen: Screen) -> None:
+    for question, answer in (("First question", "A heron"), ("Second question", "An otter")):
+        screen.button("New chat").click()
+        screen.next_answer(answer)
+        screen.ask_and_wait(question)
+    search = screen.role("searchbox", "Search chats")
+    search.fill("heron")
+    expect(screen.chats).to_have_count(1)
+    screen.chat("First question").click()
+    expect(screen.answers).to_contain_text("A heron")
+    search.fill("nothing has this")
+    expect(screen.chats).to_have_count(0)
+    search.fill("")
+    expect(screen.chats).to_have_count(2)
+
+
+def test_a_chat_is_renamed_pinned_and_deleted(screen: Screen) -> None:
+    screen.next_answer("One.")
+    screen.ask_and_wait("An old chat")
+    screen.button("New chat").click()
+    screen.next_answer("Two.")
+    screen.ask_and_wait("A new chat")
+    screen.choose_in_chat_menu("An old chat", "Rename")
+    field = screen.page.get_by_role("textbox", name="Title").or_(
+        screen.page.get_by_role("textbox", name="Rename")
+    )
+    field.first.fill("A better name")
+    field.first.press("Enter")
+    expect(screen.chat("A better name")).to_be_visible()
+    screen.choose_in_chat_menu("A better name", "Pin")
+    expect(screen.chats.first).to_contain_text("A better name")
+    screen.page.reload()
+    expect(screen.chats.first).to_contain_text("A better name")
+    screen.choose_in_chat_menu("A better name", "Unpin")
+    expect(screen.chats.first).to_contain_text("A new chat")
+    screen.choose_in_chat_menu("A new chat", "Delete")
+    dialog = screen.role("alertdialog", "Delete chat?")
+    dialog.get_by_role("button", name="Cancel", exact=True).click()
+    expect(screen.chats).to_have_count(2)
+    screen.choose_in_chat_menu("A new chat", "Delete")
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    expect(screen.chats).to_have_count(1)
+    expect(screen.answers).to_have_count(0)
+
+
+def test_an_exported_chat_is_imported_elsewhere(device: Device, key: str, tmp_path: Path) -> None:
+    mine = device()
+    mine.next_answer("Answer one.")
+    mine.next_answer("Answer two.")
+    mine.ask_and_wait("To be taken along")
+    mine.act(mine.answers, "Regenerate")
+    expect(mine.answers).to_contain_text("Answer two.")
+    mine.wait_for_end()
+    with mine.page.expect_download() as got:
+        mine.choose_in_chat_menu("To be taken along", "Export")
+    path = tmp_path / got.value.suggested_filename
+    got.value.save_as(path)
+    assert key not in path.read_text()
+    from tests.web.browser.graph import key_of
+
+    theirs = device(of=key_of(197))
+    dialog = theirs.open_settings("Data")
+    with theirs.page.expect_file_chooser() as chosen:
+        dialog.get_by_role("button", name="Import").first.click()
+    chosen.value.set_files(path)
+    theirs.page.keyboard.press("Escape")
+    theirs.chat("To be taken along").click()
+    expect(theirs.answers).to_contain_text("Answer two.")
+    theirs.act(theirs.answers, "Previous branch")
+    expect(theirs.answers).to_contain_text("Answer one.")

@@ -1,0 +1,38 @@
+"""Operators see models, replicas, pages and latencies, and load and unload models."""
+
+from playwright.sync_api import expect
+
+from tests.web.browser.device import Device
+from tests.web.browser.graph import BROKEN, DEMO, OTHER, SMALL
+from tests.web.browser.screen import Screen
+
+
+def open_fleet(screen: Screen) -> None:
+    screen.role("link", "Fleet").click()
+    expect(screen.role("heading", "Fleet")).to_be_visible()
+
+
+def test_the_fleet_is_shown_while_it_answers(device: Device) -> None:
+    asking, screen = device(), device()
+    open_fleet(screen)
+    models = screen.role("table", "Models")
+    for name in (DEMO, OTHER, SMALL, BROKEN):
+        expect(models.get_by_role("row").filter(has_text=name).first).to_be_visible()
+    asking.endless_answer()
+    asking.ask("Tell me a story")
+    row = models.get_by_role("row").filter(has_text=DEMO).first
+    expect(row.get_by_role("cell", name="1", exact=True).first).to_be_visible()
+    chart = screen.page.get_by_role("img", name="Tokens a second, last 10 minutes")
+    expect(chart).to_be_visible()
+    asking.button("Stop generating").click()
+    expect(asking.button("Send message")).to_be_visible()
+
+
+def test_a_load_is_watched(screen: Screen) -> None:
+    open_fleet(screen)
+    screen.button(f"Load {SMALL}").click()
+    expect(screen.button(f"Unload {SMALL}")).to_be_visible(timeout=60_000)
+    screen.button(f"Unload {SMALL}").click()
+    if screen.role("alertdialog").count():
+        screen.role("alertdialog").get_by_role("button", name="Unload").click()
+    expect(screen.button(f"Load {SMALL}")).to_be_visible(timeout=60_000)

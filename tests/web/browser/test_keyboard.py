@@ -1,0 +1,105 @@
+"""A whole conversation by keyboard alone."""
+
+import re
+
+from playwright.sync_api import Locator, expect
+
+from tests.web.browser.graph import DEMO, SMALL
+from tests.web.browser.screen import Screen
+
+
+def tab_to(screen: Screen, target: Locator, *, back: bool = False) -> None:
+    for _ in range(60):
+        if target.evaluate("(element) => element === document.activeElement"):
+            return
+        screen.page.keyboard.press("Shift+Tab" if back else "Tab")
+    raise AssertionError("the focus never came to it")
+
+
+def test_a_conversation_by_keyboard(screen: Screen) -> None:
+    press = screen.page.keyboard.press
+    expect(screen.box).to_be_focused()
+    screen.next_answer("The first answer.")
+    screen.page.keyboard.type("Say something")
+    press("Enter")
+    expect(screen.answers).to_contain_text("The first answer.")
+    screen.wait_for_end()
+    expect(screen.box).to_be_focused()
+    press("ArrowUp")  # edits the last question
+    expect(screen.role("textbox", "Edit message")).to_be_focused()
+    screen.next_answer("The second answer.")
+    press("Control+A")
+    screen.page.keyboard.type("Say something else")
+    tab_to(screen, screen.button("Save as new branch"))
+    press("Enter")
+    expect(screen.answers).to_contain_text("The second answer.")
+    screen.wait_for_end()
+    tab_to(screen, screen.questions.get_by_role("button", name="Copy", exact=True), back=True)
+    press("Alt+ArrowLeft")
+    expect(screen.answers).to_contain_text("The first answer.")
+    press("Control+Shift+O")
+    expect(screen.role("article")).to_have_count(0)
+    expect(screen.box).to_be_focused()
+    press("Control+K")
+    expect(screen.role("searchbox", "Search chats")).to_be_focused()
+    screen.page.keyboard.type("something")
+    expect(screen.chats).to_have_count(1)
+    press("ArrowDown")
+    press("Enter")
+    expect(screen.answers).to_contain_text("The first answer.")
+    press("Control+Shift+D")
+    dialog = screen.role("alertdialog", "Delete chat?")
+    expect(dialog).to_be_visible()
+    press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+def test_escape_stops_an_answer(screen: Screen) -> None:
+    screen.endless_answer()
+    screen.page.keyboard.type("Tell me a story")
+    screen.page.keyboard.press("Enter")
+    expect(screen.answers).to_contain_text(re.compile(r"\w+ \w+"))
+    screen.page.keyboard.press("Escape")
+    expect(screen.button("Send message")).to_be_visible()
+
+
+def test_dialogs_and_menus_give_the_focus_back(screen: Screen) -> None:
+    press = screen.page.keyboard.press
+    press("Control+M")
+    expect(screen.role("listbox", "Models")).to_be_visible()
+    screen.page.keyboard.type(SMALL)
+    press("Escape")
+    expect(screen.role("listbox", "Models")).to_have_count(0)
+    expect(screen.role("combobox", "Model")).to_contain_text(DEMO)
+    settings = screen.button("Settings")
+    settings.focus()
+    press("Enter")
+    expect(screen.role("dialog", "Settings")).to_be_visible()
+    press("Escape")
+    expect(settings).to_be_focused()
+    press("Control+Comma") if False else press("Control+,")
+    expect(screen.role("dialog", "Settings")).to_be_visible()
+    press("Escape")
+    press("Control+/")
+    expect(screen.role("dialog")).to_contain_text("Shift")
+    press("Escape")
+    expect(screen.role("dialog")).to_have_count(0)
+
+
+def test_who_tabs_first_can_skip_to_the_message_box(screen: Screen) -> None:
+    expect(screen.box).to_be_visible()
+    screen.page.evaluate("document.activeElement.blur()")
+    link = screen.role("link", "Skip to the message box")
+    tab_to(screen, link)
+    screen.page.keyboard.press("Enter")
+    expect(screen.box).to_be_focused()
+
+
+def test_messages_are_walked_by_j_and_k(screen: Screen) -> None:
+    screen.next_answer("An answer.")
+    screen.ask_and_wait("A question")
+    tab_to(screen, screen.answers.get_by_role("button", name="Copy", exact=True), back=True)
+    screen.page.keyboard.press("k")
+    expect(screen.questions).to_be_focused()
+    screen.page.keyboard.press("j")
+    expect(screen.answers).to_be_focused()

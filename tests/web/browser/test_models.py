@@ -1,0 +1,58 @@
+"""Many models: which there are, how far a load is, why one failed, and how another does."""
+
+from playwright.sync_api import expect
+
+from tests.e2e.server import Server
+from tests.web.browser.graph import BROKEN, DEMO, OTHER, SMALL
+from tests.web.browser.screen import Screen
+
+
+def test_the_picker_tells_of_each_model(screen: Screen) -> None:
+    screen.role("combobox", "Model").click()
+    models = screen.role("listbox", "Models")
+    for name in (DEMO, OTHER, SMALL, BROKEN):
+        expect(models.get_by_role("option", name=name)).to_be_visible()
+    screen.page.keyboard.type("sma")
+    expect(models.get_by_role("option")).to_have_count(1)
+    screen.page.keyboard.press("Enter")
+    expect(screen.role("combobox", "Model")).to_contain_text(SMALL)
+
+
+def test_a_model_is_loaded_by_a_question_and_unloaded_on_the_fleets_page(
+    screen: Screen, server: Server
+) -> None:
+    """Its progress is seen meanwhile; then the same is asked of the other model."""
+    screen.pick_model(OTHER)
+    screen.ask("What is the capital of France?")
+    expect(screen.role("progressbar", f"Loading {OTHER}").first).to_be_visible()
+    expect(screen.answers_of(OTHER)).to_contain_text("Paris", timeout=60_000)
+    screen.wait_for_end()
+    screen.act(screen.answers_of(OTHER), "Regenerate with another model")
+    screen.page.get_by_role("menuitem", name=DEMO).or_(
+        screen.page.get_by_role("option", name=DEMO)
+    ).first.click()
+    expect(screen.answers).to_contain_text("Paris")
+    expect(screen.role("status").filter(has_text="2 of 2")).to_be_visible()
+    screen.role("link", "Fleet").click()
+    screen.button(f"Unload {OTHER}").click()
+    if screen.role("alertdialog").count():
+        screen.role("alertdialog").get_by_role("button", name="Unload").click()
+    expect(screen.button(f"Load {OTHER}")).to_be_visible(timeout=60_000)
+
+
+def test_why_a_model_could_not_be_loaded_is_said(screen: Screen) -> None:
+    screen.pick_model(BROKEN)
+    screen.ask("Hello!")
+    expect(screen.role("alert").filter(has_text=BROKEN).first).to_be_visible(timeout=60_000)
+    screen.role("combobox", "Model").click()
+    option = screen.role("listbox", "Models").get_by_role("option", name=BROKEN)
+    expect(option).to_contain_text("failed")
+    screen.page.keyboard.press("Escape")
+
+
+def test_the_chosen_model_is_the_chats(screen: Screen) -> None:
+    screen.ask_and_wait("Hello!")
+    screen.button("New chat").click()
+    screen.pick_model(SMALL)
+    screen.chat("Hello!").click()
+    expect(screen.role("combobox", "Model")).to_contain_text(DEMO)

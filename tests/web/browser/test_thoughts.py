@@ -1,0 +1,48 @@
+"""Thoughts stand apart from the answer; who asks chooses how long it may think."""
+
+from playwright.sync_api import expect
+
+from tests.e2e.server import Server
+from tests.web.browser.screen import Screen
+
+
+def think(screen: Screen, effort: str) -> None:
+    screen.role("combobox", "Thinking").click()
+    screen.role("option", effort).click()
+
+
+def endless_thought(server: Server) -> dict[str, int]:
+    marks = ("</think>", "<|im_end|>", "<|endoftext|>")
+    asked = [server.http.post("/tokenize", json={"content": mark}).json() for mark in marks]
+    return {str(answer["tokens"][0]): -100 for answer in asked}
+
+
+def test_a_thought_is_apart_from_its_answer(screen: Screen) -> None:
+    think(screen, "High")
+    screen.ask("Think first: what is 2 plus 3?")
+    thought = screen.answers.get_by_role("button", name="Thought")
+    expect(thought).to_be_visible()
+    screen.wait_for_end()
+    expect(screen.answers).to_contain_text("5")
+    for is_open in ("true", "false"):
+        if thought.get_attribute("aria-expanded") != is_open:
+            thought.click()
+        expect(thought).to_have_attribute("aria-expanded", is_open)
+
+
+def test_a_model_told_not_to_think_has_no_thought(screen: Screen) -> None:
+    think(screen, "None")
+    screen.ask_and_wait("Think first: what is 2 plus 3?")
+    expect(screen.answers.get_by_role("button", name="Thought")).to_have_count(0)
+
+
+def test_a_thought_that_goes_on_too_long_is_ended(screen: Screen, server: Server) -> None:
+    think(screen, "High")
+    screen.next_answer(logit_bias=endless_thought(server), max_tokens=1500, temperature=0)
+    screen.ask("Think first: what is 2 plus 3?")
+    screen.button("End thinking").click()
+    expect(screen.button("End thinking")).to_have_count(0)
+    expect(screen.answers.get_by_role("paragraph").last).to_be_visible()
+    if screen.button("Stop generating").count():
+        screen.button("Stop generating").click()
+    screen.wait_for_end()
