@@ -9,6 +9,7 @@ import type { Attachment, Chat, Finish, Message } from '#lib/types';
 import { conversationsStore } from './conversations.svelte';
 import { modelsStore } from './models.svelte';
 import { Run } from './run.svelte';
+import { serverStore } from './server_store.svelte';
 import { settingsStore } from './settings.svelte';
 
 const SAVE_EVERY_MS = 1000;
@@ -54,11 +55,9 @@ class ChatStore {
 		return timings ? Math.max(before, timings.predicted_n) : before;
 	}
 
-	/** A busy server is asked again once for each question. */
-	retriesByItself(message: Message): boolean {
-		return (
-			message.error?.retry_at !== undefined && !this.#retried.has(message.parent ?? message.id)
-		);
+	/** An overloaded server is asked again once for each question. */
+	retriesByItself({ error, parent, id }: Message): boolean {
+		return error?.status === 429 && !!error.retry_at && !this.#retried.has(parent ?? id);
 	}
 
 	/** The model that a chat talks to. */
@@ -80,8 +79,24 @@ class ChatStore {
 		if (this.isRunning(chat.id)) return null;
 		const question = newMessage(chat, chat.leaf, 'user', { text, attachments });
 		await conversationsStore.addMessage(question, { select: true });
-		void this.#answer(chat, question.id, model);
+		if (serverStore.reachable) {
+			void this.#answer(chat, question.id, model);
+			return chat.id;
+		}
+		// Of questions in a row the last one is asked.
+		if (chat.leaf !== null) await conversationsStore.dequeue(chat.leaf);
+		await conversationsStore.enqueue(question);
 		return chat.id;
+	}
+
+	/** Asks what was written while the server was away; of several tabs one does it. */
+	async askQueued(): Promise<void> {
+		for (const { id, chat: of } of await conversationsStore.queued()) {
+			const chat = conversationsStore.find(of);
+			const model = this.modelOf(chat ?? null);
+			if (!chat || model === null || !serverStore.reachable || this.isRunning(of)) continue;
+			if (await conversationsStore.dequeue(id)) void this.#answer(chat, id, model);
+		}
 	}
 
 	/** Ends the chat's answer; what has come stays. */
@@ -107,9 +122,8 @@ class ChatStore {
 		if (byItself) this.#retried.add(message.parent ?? message.id);
 		const model = message.model ?? this.modelOf(chat);
 		if (!model) return;
-		const running = this.#answer(chat, message.parent, model);
-		if (!message.text && !message.reasoning) await conversationsStore.removeMessage(id);
-		await running;
+		const said = message.text || message.reasoning;
+		await this.#answer(chat, message.parent, model, { instead: said ? undefined : id });
 	}
 
 	/** A sibling with other words; after a question an answer is asked for. */
@@ -131,7 +145,7 @@ class ChatStore {
 		const { chat, message } = this.#find(id);
 		if (!chat || !message || this.isRunning(chat.id)) return;
 		const model = message.model ?? this.modelOf(chat);
-		if (model) await this.#answer(chat, message.parent, model, message);
+		if (model) await this.#answer(chat, message.parent, model, { before: message });
 	}
 
 	/** False: the server can't, as the thought is over. */
@@ -160,15 +174,22 @@ class ChatStore {
 		};
 	}
 
-	async #answer(chat: Chat, parent: string | null, model: string, before?: Message): Promise<void> {
-		const branch = pathTo(conversationsStore.messages, parent);
+	/** before: the answer that it goes on with. instead: a message that it replaces. */
+	async #answer(
+		chat: Chat,
+		parent: string | null,
+		model: string,
+		{ before, instead }: { before?: Message; instead?: string } = {}
+	): Promise<void> {
 		const start = before && { text: before.text, reasoning: before.reasoning };
 		const message = newMessage(chat, parent, 'assistant', { model, state: 'running', ...start });
 		const run = new Run(chat.id, message.id, parent, model, start);
 		this.runs.set(chat.id, run);
 		this.said = 'Answer started';
+		const branch = pathTo(await this.#messagesOf(chat.id), parent);
 		const parts = this.parts(chat, model, before ? [...branch, before] : branch);
 		await conversationsStore.addMessage({ ...message, params: parts.sampling }, { select: true });
+		if (instead !== undefined) await conversationsStore.removeMessage(instead);
 		await this.#follow(run, async () => {
 			parts.files = await this.#contents(parts.branch);
 			return ChatService.answer({ ...parts, goOn: !!before }, message.id, run.controller.signal);
@@ -196,6 +217,22 @@ class ChatStore {
 		await conversationsStore.finish(run.message, { ...run.fields(), ...end });
 		this.runs.delete(run.chat);
 		this.said = end.error ? 'The answer failed' : 'Answer finished';
+		if (end.finish === 'error' && !serverStore.reachable) await this.#askLater(run);
+	}
+
+	/** Nobody heard the question. */
+	async #askLater({ message, parent }: Run): Promise<void> {
+		const question = parent === null ? undefined : conversationsStore.messages.get(parent);
+		if (question?.role !== 'user') return;
+		await conversationsStore.removeMessage(message);
+		await conversationsStore.enqueue(question);
+	}
+
+	/** Also of a chat that is not open. */
+	async #messagesOf(chat: string): Promise<ReadonlyMap<string, Message>> {
+		if (conversationsStore.current?.id === chat) return conversationsStore.messages;
+		const messages = await conversationsStore.allMessages(chat);
+		return new Map(messages.map((message) => [message.id, message]));
 	}
 
 	async #contents(_branch: Message[]): Promise<ReadonlyMap<string, FileContent>> {
