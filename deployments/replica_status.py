@@ -75,7 +75,9 @@ class FleetStatus:
     """All models, the default one first, and the replicas of each.
 
     started_at: when the graph was deployed, in seconds of Unix time.
+    can_download: the operator named a folder for downloads.
     """
 
     started_at: float
+    can_download: bool
     models: tuple[tuple[ModelStatus, tuple[ReplicaStatus, ...]], ...]

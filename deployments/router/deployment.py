@@ -104,7 +104,11 @@ class Router:
         models = [(entry.status, entry.replica_statuses) for entry in self._lifecycle.registry]
         coming = self._coming({status.name for status, _ in models})
         models += [(status, ()) for status in coming]
-        return FleetStatus(started_at=self._started_at, models=tuple(models))
+        return FleetStatus(
+            started_at=self._started_at,
+            can_download=self._downloads is not None,
+            models=tuple(models),
+        )
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
         """The models and their version, once it is not `version`, or after `wait_s`."""

@@ -73,7 +73,9 @@ class ScriptedEngine:
             replica_id="0", node="10.0.0.2", node_id="n", state=ReplicaState.READY, report=None
         )
         return FleetStatus(
-            started_at=0.0, models=tuple((one, (replica,)) for one in await self.statuses())
+            started_at=0.0,
+            can_download=False,
+            models=tuple((one, (replica,)) for one in await self.statuses()),
         )
 
     async def load(self, model: str) -> None:

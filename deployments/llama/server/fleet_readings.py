@@ -82,6 +82,7 @@ class Readings:
             "time": round(last.time, 3),
             "uptime_s": round(max(0.0, last.time - last.fleet.started_at), 3),
             "window_s": LATENCY_WINDOW_S,
+            "can_download": last.fleet.can_download,
             **_sums(everyone),
             **self._rates(None),
             "models": models,

@@ -44,7 +44,9 @@ def reading(
     latencies: Mapping[str, Mapping[str, Latencies]] | None = None,
 ) -> Reading:
     told = FleetStatus(
-        started_at=100.0, models=tuple((model(name), replicas) for name, replicas in models)
+        started_at=100.0,
+        can_download=True,
+        models=tuple((model(name), replicas) for name, replicas in models),
     )
     return Reading(at=at, time=200.0 + at, fleet=told, latencies=latencies or {})
 
@@ -70,6 +72,7 @@ def test_the_numbers_of_replicas_are_summed_by_model_and_over_all() -> None:
         )
     )
     assert [told[key] for key in ("uptime_s", "running", "waiting")] == [100.0, 2, 1]
+    assert told["can_download"] is True
     assert [told[key] for key in ("pages_used", "pages_total", "preemptions")] == [3, 4, 6]
     assert [one["tokens_generated"] for one in (told, *told["models"])] == [12, 5, 7]
     first, second = told["models"][0]["replicas"]

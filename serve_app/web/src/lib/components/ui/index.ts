@@ -7,6 +7,7 @@ export { default as Menu, type MenuItem } from './Menu.svelte';
 export { default as Meter } from './Meter.svelte';
 export { default as NumberField } from './NumberField.svelte';
 export { default as Progress } from './Progress.svelte';
+export { default as Segments } from './Segments.svelte';
 export { default as Select } from './Select.svelte';
 export { default as Spinner } from './Spinner.svelte';
 export { default as Switch } from './Switch.svelte';
