@@ -1,17 +1,6 @@
-import { whyUnread, type Modalities } from '#lib/pure/attachments';
-import { modelsStore } from '#lib/stores/models.svelte';
+import { whyUnread } from '#lib/pure/attachments';
+import { modalitiesOf } from '#lib/stores/file_contents';
 import type { Attachment, Message } from '#lib/types';
-
-/** What `model` reads; undefined: the server has no such model. */
-export function modalitiesOf(model: string | null): Modalities | undefined {
-	const entry = modelsStore.find(model);
-	if (!entry) return undefined;
-	const props = modelsStore.props(entry.id);
-	return {
-		image: entry.modalities.image || (props?.modalities.vision ?? false),
-		audio: entry.modalities.audio || (props?.modalities.audio ?? false)
-	};
-}
 
 /** Whether the model that is chosen reads what is attached, said before anything is sent. */
 export function useModelChangeValidation(

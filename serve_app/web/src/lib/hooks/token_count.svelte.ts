@@ -20,7 +20,13 @@ export function useTokenCount(chat: () => Chat | null, draft: UsedDraft): void {
 		const { text, attachments } = draft;
 		const isEmpty = text.trim() === '' && attachments.length === 0;
 		const isLoaded = modelsStore.find(model)?.state === 'loaded';
-		if (isEmpty || !isLoaded || model === null || !serverStore.reachable || chatStore.isRunning(of?.id)) {
+		if (
+			isEmpty ||
+			!isLoaded ||
+			model === null ||
+			!serverStore.reachable ||
+			chatStore.isRunning(of?.id)
+		) {
 			composerStore.counted = null;
 			return;
 		}

@@ -69,7 +69,12 @@ export function sniff(head: Uint8Array, name: string, type = ''): Sniffed | stri
 	const named = BY_ENDING[ending(name)];
 	if (found) return { kind: found[0], type: found[1] };
 	// A frame of MPEG audio: 11 bits set, a layer that is not reserved.
-	if (head[0] === 0xff && (head[1]! & 0xe0) === 0xe0 && (head[1]! & 0x06) !== 0 && named === 'audio')
+	if (
+		head[0] === 0xff &&
+		(head[1]! & 0xe0) === 0xe0 &&
+		(head[1]! & 0x06) !== 0 &&
+		named === 'audio'
+	)
 		return { kind: 'audio', type: 'audio/mpeg' };
 	if (named) return `${name} is not ${KIND_WORDS[named]}, though its name says so.`;
 	const other = OTHERS.find(([, ...parts]) => has(head, parts));

@@ -13,7 +13,9 @@ export interface Processing {
 
 export function describeProcessing(state: Processing): string {
 	if (state.loading !== undefined)
-		return state.loading === null ? 'Loading the model' : `Loading the model, ${percent(state.loading)}`;
+		return state.loading === null
+			? 'Loading the model'
+			: `Loading the model, ${percent(state.loading)}`;
 	if (state.phase === 'tools') return 'A tool is running';
 	if (state.phase === 'waiting' || state.phase === 'prompt') {
 		const { progress } = state;

@@ -36,11 +36,7 @@ export async function textOfPage(pdf: PDFDocumentProxy, number: number): Promise
 }
 
 /** As a JPEG, its longer side `side` pixels. */
-export async function drawPage(
-	pdf: PDFDocumentProxy,
-	number: number,
-	side: number
-): Promise<Blob> {
+export async function drawPage(pdf: PDFDocumentProxy, number: number, side: number): Promise<Blob> {
 	const page = await pdf.getPage(number);
 	const natural = page.getViewport({ scale: 1 });
 	const scale = side / Math.max(natural.width, natural.height);
