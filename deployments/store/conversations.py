@@ -152,4 +152,4 @@ def _is_conversation(owner: str, conversation_id: str) -> ColumnElement[bool]:
 
 
 def in_conversation(owner: str, conversation_id: str) -> ColumnElement[bool]:
-    return and_(ITEM.c.owner == owner, ITEM.c.conversation == conversation_id)
+    return and_(ITEM.c.owner == owner, ITEM.c.conversation == text_of(conversation_id))

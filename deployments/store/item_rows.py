@@ -55,8 +55,10 @@ async def known_items(
 
 
 def text_of(name: str) -> str:
-    """An id that a client made up, as it may be asked for: Postgres has no text with a zero."""
-    return name.replace("\0", "")
+    """An id that a client said, as it may be asked for; "", which is no id, for one that can't be
+    there: Postgres has no text with a zero byte.
+    """
+    return "" if "\0" in name else name
 
 
 def item_of(row: Row) -> StoredItem:

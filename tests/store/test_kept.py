@@ -227,6 +227,14 @@ def test_ids_that_no_database_has_are_not_there(url: str) -> None:
             assert await store.responses.body(OWNER, name) is None
             assert await store.conversations.find(OWNER, name) is None
             assert await known(store, name) == set()
+            assert await inputs(store, name) is None
+            assert await items(store, name) is None
+            assert await store.conversations.delete_item(OWNER, name, name) is None
+            assert await store.conversations.update(OWNER, name, "{}") is None
+            with pytest.raises(Refused):
+                await earlier(store, name)
+            with pytest.raises(Refused):
+                await earlier(store, conversation=name)
 
     run(url, work)
 

@@ -126,7 +126,7 @@ class Answer:
                 silence_s = self._keep_alive_s
                 if frames:
                     yield frames
-                    sent = time.monotonic()
+                    frames, sent = b"", time.monotonic()
                 elif silence_s is not None:  # deltas may come for long without a frame to send
                     silence_s = max(sent + silence_s - time.monotonic(), 0)
                 frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
@@ -137,7 +137,7 @@ class Answer:
             self._guard.mark_ok()
         except Refused as refusal:
             self._guard.mark_error(refusal)
-            frames = self._format_error(public_error(refusal.error, self._request_id))
+            frames += self._format_error(public_error(refusal.error, self._request_id))
         yield frames
 
     def _chunks(self, batch: list[ChoiceDelta]) -> bytes:

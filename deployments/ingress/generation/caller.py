@@ -30,7 +30,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What a response builder learns of who sent a request: `headers` have its id, too.
+    """What is known of who sent a request. For a response builder `headers` have its id, too.
 
     owner, client: as `owner_of` and `connection_of` say.
     hold: is told of bytes before they are read from a store for the request. Raises Refused.

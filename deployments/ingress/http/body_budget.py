@@ -26,6 +26,7 @@ class BodyAccount:
         self._body = 0
         self._recalled = 0
         self._held = 0
+        self._is_closed = False
 
     @cached_property
     def _client(self) -> str:
@@ -43,7 +44,7 @@ class BodyAccount:
 
     def _settle(self) -> None:
         due = self._body + self._recalled - FREE_BYTES - self._held
-        if due <= 0:
+        if due <= 0 or self._is_closed:
             return
         if self._shares.is_full:
             raise _overloaded("The requests of this server hold all the bytes they may")
@@ -54,6 +55,7 @@ class BodyAccount:
         self._held += due
 
     def close(self) -> None:
+        self._is_closed = True  # a store may still read for a client that has left
         if self._held:
             self._shares.release(self._client, self._held)
             self._held = 0

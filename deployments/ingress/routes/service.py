@@ -161,7 +161,7 @@ class Service:
             handler = ProtocolHandler(
                 asked,
                 self.engine,
-                operation.builder(_sender(http, owner, connection)),
+                operation.builder(_sender(http, _named(http), owner, connection)),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
@@ -193,7 +193,7 @@ class Service:
 
         async def prepared() -> tuple[Answering[BodyT], ModelCard]:
             card = await self.engine.card(asked.model)
-            sender = _sender(http, owner_of(http), connection)
+            sender = _sender(http, http.headers, owner_of(http), connection)
             return await question.answer(sender, asked), card
 
         answer, card = await while_connected(prepared(), http.receive)
@@ -208,10 +208,10 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a client that has left."""
 
 
-def _sender(http: Request, owner: str, client: str) -> Sender:
+def _sender(http: Request, headers: Mapping[str, str], owner: str, client: str) -> Sender:
     account = account_of(http)
     hold = _hold_nothing if account is None else account.recall
-    return Sender(_named(http), owner, client, hold)
+    return Sender(headers, owner, client, hold)
 
 
 def _hold_nothing(n_bytes: int) -> None:

@@ -25,9 +25,9 @@ from deployments.openai.conversations.schema import (
     ItemsBody,
     with_paths,
 )
-from deployments.openai.item_pages import QUERY, ItemPage, check_include, list_body
 from deployments.openai.responses.database_store import Call, DatabaseStore
 from deployments.openai.responses.input import given_items, stored_item
+from deployments.openai.responses.item_pages import QUERY, ItemPage, check_include, list_body
 from deployments.openai.responses.items import Item, ReferenceItem, new_id
 from deployments.openai.responses.store import no_conversations
 from deployments.store.items import Recalled, StoredItem, Wanted, no_conversation
@@ -182,7 +182,7 @@ def _route(
         tag="Conversations",
         body=body,
         query=query,
-        refusals=[ErrorKind.STORAGE_FULL],
+        refusals=() if body is None else [ErrorKind.STORAGE_FULL],
     )
 
 

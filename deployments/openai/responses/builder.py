@@ -41,7 +41,6 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     _output: Output
     _stored: bool
     _is_kept: bool  # the response, or its items in its conversation
-    _recalled: Recalled
     _given: tuple[StoredItem, ...]
     _end: bytes  # the finished response
 
@@ -51,8 +50,12 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._hold = sender.hold
         self._headers = read_headers(sender.headers)
         self._is_cut = False  # by a limit of tokens
+        self._recalled = Recalled()
+        self._has_recalled = False
 
     async def recall(self, request: ResponsesRequest) -> None:
+        if self._has_recalled:  # it is prepared again
+            return
         self._stored = request.store is not False
         self._is_kept = self._stored or request.conversation_id is not None
         wanted = Wanted(
@@ -65,7 +68,9 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             ],
         )
         names_any = bool(wanted.previous or wanted.conversation or wanted.ids)
-        self._recalled = await self._store.recall(wanted, self._hold) if names_any else Recalled()
+        if names_any:
+            self._recalled = await self._store.recall(wanted, self._hold)
+        self._has_recalled = True
 
     def prepare(
         self, request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer

@@ -12,10 +12,10 @@ from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.service import Operation, Service
 from deployments.ingress.settings import IngressSettings
-from deployments.openai.item_pages import QUERY, ItemPage
 from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.input_tokens import responses_input_tokens
+from deployments.openai.responses.item_pages import QUERY, ItemPage
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import OwnedResponses, ResponseStore
 from deployments.store.items import no_response

@@ -38,12 +38,12 @@ class ChatEndpoints:
         store, owner, seconds = self._opener.store, owner_of(request), wait_s(request)
         cursor = Cursor.read(request.query_params.get("since", "0"))
         limit = page_size(request.query_params, DEFAULT_LIMIT, MAX_LIMIT)
-        page = await to_its_end(request, store.changes.page(owner, cursor, limit))
+        page = await to_its_end(store.changes.page(owner, cursor, limit))
         if page.is_empty and seconds:
             with self._guard.waiting(request):
                 changed = _changed(store, owner, page.cursor.revision, seconds)
                 await while_connected(changed, request.receive)
-            page = await to_its_end(request, store.changes.page(owner, page.cursor, limit))
+            page = await to_its_end(store.changes.page(owner, page.cursor, limit))
         return Response(_changes(page), headers=PRIVATE, media_type=JSON)
 
     async def put_chat(self, request: Request) -> Response:
@@ -51,13 +51,13 @@ class ChatEndpoints:
         fields = await self._bodies.read(request, ChatBody, ChatBody.fields)
         put = chats.put(owner_of(request), chat, fields, base)
         try:
-            return json_answer({"revision": await to_its_end(request, put)})
+            return json_answer({"revision": await to_its_end(put)})
         except StaleChat as stale:
             return _stale(request, stale)
 
     async def delete_chat(self, request: Request) -> Response:
         delete = self._opener.store.chats.delete(owner_of(request), id_in(request, "id"))
-        await to_its_end(request, delete)
+        await to_its_end(delete)
         return Response(status_code=204)
 
     async def add_messages(self, request: Request) -> Response:
@@ -66,12 +66,12 @@ class ChatEndpoints:
             request, MessagesBody, lambda body: [one.fields() for one in body.messages]
         )
         add = chats.add_messages(owner_of(request), chat, messages)
-        return json_answer({"revision": await to_its_end(request, add)})
+        return json_answer({"revision": await to_its_end(add)})
 
     async def delete_message(self, request: Request) -> Response:
         chats, owner = self._opener.store.chats, owner_of(request)
         delete = chats.delete_message(owner, id_in(request, "id"), id_in(request, "message"))
-        await to_its_end(request, delete)
+        await to_its_end(delete)
         return Response(status_code=204)
 
     async def export(self, request: Request) -> Response:

@@ -38,7 +38,7 @@ class FileEndpoints:
         """Also HEAD."""
         owner, digest = owner_of(request), _digest(request)
         files = self._opener.store.files
-        found = await to_its_end(request, files.find(owner, digest))
+        found = await to_its_end(files.find(owner, digest))
         if found is None:
             raise Refused.of_kind(ErrorKind.NOT_FOUND, f"There is no file {digest}", "sha256")
         headers = {**SAFE, "content-type": found.type, "content-length": str(found.size)}
@@ -53,7 +53,7 @@ class FileEndpoints:
             message = "The body's SHA-256 is another one than that of the path"
             raise Refused.of_kind(ErrorKind.WRONG_DIGEST, message, "sha256")
         put = store.files.put(owner_of(request), digest, type_, data, now_ms())
-        await to_its_end(request, put)
+        await to_its_end(put)
         return Response(status_code=204)
 
     async def _read(self, request: Request, limit: int) -> bytearray:

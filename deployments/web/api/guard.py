@@ -105,44 +105,32 @@ class Slot:
         """`enter` returns the way out, and raises Refused where there is no room."""
         self._enter = enter
         self._leave: Callable[[], None] | None = enter()
-        self._users = 1
-
-    def share(self) -> None:
-        """It is released when each of its users has released it."""
-        self._users += 1
 
     def release(self) -> None:
-        self._users -= 1
-        if not self._users:
-            self._free()
-
-    @contextmanager
-    def given_back(self) -> Iterator[None]:
-        self._free()
-        yield
-        self._leave = self._enter()
-
-    def _free(self) -> None:
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()
 
+    @contextmanager
+    def given_back(self) -> Iterator[None]:
+        self.release()
+        yield
+        self._leave = self._enter()
 
-async def to_its_end(request: Request, work: Coroutine[Any, Any, ValueT]) -> ValueT:
-    """The result of work that goes on when its client leaves, as one of the client's requests: a
-    connection in the midst of a statement could not be used again.
+
+async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
+    """The result of work that goes on when its client leaves: a connection in the midst of a
+    statement could not be used again. The request ends with it, so that all that it holds counts
+    for its client until then.
     """
-    slot = _slot_of(request)
-    slot.share()
-
-    def end(done: "asyncio.Task[ValueT]") -> None:
-        slot.release()
-        if not done.cancelled():
-            done.exception()  # which nobody else reads when the client has left
-
     task = create_detached_task(work)
-    task.add_done_callback(end)
-    return await asyncio.shield(task)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # which nobody else reads
+        raise
 
 
 def _slot_of(request: Request) -> Slot:

@@ -32,18 +32,18 @@ def me_endpoint(
         }
         if store is not None:
             answer["limits"] = _limits(store.limits, settings)
-            answer |= await _used(request, store)
+            answer |= await _used(store, owner_of(request))
         return json_answer(answer)
 
     return me
 
 
-async def _used(request: Request, store: Store) -> Mapping[str, int | None]:
+async def _used(store: Store, owner: str) -> Mapping[str, int | None]:
     """Nulls while the database can't be reached: browsers have to know the owner even then, since
     they have chats of their own.
     """
     try:
-        state = await to_its_end(request, store.owners.state(owner_of(request)))
+        state = await to_its_end(store.owners.state(owner))
     except Refused as refused:
         if refused.error.kind is not ErrorKind.UNAVAILABLE:
             raise

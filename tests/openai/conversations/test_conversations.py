@@ -98,7 +98,7 @@ def test_what_a_conversation_refuses_a_response(file: str) -> None:
             answer = await client.post(RESPONSES, json={**HELLO, **fields})
             counted = await client.post(f"{RESPONSES}/input_tokens", json={**HELLO, **fields})
             assert counted.status_code == answer.status_code
-            return answer.status_code, answer.json().get("error", {}).get("param")
+            return answer.status_code, (answer.json()["error"] or {}).get("param")
 
         assert await param(conversation="conv_none") == (404, "conversation")
         assert await param(conversation="a\0b") == (404, "conversation")

@@ -98,4 +98,4 @@ def watched_page(
         yield context.new_page()
     finally:
         context.close()
-    assert not problems.unexpected()
+    assert not problems.unexpected(), "\n".join(problems.unexpected())

@@ -8,8 +8,7 @@ from tests.web.browser.screen import Screen
 
 
 def branch(message: Locator, text: str) -> None:
-    status = message.get_by_role("status").filter(has_text="Branch")
-    expect(status).to_have_text(re.compile(rf"{text}|{text.replace('Branch ', '')}"))
+    expect(message.get_by_role("status", name=text, exact=True)).to_be_visible()
 
 
 def confirm(screen: Screen) -> None:

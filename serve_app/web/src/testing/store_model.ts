@@ -23,6 +23,8 @@ export class StoreModel {
 	readonly chats = new Map<string, Row>();
 	readonly messages = new Map<string, MessageRow>();
 	readonly files = new Map<string, Blob>();
+	/** Of messages that were stored here when they were deleted. */
+	readonly deletedTexts = new Set<unknown>();
 	/** What is answered in place of the next requests: see `fail`. */
 	readonly #failures: ('before' | 'after' | null)[] = [];
 
@@ -125,13 +127,18 @@ export class StoreModel {
 	#deleteChat(id: string): void {
 		const found = this.chats.get(id);
 		if (!found?.fields) return;
-		for (const [message, { chat }] of this.messages) if (chat === id) this.messages.delete(message);
+		for (const [message, { chat, fields }] of this.messages) {
+			if (chat !== id) continue;
+			this.deletedTexts.add(fields?.text);
+			this.messages.delete(message);
+		}
 		this.chats.set(id, { revision: ++this.revision, fields: null });
 	}
 
 	#deleteMessage(id: string): void {
 		const found = this.messages.get(id);
 		if (!found?.fields) return;
+		this.deletedTexts.add(found.fields.text);
 		this.messages.set(id, { ...found, revision: ++this.revision, fields: null });
 		for (const [below, { parent }] of [...this.messages])
 			if (parent === id) this.#deleteMessage(below);

@@ -108,7 +108,9 @@ export function withDirt(chat: StoredChat): StoredChat {
 	const { base } = chat;
 	if (chat.deleted_at !== undefined) return { ...chat, dirty: [DELETED] };
 	const dirty = FIELDS.filter((name) => base === null || !equal(base[name], chat[name]));
-	return { ...chat, dirty };
+	// What was changed and changed back is as old as the server's.
+	const updated_at = base !== null && dirty.length === 0 ? base.updated_at : chat.updated_at;
+	return { ...chat, updated_at, dirty };
 }
 
 function mergeFields(

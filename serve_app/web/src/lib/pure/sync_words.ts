@@ -28,9 +28,19 @@ export interface SyncStatus {
 export function describeSync(facts: SyncFacts): SyncStatus {
 	const { isKept, isReachable, isRead, isShared, refusal, pending } = facts;
 	if (!isKept)
-		return status('local', 0, 'Only in this browser', 'This server keeps no chats. Export what you need elsewhere.');
+		return status(
+			'local',
+			0,
+			'Only in this browser',
+			'This server keeps no chats. Export what you need elsewhere.'
+		);
 	if (!isReachable)
-		return status('offline', pending, 'Offline', pending > 0 ? `${changes(pending)} will be sent later` : null);
+		return status(
+			'offline',
+			pending,
+			'Offline',
+			pending > 0 ? `${changes(pending)} will be sent later` : null
+		);
 	if (refusal !== null)
 		return { ...status('sending', pending, toSend(pending), refusal), isWrong: true };
 	const shared = isShared ? 'Saved on this server for everyone who can open it' : null;

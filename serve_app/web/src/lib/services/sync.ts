@@ -39,6 +39,7 @@ export class SyncService {
 
 	/** Reads all that changed; where nothing did it waits for so many seconds. */
 	async pull(wait_s: number, signal: AbortSignal): Promise<void> {
+		if (await this.database.isSentUnread()) await this.#pullAnew(signal);
 		for (let wait = wait_s; ; wait = 0) {
 			let page;
 			try {

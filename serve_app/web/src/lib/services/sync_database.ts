@@ -26,6 +26,15 @@ export class SyncDatabase {
 	}
 
 	/**
+	 * Nothing was read yet, and something was sent: a first reading has no tombstones, and what was
+	 * sent may be deleted by now.
+	 */
+	async isSentUnread(): Promise<boolean> {
+		if ((await this.cursor()) !== FIRST) return false;
+		return (await this.db.chats.filter((chat) => chat.revision !== null).count()) > 0;
+	}
+
+	/**
 	 * Stores a page and, with it, how far we have read. `anew`: all is read again, and how far we are
 	 * is stored once all was.
 	 */

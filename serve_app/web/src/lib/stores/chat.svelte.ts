@@ -107,9 +107,8 @@ class ChatStore {
 		if (byItself) this.#retried.add(message.parent ?? message.id);
 		const model = message.model ?? this.modelOf(chat);
 		if (!model) return;
-		const running = this.#answer(chat, message.parent, model);
-		if (!message.text && !message.reasoning) await conversationsStore.removeMessage(id);
-		await running;
+		const said = message.text || message.reasoning;
+		await this.#answer(chat, message.parent, model, { instead: said ? undefined : id });
 	}
 
 	/** A sibling with other words; after a question an answer is asked for. */
@@ -131,7 +130,7 @@ class ChatStore {
 		const { chat, message } = this.#find(id);
 		if (!chat || !message || this.isRunning(chat.id)) return;
 		const model = message.model ?? this.modelOf(chat);
-		if (model) await this.#answer(chat, message.parent, model, message);
+		if (model) await this.#answer(chat, message.parent, model, { before: message });
 	}
 
 	/** False: the server can't, as the thought is over. */
@@ -160,7 +159,13 @@ class ChatStore {
 		};
 	}
 
-	async #answer(chat: Chat, parent: string | null, model: string, before?: Message): Promise<void> {
+	/** before: the answer that it goes on with. instead: a message that it replaces. */
+	async #answer(
+		chat: Chat,
+		parent: string | null,
+		model: string,
+		{ before, instead }: { before?: Message; instead?: string } = {}
+	): Promise<void> {
 		const branch = pathTo(conversationsStore.messages, parent);
 		const start = before && { text: before.text, reasoning: before.reasoning };
 		const message = newMessage(chat, parent, 'assistant', { model, state: 'running', ...start });
@@ -169,6 +174,7 @@ class ChatStore {
 		this.said = 'Answer started';
 		const parts = this.parts(chat, model, before ? [...branch, before] : branch);
 		await conversationsStore.addMessage({ ...message, params: parts.sampling }, { select: true });
+		if (instead !== undefined) await conversationsStore.removeMessage(instead);
 		await this.#follow(run, async () => {
 			parts.files = await this.#contents(parts.branch);
 			return ChatService.answer({ ...parts, goOn: !!before }, message.id, run.controller.signal);
