@@ -54,11 +54,9 @@ class ChatStore {
 		return timings ? Math.max(before, timings.predicted_n) : before;
 	}
 
-	/** A busy server is asked again once for each question. */
-	retriesByItself(message: Message): boolean {
-		return (
-			message.error?.retry_at !== undefined && !this.#retried.has(message.parent ?? message.id)
-		);
+	/** An overloaded server is asked again once for each question. */
+	retriesByItself({ error, parent, id }: Message): boolean {
+		return error?.status === 429 && !!error.retry_at && !this.#retried.has(parent ?? id);
 	}
 
 	/** The model that a chat talks to. */
