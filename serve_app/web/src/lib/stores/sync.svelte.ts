@@ -21,6 +21,9 @@ const QUIET_AFTER_MS = 5 * 60_000;
 /** How long signing out waits for what is still to be sent. */
 const LAST_PUSH_MS = 5000;
 
+/** Files that nothing needs any more are looked for once the page has begun. */
+const SWEEP_AFTER_MS = 60_000;
+
 /** Whose chats are shown, and whether the server keeps them. */
 interface Identity {
 	owner: string;
@@ -140,8 +143,11 @@ class SyncStore {
 		const database = await conversationsStore.use(identity.owner, server);
 		if (!database) return this.#show();
 		const store = new SyncDatabase(database.db);
-		const service = new SyncService(store, (touched) => void this.#changed(touched));
-		const loop = new SyncLoop(service, () => void this.#stepped());
+		const service = new SyncService(store, (touched) => {
+			loop.push();
+			void this.#changed(touched);
+		});
+		const loop: SyncLoop = new SyncLoop(service, () => void this.#stepped());
 		const heard = { refusal: null, isRead: false };
 		const session = { identity, database, store, service, loop, heard };
 		this.#session = { ...session, leader: null, isLeader: false };
@@ -153,6 +159,9 @@ class SyncStore {
 		conversationsStore.tabs?.listen((message) => this.#heard(message));
 		conversationsStore.tabs?.tell({ kind: 'who-syncs' });
 		this.#lead();
+		setTimeout(() => {
+			if (this.#session?.database === database) void database.sweepFiles(Date.now());
+		}, SWEEP_AFTER_MS);
 		await this.#show();
 	}
 
