@@ -14,8 +14,8 @@ export function renderMarkdown(source: string): string {
 		ALLOW_DATA_ATTR: false,
 		ALLOW_ARIA_ATTR: false,
 		ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
-		// `target` is ours alone: the renderer writes each link.
-		ADD_URI_SAFE_ATTR: ['target']
+		// All but `href` are no addresses, so they need not look like one; `target` is ours alone.
+		ADD_URI_SAFE_ATTR: ATTRIBUTES.split(' ').filter((name) => name !== 'href')
 	});
 }
 
