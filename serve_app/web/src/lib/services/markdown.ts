@@ -14,7 +14,7 @@ export function renderMarkdown(source: string): string {
 		ALLOW_DATA_ATTR: false,
 		ALLOW_ARIA_ATTR: false,
 		ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
-		// All but `href` are no addresses, so they need not look like one; `target` is ours alone.
+		// The pattern is of addresses; no other attribute has one, and the renderer writes each.
 		ADD_URI_SAFE_ATTR: ATTRIBUTES.split(' ').filter((name) => name !== 'href')
 	});
 }

@@ -9,6 +9,7 @@ import type { Attachment, Chat, Finish, Message } from '#lib/types';
 import { conversationsStore } from './conversations.svelte';
 import { modelsStore } from './models.svelte';
 import { Run } from './run.svelte';
+import { serverStore } from './server_store.svelte';
 import { settingsStore } from './settings.svelte';
 
 const SAVE_EVERY_MS = 1000;
@@ -78,8 +79,24 @@ class ChatStore {
 		if (this.isRunning(chat.id)) return null;
 		const question = newMessage(chat, chat.leaf, 'user', { text, attachments });
 		await conversationsStore.addMessage(question, { select: true });
-		void this.#answer(chat, question.id, model);
+		if (serverStore.reachable) {
+			void this.#answer(chat, question.id, model);
+			return chat.id;
+		}
+		// Of questions in a row the last one is asked.
+		if (chat.leaf !== null) await conversationsStore.dequeue(chat.leaf);
+		await conversationsStore.enqueue(question);
 		return chat.id;
+	}
+
+	/** Asks what was written while the server was away; of several tabs one does it. */
+	async askQueued(): Promise<void> {
+		for (const { id, chat: of } of await conversationsStore.queued()) {
+			const chat = conversationsStore.find(of);
+			const model = this.modelOf(chat ?? null);
+			if (!chat || model === null || !serverStore.reachable || this.isRunning(of)) continue;
+			if (await conversationsStore.dequeue(id)) void this.#answer(chat, id, model);
+		}
 	}
 
 	/** Ends the chat's answer; what has come stays. */
@@ -164,12 +181,12 @@ class ChatStore {
 		model: string,
 		{ before, instead }: { before?: Message; instead?: string } = {}
 	): Promise<void> {
-		const branch = pathTo(conversationsStore.messages, parent);
 		const start = before && { text: before.text, reasoning: before.reasoning };
 		const message = newMessage(chat, parent, 'assistant', { model, state: 'running', ...start });
 		const run = new Run(chat.id, message.id, parent, model, start);
 		this.runs.set(chat.id, run);
 		this.said = 'Answer started';
+		const branch = pathTo(await this.#messagesOf(chat.id), parent);
 		const parts = this.parts(chat, model, before ? [...branch, before] : branch);
 		await conversationsStore.addMessage({ ...message, params: parts.sampling }, { select: true });
 		if (instead !== undefined) await conversationsStore.removeMessage(instead);
@@ -200,6 +217,22 @@ class ChatStore {
 		await conversationsStore.finish(run.message, { ...run.fields(), ...end });
 		this.runs.delete(run.chat);
 		this.said = end.error ? 'The answer failed' : 'Answer finished';
+		if (end.finish === 'error' && !serverStore.reachable) await this.#askLater(run);
+	}
+
+	/** Nobody heard the question. */
+	async #askLater({ message, parent }: Run): Promise<void> {
+		const question = parent === null ? undefined : conversationsStore.messages.get(parent);
+		if (question?.role !== 'user') return;
+		await conversationsStore.removeMessage(message);
+		await conversationsStore.enqueue(question);
+	}
+
+	/** Also of a chat that is not open. */
+	async #messagesOf(chat: string): Promise<ReadonlyMap<string, Message>> {
+		if (conversationsStore.current?.id === chat) return conversationsStore.messages;
+		const messages = await conversationsStore.allMessages(chat);
+		return new Map(messages.map((message) => [message.id, message]));
 	}
 
 	async #contents(_branch: Message[]): Promise<ReadonlyMap<string, FileContent>> {
