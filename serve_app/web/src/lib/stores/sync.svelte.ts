@@ -69,7 +69,9 @@ class SyncStore {
 		// Until the server says who we are, or while it is away: who we were.
 		const before = this.#remembered;
 		if (before && (!before.keyed || serverStore.hasKey)) return before;
-		return serverStore.known ? { owner: '', store: 'none', keyed: false } : null;
+		// Who has no key and is let in is everybody. Whom a key means only the server can say.
+		const isEverybody = serverStore.known && !serverStore.hasKey;
+		return isEverybody ? { owner: '', store: 'server', keyed: false } : null;
 	});
 
 	/** Whose chats are shown follows who is signed in; answers what ends that. */
@@ -272,13 +274,14 @@ class SyncStore {
 
 	async #show(): Promise<void> {
 		const session = this.#session;
-		const pending = session ? await session.store.pending().catch(() => 0) : 0;
+		const isKept = (session?.identity ?? this.#identity)?.store !== 'none';
+		const pending = session && isKept ? await session.store.pending().catch(() => 0) : 0;
 		if (session !== this.#session) return;
 		const told = session?.isLeader
 			? { refusal: refusalOf(session), isRead: session.loop.isRead }
 			: session?.heard;
 		conversationsStore.sync = describeSync({
-			isKept: session?.identity.store === 'server',
+			isKept,
 			isReachable: serverStore.reachable && (serverStore.owner !== undefined || !serverStore.known),
 			isRead: told?.isRead ?? false,
 			isShared: serverStore.owner?.shared ?? false,
