@@ -60,6 +60,7 @@ class SingleStream:
     def leave(self, *, is_complete: bool) -> None:
         if self._first is not None:
             self._first.cancel()
+            self._first.add_done_callback(_forget)
         self._heartbeats.end(self._model, self._request_id)
         if is_complete:
             create_detached_task(self._complete())
@@ -76,3 +77,9 @@ class SingleStream:
     def _end(self) -> None:
         self._stream.cancel()
         self._handles.abort(self._model, self._request_id)  # Ray sometimes loses a cancellation
+
+
+def _forget(event: "asyncio.Task[TokenEvent]") -> None:
+    """Ray makes an error of its own of a cancellation; asyncio logs one that nobody reads."""
+    if not event.cancelled():
+        event.exception()

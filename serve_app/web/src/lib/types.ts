@@ -53,7 +53,7 @@ export interface Chat {
 	updated_at: Milliseconds;
 	/** Of the server; null: never sent. */
 	revision: number | null;
-	/** Fields that changed since `revision`. IndexedDB's indexes know no booleans and no nulls. */
+	/** Fields that changed since `revision`. */
 	dirty: string[];
 	deleted_at?: Milliseconds;
 }
@@ -63,6 +63,8 @@ export type ChatFields = Omit<Chat, 'id' | 'revision' | 'dirty' | 'deleted_at'>;
 
 /** A chat as this browser keeps it. */
 export interface StoredChat extends Chat {
+	/** There while something is dirty; by it such chats are found. */
+	outbox?: 'send';
 	/** As the server had it at `revision`: what differs was changed here since. */
 	base: ChatFields | null;
 	/** Of its newest message; not sent, as it follows from them. Chats are listed by it. */
@@ -131,6 +133,8 @@ export interface Message {
 	finish?: Finish;
 	error?: MessageError;
 	completion_id?: string;
+	/** Bytes of the kept stream that are in it; while it runs. */
+	read?: number;
 	created_at: Milliseconds;
 	/** Of the server; null: never sent. */
 	revision: number | null;

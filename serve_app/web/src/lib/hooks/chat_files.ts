@@ -22,8 +22,8 @@ export function exportAll(): Promise<Blob> {
 /** Adds the chats of a file, under new ids; answers how many. Throws if there are none. */
 export function importFile(file: Blob): Promise<number> {
 	return importChats(file, {
-		async addChat({ fields, messages }) {
-			await conversationsStore.addChat(fields, messages);
+		async addChats(chats) {
+			await conversationsStore.addChats(chats);
 		},
 		async addFile(blob) {
 			await conversationsStore.putFile(blob);

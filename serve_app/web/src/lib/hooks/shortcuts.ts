@@ -11,7 +11,8 @@ export function onShortcut(event: KeyboardEvent): void {
 	if (event.defaultPrevented || event.isComposing) return;
 	const chat = conversationsStore.current;
 	const inDialog =
-		document.querySelector('[role=dialog], [role=alertdialog], [role=menu]') !== null;
+		document.querySelector('[role=dialog], [role=alertdialog], [role=menu], [role=listbox]') !==
+		null;
 	if (event.key === 'Escape' && chat && !inDialog && !pageStore.pickerOpen) {
 		chatStore.stop(chat.id);
 		return;

@@ -79,14 +79,14 @@ export class BlockCutter {
 function toBlocks(tokens: Token[], from: number, done: boolean): Block[] {
 	const blocks: Block[] = [];
 	let start = from;
-	for (const token of tokens) {
+	for (const [index, token] of tokens.entries()) {
 		const source = token.raw;
 		if (token.type === 'code') {
 			const { text, lang } = token as Tokens.Code;
 			blocks.push({
 				start,
 				source,
-				code: { text, lang: lang ?? '', closed: done || isClosed(source) }
+				code: { text, lang: lang ?? '', closed: done || index < tokens.length - 1 || isClosed(source) }
 			});
 		} else if (token.type !== 'space' && token.type !== 'def') blocks.push({ start, source });
 		start += source.length;

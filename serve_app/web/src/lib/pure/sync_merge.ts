@@ -105,12 +105,13 @@ export function adopt(id: string, theirs: ChatFields, revision: number): StoredC
 
 /** Marks as dirty what differs from the server's. */
 export function withDirt(chat: StoredChat): StoredChat {
+	const { outbox: _before, ...rest } = chat;
 	const { base } = chat;
-	if (chat.deleted_at !== undefined) return { ...chat, dirty: [DELETED] };
+	if (chat.deleted_at !== undefined) return { ...rest, dirty: [DELETED], outbox: 'send' };
 	const dirty = FIELDS.filter((name) => base === null || !equal(base[name], chat[name]));
+	if (dirty.length > 0) return { ...rest, dirty, outbox: 'send' };
 	// What was changed and changed back is as old as the server's.
-	const updated_at = base !== null && dirty.length === 0 ? base.updated_at : chat.updated_at;
-	return { ...chat, updated_at, dirty };
+	return { ...rest, dirty, updated_at: base?.updated_at ?? chat.updated_at };
 }
 
 function mergeFields(

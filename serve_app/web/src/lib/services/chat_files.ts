@@ -10,42 +10,58 @@ export interface Source {
 
 /** Where imported ones go. */
 export interface Target {
-	addChat(chat: ReadChat): Promise<void>;
+	addChats(chats: ReadChat[]): Promise<void>;
 	addFile(blob: Blob): Promise<void>;
 }
 
-/** Chats with their messages and, each once, the files of those. */
+/** Chats, or about so many messages, that are added at once. */
+const MANY_CHATS = 100;
+const MANY_MESSAGES = 1000;
+
+/** Chats with their messages and, each once and first, the files of those. */
 export async function exportChats(chats: readonly Chat[], source: Source): Promise<Blob> {
-	const parts: BlobPart[] = [];
+	// Blobs of their own: the browser may keep them elsewhere than in memory.
+	const lines: Blob[] = [];
 	const digests = new Set<string>();
 	for (const chat of chats) {
 		const messages = await source.messages(chat.id);
-		// A blob of its own: the browser may keep it elsewhere than in memory.
-		parts.push(new Blob([chatLine(chat, messages)]));
+		lines.push(new Blob([chatLine(chat, messages)]));
 		for (const message of messages)
 			for (const { sha256 } of message.attachments) digests.add(sha256);
 	}
+	const files: Blob[] = [];
 	for (const sha256 of digests) {
 		const blob = await source.file(sha256);
 		if (!blob) continue;
 		const bytes = new Uint8Array(await blob.arrayBuffer());
-		parts.push(new Blob([fileLine(sha256, blob.type, bytes)]));
+		files.push(new Blob([fileLine(sha256, blob.type, bytes)]));
 	}
-	return new Blob(parts, { type: 'application/jsonl' });
+	// The reader has a file before the message that it belongs to.
+	return new Blob([...files, ...lines], { type: 'application/jsonl' });
 }
 
 /** How many chats came. Throws if there are none. */
 export async function importChats(file: Blob, target: Target): Promise<number> {
 	let count = 0;
+	let chats: ReadChat[] = [];
+	let messages = 0;
+	const add = async () => {
+		if (chats.length > 0) await target.addChats(chats);
+		count += chats.length;
+		chats = [];
+		messages = 0;
+	};
 	for await (const line of linesOf(file)) {
 		const read = readLine(line);
 		if (read === null) continue;
 		if (isFile(read)) await addFile(read, target);
 		else {
-			await target.addChat(read);
-			count++;
+			chats.push(read);
+			messages += read.messages.length;
+			if (chats.length >= MANY_CHATS || messages >= MANY_MESSAGES) await add();
 		}
 	}
+	await add();
 	if (count === 0) throw new Error('This file has no chats in the form that Manta exports.');
 	return count;
 }

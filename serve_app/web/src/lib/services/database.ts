@@ -2,6 +2,7 @@ import { digestOfBytes } from '#lib/pure/digest';
 import { DELETED, withDirt } from '#lib/pure/sync_merge';
 import { MantaDatabase, databaseName } from '#lib/storage/db';
 import type {
+	Attachment,
 	Draft,
 	Message,
 	Milliseconds,
@@ -13,6 +14,15 @@ import type {
 
 /** Messages that are read at once when all are looked through. */
 const CHUNK = 500;
+
+const SWEEP = 'sweep';
+const DAY_MS = 24 * 3600 * 1000;
+
+interface Sweep {
+	at: Milliseconds;
+	/** Files that nothing had then. */
+	unused: string[];
+}
 
 /** What is written of a chat at once. */
 export interface Written {
@@ -65,10 +75,10 @@ export class DatabaseService {
 		return found?.deleted_at === undefined ? found : undefined;
 	}
 
-	/** A chat with its messages, all of them new. */
-	async add(chat: StoredChat, messages: StoredMessage[] = []): Promise<void> {
+	/** Chats with their messages, all of them new. */
+	async add(chats: StoredChat[], messages: StoredMessage[] = []): Promise<void> {
 		await this.db.transaction('rw', this.db.chats, this.db.messages, async () => {
-			await this.db.chats.put(chat);
+			await this.db.chats.bulkPut(chats);
 			await this.db.messages.bulkPut(messages);
 		});
 	}
@@ -191,6 +201,27 @@ export class DatabaseService {
 	async keepFile(sha256: string, blob: Blob): Promise<void> {
 		const { type, size } = blob;
 		await this.db.files.put({ sha256, type, size, blob, state: 'sent' });
+	}
+
+	/**
+	 * Once a day: deletes files that no message and no draft has, and that none had the day before, as a
+	 * file is there a moment before what it belongs to.
+	 */
+	async sweepFiles(now: Milliseconds): Promise<void> {
+		const last = (await this.db.meta.get(SWEEP))?.value as Sweep | undefined;
+		if (last && now - last.at < DAY_MS) return;
+		const unused = new Set(await this.db.files.toCollection().primaryKeys());
+		const use = (attachments: readonly Attachment[]) => {
+			for (const { sha256 } of attachments) unused.delete(sha256);
+		};
+		await this.eachMessage((some) => {
+			for (const { attachments } of some) use(attachments);
+			return unused.size > 0;
+		});
+		for (const draft of await this.db.drafts.toArray()) use(draft.attachments);
+		const gone = (last?.unused ?? []).filter((sha256) => unused.has(sha256));
+		await this.db.files.bulkDelete(gone);
+		await this.db.meta.put({ key: SWEEP, value: { at: now, unused: [...unused] } });
 	}
 
 	async enqueue(question: QueuedQuestion): Promise<void> {

@@ -14,8 +14,8 @@ export function renderMarkdown(source: string): string {
 		ALLOW_DATA_ATTR: false,
 		ALLOW_ARIA_ATTR: false,
 		ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
-		// `target` is ours alone: the renderer writes each link.
-		ADD_URI_SAFE_ATTR: ['target']
+		// The pattern is of addresses; no other attribute has one, and the renderer writes each.
+		ADD_URI_SAFE_ATTR: ATTRIBUTES.split(' ').filter((name) => name !== 'href')
 	});
 }
 

@@ -36,7 +36,7 @@ class Device {
 			...{ system: '', settings: { sampling: {}, thinking: {} }, revision: null },
 			...{ ...times, dirty: [], base: null }
 		});
-		await this.database.add(chat);
+		await this.database.add([chat]);
 		return chat;
 	}
 

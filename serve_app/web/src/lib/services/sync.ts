@@ -31,6 +31,7 @@ export class SyncService {
 	/** When the last writes were sent. */
 	readonly #writes: number[] = [];
 
+	/** `tell` is called when chats became others, which may leave something to send. */
 	constructor(
 		private readonly database: SyncDatabase,
 		private readonly tell: (touched: Touched) => void,
@@ -134,7 +135,7 @@ export class SyncService {
 			}
 			const current = readChat((error.body as { chat?: unknown } | undefined)?.chat);
 			if (current) this.tell(await this.database.mergeChat(current, anew));
-			else await this.database.sendAgain(chat.id);
+			else await this.#sendAgain(chat);
 			return false;
 		}
 	}
@@ -208,7 +209,12 @@ export class SyncService {
 	async #sendAgainOnce(chat: StoredChat, error: ApiError): Promise<void> {
 		if (this.#resent.has(chat.id)) return this.#refuse(error, chat.id, chat.updated_at);
 		this.#resent.add(chat.id);
+		await this.#sendAgain(chat);
+	}
+
+	async #sendAgain(chat: StoredChat): Promise<void> {
 		await this.database.sendAgain(chat.id);
+		this.tell({ chats: new Set(), messages: new Set() });
 	}
 
 	/** A file that the server won't have stays here; its message goes on. */

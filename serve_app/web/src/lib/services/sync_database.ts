@@ -78,7 +78,7 @@ export class SyncDatabase {
 	}
 
 	async dirtyChats(): Promise<StoredChat[]> {
-		return this.db.chats.where('dirty').above('').distinct().toArray();
+		return this.db.chats.where('outbox').equals('send').toArray();
 	}
 
 	async chat(id: string): Promise<StoredChat | undefined> {
@@ -102,7 +102,7 @@ export class SyncDatabase {
 	async pending(): Promise<number> {
 		const { chats, messages } = this.db;
 		const counts = await Promise.all([
-			chats.where('dirty').above('').distinct().count(),
+			chats.where('outbox').equals('send').count(),
 			messages.where('outbox').anyOf('send', 'delete').count()
 		]);
 		return counts.reduce((sum, one) => sum + one);

@@ -9,7 +9,7 @@ export interface Meta {
 
 const PREFIX = 'manta-';
 
-/** One owner's chats on one server. A message that is to be sent or deleted has an `outbox`. */
+/** One owner's chats on one server. What the server is still to be told of has an `outbox`. */
 export class MantaDatabase extends Dexie {
 	declare chats: EntityTable<StoredChat, 'id'>;
 	declare messages: EntityTable<StoredMessage, 'id'>;
@@ -21,7 +21,7 @@ export class MantaDatabase extends Dexie {
 	constructor(name: string) {
 		super(name);
 		this.version(1).stores({
-			chats: 'id, *dirty',
+			chats: 'id, outbox',
 			messages: 'id, chat, state, outbox',
 			files: 'sha256, state',
 			meta: 'key',

@@ -13,6 +13,11 @@ const WRITE_EVERY_MS = 1000;
 /** How long other tabs have to say which answers they are writing. */
 const ASK_TABS_MS = 250;
 
+export interface NewChat {
+	fields: Partial<Chat>;
+	messages: readonly Message[];
+}
+
 const UNKNOWN = {
 	...{ isKept: true, isReachable: true, isRead: false, isShared: false },
 	...{ refusal: null, pending: 0 }
@@ -134,7 +139,7 @@ class ConversationsStore {
 	async create(fields: Partial<Chat> = {}): Promise<StoredChat> {
 		const chat = newChat($state.snapshot(fields));
 		await this.#whenReady();
-		await this.#write((database) => database.add(chat));
+		await this.#write((database) => database.add([chat]));
 		this.#put(chat);
 		this.#opened++;
 		this.#wanted = chat.id;
@@ -250,27 +255,23 @@ class ConversationsStore {
 		return this.addChat(fields, branch);
 	}
 
-	/** Chats with messages from elsewhere: they get new ids. It is not opened. */
+	/** A chat with messages from elsewhere, which get new ids. It is not opened. */
 	async addChat(fields: Partial<Chat>, messages: readonly Message[]): Promise<StoredChat> {
-		const ids = new Map(messages.map((message) => [message.id, newId()]));
-		const chat = newChat({ ...fields, leaf: null });
-		const copies = messages.map((message) =>
-			withOutbox({
-				...message,
-				id: ids.get(message.id)!,
-				chat: chat.id,
-				parent: message.parent === null ? null : (ids.get(message.parent) ?? null),
-				revision: null
-			})
-		);
-		const newest = [...copies].sort(byAge).at(-1);
-		const leaf = (fields.leaf && ids.get(fields.leaf)) || newest?.id || null;
-		const active_at = newest?.created_at ?? chat.active_at;
-		const added = { ...chat, leaf, active_at };
-		await this.#write((database) => database.add(added, copies));
-		this.#put(added);
-		this.#tell([added.id], [added.id]);
-		return added;
+		const [added] = await this.addChats([{ fields, messages }]);
+		return added!;
+	}
+
+	/** The same of several. */
+	async addChats(given: readonly NewChat[]): Promise<StoredChat[]> {
+		const made = given.map(({ fields, messages }) => chatWith(fields, messages));
+		const chats = made.map(({ chat }) => chat);
+		const messages = made.flatMap((one) => one.messages);
+		await this.#write((database) => database.add(chats, messages));
+		for (const chat of chats) this.#byId.set(chat.id, chat);
+		this.#list();
+		const ids = chats.map((chat) => chat.id);
+		this.#tell(ids, ids);
+		return chats;
 	}
 
 	/** All messages of a chat that are not deleted. */
@@ -491,6 +492,24 @@ class ConversationsStore {
 
 function changed(chats: string[], messages: string[], toSend: boolean): TabMessage {
 	return { kind: 'changed', chats, messages, toSend };
+}
+
+function chatWith(fields: Partial<Chat>, messages: readonly Message[]) {
+	const ids = new Map(messages.map((message) => [message.id, newId()]));
+	const chat = newChat({ ...fields, leaf: null });
+	const copies = messages.map((message) =>
+		withOutbox({
+			...message,
+			id: ids.get(message.id)!,
+			chat: chat.id,
+			parent: message.parent === null ? null : (ids.get(message.parent) ?? null),
+			revision: null
+		})
+	);
+	const newest = [...copies].sort(byAge).at(-1);
+	const leaf = (fields.leaf && ids.get(fields.leaf)) || newest?.id || null;
+	const active_at = newest?.created_at ?? chat.active_at;
+	return { chat: { ...chat, leaf, active_at }, messages: copies };
 }
 
 function newChat(fields: Partial<Chat>): StoredChat {

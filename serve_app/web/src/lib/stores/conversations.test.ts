@@ -1,4 +1,5 @@
 import 'fake-indexeddb/auto';
+import fc from 'fast-check';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { newId } from '#lib/pure/ids';
 import type { Message } from '#lib/types';
@@ -180,6 +181,69 @@ it('keeps drafts, files and questions that wait', async () => {
 	await store.saveDraft({ chat: 'new', text: '', attachments: [] });
 	expect(await store.draft('new')).toBeUndefined();
 });
+
+it('deletes files a day after nothing has them any more', async () => {
+	const { chat, answer } = await conversation();
+	const files = await Promise.all(
+		['in a message', 'in a draft', 'in nothing'].map(async (text) => {
+			const { sha256, type, size } = await store.putFile(new Blob([text]));
+			return { name: 'a.txt', type, size, sha256, as: 'text' as const };
+		})
+	);
+	const [sent, drafted] = files.map((one) => [one]);
+	await store.addMessage(message(chat.id, answer.id, { attachments: sent! }));
+	await store.saveDraft({ chat: 'new', text: '', attachments: drafted! });
+	const database = store.database!;
+	const left = () => Promise.all(files.map(async (one) => !!(await store.file(one.sha256))));
+	const day = 24 * 3600 * 1000;
+	for (const hours of [0, 1, 23]) {
+		await database.sweepFiles(hours * 3600 * 1000);
+		expect(await left()).toEqual([true, true, true]);
+	}
+	await database.sweepFiles(day);
+	expect(await left()).toEqual([true, true, false]);
+});
+
+it('keeps a tree, whose visible branch ends at the leaf, whatever is edited', async () => {
+	const step = fc.record({
+		kind: fc.constantFrom('add', 'add', 'branch', 'select', 'remove', 'fork'),
+		which: fc.nat(100)
+	});
+	await fc.assert(
+		fc.asyncProperty(fc.array(step, { maxLength: 25, size: 'max' }), async (steps) => {
+			const chat = await store.create({ title: 'Tree' });
+			for (const { kind, which } of steps) {
+				const ids = [...store.messages.keys()];
+				const id = ids[which % (ids.length || 1)];
+				const leaf = store.current!.leaf;
+				if (kind === 'add') await store.addMessage(message(chat.id, leaf), { select: true });
+				else if (id === undefined) continue;
+				else if (kind === 'select') await store.selectSibling(id);
+				else if (kind === 'remove') await store.removeMessage(id);
+				else if (kind === 'fork') await store.fork(chat.id, id);
+				else {
+					const { parent } = store.messages.get(id)!;
+					await store.addMessage(message(chat.id, parent), { select: true });
+				}
+				checkTree();
+			}
+			const before = [store.current, store.path];
+			await store.open(null);
+			await store.open(chat.id);
+			expect([store.current, store.path]).toEqual(before);
+		}),
+		{ numRuns: 15 }
+	);
+});
+
+function checkTree(): void {
+	const leaf = store.current!.leaf;
+	expect(leaf === null).toBe(store.messages.size === 0);
+	expect(store.path.at(-1)?.id ?? null).toBe(leaf);
+	expect(store.path[0]?.parent ?? null).toBeNull();
+	for (const { parent } of store.messages.values())
+		expect(parent === null || store.messages.has(parent)).toBe(true);
+}
 
 it('shows the newest branch while the leaf is still with another device', async () => {
 	const { chat } = await conversation();

@@ -21,6 +21,9 @@ const QUIET_AFTER_MS = 5 * 60_000;
 /** How long signing out waits for what is still to be sent. */
 const LAST_PUSH_MS = 5000;
 
+/** Files that nothing needs any more are looked for once the page has begun. */
+const SWEEP_AFTER_MS = 60_000;
+
 /** Whose chats are shown, and whether the server keeps them. */
 interface Identity {
 	owner: string;
@@ -66,7 +69,9 @@ class SyncStore {
 		// Until the server says who we are, or while it is away: who we were.
 		const before = this.#remembered;
 		if (before && (!before.keyed || serverStore.hasKey)) return before;
-		return serverStore.known ? { owner: '', store: 'none', keyed: false } : null;
+		// Who has no key and is let in is everybody. Whom a key means only the server can say.
+		const isEverybody = serverStore.known && !serverStore.hasKey;
+		return isEverybody ? { owner: '', store: 'server', keyed: false } : null;
 	});
 
 	/** Whose chats are shown follows who is signed in; answers what ends that. */
@@ -140,8 +145,11 @@ class SyncStore {
 		const database = await conversationsStore.use(identity.owner, server);
 		if (!database) return this.#show();
 		const store = new SyncDatabase(database.db);
-		const service = new SyncService(store, (touched) => void this.#changed(touched));
-		const loop = new SyncLoop(service, () => void this.#stepped());
+		const service = new SyncService(store, (touched) => {
+			loop.push();
+			void this.#changed(touched);
+		});
+		const loop: SyncLoop = new SyncLoop(service, () => void this.#stepped());
 		const heard = { refusal: null, isRead: false };
 		const session = { identity, database, store, service, loop, heard };
 		this.#session = { ...session, leader: null, isLeader: false };
@@ -153,6 +161,9 @@ class SyncStore {
 		conversationsStore.tabs?.listen((message) => this.#heard(message));
 		conversationsStore.tabs?.tell({ kind: 'who-syncs' });
 		this.#lead();
+		setTimeout(() => {
+			if (this.#session?.database === database) void database.sweepFiles(Date.now());
+		}, SWEEP_AFTER_MS);
 		await this.#show();
 	}
 
@@ -263,13 +274,14 @@ class SyncStore {
 
 	async #show(): Promise<void> {
 		const session = this.#session;
-		const pending = session ? await session.store.pending().catch(() => 0) : 0;
+		const isKept = (session?.identity ?? this.#identity)?.store !== 'none';
+		const pending = session && isKept ? await session.store.pending().catch(() => 0) : 0;
 		if (session !== this.#session) return;
 		const told = session?.isLeader
 			? { refusal: refusalOf(session), isRead: session.loop.isRead }
 			: session?.heard;
 		conversationsStore.sync = describeSync({
-			isKept: session?.identity.store === 'server',
+			isKept,
 			isReachable: serverStore.reachable && (serverStore.owner !== undefined || !serverStore.known),
 			isRead: told?.isRead ?? false,
 			isShared: serverStore.owner?.shared ?? false,

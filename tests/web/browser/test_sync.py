@@ -1,0 +1,181 @@
+"""The same chats on every device: what either wrote, with and without a network, both have."""
+
+import re
+
+from playwright.sync_api import Locator, expect
+
+from tests.web.browser.device import Device
+from tests.web.browser.page import Problems
+from tests.web.browser.screen import Screen
+from tests.web.browser.test_sign_in import sign_in
+
+# The browser's console tells of each request that fails.
+OFFLINE = "ERR_INTERNET_DISCONNECTED"
+CONFLICT = "status of 4(04|10|12)"
+DATABASES = "async () => (await indexedDB.databases()).length"
+QUESTION = "What is the capital of France?"
+
+
+def state(screen: Screen) -> Locator:
+    return screen.role("status", "Sync")
+
+
+def synced(*screens: Screen) -> None:
+    for screen in screens:
+        expect(state(screen)).to_have_text("Synced")
+
+
+def go_offline(screen: Screen) -> None:
+    screen.page.context.set_offline(True)
+    expect(state(screen)).to_have_text("Offline")
+
+
+def rename(screen: Screen, title: str, name: str) -> None:
+    screen.choose_in_chat_menu(title, "Rename")
+    field = screen.role("textbox", "Title of the chat")
+    field.fill(name)
+    field.press("Enter")
+    expect(screen.chat(name)).to_be_visible()
+
+
+def edit(screen: Screen, text: str) -> None:
+    """The last question, which needs no server."""
+    screen.act(screen.questions.last, "Edit message")
+    screen.role("textbox", "Edit message").fill(text)
+    screen.button("Save as new branch").click()
+    expect(screen.questions.last).to_contain_text(text)
+
+
+def branches(screen: Screen, n_branches: int) -> set[str]:
+    """The first question on each of its branches."""
+    first = screen.questions.first
+    back = first.get_by_role("button", name="Previous branch", exact=True)
+    expect(screen.role("status", re.compile(f"^Branch . of {n_branches}$"))).to_be_visible()
+    while back.is_enabled():
+        go_to_branch(screen, "Previous branch")
+    found = set()
+    for number in range(1, n_branches + 1):
+        expect(screen.role("status", f"Branch {number} of {n_branches}")).to_be_visible()
+        found.add(first.inner_text().splitlines()[0])
+        if number < n_branches:
+            go_to_branch(screen, "Next branch")
+    return found
+
+
+def go_to_branch(screen: Screen, name: str) -> None:
+    """Returns when it shows."""
+    before = screen.questions.first.inner_text()
+    screen.act(screen.questions.first, name)
+    expect(screen.questions.first).not_to_have_text(before, use_inner_text=True)
+
+
+def test_another_device_has_the_chat_and_hears_of_what_is_new(device: Device) -> None:
+    mine, theirs = device(), device()
+    mine.ask_and_wait(QUESTION)
+    theirs.chat(QUESTION).click()
+    expect(theirs.answers).to_contain_text("Paris")
+    mine.ask_and_wait("And of Norway?")
+    expect(theirs.questions).to_have_count(2)
+    rename(theirs, QUESTION, "Capitals")
+    expect(mine.chat("Capitals")).to_be_visible()
+    mine.choose_in_chat_menu("Capitals", "Delete")
+    mine.role("alertdialog", "Delete chat?").get_by_role("button", name="Delete").click()
+    expect(theirs.chats).to_have_count(0)
+    expect(theirs.questions).to_have_count(0)
+
+
+def test_nothing_is_lost_where_both_write_while_one_is_offline(
+    device: Device, problems: Problems
+) -> None:
+    problems.expect(OFFLINE)
+    problems.expect(CONFLICT)
+    mine, theirs = device(), device()
+    mine.ask_and_wait(QUESTION)
+    theirs.chat(QUESTION).click()
+    expect(theirs.answers).to_contain_text("Paris")
+    go_offline(theirs)
+    edit(theirs, "What is the capital of Norway?")
+    rename(theirs, QUESTION, "Norway")
+    edit(mine, "What is the capital of Portugal?")
+    mine.wait_for_end()
+    mine.choose_in_chat_menu(QUESTION, "Pin")
+    synced(mine)
+    expect(state(theirs)).to_have_text("Offline")
+    theirs.page.context.set_offline(False)
+    synced(theirs, mine)
+    expect(mine.chat("Norway")).to_be_visible()
+    expect(theirs.role("heading", "Pinned")).to_be_visible()
+    questions = {
+        QUESTION,
+        "What is the capital of Norway?",
+        "What is the capital of Portugal?",
+    }
+    for screen in (mine, theirs):
+        expect(screen.chats).to_have_count(1)
+        assert branches(screen, 3) == questions
+        synced(mine, theirs)
+    expect(mine.log).to_have_text(theirs.log.inner_text(), use_inner_text=True)
+
+
+def test_what_was_written_in_a_chat_that_was_deleted_elsewhere_stays(
+    device: Device, problems: Problems
+) -> None:
+    problems.expect(OFFLINE)
+    problems.expect(CONFLICT)
+    mine, theirs = device(), device()
+    mine.ask_and_wait(QUESTION)
+    theirs.chat(QUESTION).click()
+    expect(theirs.answers).to_contain_text("Paris")
+    go_offline(theirs)
+    edit(theirs, "What is the capital of Norway?")
+    mine.choose_in_chat_menu(QUESTION, "Delete")
+    mine.role("alertdialog", "Delete chat?").get_by_role("button", name="Delete").click()
+    synced(mine)
+    theirs.page.context.set_offline(False)
+    for screen in (theirs, mine):
+        screen.chat(f"{QUESTION} (restored)").click()
+        expect(screen.questions).to_contain_text("Norway")
+        expect(screen.chats).to_have_count(1)
+
+
+def test_tabs_of_one_browser_show_the_same(device: Device) -> None:
+    one = device()
+    other = Screen(one.page.context.new_page())
+    other.open()
+    one.ask_and_wait(QUESTION)
+    other.chat(QUESTION).click()
+    expect(other.answers).to_contain_text("Paris")
+    synced(one, other)
+    # The tab that talked to the server is gone: the other goes on.
+    one.page.close()
+    rename(other, QUESTION, "France")
+    synced(other)
+    expect(device().chat("France")).to_be_visible()
+
+
+def test_signing_out_takes_the_chats_from_this_device_once_the_server_has_them(
+    device: Device, problems: Problems, key: str
+) -> None:
+    problems.expect(OFFLINE)
+    screen = device()
+    screen.ask_and_wait(QUESTION)
+    synced(screen)
+    dialog = screen.open_settings("General")
+    go_offline(screen)
+    dialog.get_by_role("button", name="Close", exact=True).click()
+    rename(screen, QUESTION, "France")
+    sign_out(screen)
+    assert screen.page.evaluate(DATABASES) == 1
+    screen.page.context.set_offline(False)
+    sign_in(screen, key)
+    expect(screen.chat("France")).to_be_visible()
+    synced(screen)
+    sign_out(screen)
+    assert screen.page.evaluate(DATABASES) == 0
+    expect(device().chat("France")).to_be_visible()
+
+
+def sign_out(screen: Screen) -> None:
+    screen.open_settings("General")
+    screen.button("Sign out").click()
+    expect(screen.role("heading", "Sign in")).to_be_visible()
