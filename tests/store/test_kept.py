@@ -72,7 +72,7 @@ def test_what_is_deleted_stays_for_what_continues_it_alone(url: str) -> None:
                 await earlier(store, gone)
         assert await inputs(store, "d") == ["in_a", "out_a", "in_b", "out_b", "in_d"]
         await store.responses.delete(OWNER, "c")
-        assert await rows(url) == [2, 0, 4]
+        assert await rows(url) == [3, 0, 6]
         await store.responses.delete(OWNER, "d")
         assert await rows(url) == [0, 0, 0]
 
