@@ -4,9 +4,7 @@ What hypothesis tries is the same in every run, so no change fails by what it di
 a case a deadline: laws hold on a busy machine too.
 """
 
-import os
 import signal
-import tempfile
 
 import pytest
 from hypothesis import settings
@@ -25,10 +23,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     effort.exhaustive = config.getoption("--exhaustive")
     settings.load_profile("exhaustive" if effort.exhaustive else "check")
-    # Servers of tests store where no other run, and no person, does.
-    folder = tempfile.TemporaryDirectory(prefix="manta-tests-", ignore_cleanup_errors=True)
-    config.add_cleanup(folder.cleanup)
-    os.environ["XDG_DATA_HOME"] = folder.name
     # A shell ignores Ctrl-C for what it runs in the background, and children inherit that; but the
     # tests' servers are ended by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -26,8 +26,8 @@ async def numbered(
     connection: AsyncConnection, where: ColumnElement[bool]
 ) -> list[tuple[int, str]]:
     """Numbers and ids of items, in their order."""
-    query = select(ITEM.c.number, ITEM.c.id).where(where).order_by(ITEM.c.number)
-    return [(number, item_id) for number, item_id in await connection.execute(query)]
+    query = select(ITEM.c.number, ITEM.c.id).where(where)
+    return sorted((number, item_id) for number, item_id in await connection.execute(query))
 
 
 async def chosen_items(
@@ -66,7 +66,6 @@ def item_of(row: Row) -> StoredItem:
 
 
 async def _rows(connection: AsyncConnection, query: Select[Any]) -> Sequence[Row]:
-    found: Sequence[Row] = (
-        (await connection.execute(query.order_by(ITEM.c.number))).mappings().all()
-    )
-    return found
+    """In their order. SQLite would follow the index of that, past all that an owner has."""
+    found: Sequence[Row] = (await connection.execute(query)).mappings().all()
+    return sorted(found, key=lambda row: int(row["number"]))

@@ -161,8 +161,10 @@ def responses(connection: Connection) -> None:
             PRIMARY KEY (owner, number)
         )""",
         "CREATE INDEX item_ids ON item (owner, id)",
-        "CREATE INDEX item_responses ON item (owner, response, number)",
-        "CREATE INDEX item_conversations ON item (owner, conversation, number)",
+        """CREATE INDEX item_responses ON item (owner, response, number)
+            WHERE response IS NOT NULL""",
+        """CREATE INDEX item_conversations ON item (owner, conversation, number)
+            WHERE conversation IS NOT NULL""",
     )
 
 

@@ -5,6 +5,8 @@ ones while it holds the owner's row, so that they are committed in order: who re
 revision misses nothing.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -17,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 
 MAX_OWNER = 96  # characters
@@ -25,6 +28,12 @@ SHA256 = 64  # hexadecimal digits
 KEPT_ID = 64  # characters of an id that this server makes, with its prefix
 
 METADATA = MetaData()
+
+
+def _present(column: str) -> dict[str, Any]:
+    """Has an index have only the rows that have a value there."""
+    return {f"{kind}_where": text(f"{column} IS NOT NULL") for kind in ("sqlite", "postgresql")}
+
 
 VERSION = Table("schema_version", METADATA, Column("number", Integer, nullable=False))
 
@@ -158,7 +167,8 @@ CONVERSATION = Table(
     Column("items", BigInteger, nullable=False),
 )
 
-# Of a response, of a conversation, or of both, in the order of their numbers.
+# Of a response, of a conversation, or of both, in the order of their numbers. The indexes leave out
+# those of none, else "of this response and of no conversation" would read all of no conversation.
 ITEM = Table(
     "item",
     METADATA,
@@ -172,6 +182,6 @@ ITEM = Table(
     Column("body", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Index("item_ids", "owner", "id"),
-    Index("item_responses", "owner", "response", "number"),
-    Index("item_conversations", "owner", "conversation", "number"),
+    Index("item_responses", "owner", "response", "number", **_present("response")),
+    Index("item_conversations", "owner", "conversation", "number", **_present("conversation")),
 )

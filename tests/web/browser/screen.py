@@ -70,16 +70,20 @@ class Screen:
 
     def ask_and_wait(self, text: str) -> None:
         """Returns when the answer is whole."""
-        before = self.role("article").count()
         self.ask(text)
-        expect(self.role("article")).to_have_count(before + 2)
+        self.wait_for_answer(text)
+
+    def wait_for_answer(self, question: str) -> None:
+        first = question.strip().splitlines()[0]
+        expect(self.questions.last).to_contain_text(first)
+        expect(self.role("article").last).not_to_have_accessible_name("You")
         self.wait_for_end()
 
     def sent_by(self, text: str) -> dict[str, Any]:
         """Asks, and returns the body of the request when the answer is whole."""
         with self.page.expect_request(lambda one: bool(_body(one).get("stream"))) as asked:
             self.ask(text)
-        self.wait_for_end()
+        self.wait_for_answer(text)
         return _body(asked.value)
 
     def wait_for_end(self) -> None:
@@ -128,7 +132,10 @@ class Screen:
         if not self._lines or not body.get("stream"):
             route.continue_()
             return
-        route.continue_(post_data=json.dumps({**body, **self._lines.popleft()}))
+        fields = self._lines.popleft()
+        if "structured_outputs" in fields and "tools" in body:
+            fields["tool_choice"] = "none"
+        route.continue_(post_data=json.dumps({**body, **fields}))
 
 
 def _body(request: Request) -> dict[str, Any]:

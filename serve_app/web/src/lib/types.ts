@@ -133,6 +133,8 @@ export interface Message {
 	finish?: Finish;
 	error?: MessageError;
 	completion_id?: string;
+	/** Bytes of the kept stream that are in it; while it runs. */
+	read?: number;
 	created_at: Milliseconds;
 	/** Of the server; null: never sent. */
 	revision: number | null;

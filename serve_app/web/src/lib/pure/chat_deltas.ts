@@ -1,5 +1,5 @@
 /** The chunks of `/v1/chat/completions`, and the answer that they add up to. */
-import type { Finish, Timings, ToolCall, Usage } from '#lib/types';
+import type { Finish, Message, Timings, ToolCall, Usage } from '#lib/types';
 
 export interface Progress {
 	/** Tokens of the prompt; `done` includes what the cache had. */
@@ -25,6 +25,8 @@ export interface Delta {
 	progress?: Progress;
 	/** In the midst of a stream; as the server wrote it. */
 	error?: unknown;
+	/** Bytes of the stream up to the end of this event, where an event ends a part of it. */
+	read?: number;
 }
 
 interface Chunk {
@@ -106,10 +108,23 @@ export interface Answer {
 	usage?: Usage;
 	timings?: Timings;
 	progress?: Progress;
+	/** Bytes of the stream that are in it: from there a kept one is read on. */
+	read?: number;
 }
 
-export function emptyAnswer(before: { text?: string; reasoning?: string } = {}): Answer {
-	return { text: before.text ?? '', reasoning: before.reasoning ?? '', calls: [] };
+/** What an answer starts with: that which it goes on, or what was read of it before. */
+export type Start = Pick<Message, 'reasoning' | 'tool_calls' | 'read' | 'completion_id'> & {
+	text?: string;
+};
+
+export function emptyAnswer(before: Start = {}): Answer {
+	return {
+		text: before.text ?? '',
+		reasoning: before.reasoning ?? '',
+		calls: (before.tool_calls ?? []).map((call) => ({ ...call })),
+		...(before.completion_id && { id: before.completion_id }),
+		...(before.read !== undefined && { read: before.read })
+	};
 }
 
 /** Changes `answer`: a copy for each token would make a long answer quadratic. */
@@ -127,4 +142,5 @@ export function addDelta(answer: Answer, delta: Delta): void {
 	if (delta.usage) answer.usage = delta.usage;
 	if (delta.timings) answer.timings = { ...answer.timings, ...delta.timings };
 	if (delta.progress) answer.progress = delta.progress;
+	if (delta.read !== undefined) answer.read = delta.read;
 }

@@ -22,6 +22,8 @@ export interface RequestParts {
 	/** The branch ends with an answer that is to go on. */
 	goOn?: boolean;
 	tools?: ToolDefinition[];
+	/** `none`: the model has to answer now. */
+	toolChoice?: 'auto' | 'none';
 	/** By `contentKey`. */
 	files?: ReadonlyMap<string, FileContent>;
 	/** Fields that the person added to each request. */
@@ -52,7 +54,7 @@ export function countedRequest(parts: RequestParts): Record<string, unknown> {
 		...parts.sampling,
 		...(effort !== undefined && { reasoning_effort: effort }),
 		...(budget !== undefined && { thinking_token_budget: budget }),
-		...(parts.tools?.length && { tools: parts.tools, tool_choice: 'auto' }),
+		...(parts.tools?.length && { tools: parts.tools, tool_choice: parts.toolChoice ?? 'auto' }),
 		...(parts.goOn && { add_generation_prompt: false, continue_final_message: true }),
 		...parts.extra
 	};

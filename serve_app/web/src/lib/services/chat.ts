@@ -1,13 +1,9 @@
 import { readDelta, type Delta } from '#lib/pure/chat_deltas';
 import { buildRequest, countedRequest, type RequestParts } from '#lib/pure/chat_request';
-import { bytesOf, readEvents } from '#lib/pure/sse';
 import { api, ApiError, post, readError } from './api';
+import { Interrupted, keptEvents, openKept } from './resume';
 
-const RESUMES = 3;
-const RESUME_WAIT_MS = 1000;
-
-/** A stream broke, and what the server kept of it could not be read on. */
-export class Interrupted extends Error {}
+export { Interrupted };
 
 export interface KeptStream {
 	conversation_id: string;
@@ -33,10 +29,10 @@ export class ChatService {
 		yield* deltasOf(response, id, signal);
 	}
 
-	/** The deltas of a kept stream from its start, followed to its end. */
-	static async *resume(id: string, signal: AbortSignal): AsyncGenerator<Delta> {
-		const response = await kept(id, 0, signal);
-		yield* deltasOf(response, id, signal);
+	/** The deltas of a kept stream from a byte on, where an event starts, followed to its end. */
+	static async *resume(id: string, from: number, signal: AbortSignal): AsyncGenerator<Delta> {
+		const response = await openKept(id, from, signal);
+		yield* deltasOf(response, id, signal, from);
 	}
 
 	/** Those of `ids` whose streams the server still has. */
@@ -100,74 +96,20 @@ export class ChatService {
 	}
 }
 
-function kept(id: string, from: number, signal: AbortSignal): Promise<Response> {
-	return api.stream(`v1/stream?conv_id=${encodeURIComponent(id)}&from=${from}`, { signal });
-}
-
 async function* deltasOf(
 	response: Response,
 	id: string,
-	signal: AbortSignal
+	signal: AbortSignal,
+	from = 0
 ): AsyncGenerator<Delta> {
 	const request_id = response.headers.get('x-request-id') ?? undefined;
-	for await (const { data } of readEvents(wholeBody(response, id, signal))) {
+	for await (const { data, read } of keptEvents(response, id, signal, from)) {
 		const delta = readDelta(data);
 		if (delta === null) return;
-		if (delta.error === undefined) yield delta;
+		if (delta.error === undefined) yield read === undefined ? delta : { ...delta, read };
 		else throw withRequestId(readError(delta.error, 200), request_id);
 	}
 	throw new Interrupted('The answer broke off.');
-}
-
-/** The bytes of a kept stream, over as many connections as it takes. */
-async function* wholeBody(
-	response: Response,
-	id: string,
-	signal: AbortSignal
-): AsyncGenerator<Uint8Array> {
-	let read = 0;
-	let failures = 0;
-	let body = response.body;
-	for (;;) {
-		try {
-			if (body)
-				for await (const bytes of bytesOf(body)) {
-					read += bytes.length;
-					failures = 0;
-					yield bytes;
-				}
-			// The body ended by itself; who has read `[DONE]` does not ask for more.
-			failures += 1;
-		} catch (error) {
-			if (signal.aborted) throw error;
-			failures += 1;
-		}
-		if (failures > RESUMES) throw new Interrupted('The connection broke off.');
-		await pause(RESUME_WAIT_MS * 2 ** (failures - 1), signal);
-		try {
-			body = (await kept(id, read, signal)).body;
-		} catch (error) {
-			if (signal.aborted) throw error;
-			const status = error instanceof ApiError ? error.status : 0;
-			if (status === 404 || status === 400 || status === 401)
-				throw new Interrupted('The server has not kept the rest of this answer.');
-			body = null;
-		}
-	}
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-	return new Promise((done, fail) => {
-		const stopped = () => {
-			clearTimeout(timer);
-			fail(signal.reason as Error);
-		};
-		const timer = setTimeout(() => {
-			signal.removeEventListener('abort', stopped);
-			done();
-		}, ms);
-		signal.addEventListener('abort', stopped, { once: true });
-	});
 }
 
 function withRequestId(error: ApiError, request_id: string | undefined): ApiError {

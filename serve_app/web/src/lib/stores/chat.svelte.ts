@@ -1,16 +1,21 @@
 import { SvelteMap, SvelteSet } from 'svelte/reactivity';
-import type { FileContent, RequestParts } from '#lib/pure/chat_request';
+import type { RequestParts } from '#lib/pure/chat_request';
 import { firstLine } from '#lib/pure/chat_request';
 import { describeError } from '#lib/pure/chat_errors';
 import { newId } from '#lib/pure/ids';
+import { cleanTitle } from '#lib/pure/title';
+import { DENIED, openCalls, roundsOf, withIds } from '#lib/pure/tool_calls';
 import { pathTo } from '#lib/pure/tree';
+import { ApiError } from '#lib/services/api';
 import { ChatService, Interrupted } from '#lib/services/chat';
-import type { Attachment, Chat, Finish, Message } from '#lib/types';
+import type { Attachment, Chat, Finish, Message, ToolCall } from '#lib/types';
 import { conversationsStore } from './conversations.svelte';
+import { contentsOf } from './file_contents';
 import { modelsStore } from './models.svelte';
 import { Run } from './run.svelte';
 import { serverStore } from './server_store.svelte';
 import { settingsStore } from './settings.svelte';
+import { toolsStore } from './tools.svelte';
 
 const SAVE_EVERY_MS = 1000;
 
@@ -23,6 +28,12 @@ class ChatStore {
 	readonly #asked = new Set<string>();
 	/** Questions that were asked again by itself. */
 	readonly #retried = new SvelteSet<string>();
+	/** What the person said of calls of tools, by message and call. */
+	readonly #decisions = new SvelteMap<string, 'allow' | 'deny'>();
+	/** Answers that ran when the page was closed, and that the server was not asked for yet. */
+	#left: Message[] = [];
+	#resumes = false;
+	#sendsQueued = false;
 
 	isRunning(chat: string | null | undefined): boolean {
 		return chat !== null && chat !== undefined && this.runs.has(chat);
@@ -68,7 +79,7 @@ class ChatStore {
 	/** Answers the chat's id: a new one's where none was open. */
 	async send(text: string, attachments: Attachment[] = []): Promise<string | null> {
 		const model = this.modelOf(conversationsStore.current);
-		if (model === null) return null;
+		if (model === null && serverStore.reachable) return null;
 		const chat =
 			conversationsStore.current ??
 			(await conversationsStore.create({
@@ -79,24 +90,69 @@ class ChatStore {
 		if (this.isRunning(chat.id)) return null;
 		const question = newMessage(chat, chat.leaf, 'user', { text, attachments });
 		await conversationsStore.addMessage(question, { select: true });
-		if (serverStore.reachable) {
-			void this.#answer(chat, question.id, model);
-			return chat.id;
-		}
-		// Of questions in a row the last one is asked.
-		if (chat.leaf !== null) await conversationsStore.dequeue(chat.leaf);
-		await conversationsStore.enqueue(question);
+		void this.#ask(chat, question, model);
 		return chat.id;
 	}
 
-	/** Asks what was written while the server was away; of several tabs one does it. */
-	async askQueued(): Promise<void> {
-		for (const { id, chat: of } of await conversationsStore.queued()) {
-			const chat = conversationsStore.find(of);
-			const model = this.modelOf(chat ?? null);
-			if (!chat || model === null || !serverStore.reachable || this.isRunning(of)) continue;
-			if (await conversationsStore.dequeue(id)) void this.#answer(chat, id, model);
+	/** Now, or once the server is back. */
+	async #ask(chat: Chat, question: Message, model: string | null): Promise<void> {
+		if (model === null || !serverStore.reachable) await conversationsStore.enqueue(question);
+		else await this.#answer(chat, question.id, model);
+	}
+
+	/** Asks what was written while the server was away. To be called when it is there. */
+	async sendQueued(): Promise<void> {
+		if (this.#sendsQueued) return;
+		this.#sendsQueued = true;
+		try {
+			const waiting = await conversationsStore.queued();
+			// Of questions in a row the last one is asked, with those before it.
+			const followed = new Set(waiting.map((question) => question.parent));
+			for (const question of waiting) {
+				if (!serverStore.reachable) return;
+				const chat = conversationsStore.find(question.chat);
+				const model = this.modelOf(chat ?? null);
+				if (chat && (model === null || this.isRunning(chat.id))) continue;
+				if (!(await conversationsStore.dequeue(question.id))) continue;
+				if (chat && model !== null && !followed.has(question.id))
+					await this.#answer(chat, question.id, model, { select: false });
+			}
+		} finally {
+			this.#sendsQueued = false;
 		}
+	}
+
+	/**
+	 * Goes on with answers that ran when the page was closed, as far as the server has kept them. To be
+	 * called when it is there; what it could not be asked for is asked for at the next call.
+	 */
+	async resume(): Promise<void> {
+		if (this.#resumes) return;
+		this.#resumes = true;
+		const left = [...this.#left, ...(await conversationsStore.runningOnStart())];
+		this.#left = [];
+		try {
+			const kept = await ChatService.lookup(left.map((message) => message.id));
+			const ids = new Set(kept.map((stream) => stream.conversation_id));
+			for (const message of left)
+				if (ids.has(message.id)) void this.#resumeOne(message);
+				else await conversationsStore.finish(message.id, { ...ENDED, finish: 'interrupted' });
+		} catch {
+			this.#left = left;
+		} finally {
+			this.#resumes = false;
+		}
+	}
+
+	async #resumeOne(message: Message): Promise<void> {
+		const run = new Run(message.chat, message.id, message.parent, message.model ?? '', message);
+		this.runs.set(message.chat, run);
+		run.show();
+		const end = await this.#follow(run, () =>
+			Promise.resolve(ChatService.resume(message.id, message.read ?? 0, run.controller.signal))
+		);
+		const chat = conversationsStore.find(message.chat);
+		if (chat) await this.#after(chat, { ...message, ...end });
 	}
 
 	/** Ends the chat's answer; what has come stays. */
@@ -136,8 +192,7 @@ class ChatStore {
 			...(message.role === 'assistant' && { model: message.model, finish: 'stop' as const })
 		});
 		await conversationsStore.addMessage(sibling, { select: true });
-		const model = this.modelOf(chat);
-		if (message.role === 'user' && model) await this.#answer(chat, sibling.id, model);
+		if (message.role === 'user') await this.#ask(chat, sibling, this.modelOf(chat));
 	}
 
 	/** A sibling that starts with this answer and goes on with it. */
@@ -174,33 +229,139 @@ class ChatStore {
 		};
 	}
 
+	/** The same with what is in the files of the branch. */
+	async partsWithFiles(chat: Chat | null, model: string, branch: Message[]): Promise<RequestParts> {
+		const parts = this.parts(chat, model, branch);
+		const files = await contentsOf(branch, model);
+		const tools = await toolsStore.offered(chat);
+		const isLast = roundsOf(branch) >= settingsStore.values.maxToolRounds;
+		return { ...parts, files, tools, toolChoice: isLast ? 'none' : 'auto' };
+	}
+
+	/** Calls of a message of the open chat that wait for the person. */
+	waitingCalls(message: Message): ToolCall[] {
+		const { path } = conversationsStore;
+		if (!message.tool_calls || this.isRunning(message.chat)) return [];
+		const index = path.findIndex((one) => one.id === message.id);
+		return openCalls(path, index).filter(
+			(call) => !this.#decisions.has(decisionKey(message, call))
+		);
+	}
+
+	/** Once all calls of a message are decided, they are made, one after the other. */
+	async decide(id: string, call: ToolCall, choice: 'once' | 'always' | 'deny'): Promise<void> {
+		const { chat, message } = this.#find(id);
+		if (!chat || !message || this.isRunning(chat.id)) return;
+		if (choice === 'always') toolsStore.allow(chat.id, call.name);
+		this.#decisions.set(decisionKey(message, call), choice === 'deny' ? 'deny' : 'allow');
+		await this.#callTools(chat, message, conversationsStore.path);
+	}
+
+	#decisionOf(message: Message, call: ToolCall): 'allow' | 'deny' | undefined {
+		const decided = this.#decisions.get(decisionKey(message, call));
+		return decided ?? (toolsStore.isAllowed(message.chat, call.name) ? 'allow' : undefined);
+	}
+
+	/** Nothing where a call waits for the person. `branch` is the one that has the message. */
+	async #callTools(chat: Chat, message: Message, branch: readonly Message[]): Promise<void> {
+		const index = branch.findIndex((one) => one.id === message.id);
+		const calls = openCalls(branch, index);
+		const model = message.model ?? this.modelOf(chat);
+		await toolsStore.read();
+		if (calls.length === 0 || model === null || this.isRunning(chat.id)) return;
+		if (calls.some((call) => !this.#decisionOf(message, call))) return;
+		const run = new Run(chat.id, message.id, message.parent, model, message);
+		run.phase = 'tools';
+		this.runs.set(chat.id, run);
+		let parent = branch.at(-1)!.id;
+		let failed = false;
+		try {
+			for (const call of calls) {
+				run.call = call.id;
+				const text =
+					this.#decisionOf(message, call) === 'deny'
+						? DENIED
+						: await toolsStore.call(call, run.controller.signal);
+				run.controller.signal.throwIfAborted();
+				const result = newMessage(chat, parent, 'tool', { text, tool_call_id: call.id });
+				await conversationsStore.addMessage(result, { select: true });
+				parent = result.id;
+			}
+		} catch {
+			// Stopped by the person, or the key is worth nothing: the rest waits, to be allowed again.
+			failed = true;
+			for (const call of calls) this.#decisions.delete(decisionKey(message, call));
+		} finally {
+			this.runs.delete(chat.id);
+		}
+		if (!failed) await this.#answer(chat, parent, model);
+	}
+
+	/** What follows an answer: calls of tools, a title, what waited for its end. */
+	async #after(chat: Chat, message: Message): Promise<void> {
+		if (conversationsStore.queuedIds.size > 0 && serverStore.reachable) void this.sendQueued();
+		if (message.error || message.finish === 'stopped' || message.finish === 'interrupted') return;
+		const branch = await this.#branch(chat.id, message.id);
+		if (message.tool_calls?.length) await this.#callTools(chat, message, branch);
+		else await this.#title(chat.id, branch);
+	}
+
+	/** In the model's words after the first answer, if the person wants that and gave none. */
+	async #title(id: string, branch: readonly Message[]): Promise<void> {
+		const [question, answer] = branch;
+		const wanted = () =>
+			settingsStore.values.titleBy === 'model' &&
+			conversationsStore.find(id)?.title_by === 'first_line';
+		if (!wanted() || branch.length !== 2 || !question || !answer?.text || !answer.model) return;
+		try {
+			const title = cleanTitle(await ChatService.title(answer.model, question.text, answer.text));
+			if (title && wanted()) await conversationsStore.update(id, { title, title_by: 'model' });
+		} catch {
+			// The first line is a title too.
+		}
+	}
+
+	/** The branch that ends with `leaf`, of a chat that need not be the open one. */
+	async #branch(chat: string, leaf: string | null): Promise<Message[]> {
+		if (conversationsStore.current?.id === chat) return pathTo(conversationsStore.messages, leaf);
+		const messages = await conversationsStore.allMessages(chat);
+		return pathTo(new Map(messages.map((message) => [message.id, message])), leaf);
+	}
+
 	/** before: the answer that it goes on with. instead: a message that it replaces. */
 	async #answer(
 		chat: Chat,
 		parent: string | null,
 		model: string,
-		{ before, instead }: { before?: Message; instead?: string } = {}
+		options: { before?: Message; instead?: string; select?: boolean } = {}
 	): Promise<void> {
+		const { before, instead, select = true } = options;
 		const start = before && { text: before.text, reasoning: before.reasoning };
 		const message = newMessage(chat, parent, 'assistant', { model, state: 'running', ...start });
 		const run = new Run(chat.id, message.id, parent, model, start);
 		this.runs.set(chat.id, run);
 		this.said = 'Answer started';
-		const branch = pathTo(await this.#messagesOf(chat.id), parent);
-		const parts = this.parts(chat, model, before ? [...branch, before] : branch);
-		await conversationsStore.addMessage({ ...message, params: parts.sampling }, { select: true });
+		const { sampling: params } = settingsStore.effective(chat, model);
+		await conversationsStore.addMessage({ ...message, params }, { select });
 		if (instead !== undefined) await conversationsStore.removeMessage(instead);
-		await this.#follow(run, async () => {
-			parts.files = await this.#contents(parts.branch);
+		const branch = await this.#branch(chat.id, parent);
+		const end = await this.#follow(run, async () => {
+			const all = before ? [...branch, before] : branch;
+			const parts = await this.partsWithFiles(chat, model, all);
 			return ChatService.answer({ ...parts, goOn: !!before }, message.id, run.controller.signal);
 		});
+		const question = branch.at(-1);
+		if (question?.role === 'user' && run.wasNotReached && !end.text && !end.reasoning) {
+			await conversationsStore.enqueue(question);
+			await conversationsStore.removeMessage(message.id);
+		} else await this.#after(chat, { ...message, ...end });
 	}
 
 	/** Reads an answer to its end, whatever that is, and keeps it. */
 	async #follow(
 		run: Run,
 		open: () => Promise<AsyncGenerator<Parameters<Run['add']>[0]>>
-	): Promise<void> {
+	): Promise<Partial<Message>> {
 		const saver = setInterval(
 			() => conversationsStore.changeRunning(run.message, run.fields()),
 			SAVE_EVERY_MS
@@ -211,33 +372,24 @@ class ChatStore {
 			end = { finish: run.answer.finish ?? 'stop' };
 		} catch (error) {
 			end = endOf(error, run);
+			run.wasNotReached = error instanceof ApiError && error.status === 0;
 		}
 		clearInterval(saver);
 		run.show();
-		await conversationsStore.finish(run.message, { ...run.fields(), ...end });
+		const fields = { ...run.fields(), ...end, ...ENDED };
+		if (fields.tool_calls) fields.tool_calls = withIds(fields.tool_calls, new Set());
+		await conversationsStore.finish(run.message, fields);
 		this.runs.delete(run.chat);
 		this.said = end.error ? 'The answer failed' : 'Answer finished';
-		if (end.finish === 'error' && !serverStore.reachable) await this.#askLater(run);
+		return fields;
 	}
+}
 
-	/** Nobody heard the question. */
-	async #askLater({ message, parent }: Run): Promise<void> {
-		const question = parent === null ? undefined : conversationsStore.messages.get(parent);
-		if (question?.role !== 'user') return;
-		await conversationsStore.removeMessage(message);
-		await conversationsStore.enqueue(question);
-	}
+/** What a message has only while it runs. */
+const ENDED: Partial<Message> = { read: undefined };
 
-	/** Also of a chat that is not open. */
-	async #messagesOf(chat: string): Promise<ReadonlyMap<string, Message>> {
-		if (conversationsStore.current?.id === chat) return conversationsStore.messages;
-		const messages = await conversationsStore.allMessages(chat);
-		return new Map(messages.map((message) => [message.id, message]));
-	}
-
-	async #contents(_branch: Message[]): Promise<ReadonlyMap<string, FileContent>> {
-		return new Map();
-	}
+function decisionKey(message: Message, call: ToolCall): string {
+	return `${message.id} ${call.id}`;
 }
 
 function endOf(error: unknown, run: Run): Partial<Message> {

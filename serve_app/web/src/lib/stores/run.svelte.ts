@@ -3,7 +3,8 @@ import {
 	emptyAnswer,
 	type Answer,
 	type Delta,
-	type Progress
+	type Progress,
+	type Start
 } from '#lib/pure/chat_deltas';
 import type { Message, Timings, ToolCall } from '#lib/types';
 
@@ -17,7 +18,11 @@ export class Run {
 	readonly controller = new AbortController();
 	readonly started_at = Date.now();
 	readonly answer: Answer;
+	/** It ended as nothing answered. */
+	wasNotReached = false;
 	phase = $state<Phase>('waiting');
+	/** The id of the call that is made now. */
+	call = $state<string | undefined>();
 	text = $state('');
 	reasoning = $state('');
 	calls = $state.raw<ToolCall[]>([]);
@@ -34,7 +39,7 @@ export class Run {
 		readonly message: string,
 		readonly parent: string | null,
 		readonly model: string,
-		before: { text?: string; reasoning?: string } = {}
+		before: Start = {}
 	) {
 		this.answer = emptyAnswer(before);
 		this.text = this.answer.text;
@@ -48,11 +53,6 @@ export class Run {
 		addDelta(this.answer, delta);
 		// A hidden tab gets no frames; it is shown what it missed when it is looked at again.
 		this.#frame ??= requestAnimationFrame(() => this.show());
-	}
-
-	/** From the start again, as a kept stream is read from its start. */
-	restart(): void {
-		Object.assign(this.answer, emptyAnswer());
 	}
 
 	show(): void {
@@ -82,7 +82,8 @@ export class Run {
 			...(answer.calls.length > 0 && { tool_calls: answer.calls.filter(Boolean) }),
 			...(answer.usage && { usage: answer.usage }),
 			...(timings && { timings: { ...timings, ...(thought_ms !== undefined && { thought_ms }) } }),
-			...(answer.id && { completion_id: answer.id })
+			...(answer.id && { completion_id: answer.id }),
+			...(answer.read !== undefined && { read: answer.read })
 		};
 	}
 }
