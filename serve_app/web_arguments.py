@@ -14,7 +14,9 @@ from deployments.web.settings import NO_STORE, WebSettings
 from serve_app.ingress_arguments import HttpArguments
 
 # The browser asks it with its scheme: what else a Content-Security-Policy takes would open more.
-ConnectOrigin = Annotated[str, Field(pattern=r"^https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?$")]
+ConnectOrigin = Annotated[
+    str, Field(pattern=r"^https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?$")
+]
 SOURCES = Path(__file__).parent / "web"
 LIMITS = StoreLimits()
 
@@ -54,8 +56,8 @@ class WebArguments(HttpArguments):
 
     connect_origins: tuple[ConnectOrigin, ...] = Field(
         default=(),
-        description="Origins of MCP servers, such as `https://tools.example.org`, that the page may "
-        "ask beside its own: browsers refuse it all others",
+        description="Origins of MCP servers, such as `https://tools.example.org`, that the page "
+        "may ask beside its own: browsers refuse it all others",
     )
 
     @field_validator("store")
