@@ -26,6 +26,7 @@ class WebArguments(HttpArguments):
 
     store: Annotated[str | None, Unset("a SQLite file at home")] = Field(
         default=None,
+        repr=False,  # it may have a password
         description="URL of the database of chats and files: `sqlite:////PATH`, or "
         "`postgresql://USER:PASSWORD@HOST/NAME`. With `none` chats stay in browsers",
     )
