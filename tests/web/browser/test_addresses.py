@@ -6,11 +6,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.server import THROUGHPUT_MODE, Server
-from tests.web.browser.chromium import ARGUMENTS, find_chromium
-from tests.web.browser.device import devices
-from tests.web.browser.page import Problems
-from tests.web.browser.proxy import proxied
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.chromium import ARGUMENTS, find_chromium
+from tests.web.browser.driving.device import devices
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.proxy import proxied
+from tests.web.browser.driving.screen import Screen
 
 NAME = "manta.test"
 

@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.server import Server
-from tests.web.browser.device import Device
-from tests.web.browser.page import Problems
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screen import Screen
 
 REFUSED = "the server responded with a status of 400"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.graph import key_of
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.graph import key_of
+from tests.web.browser.driving.screen import Screen
 
 
 def test_a_chat_is_found_by_words_of_an_answer(screen: Screen) -> None:

@@ -2,9 +2,9 @@
 
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.graph import BROKEN, DEMO, OTHER, SMALL
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.graph import BROKEN, DEMO, OTHER, SMALL
+from tests.web.browser.driving.screen import Screen
 
 
 def open_fleet(screen: Screen) -> None:

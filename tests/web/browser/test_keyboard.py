@@ -4,8 +4,8 @@ import re
 
 from playwright.sync_api import Locator, expect
 
-from tests.web.browser.graph import DEMO, SMALL
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.graph import DEMO, SMALL
+from tests.web.browser.driving.screen import Screen
 
 
 def tab_to(screen: Screen, target: Locator, *, back: bool = False) -> None:

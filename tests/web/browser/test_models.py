@@ -3,9 +3,9 @@
 from playwright.sync_api import expect
 
 from tests.e2e.server import Server
-from tests.web.browser.graph import BROKEN, DEMO, OTHER, SMALL
-from tests.web.browser.page import Problems
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.graph import BROKEN, DEMO, OTHER, SMALL
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screen import Screen
 
 
 def test_the_picker_tells_of_each_model(screen: Screen) -> None:

@@ -2,10 +2,10 @@
 
 from playwright.sync_api import Page, expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.graph import key_of
-from tests.web.browser.page import Problems
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.graph import key_of
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screen import Screen
 
 REFUSED = "status of 401"
 

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.screen import Screen
 
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WIDTHS = (1280, 390)
