@@ -45,7 +45,7 @@ class Responses:
         """
         async with self._owners.writing(owner) as write:
             recalled, items = new.recalled, (*new.given, *new.output)
-            is_kept = new.body is not None and await self._use(write, recalled.previous)
+            is_kept = self._fits(new, items) and await self._use(write, recalled.previous)
             if recalled.conversation is not None:
                 await admit_items(write, recalled.conversation, items, self._limits)
             elif not is_kept:
@@ -55,6 +55,12 @@ class Responses:
                 new.given, new.output, response=response, conversation=recalled.conversation
             )
             return is_kept and await self._add(write, new, size_of(items))
+
+    def _fits(self, new: NewResponse, items: Sequence[StoredItem]) -> bool:
+        """Whether it is to be kept at all, and does not need more than all that there is."""
+        if new.body is None:
+            return False
+        return ROW_BYTES + len(new.body) + size_of(items) <= self._limits.max_response_bytes
 
     async def _use(self, write: KeptWrite, previous: str | None) -> bool:
         """Whether it is there."""
@@ -107,8 +113,6 @@ class Responses:
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether it was there."""
-        if await self.body(owner, response_id) is None:
-            return False
         async with self._owners.writing(owner) as write:
             query = select(RESPONSE.c.id).where(_is_response(owner, response_id))
             if (await write.connection.execute(query)).one_or_none() is None:

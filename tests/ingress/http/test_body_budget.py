@@ -8,10 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.ingress.http.body_budget import FREE_BYTES
+from deployments.fair_share import FairShare
+from deployments.ingress.http.body_budget import FREE_BYTES, BodyAccount
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
+from deployments.wire import Refused
 from tests.ingress.edge import every, served
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http
@@ -106,3 +108,17 @@ def test_a_command_is_short() -> None:
             assert response.status_code == 413
 
     asyncio.run(play())
+
+
+def test_what_is_recalled_counts_until_the_answer_has_ended() -> None:
+    shares = FairShare(BUDGET)
+    account, other = (BodyAccount(shares, lambda: "a") for _ in range(2))
+    account.grow(FREE_BYTES)
+    account.recall(HELD)
+    assert shares.held_by("a") == HELD
+    with pytest.raises(Refused):
+        other.recall(HELD)
+    account.close()
+    account.recall(HELD)  # a store was still reading
+    assert shares.n_held == 0
+    other.recall(HELD)

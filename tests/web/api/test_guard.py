@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ KEYS = IngressSettings(
 DATA = b"a file"
 DIGEST = sha256(DATA).hexdigest()
 JSON = {"content-type": "application/json", **NEW}
+OTHER_CHAT = f"/chats/{identifier(0xA)}"
 LONE_SURROGATE = json.dumps(chat_body(system="\ud800")).encode()
 EVERY_ENDPOINT = [
     ("GET", "/me"),
@@ -37,6 +38,10 @@ EVERY_ENDPOINT = [
     ("GET", "/export"),
     ("GET", "/openapi.json"),
 ]
+
+
+def added(*messages: Mapping[str, object]) -> tuple[str, str, Any]:
+    return "POST", f"/chats/{CHAT}/messages", {"json": {"messages": messages}}
 
 
 def key(name: str) -> dict[str, str]:
@@ -242,35 +247,35 @@ def test_requests_that_are_cut_off_leave_the_store_as_it_was(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "param", "names", "limits"),
+    ("limit", "status", "param", "request_"),
     [
-        (413, None, "max_chats", {"max_chats": 1}),
-        (413, "messages", "max_messages", {"max_messages": 2}),
-        (413, "messages[0]", "max_message_bytes", {"max_message_bytes": 400}),
-        (413, None, "max_file_bytes", {"max_file_bytes": 5}),
-        (507, None, "max_owner_bytes", {"max_owner_bytes": 2000}),
+        ({"max_chats": 1}, 413, None, ("PUT", OTHER_CHAT, {"json": chat_body(), "headers": NEW})),
+        ({"max_messages": 2}, 413, "messages", added(message_body(2), message_body(3))),
+        (
+            {"max_message_bytes": 400},
+            413,
+            "messages[1]",
+            added(message_body(2), message_body(3, text="x" * 400)),
+        ),
+        ({"max_file_bytes": 5}, 413, None, ("PUT", f"/files/{DIGEST}", {"content": DATA})),
+        ({"max_owner_bytes": 1100}, 507, None, added(message_body(2, text="x" * 400))),
     ],
 )
-def test_what_exceeds_a_limit_is_refused_with_its_name(
-    tmp_path: Path, status: int, param: str | None, names: str, limits: Any
+def test_what_exceeds_a_limit_is_refused_with_its_name_and_leaves_nothing(
+    tmp_path: Path, limit: Any, status: int, param: str | None, request_: tuple[str, str, Any]
 ) -> None:
     async def run() -> None:
-        async with served(sqlite_url(tmp_path), **limits) as api:
+        async with served(sqlite_url(tmp_path), **limit) as api:
             await api.add_chat()
-            other = f"/chats/{identifier(0xAAAA)}"
-            answers = [
-                await api.add(message_body(1), message_body(2)),
-                await api.ask("PUT", other, json=chat_body(), headers=NEW),
-                await api.ask("PUT", f"/files/{DIGEST}", content=DATA),
-                await api.add(message_body(3, text="x" * 380)),
-                *[await api.add(message_body(n, text="x" * 300)) for n in range(4, 8)],
-            ]
-            refused = [one for one in answers if one.status_code >= 300]
-            assert {one.status_code for one in refused} == {status}
-            error = error_of(refused[0])
-            assert (error.get("param"), f"`{names}`" in error["message"]) == (param, True)
-            # What was refused left nothing.
-            assert (await api.get("/me")).json()["used_bytes"] <= 256 * 20 + 2000
+            assert (await api.add(message_body(1))).status_code == 200
+            before = (await api.get("/me")).json()
+            method, path, sent = request_
+            refused = await api.ask(method, path, **sent)
+            (name,) = limit
+            error = error_of(refused)
+            assert (refused.status_code, error.get("param")) == (status, param)
+            assert f"`{name}`" in error["message"]
+            assert (await api.get("/me")).json() == before
 
     asyncio.run(run())
 

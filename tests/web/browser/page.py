@@ -22,6 +22,10 @@ if (location.protocol.startsWith('http') && !sessionStorage.getItem('was-here'))
     sessionStorage.setItem('manta-key', %s);
 }
 """
+SETTINGS = """
+if (location.protocol.startsWith('http') && !localStorage.getItem('manta-settings'))
+    localStorage.setItem('manta-settings', %s);
+"""
 WAIT_MS = 15_000  # on a busy machine
 
 
@@ -90,10 +94,7 @@ def watched_page(
         context.add_init_script(SIGN_IN % json.dumps(key))
     if settings is not None:
         stored = json.dumps(json.dumps({"version": 1, "values": settings}))
-        context.add_init_script(
-            f"localStorage.getItem('manta-settings') ?? "
-            f"localStorage.setItem('manta-settings', {stored})"
-        )
+        context.add_init_script(SETTINGS % stored)
     try:
         yield context.new_page()
     finally:

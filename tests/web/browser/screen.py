@@ -132,7 +132,10 @@ class Screen:
         if not self._lines or not body.get("stream"):
             route.continue_()
             return
-        route.continue_(post_data=json.dumps({**body, **self._lines.popleft()}))
+        fields = self._lines.popleft()
+        if "structured_outputs" in fields and "tools" in body:
+            fields["tool_choice"] = "none"
+        route.continue_(post_data=json.dumps({**body, **fields}))
 
 
 def _body(request: Request) -> dict[str, Any]:

@@ -71,12 +71,6 @@ def picker(device: Device, width: int) -> Screen:
     return screen
 
 
-def _sidebar(screen: Screen) -> None:
-    """On a phone it is a drawer."""
-    if not screen.role("navigation", "Chats").is_visible():
-        screen.button("Toggle sidebar").first.click()
-
-
 def settings(device: Device, width: int) -> Screen:
     screen = _device(device, width)
     screen.open("./#/settings/sampling")

@@ -12,8 +12,7 @@ REFUSED = "status of 401"
 
 def sign_in(screen: Screen, key: str, *, remember: bool = False) -> None:
     expect(screen.role("heading", "Sign in")).to_be_visible()
-    field = screen.role("textbox", "API key").or_(screen.page.get_by_label("API key", exact=True))
-    field.first.fill(key)
+    screen.role("textbox", "API key").fill(key)
     if remember:
         screen.role("checkbox", "Remember on this device").check()
     screen.button("Sign in").click()

@@ -9,13 +9,27 @@ from tests.web.browser.device import Device
 from tests.web.browser.screen import Screen
 
 NAME = "read_file"
-CHOICE: dict[str, Any] = {"tool_choice": {"type": "function", "function": {"name": NAME}}}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"path": {"enum": ["notes.txt"]}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+# The demo model is held to it, as it calls what it likes.
+CALL: dict[str, Any] = {
+    "tools": [
+        {"type": "function", "function": {"name": NAME, "strict": True, "parameters": PARAMETERS}}
+    ],
+    "tool_choice": {"type": "function", "function": {"name": NAME}},
+    "parallel_tool_calls": False,
+    "reasoning_effort": "none",
+}
 
 
 @pytest.fixture
 def screen(device: Device) -> Screen:
     made = device(settings={"useTools": True})
-    made.next_answer(**CHOICE)
+    made.next_answer(**CALL)
     return made
 
 
@@ -24,9 +38,10 @@ def test_a_call_is_made_when_it_is_allowed_once(screen: Screen) -> None:
     screen.ask("Read notes.txt")
     call = screen.role("group", f"Tool call {NAME}")
     call.get_by_role("button", name="Allow once", exact=True).click()
-    expect(screen.role("log")).to_contain_text("I have read it.")
+    expect(screen.log).to_contain_text("I have read it.")
+    expect(screen.log).to_contain_text("The harbour opens at nine.")
     screen.wait_for_end()
-    screen.next_answer(**CHOICE)
+    screen.next_answer(**CALL)
     screen.ask("Read it again")
     expect(screen.button("Allow once")).to_be_visible()  # it was for once
     screen.button("Deny").click()
@@ -40,18 +55,18 @@ def test_a_denied_call_is_not_made(screen: Screen) -> None:
     screen.next_answer("Then I do not know.")
     screen.ask("Read notes.txt")
     screen.button("Deny").click()
-    expect(screen.role("log")).to_contain_text("Then I do not know.")
+    expect(screen.log).to_contain_text("Then I do not know.")
     assert made == []
 
 
 def test_what_is_always_allowed_is_not_asked_again(screen: Screen) -> None:
     screen.next_answer("Once.")
-    screen.next_answer(**CHOICE)
+    screen.next_answer(**CALL)
     screen.next_answer("Twice.")
     screen.ask("Read notes.txt")
     screen.button("Always allow").click()
-    expect(screen.role("log")).to_contain_text("Once.")
+    expect(screen.log).to_contain_text("Once.")
     screen.wait_for_end()
     screen.ask("Read it again")
-    expect(screen.role("log")).to_contain_text("Twice.")
+    expect(screen.log).to_contain_text("Twice.")
     expect(screen.button("Allow once")).to_have_count(0)

@@ -86,7 +86,11 @@ function toBlocks(tokens: Token[], from: number, done: boolean): Block[] {
 			blocks.push({
 				start,
 				source,
-				code: { text, lang: lang ?? '', closed: done || index < tokens.length - 1 || isClosed(source) }
+				code: {
+					text,
+					lang: lang ?? '',
+					closed: done || index < tokens.length - 1 || isClosed(source)
+				}
 			});
 		} else if (token.type !== 'space' && token.type !== 'def') blocks.push({ start, source });
 		start += source.length;

@@ -17,7 +17,8 @@ export async function openPdf(blob: Blob): Promise<OpenPdf> {
 		useWasm: false,
 		useWorkerFetch: false,
 		disableFontFace: true,
-		enableXfa: false
+		enableXfa: false,
+		verbosity: 0
 	});
 	try {
 		return { pdf: await task.promise, close: () => task.destroy() };

@@ -26,8 +26,12 @@ export class ServerService {
 		}
 	}
 
-	/** Whether the key in use is taken by the models' side too. */
+	/** Whether the key in use is taken by the models' side too; its models may be away all the same. */
 	static async check(): Promise<void> {
-		await api.json('v1/models');
+		try {
+			await api.json('v1/models');
+		} catch (error) {
+			if (!(error instanceof ApiError && error.status >= 500)) throw error;
+		}
 	}
 }

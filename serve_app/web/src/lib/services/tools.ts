@@ -26,12 +26,19 @@ export class ToolsService {
 		signal: AbortSignal
 	): Promise<string> {
 		try {
-			return resultText(await api.json<unknown>('tools', post({ tool, params }, { signal })));
+			return readResult(await api.json<unknown>('tools', post({ tool, params }, { signal })));
 		} catch (error) {
 			if (error instanceof ApiError && error.status !== 401) return failure(error.message);
 			throw error;
 		}
 	}
+}
+
+/** Most tools answer text alone: it is easier to read without its envelope. */
+function readResult(answer: unknown): string {
+	if (typeof answer === 'object' && answer !== null && 'plain_text_response' in answer)
+		return resultText(answer.plain_text_response);
+	return resultText(answer);
 }
 
 function readTool(raw: RawTool): Tool {
