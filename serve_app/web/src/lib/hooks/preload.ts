@@ -7,14 +7,14 @@ const ROUTES = [
 	'/(chat)/settings/[section]',
 	'/fleet'
 ] as const satisfies Parameters<typeof preloadCode>[0][];
-const AFTER_MS = 2000;
 
-/** Once the page has begun, `more` too; answers what ends it. */
-export function preloadAll(more: () => Promise<unknown>): () => void {
-	const timer = setTimeout(() => {
+/** When the page has nothing else to do, `more` too. */
+export function preloadAll(more: () => Promise<unknown>): void {
+	// Safari has no idle callbacks.
+	const whenIdle = globalThis.requestIdleCallback ?? ((work: () => void) => setTimeout(work, 500));
+	whenIdle(() => {
 		// What fails is fetched again when it is needed.
 		for (const route of ROUTES) preloadCode(route).catch(() => undefined);
 		more().catch(() => undefined);
-	}, AFTER_MS);
-	return () => clearTimeout(timer);
+	});
 }

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { describeSync, type SyncFacts } from './sync_words';
 
 const facts: SyncFacts = {
-	...{ isKept: true, isReachable: true, isRead: true, isShared: false },
+	...{ isKept: true, isForgotten: false, isReachable: true, isRead: true, isShared: false },
 	...{ refusal: null, pending: 0 }
 };
 
@@ -15,6 +15,7 @@ it.each<[Partial<SyncFacts>, string, string, string | null]>([
 	[{ isReachable: false }, 'offline', 'Offline', null],
 	[{ isReachable: false, pending: 2 }, 'offline', 'Offline', '2 changes will be sent later'],
 	[{ pending: 1, refusal: 'Too much' }, 'sending', '1 change to send', 'Too much'],
+	[{ isForgotten: true }, 'local', 'Only in this browser', 'They last until this page is closed.'],
 	[
 		{ isKept: false, pending: 9 },
 		'local',

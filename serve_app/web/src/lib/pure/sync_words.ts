@@ -2,6 +2,8 @@
 export interface SyncFacts {
 	/** The server keeps chats. */
 	isKept: boolean;
+	/** Not even this browser keeps them. */
+	isForgotten: boolean;
 	isReachable: boolean;
 	/** What the server had is here. */
 	isRead: boolean;
@@ -26,7 +28,9 @@ export interface SyncStatus {
 }
 
 export function describeSync(facts: SyncFacts): SyncStatus {
-	const { isKept, isReachable, isRead, isShared, refusal, pending } = facts;
+	const { isKept, isForgotten, isReachable, isRead, isShared, refusal, pending } = facts;
+	if (isForgotten)
+		return status('local', 0, 'Only in this browser', 'They last until this page is closed.');
 	if (!isKept)
 		return status(
 			'local',

@@ -19,7 +19,7 @@ export interface NewChat {
 }
 
 const UNKNOWN = {
-	...{ isKept: true, isReachable: true, isRead: false, isShared: false },
+	...{ isKept: true, isForgotten: false, isReachable: true, isRead: false, isShared: false },
 	...{ refusal: null, pending: 0 }
 };
 

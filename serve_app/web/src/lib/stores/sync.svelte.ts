@@ -90,6 +90,7 @@ class SyncStore {
 		addEventListener('offline', refresh);
 		addEventListener('pagehide', this.#flush);
 		serverStore.onsignout = () => this.#leave();
+		if (document.visibilityState === 'hidden') seen();
 		const end = $effect.root(() => {
 			$effect(() => {
 				const identity = this.#identity;
@@ -274,7 +275,8 @@ class SyncStore {
 
 	async #show(): Promise<void> {
 		const session = this.#session;
-		const isKept = (session?.identity ?? this.#identity)?.store !== 'none';
+		const isForgotten = conversationsStore.ready && !conversationsStore.database;
+		const isKept = !isForgotten && (session?.identity ?? this.#identity)?.store !== 'none';
 		const pending = session && isKept ? await session.store.pending().catch(() => 0) : 0;
 		if (session !== this.#session) return;
 		const told = session?.isLeader
@@ -282,6 +284,7 @@ class SyncStore {
 			: session?.heard;
 		conversationsStore.sync = describeSync({
 			isKept,
+			isForgotten,
 			isReachable: serverStore.reachable && (serverStore.owner !== undefined || !serverStore.known),
 			isRead: told?.isRead ?? false,
 			isShared: serverStore.owner?.shared ?? false,
