@@ -7,7 +7,7 @@ from tests.e2e.server import Server
 from tests.web.browser.driving.page import Problems
 from tests.web.browser.driving.screen import Screen
 
-LONG = " ".join(f"{one}," for one in range(1, 241)) + " done."
+LONG = " ".join(f"{one}," for one in range(1, 121)) + " done."
 BROKEN_OFF = "ERR_|Failed to load|Failed to fetch|network"
 
 
