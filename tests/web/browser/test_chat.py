@@ -59,8 +59,7 @@ def test_a_stopped_answer_keeps_what_had_come(screen: Screen, server: Server) ->
     server.eventually(lambda: server.stats()["active_requests"] == 0, 20)  # nothing is lost on it
     kept = _words(screen)
     screen.page.reload()
-    expect(screen.answers).to_be_visible()
-    assert _words(screen)[: len(kept)] == kept
+    expect(screen.answers).to_contain_text(" ".join(kept))
 
 
 def _words(screen: Screen) -> list[str]:
@@ -140,8 +139,8 @@ def test_without_a_network_a_draft_can_be_written_and_is_kept(
     ).to_be_visible()
     expect(screen.answers).to_contain_text("Oslo")
     screen.box.fill("What is the capital of Kenya?")
-    screen.page.context.set_offline(False)
-    screen.button("Try again").first.click()
+    expect(screen.button("Try again").first).to_be_visible()
+    screen.page.context.set_offline(False)  # the page tries by itself then
     expect(screen.page.get_by_text("can't be reached")).to_have_count(0)
     expect(screen.box).to_have_value("What is the capital of Kenya?")
     screen.box.press("Enter")
