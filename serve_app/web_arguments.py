@@ -13,6 +13,10 @@ from deployments.store.limits import StoreLimits
 from deployments.web.settings import NO_STORE, WebSettings
 from serve_app.ingress_arguments import HttpArguments
 
+# The browser asks it with its scheme: what else a Content-Security-Policy takes would open more.
+ConnectOrigin = Annotated[
+    str, Field(pattern=r"^https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?$")
+]
 SOURCES = Path(__file__).parent / "web"
 LIMITS = StoreLimits()
 
@@ -49,6 +53,12 @@ class WebArguments(HttpArguments):
         default={},
         description="Settings of the page for who has not changed them, by the names that its "
         "export of settings has",
+    )
+
+    connect_origins: tuple[ConnectOrigin, ...] = Field(
+        default=(),
+        description="Origins of MCP servers, such as `https://tools.example.org`, that the page "
+        "may ask beside its own: browsers refuse it all others",
     )
 
     @field_validator("store")
@@ -89,4 +99,5 @@ class WebArguments(HttpArguments):
             store=self.store,
             limits=StoreLimits(**limits),
             defaults=self.defaults,
+            connect_origins=self.connect_origins,
         )

@@ -22,4 +22,5 @@ def app(
 ) -> ASGIApp:
     """`opener`: of the store; without it chats stay in browsers."""
     api = api_routes(opener, settings, web.defaults)
-    return PageHeaders(folder_app([*api, *page_routes(Path(web.page))], envelope, settings, PUBLIC))
+    routes = [*api, *page_routes(Path(web.page))]
+    return PageHeaders(folder_app(routes, envelope, settings, PUBLIC), web.connect_origins)

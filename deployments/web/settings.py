@@ -19,6 +19,7 @@ class WebSettings:
     store: its URL, NO_STORE, or None for a file in the user's data folder.
     limits: of each owner.
     defaults: settings of the page for new users.
+    connect_origins: of servers that the page may ask beside this one.
     """
 
     page: str
@@ -26,3 +27,4 @@ class WebSettings:
     store: str | None = field(default=NO_STORE, repr=False)  # it may have a password
     limits: StoreLimits = field(default_factory=StoreLimits)
     defaults: Mapping[str, JsonValue] = field(default_factory=dict)
+    connect_origins: tuple[str, ...] = ()

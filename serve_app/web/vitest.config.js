@@ -4,5 +4,10 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
 	plugins: [svelte()],
 	resolve: { conditions: ['browser'] },
-	test: { include: ['src/**/*.test.ts'], environment: 'node', testTimeout: 60_000 }
+	test: {
+		include: ['src/**/*.test.ts'],
+		setupFiles: ['src/same_seed.ts'],
+		environment: 'node',
+		testTimeout: 60_000
+	}
 });

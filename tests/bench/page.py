@@ -21,12 +21,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from tests.web.browser.chromium import ARGUMENTS, find_chromium
-from tests.web.browser.device import devices
-from tests.web.browser.graph import DEMO, N_KEYS, key_of, running
-from tests.web.browser.page import Problems
-from tests.web.browser.proxy import proxied
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.chromium import ARGUMENTS, find_chromium
+from tests.web.browser.driving.device import devices
+from tests.web.browser.driving.graph import DEMO, N_KEYS, key_of, running
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.proxy import proxied
+from tests.web.browser.driving.screen import Screen
 
 N_MESSAGES = 1000
 A_POST = 100  # messages

@@ -31,7 +31,8 @@ def two_nodes(
     says where the ingress for `/v1` is.
     """
     router = {"model": str(checkpoint), **SETTINGS}
-    places = {"Router": ON_HEAD, "openai": openai, "anthropic": ON_HEAD, "llama": ON_HEAD}
+    places = {"Router": ON_HEAD, "openai": openai}
+    places |= dict.fromkeys(("anthropic", "llama", "web"), ON_HEAD)
     config = {"applications": applications(router, places)}
     with head_node(monkeypatch, num_cpus=1, resources={"head": 1}) as cluster:
         cluster.add_node(num_cpus=1)

@@ -169,7 +169,8 @@ def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
         return answer
 
     def sleeps() -> bool:
-        return bool(handle.stats.remote().result()["sleeping"])
+        _, stats = handle.stats.remote().result()
+        return bool(stats["sleeping"])
 
     version = read_card(handle)
     before = ids(generate(handle, version, 40))

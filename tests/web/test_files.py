@@ -2,16 +2,19 @@
 
 import gzip
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import ValidationError
 from starlette.types import ASGIApp
 
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.web.routes import app
 from deployments.web.settings import WebSettings
+from serve_app.web_arguments import WebArguments
 from tests.ingress.edge import ask
 
 KEYS = IngressSettings(api_keys=("key",))
@@ -133,6 +136,25 @@ def test_every_answer_forbids_what_the_page_does_not_need(dist: Path) -> None:
         assert headers["referrer-policy"] == "no-referrer"
         assert headers["cross-origin-opener-policy"] == "same-origin"
         assert headers["x-request-id"]
+
+
+def test_the_page_may_ask_the_origins_that_the_operator_named_and_no_other(dist: Path) -> None:
+    arguments = WebArguments(connect_origins=("https://tools.example.org:8443", "http://[::1]:80"))
+    web = replace(arguments.web_settings(), page=str(dist))
+    policy = ask(app(web), "GET", "/ui/").headers["content-security-policy"]
+    assert "; connect-src 'self' https://tools.example.org:8443 http://[::1]:80; " in policy
+    assert (
+        policy.replace(" https://tools.example.org:8443 http://[::1]:80", "")
+        == (get(dist, "/ui/").headers["content-security-policy"])
+    )
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "https://*", "https://a.org/", "https://a.org; script-src *", "data:", "A.org"]
+)
+def test_what_is_no_origin_can_not_be_named(origin: str) -> None:
+    with pytest.raises(ValidationError, match="connect_origins"):
+        WebArguments.model_validate({"connect_origins": [origin]})
 
 
 def test_a_page_that_is_not_built_is_a_503_that_says_how_to_build_it(tmp_path: Path) -> None:

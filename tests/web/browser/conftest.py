@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.e2e.server import Server
-from tests.web.browser.chromium import ARGUMENTS, REQUIRED, NoBrowserError, find_chromium
-from tests.web.browser.device import Device, devices
-from tests.web.browser.graph import N_KEYS, key_of, running
-from tests.web.browser.page import Problems, watched_page
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.chromium import ARGUMENTS, REQUIRED, NoBrowserError, find_chromium
+from tests.web.browser.driving.device import Device, devices
+from tests.web.browser.driving.graph import N_KEYS, key_of, running
+from tests.web.browser.driving.page import Problems, watched_page
+from tests.web.browser.driving.screen import Screen
 
 _NUMBERS = count()
 

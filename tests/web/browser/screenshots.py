@@ -12,11 +12,11 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from tests.e2e.server import REPOSITORY
-from tests.web.browser.chromium import ARGUMENTS, find_chromium
-from tests.web.browser.device import Device, devices
-from tests.web.browser.graph import key_of, running
-from tests.web.browser.page import Problems
-from tests.web.browser.screens import SCREENS, THEMES, WIDTHS
+from tests.web.browser.driving.chromium import ARGUMENTS, find_chromium
+from tests.web.browser.driving.device import Device, devices
+from tests.web.browser.driving.graph import key_of, running
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screens import SCREENS, THEMES, WIDTHS
 
 PICTURES = REPOSITORY / "serve_app" / "web" / "docs" / "pictures"
 

@@ -6,11 +6,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.server import THROUGHPUT_MODE, Server
-from tests.web.browser.chromium import ARGUMENTS
-from tests.web.browser.device import devices
-from tests.web.browser.page import Problems
-from tests.web.browser.proxy import proxied
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.chromium import ARGUMENTS, find_chromium
+from tests.web.browser.driving.device import devices
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.proxy import proxied
+from tests.web.browser.driving.screen import Screen
 
 NAME = "manta.test"
 
@@ -36,7 +36,7 @@ def test_below_a_path_prefix(browser: Browser, server: Server, key: str) -> None
 def test_on_plain_http_by_a_name(browser: Browser, server: Server, key: str) -> None:
     """Where the browser has no clipboard, no crypto.randomUUID and no locks."""
     launched = browser.browser_type.launch(
-        executable_path=_program(browser),
+        executable_path=find_chromium(),
         args=[*ARGUMENTS, f"--host-resolver-rules=MAP {NAME} 127.0.0.1"],
     )
     url = server.url.replace("127.0.0.1", NAME)
@@ -53,12 +53,6 @@ def test_on_plain_http_by_a_name(browser: Browser, server: Server, key: str) -> 
         screen.box.fill("")
         talk(device())
     launched.close()
-
-
-def _program(browser: Browser) -> str:
-    from tests.web.browser.chromium import find_chromium
-
-    return find_chromium()
 
 
 @pytest.fixture(scope="module")

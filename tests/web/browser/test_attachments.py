@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.screen import Screen
 
 
 def png() -> bytes:

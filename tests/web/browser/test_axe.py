@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.web.browser.chromium import find_axe
-from tests.web.browser.device import Device
-from tests.web.browser.page import Problems
-from tests.web.browser.screens import SCREENS, THEMES, WIDTHS
+from tests.web.browser.driving.chromium import find_axe
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screens import SCREENS, THEMES, WIDTHS
 
 RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
 FIND = f"""async () => {{

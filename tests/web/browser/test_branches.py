@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import Locator, expect
 
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.screen import Screen
 
 
 def branch(message: Locator, text: str) -> None:

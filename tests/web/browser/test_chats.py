@@ -4,8 +4,9 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.graph import key_of
+from tests.web.browser.driving.screen import Screen
 
 
 def test_a_chat_is_found_by_words_of_an_answer(screen: Screen) -> None:
@@ -31,11 +32,9 @@ def test_a_chat_is_renamed_pinned_and_deleted(screen: Screen) -> None:
     screen.next_answer("Two.")
     screen.ask_and_wait("A new chat")
     screen.choose_in_chat_menu("An old chat", "Rename")
-    field = screen.page.get_by_role("textbox", name="Title").or_(
-        screen.page.get_by_role("textbox", name="Rename")
-    )
-    field.first.fill("A better name")
-    field.first.press("Enter")
+    field = screen.chats.get_by_role("textbox")
+    field.fill("A better name")
+    field.press("Enter")
     expect(screen.chat("A better name")).to_be_visible()
     screen.choose_in_chat_menu("A better name", "Pin")
     expect(screen.chats.first).to_contain_text("A better name")
@@ -66,12 +65,10 @@ def test_an_exported_chat_is_imported_elsewhere(device: Device, key: str, tmp_pa
     path = tmp_path / got.value.suggested_filename
     got.value.save_as(path)
     assert key not in path.read_text()
-    from tests.web.browser.graph import key_of
-
     theirs = device(of=key_of(197))
     dialog = theirs.open_settings("Data")
     with theirs.page.expect_file_chooser() as chosen:
-        dialog.get_by_role("button", name="Import").first.click()
+        dialog.get_by_role("button", name="Import chats").click()
     chosen.value.set_files(path)
     theirs.page.keyboard.press("Escape")
     theirs.chat("To be taken along").click()

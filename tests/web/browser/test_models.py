@@ -3,8 +3,9 @@
 from playwright.sync_api import expect
 
 from tests.e2e.server import Server
-from tests.web.browser.graph import BROKEN, DEMO, OTHER, SMALL
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.graph import BROKEN, DEMO, OTHER, SMALL
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screen import Screen
 
 
 def test_the_picker_tells_of_each_model(screen: Screen) -> None:
@@ -28,22 +29,19 @@ def test_a_model_is_loaded_by_a_question_and_unloaded_on_the_fleets_page(
     expect(screen.answers_of(OTHER)).to_contain_text("Paris", timeout=60_000)
     screen.wait_for_end()
     screen.act(screen.answers_of(OTHER), "Regenerate with another model")
-    screen.page.get_by_role("menuitem", name=DEMO).or_(
-        screen.page.get_by_role("option", name=DEMO)
-    ).first.click()
+    screen.role("menuitem", DEMO).click()
     expect(screen.answers).to_contain_text("Paris")
-    expect(screen.role("status").filter(has_text="2 of 2")).to_be_visible()
+    expect(screen.role("status", "Branch 2 of 2")).to_be_visible()
     screen.role("link", "Fleet").click()
     screen.button(f"Unload {OTHER}").click()
-    if screen.role("alertdialog").count():
-        screen.role("alertdialog").get_by_role("button", name="Unload").click()
     expect(screen.button(f"Load {OTHER}")).to_be_visible(timeout=60_000)
 
 
-def test_why_a_model_could_not_be_loaded_is_said(screen: Screen) -> None:
+def test_why_a_model_could_not_be_loaded_is_said(screen: Screen, problems: Problems) -> None:
+    problems.expect("status of 50[03]")
     screen.pick_model(BROKEN)
     screen.ask("Hello!")
-    expect(screen.role("alert").filter(has_text=BROKEN).first).to_be_visible(timeout=60_000)
+    expect(screen.role("alert").filter(has_text="lack weights")).to_be_visible(timeout=60_000)
     screen.role("combobox", "Model").click()
     option = screen.role("listbox", "Models").get_by_role("option", name=BROKEN)
     expect(option).to_contain_text("failed")

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
+from tests.web.browser.driving.device import Device
 
 
 def test_a_chat_on_a_phone(device: Device) -> None:

@@ -4,10 +4,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.server import Server
-from tests.web.browser.page import Problems
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screen import Screen
 
-LONG = " ".join(f"{one}," for one in range(1, 241)) + " done."
+LONG = " ".join(f"{one}," for one in range(1, 121)) + " done."
 BROKEN_OFF = "ERR_|Failed to load|Failed to fetch|network"
 
 

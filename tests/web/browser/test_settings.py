@@ -6,8 +6,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.screen import Screen
 
 
 def test_a_value_is_the_servers_until_it_is_changed(screen: Screen) -> None:

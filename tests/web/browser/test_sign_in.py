@@ -2,18 +2,17 @@
 
 from playwright.sync_api import Page, expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.graph import key_of
-from tests.web.browser.page import Problems
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.graph import key_of
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screen import Screen
 
 REFUSED = "status of 401"
 
 
 def sign_in(screen: Screen, key: str, *, remember: bool = False) -> None:
     expect(screen.role("heading", "Sign in")).to_be_visible()
-    field = screen.role("textbox", "API key").or_(screen.page.get_by_label("API key", exact=True))
-    field.first.fill(key)
+    screen.role("textbox", "API key").fill(key)
     if remember:
         screen.role("checkbox", "Remember on this device").check()
     screen.button("Sign in").click()

@@ -4,9 +4,9 @@ import re
 
 from playwright.sync_api import Locator, expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.page import Problems
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.screen import Screen
 from tests.web.browser.test_sign_in import sign_in
 
 # The browser's console tells of each request that fails.

@@ -3,7 +3,7 @@
 from playwright.sync_api import expect
 
 from tests.e2e.server import Server
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.screen import Screen
 
 
 def endless_thought(server: Server) -> dict[str, int]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.screen import Screen
 
 NAME = "read_file"
 PARAMETERS = {

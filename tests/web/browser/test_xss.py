@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.server import Server
-from tests.web.browser.device import Device
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.screen import Screen
+from tests.web.browser.test_attachments import attach
 
 ELSEWHERE = "http://127.0.0.1:9"
 RUN = "window.pwned=1"
@@ -107,8 +108,6 @@ def test_what_the_person_writes_is_inert_in_messages_and_titles(screen: Screen) 
 
 
 def test_a_files_name_and_content_are_inert(screen: Screen, tmp_path: Path) -> None:
-    from tests.web.browser.test_attachments import attach
-
     path = tmp_path / "<img src=x onerror=pwned=1>.svg"
     path.write_text(
         f"<svg xmlns='http://www.w3.org/2000/svg' onload='{RUN}'><script>{RUN}</script></svg>"

@@ -45,10 +45,15 @@ export function useDraft(place: () => string): UsedDraft {
 			});
 		});
 	});
+	function leave() {
+		if (isDirty) conversationsStore.leaveDraft({ chat: of, text, attachments });
+		save();
+	}
+
 	$effect(() => {
-		addEventListener('pagehide', save);
+		addEventListener('pagehide', leave);
 		return () => {
-			removeEventListener('pagehide', save);
+			removeEventListener('pagehide', leave);
 			save();
 		};
 	});

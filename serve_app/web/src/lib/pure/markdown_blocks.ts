@@ -16,6 +16,7 @@ export interface Block {
  */
 export class BlockCutter {
 	#text = '';
+	#done = false;
 	#finished: Block[] = [];
 	/** Where the part starts that is read again. */
 	#from = 0;
@@ -28,8 +29,10 @@ export class BlockCutter {
 	}
 
 	update(text: string, done = false): Block[] {
-		if (!text.startsWith(this.#text)) this.#reset();
-		if (text === this.#text && !done) return this.blocks;
+		if (text === this.#text && (this.#done || !done)) return this.blocks;
+		// What followed may have changed what was finished before it, as an unclosed `$$` does.
+		if (done || !text.startsWith(this.#text)) this.#reset();
+		this.#done = done;
 		this.#text = text;
 		const open = this.#openCode(text, done);
 		if (open) return open;
@@ -86,7 +89,11 @@ function toBlocks(tokens: Token[], from: number, done: boolean): Block[] {
 			blocks.push({
 				start,
 				source,
-				code: { text, lang: lang ?? '', closed: done || index < tokens.length - 1 || isClosed(source) }
+				code: {
+					text,
+					lang: lang ?? '',
+					closed: done || index < tokens.length - 1 || isClosed(source)
+				}
 			});
 		} else if (token.type !== 'space' && token.type !== 'def') blocks.push({ start, source });
 		start += source.length;

@@ -31,7 +31,13 @@ export class ChatService {
 
 	/** The deltas of a kept stream from a byte on, where an event starts, followed to its end. */
 	static async *resume(id: string, from: number, signal: AbortSignal): AsyncGenerator<Delta> {
-		const response = await openKept(id, from, signal);
+		let response: Response;
+		try {
+			response = await openKept(id, from, signal);
+		} catch (error) {
+			const isGone = error instanceof ApiError && (error.status === 404 || error.status === 400);
+			throw isGone ? new Interrupted('The server has not kept this answer.') : error;
+		}
 		yield* deltasOf(response, id, signal, from);
 	}
 

@@ -93,7 +93,7 @@ async function preparePdf(
 	if (preparing.pdfAs === 'images') return 'images';
 	if (text.trim() === '')
 		throw new FileRefused(
-			`${name} has no text, such as a scanned one has not. The setting "PDF as pictures of its pages" sends it to models that read pictures.`
+			`${name} has no text, such as a scanned one has not. The setting "Attach PDF files as" sends its pages to models that read pictures.`
 		);
 	return 'text';
 }

@@ -308,11 +308,12 @@ class ChatStore {
 
 	/** In the model's words after the first answer, if the person wants that and gave none. */
 	async #title(id: string, branch: readonly Message[]): Promise<void> {
-		const [question, answer] = branch;
+		const questions = branch.filter((message) => message.role === 'user');
+		const [question, answer] = [questions[0], branch.at(-1)];
 		const wanted = () =>
 			settingsStore.values.titleBy === 'model' &&
 			conversationsStore.find(id)?.title_by === 'first_line';
-		if (!wanted() || branch.length !== 2 || !question || !answer?.text || !answer.model) return;
+		if (!wanted() || questions.length !== 1 || !question || !answer?.text || !answer.model) return;
 		try {
 			const title = cleanTitle(await ChatService.title(answer.model, question.text, answer.text));
 			if (title && wanted()) await conversationsStore.update(id, { title, title_by: 'model' });

@@ -6,12 +6,19 @@ import { describeSync, type SyncStatus } from '#lib/pure/sync_words';
 import { byAge, leafAfterDelete, newestLeafBelow, pathTo, withAllBelow } from '#lib/pure/tree';
 import { DatabaseService, withOutbox } from '#lib/services/database';
 import { Tabs, type TabMessage } from '#lib/services/tabs';
+import { readLocal, removeLocal, writeLocal } from '#lib/storage/local';
 import type { Attachment, Chat, Draft, Message, StoredChat, StoredMessage } from '#lib/types';
 
 /** A running answer is written to the database so often. */
 const WRITE_EVERY_MS = 1000;
 /** How long other tabs have to say which answers they are writing. */
 const ASK_TABS_MS = 250;
+const LEFT_DRAFT = 'manta-draft';
+
+interface LeftDraft {
+	database: string | undefined;
+	draft: Draft;
+}
 
 export interface NewChat {
 	fields: Partial<Chat>;
@@ -320,7 +327,17 @@ class ConversationsStore {
 	}
 
 	async draft(chat: string): Promise<Draft | undefined> {
-		return this.#write((database) => database.draft(chat));
+		const left = readLocal(LEFT_DRAFT) as LeftDraft | undefined;
+		if (left?.draft.chat !== chat || left.database !== this.#database?.name)
+			return this.#write((database) => database.draft(chat));
+		removeLocal(LEFT_DRAFT);
+		await this.saveDraft(left.draft);
+		return left.draft;
+	}
+
+	/** As the page ends: what a database is asked for then is not always written. */
+	leaveDraft(draft: Draft): void {
+		writeLocal(LEFT_DRAFT, { database: this.#database?.name, draft } satisfies LeftDraft);
 	}
 
 	async saveDraft(draft: Draft): Promise<void> {

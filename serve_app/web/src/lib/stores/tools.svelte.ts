@@ -4,9 +4,12 @@ import { failure, parseArguments, type Tool } from '#lib/pure/tool_calls';
 import { ToolsService } from '#lib/services/tools';
 import { readLocal, writeLocal } from '#lib/storage/local';
 import type { Chat, ToolCall } from '#lib/types';
+import type { McpStore } from './mcp.svelte';
 import { settingsStore } from './settings.svelte';
 
 const NAME = 'manta-tools';
+/** Of the MCP servers, as their store keeps them. */
+const MCP_SERVERS = 'manta-mcp';
 /** Chats whose allowances are kept. */
 const MAX_CHATS = 200;
 
@@ -17,28 +20,19 @@ interface Stored {
 	chats?: unknown;
 }
 
-/** Who else has tools, as the MCP servers have. */
-export interface ToolSource {
-	readonly tools: Tool[];
-	call(tool: Tool, params: Record<string, unknown>, signal: AbortSignal): Promise<string>;
-}
-
 /** The tools that models may call, and which calls the person has allowed; those are not synced. */
 class ToolsStore {
 	/** Null: not asked yet, or the operator enabled none. */
 	#own = $state.raw<Tool[] | null>(null);
-	/** Other sources, by what they are. */
-	others = $state.raw<ToolSource[]>([]);
+	/** Imported once the person has added a server. */
+	mcp = $state.raw<McpStore | null>(null);
 	/** The server has said which it has. */
 	known = $state(false);
 	#asked: Promise<void> | null = null;
 	readonly #always = new SvelteSet<string>();
 	readonly #inChats = new SvelteSet<string>();
 
-	readonly list: Tool[] = $derived([
-		...(this.#own ?? []),
-		...this.others.flatMap((source) => source.tools)
-	]);
+	readonly list: Tool[] = $derived([...(this.#own ?? []), ...(this.mcp?.tools ?? [])]);
 
 	constructor() {
 		const stored = (readLocal(NAME) ?? {}) as Stored;
@@ -46,8 +40,23 @@ class ToolsStore {
 		for (const key of texts(stored.chats)) this.#inChats.add(key);
 	}
 
-	/** Asks the server once; again after a failure. */
+	/** Asks the server once, and again after a failure; connects the MCP servers. */
 	async read(): Promise<void> {
+		await Promise.all([this.#readOwn(), this.readMcp()]);
+	}
+
+	/** Nothing is imported where no server was added. */
+	async readMcp(): Promise<void> {
+		const servers = readLocal(MCP_SERVERS);
+		if (Array.isArray(servers) && servers.length > 0) await (await this.openMcp()).connectAll();
+	}
+
+	async openMcp(): Promise<McpStore> {
+		this.mcp ??= (await import('./mcp.svelte')).mcpStore;
+		return this.mcp;
+	}
+
+	async #readOwn(): Promise<void> {
 		this.#asked ??= ToolsService.list().then(
 			(list) => {
 				this.#own = list;
@@ -67,12 +76,14 @@ class ToolsStore {
 	/** Whether the person lets a chat's model call it. */
 	isOffered(chat: Chat | null, name: string): boolean {
 		const chosen = chat?.settings.tools;
-		return chosen ? chosen.includes(name) : settingsStore.values.useTools;
+		if (chosen) return chosen.includes(name);
+		// Who added an MCP server wants its tools to be used.
+		return settingsStore.values.useTools || this.find(name)?.of !== 'server';
 	}
 
 	async offered(chat: Chat | null): Promise<ToolDefinition[]> {
-		if (!settingsStore.values.useTools && !chat?.settings.tools?.length) return [];
-		await this.read();
+		if (settingsStore.values.useTools || chat?.settings.tools?.length) await this.read();
+		else await this.readMcp();
 		return this.list
 			.filter((tool) => this.isOffered(chat, tool.name))
 			.map(({ name, description, parameters }) => ({
@@ -123,8 +134,7 @@ class ToolsStore {
 		const params = parseArguments(call.arguments);
 		if (typeof params === 'string') return failure(params);
 		if (tool.of === 'server') return ToolsService.call(tool.own_name, params, signal);
-		const source = this.others.find((one) => one.tools.includes(tool));
-		return source ? source.call(tool, params, signal) : failure(`${call.name} is not there now.`);
+		return this.mcp?.call(tool, params, signal) ?? failure(`${call.name} is not there now.`);
 	}
 
 	#write(): void {

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from playwright.sync_api import expect
 
-from tests.web.browser.device import Device
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.screen import Screen
 
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WIDTHS = (1280, 390)
@@ -69,12 +69,6 @@ def picker(device: Device, width: int) -> Screen:
     screen.role("combobox", "Model").click()
     expect(screen.role("listbox", "Models").get_by_role("option").first).to_be_visible()
     return screen
-
-
-def _sidebar(screen: Screen) -> None:
-    """On a phone it is a drawer."""
-    if not screen.role("navigation", "Chats").is_visible():
-        screen.button("Toggle sidebar").first.click()
 
 
 def settings(device: Device, width: int) -> Screen:

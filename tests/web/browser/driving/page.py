@@ -26,7 +26,7 @@ SETTINGS = """
 if (location.protocol.startsWith('http') && !localStorage.getItem('manta-settings'))
     localStorage.setItem('manta-settings', %s);
 """
-WAIT_MS = 15_000  # on a busy machine
+WAIT_MS = 30_000  # on a busy machine
 
 
 class Problems:

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from playwright.sync_api import Browser
 
-from tests.web.browser.page import Problems, watched_page
-from tests.web.browser.screen import Screen
+from tests.web.browser.driving.page import Problems, watched_page
+from tests.web.browser.driving.screen import Screen
 
 
 class Device(Protocol):

@@ -10,8 +10,8 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
-from tests.web.browser.graph import DEMO
-from tests.web.browser.page import WAIT_MS
+from tests.web.browser.driving.graph import DEMO
+from tests.web.browser.driving.page import WAIT_MS
 
 CHATS = "**/v1/chat/completions"
 expect.set_options(timeout=WAIT_MS)
