@@ -56,6 +56,7 @@ def test_a_conversation_by_keyboard(screen: Screen) -> None:
 
 def test_escape_stops_an_answer(screen: Screen) -> None:
     screen.endless_answer()
+    expect(screen.box).to_be_focused()
     screen.page.keyboard.type("Tell me a story")
     screen.page.keyboard.press("Enter")
     expect(screen.answers).to_contain_text(re.compile(r"\w+ \w+"))
@@ -65,6 +66,7 @@ def test_escape_stops_an_answer(screen: Screen) -> None:
 
 def test_dialogs_and_menus_give_the_focus_back(screen: Screen) -> None:
     press = screen.page.keyboard.press
+    expect(screen.box).to_be_focused()
     press("Control+M")
     expect(screen.role("listbox", "Models")).to_be_visible()
     screen.page.keyboard.type(SMALL)
