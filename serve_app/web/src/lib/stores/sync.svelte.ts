@@ -75,7 +75,10 @@ class SyncStore {
 		return isEverybody ? { owner: '', store: 'server', keyed: false } : null;
 	}
 
-	/** Whose chats are shown follows who is signed in; answers what ends that. */
+	/**
+	 * Whose chats are shown follows who is signed in; answers what ends that. To be called by what stays
+	 * as long as the page: what it watches ends with the component that called it first.
+	 */
 	follow(): () => void {
 		if (this.#followers++ === 0) this.#end = this.#begin();
 		return () => {
