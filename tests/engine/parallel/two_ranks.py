@@ -1,6 +1,5 @@
 """Engines over two ranks on one machine: this process is rank 0, a child process is rank 1."""
 
-import multiprocessing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -9,7 +8,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
-from transformers import LlamaForCausalLM
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
@@ -17,14 +15,12 @@ from deployments.engine.parallel.follower import follow
 from deployments.engine.parallel.ranks import Ranks, connect_store, open_store
 from deployments.engine.parallel.sharding import load_shard
 from tests.engine.drive import Engine, Gate, roomy
+from tests.forking import FORKING
 
 WORLD_SIZE = 2
 HOST = "127.0.0.1"
 JOIN_S = 120.0
 CPU = torch.device("cpu")
-# Each follower is a fork of one process that has imported all that it needs.
-FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload([__name__, LlamaForCausalLM.__module__])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import multiprocessing
 import socket
 from collections.abc import Iterator
 
@@ -10,15 +9,13 @@ import httpx
 
 from tests.databases import opened
 from tests.effort import tries
+from tests.forking import FORKING
 from tests.store.talking import CHAT, everything, identifier
 from tests.web.api.server import serve
 from tests.web.api.serving import NEW, chat_body, message_body
 
 EVERYBODY = ""  # the owner without keys
 N_WRITERS = 4
-# Its processes begin with all that they import, which takes a second or two.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.web.api.server"])
 
 
 class Killed:
@@ -47,7 +44,7 @@ class Killed:
 
         with socket.create_server(("127.0.0.1", 0)) as listener:
             base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            server = PROCESSES.Process(target=serve, args=(self._url, listener))
+            server = FORKING.Process(target=serve, args=(self._url, listener))
             server.start()
         try:
             async with httpx.AsyncClient(base_url=base, timeout=120) as client:
