@@ -20,6 +20,8 @@ from tests.web.browser.driving.screens import SCREENS, THEMES, WIDTHS
 
 PICTURES = REPOSITORY / "serve_app" / "web" / "docs" / "pictures"
 
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
@@ -44,6 +46,7 @@ def take(device: Device, folder: Path, name: str, width: int) -> None:
     page = SCREENS[name](device, width).page
     for theme in THEMES:
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        page.evaluate(DRAWN)  # charts read the colours anew
         path = folder / f"{name}-{theme}-{width}.png"
         page.screenshot(path=path, animations="disabled", caret="hide")
         print(path)

@@ -1,5 +1,6 @@
 """Each screen of the page, as tests and pictures show it."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -36,13 +37,15 @@ evening reads it twice."""
 
 def _device(device: Device, width: int, *, signed_in: bool = True) -> Screen:
     options: dict[str, Any] = {"width": width, "height": HEIGHT[width], "has_touch": width < 500}
-    return device(**options) if signed_in else device(None, **options)
+    if not signed_in:
+        return device(None, **options)
+    screen = device(**options)
+    expect(screen.box).to_be_visible()
+    return screen
 
 
 def empty(device: Device, width: int) -> Screen:
-    screen = _device(device, width)
-    expect(screen.box).to_be_visible()
-    return screen
+    return _device(device, width)
 
 
 def chat(device: Device, width: int) -> Screen:
@@ -60,7 +63,6 @@ def chat(device: Device, width: int) -> Screen:
         expect(screen.role("article")).to_have_count(0)
     screen.next_answer(CODE)
     screen.ask_and_wait("What is a page table?")
-    screen.act(screen.answers, "Copy")
     return screen
 
 
@@ -81,8 +83,13 @@ def settings(device: Device, width: int) -> Screen:
 
 
 def fleet(device: Device, width: int) -> Screen:
+    """After an answer, so that there is something to see."""
     screen = _device(device, width)
+    screen.next_answer(CODE)
+    screen.ask_and_wait("What is a page table?")
     screen.open("./#/fleet")
+    first = re.compile(r"^Time to the first token, .* now (?!nothing)")
+    expect(screen.page.get_by_role("img", name=first)).to_be_visible()
     expect(screen.role("table", "Models").get_by_role("row").nth(1)).to_be_visible()
     return screen
 
