@@ -53,6 +53,8 @@ class ConversationsStore {
 	/** The chat that was asked for last: it may come later, from the server. */
 	#wanted: string | null = null;
 	#opened = 0;
+	/** Goes up whenever anything is written, here or in another tab. */
+	#version = 0;
 	readonly #untilReady = new Set<() => void>();
 	#database: DatabaseService | null = null;
 	#tabs: Tabs | null = null;
@@ -133,7 +135,9 @@ class ConversationsStore {
 		this.#wanted = id;
 		if (id !== null && this.#open?.id === id) return;
 		await this.#whenReady();
-		const messages = id !== null && this.#byId.has(id) ? await this.#read(id) : [];
+		const messages = await this.#current(async () =>
+			id !== null && this.#byId.has(id) ? this.#read(id) : []
+		);
 		// Another was opened while this one was read.
 		if (turn !== this.#opened) return;
 		const chat = (id !== null && this.#byId.get(id)) || null;
@@ -389,8 +393,11 @@ class ConversationsStore {
 	/** Chats, and the messages of chats, that changed in the database: by another tab or by the sync. */
 	async reread(chats: Iterable<string>, messages: Iterable<string>): Promise<void> {
 		if (!this.#database) return;
+		this.#version++;
+		const database = this.#database;
 		const ids = [...chats];
-		const found = await this.#database.chatsById(ids);
+		const found = await this.#current(() => database.chatsById(ids));
+		if (database !== this.#database) return;
 		for (const id of ids) this.#byId.delete(id);
 		for (const chat of found) this.#byId.set(chat.id, chat);
 		if (ids.length > 0) this.#list();
@@ -398,21 +405,30 @@ class ConversationsStore {
 		const wanted = this.#wanted;
 		if (!open && wanted !== null && this.#byId.has(wanted)) await this.open(wanted);
 		if (!open) return;
-		const now = this.#byId.get(open.id) ?? null;
 		if ([...messages].includes(open.id)) await this.#rereadMessages(open.id);
-		if (this.#open?.id === open.id) this.#open = now;
-		if (!now) this.messages.clear();
+		if (this.#open?.id !== open.id) return;
+		this.#open = this.#byId.get(open.id) ?? null;
+		if (!this.#open) this.messages.clear();
 	}
 
 	/** Tells the sync of changes to be sent. */
 	onchange: (() => void) | null = null;
 
 	async #rereadMessages(chat: string): Promise<void> {
-		const found = await this.#read(chat);
+		const found = await this.#current(() => this.#read(chat));
 		if (this.#open?.id !== chat) return;
 		const ids = new Set(found.map((message) => message.id));
 		for (const id of this.messages.keys()) if (!ids.has(id)) this.messages.delete(id);
 		for (const message of found) this.messages.set(message.id, message);
+	}
+
+	/** What `read` reads, as it is now: it is read again while anything was written meanwhile. */
+	async #current<T>(read: () => Promise<T>): Promise<T> {
+		for (;;) {
+			const version = this.#version;
+			const found = await read();
+			if (version === this.#version) return found;
+		}
 	}
 
 	/** From the database, with what is running here as it is now. */
@@ -488,6 +504,7 @@ class ConversationsStore {
 	}
 
 	#tell(chats: string[], messages: string[], toSend = true): void {
+		this.#version++;
 		this.#tabs?.tell(changed(chats, messages, toSend));
 		if (toSend) this.onchange?.();
 	}

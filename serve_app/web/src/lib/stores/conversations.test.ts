@@ -245,6 +245,22 @@ function checkTree(): void {
 		expect(parent === null || store.messages.has(parent)).toBe(true);
 }
 
+it('shows what another tab wrote while a chat was read', async () => {
+	const { chat, answer } = await conversation();
+	await store.open(null);
+	const written = message(chat.id, answer.id, { text: 'Why?' });
+	const opening = store.open(chat.id);
+	await store.database!.addMessage(written, (before) => ({ ...before, leaf: written.id }));
+	await Promise.all([store.reread([chat.id], [chat.id]), opening]);
+	expect(texts()).toEqual(['What is a page table?', 'A map.', 'Why?']);
+	// And it takes nothing away that was added meanwhile.
+	const rereading = store.reread([chat.id], [chat.id]);
+	await store.addMessage(message(chat.id, written.id, { text: 'So.' }), { select: true });
+	await rereading;
+	expect(texts().at(-1)).toBe('So.');
+	expect(store.chats[0]!.leaf).toBe(store.path.at(-1)!.id);
+});
+
 it('shows the newest branch while the leaf is still with another device', async () => {
 	const { chat } = await conversation();
 	await store.update(chat.id, { leaf: newId() });
