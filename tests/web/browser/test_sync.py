@@ -5,9 +5,10 @@ import re
 from playwright.sync_api import Locator, expect
 
 from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.graph import key_of
 from tests.web.browser.driving.page import Problems
 from tests.web.browser.driving.screen import Screen
-from tests.web.browser.test_sign_in import sign_in
+from tests.web.browser.test_sign_in import REFUSED, sign_in
 
 # The browser's console tells of each request that fails.
 OFFLINE = "ERR_INTERNET_DISCONNECTED"
@@ -135,8 +136,8 @@ def test_chats_are_read_without_a_network(device: Device, problems: Problems) ->
     problems.expect(OFFLINE)
     mine, theirs = device(), device()
     mine.ask_and_wait(QUESTION)
-    expect(theirs.chat(QUESTION)).to_be_visible()
-    synced(mine, theirs)
+    theirs.role("searchbox", "Search chats").fill("Paris")
+    expect(theirs.chat(QUESTION)).to_be_visible()  # its answer is here
     go_offline(theirs)
     theirs.chat(QUESTION).click()
     expect(theirs.answers).to_contain_text("Paris")
@@ -161,6 +162,7 @@ def test_signing_out_takes_the_chats_from_this_device_once_the_server_has_them(
     device: Device, problems: Problems, key: str
 ) -> None:
     problems.expect(OFFLINE)
+    problems.expect(REFUSED)
     screen = device()
     screen.ask_and_wait(QUESTION)
     synced(screen)
@@ -175,6 +177,30 @@ def test_signing_out_takes_the_chats_from_this_device_once_the_server_has_them(
     sign_out(screen)
     assert screen.page.evaluate(DATABASES) == 0
     expect(device().chat("France")).to_be_visible()
+
+
+def test_who_signs_in_next_has_nothing_of_who_was_there_before(
+    device: Device, problems: Problems, key: str
+) -> None:
+    problems.expect(OFFLINE)
+    problems.expect(REFUSED)
+    screen = device()
+    screen.ask_and_wait(QUESTION)
+    synced(screen)
+    go_offline(screen)
+    rename(screen, QUESTION, "France")  # the server has not got this
+    sign_out(screen)
+    screen.page.context.set_offline(False)
+    sign_in(screen, key_of(196))
+    synced(screen)
+    expect(screen.chats).to_have_count(0)
+    expect(screen.questions).to_have_count(0)
+    other = device(of=key_of(196))
+    synced(other)
+    expect(other.chats).to_have_count(0)
+    sign_out(screen)
+    sign_in(screen, key)
+    expect(screen.chat("France")).to_be_visible()
 
 
 def sign_out(screen: Screen) -> None:

@@ -58,7 +58,8 @@ class SyncStore {
 	#asked = 0;
 	#remembered = $state.raw(readIdentity());
 
-	readonly #identity: Identity | null = $derived.by(() => {
+	/** No `$derived`: one that was null while a key was asked for told its effect of nothing after it. */
+	get #identity(): Identity | null {
 		if (serverStore.needsKey) return null;
 		const me = serverStore.owner;
 		if (me) {
@@ -72,9 +73,12 @@ class SyncStore {
 		// Who has no key and is let in is everybody. Whom a key means only the server can say.
 		const isEverybody = serverStore.known && !serverStore.hasKey;
 		return isEverybody ? { owner: '', store: 'server', keyed: false } : null;
-	});
+	}
 
-	/** Whose chats are shown follows who is signed in; answers what ends that. */
+	/**
+	 * Whose chats are shown follows who is signed in; answers what ends that. To be called by what stays
+	 * as long as the page: what it watches ends with the component that called it first.
+	 */
 	follow(): () => void {
 		if (this.#followers++ === 0) this.#end = this.#begin();
 		return () => {
