@@ -83,14 +83,14 @@ def settings(device: Device, width: int) -> Screen:
 
 
 def fleet(device: Device, width: int) -> Screen:
-    """After an answer, so that there is something to see."""
-    screen = _device(device, width)
-    screen.next_answer(CODE)
-    screen.ask_and_wait("What is a page table?")
+    """While another device gets an answer, so that there is something to see."""
+    asking, screen = _device(device, width), _device(device, width)
     screen.open("./#/fleet")
+    expect(screen.role("table", "Models").get_by_role("row").nth(1)).to_be_visible()
+    asking.next_answer(CODE)
+    asking.ask_and_wait("What is a page table?")
     first = re.compile(r"^Time to the first token, .* now (?!nothing)")
     expect(screen.page.get_by_role("img", name=first)).to_be_visible()
-    expect(screen.role("table", "Models").get_by_role("row").nth(1)).to_be_visible()
     return screen
 
 
