@@ -18,6 +18,7 @@ import { settingsStore } from './settings.svelte';
 import { toolsStore } from './tools.svelte';
 
 const SAVE_EVERY_MS = 1000;
+const ASK_AGAIN_MS = 3000;
 
 class ChatStore {
 	/** Running answers by chat; several chats may run at once. */
@@ -47,15 +48,18 @@ class ChatStore {
 	/** Whether the model's template can go on with an answer; false until that is known. */
 	canGoOn(model: string | null): boolean {
 		if (model === null || modelsStore.find(model)?.state !== 'loaded') return false;
-		const known = this.#goesOn.get(model);
-		if (known === undefined && !this.#asked.has(model)) {
+		if (!this.#asked.has(model)) {
 			this.#asked.add(model);
-			void ChatService.canGoOn(model).then(
-				(can) => this.#goesOn.set(model, can),
-				() => this.#asked.delete(model)
-			);
+			this.#askGoOn(model);
 		}
-		return known ?? false;
+		return this.#goesOn.get(model) ?? false;
+	}
+
+	#askGoOn(model: string): void {
+		void ChatService.canGoOn(model).then(
+			(can) => this.#goesOn.set(model, can),
+			() => setTimeout(() => this.#askGoOn(model), ASK_AGAIN_MS)
+		);
 	}
 
 	/** Tokens that the visible branch takes of the model's context, as last told by the server. */
