@@ -157,11 +157,12 @@ def store_long_chat(url: str, key: str) -> None:
         for at in range(N_MESSAGES)
     ]
     headers = {"authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=f"{url}/ui/api/chats/{chat}", headers=headers, timeout=60) as http:
-        http.put("", json=fields, headers={"if-none-match": "*"}).raise_for_status()
+    path = f"/ui/api/chats/{chat}"
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as http:
+        http.put(path, json=fields, headers={"if-none-match": "*"}).raise_for_status()
         for at in range(0, N_MESSAGES, A_POST):
             body = {"messages": messages[at : at + A_POST]}
-            http.post("/messages", json=body).raise_for_status()
+            http.post(f"{path}/messages", json=body).raise_for_status()
 
 
 def _id() -> str:

@@ -37,7 +37,7 @@ def proxied(url: str, prefix: str = "", answers: Answer = _answers_none) -> Iter
             try:
                 behind.request(self.command, path, body or None, dict(self.headers.items()))
                 self._send(behind.getresponse())
-            except ConnectionError:  # either side has gone
+            except (ConnectionError, http.client.HTTPException):  # either side has gone
                 pass
             finally:
                 behind.close()
