@@ -161,6 +161,10 @@ def test_code_and_tables_of_an_answer_are_shown_as_such(screen: Screen) -> None:
     expect(screen.answers.get_by_role("table")).to_contain_text("1")
     expect(screen.answers.get_by_role("code")).to_contain_text("print('a')")
     screen.wait_for_end()
+    screen.act(screen.answers, "Copy code")
+    expect(screen.role("status").filter(has_text="Copied")).to_be_attached()
+    screen.box.press("Control+V")
+    expect(screen.box).to_have_value(re.compile(r"^print\('a'\)\n?$"))
 
 
 @pytest.mark.parametrize(

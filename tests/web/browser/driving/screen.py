@@ -1,6 +1,5 @@
-"""The page as a person meets it: by the roles and names that are its contract.
-
-`web-ui.md` calls these names fixed; a test asks for nothing else.
+"""The page as a person meets it: by roles and names, which are its contract. Tests ask for nothing
+else.
 """
 
 import json

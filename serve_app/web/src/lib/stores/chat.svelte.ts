@@ -23,7 +23,7 @@ const ASK_AGAIN_MS = 3000;
 class ChatStore {
 	/** Running answers by chat; several chats may run at once. */
 	runs = new SvelteMap<string, Run>();
-	/** Said to screen readers: that an answer started or finished, never its words. */
+	/** Said to screen readers: that an answer started or finished, or was copied; never its words. */
 	said = $state('');
 	readonly #goesOn = new SvelteMap<string, boolean>();
 	readonly #asked = new Set<string>();
