@@ -146,6 +146,7 @@ def test_a_deleted_model_ends_the_streams_that_it_has(tiny: ModelSettings, deplo
     assert len(undisturbed) == 1500
 
 
+@pytest.mark.exhaustive  # tests/model/test_autoscaling.py has the policy; Serve waits for long
 def test_replicas_go_when_nobody_asks_and_come_when_somebody_does(
     tiny: ModelSettings, deploy: Deploy
 ) -> None:
@@ -158,6 +159,7 @@ def test_replicas_go_when_nobody_asks_and_come_when_somebody_does(
     assert ids(generate(handle, version, 20)) == before
 
 
+@pytest.mark.exhaustive  # tests/e2e/shared/test_sleep.py says it over HTTP
 def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     tiny: ModelSettings, deploy: Deploy
 ) -> None:
