@@ -28,7 +28,7 @@ class Files:
         self._owners = owners
 
     async def find(self, owner: str, sha256: str) -> FileInfo | None:
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             return await _find(connection, owner, sha256)
 
     async def put(self, owner: str, sha256: str, type_: str, data: bytearray, at: int) -> None:
@@ -63,7 +63,7 @@ class Files:
             FILE_PART.c.sha256 == sha256,
             FILE_PART.c.number == number,
         )
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             part: bytes | None = (await connection.execute(query)).scalar_one_or_none()
             return part
 

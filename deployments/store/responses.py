@@ -106,7 +106,7 @@ class Responses:
         return gone
 
     async def body(self, owner: str, response_id: str) -> bytes | None:
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             query = select(RESPONSE.c.body).where(_is_response(owner, response_id))
             found: str | None = (await connection.execute(query)).scalar_one_or_none()
             return None if found is None else found.encode()
@@ -122,7 +122,7 @@ class Responses:
 
     async def recall(self, owner: str, wanted: Wanted, hold: Hold) -> Recalled:
         """Raises Refused for a response or a conversation that is not there."""
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             earlier: list[StoredItem] = []
             until = 0
             if wanted.conversation is not None:
@@ -153,7 +153,7 @@ class Responses:
         self, owner: str, response_id: str, choose: Choose
     ) -> list[StoredItem] | None:
         """Of those that it continues and those that it was given, the chosen ones."""
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             chain = _chain(owner, response_id)
             links = await _links(connection, chain)
             if not links:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from deployments.web.api.chats import _changed
 from tests.databases import sqlite_url
 from tests.store.talking import CHAT, identifier
 from tests.web.api.serving import NEW, Api, chat_body, error_of, message_body, served
@@ -191,11 +192,12 @@ def test_a_page_goes_on_where_the_last_one_ended(url: str) -> None:
 
 
 @pytest.mark.parametrize("others", [False, True])
-def test_who_waits_for_changes_hears_at_once(url: str, others: bool) -> None:
-    """Also of writes of another process, for which it looks each second."""
+def test_who_waits_for_changes_hears_of_them(url: str, others: bool) -> None:
+    """Also of writes of another process, for which it looks again and again."""
 
     async def run() -> None:
         async with served(url) as api, served(url) as other:
+            api.opener.store.waits._look_s = 0.01
             await api.add_chat()
             since = (await changes(api))["next"]
             waits = asyncio.create_task(changes(api, f"since={since}&wait=30"))
@@ -210,8 +212,9 @@ def test_who_waits_for_changes_hears_at_once(url: str, others: bool) -> None:
 def test_a_wait_ends_without_changes_too(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(sqlite_url(tmp_path)) as api:
-            await api.add_chat()
-            nothing = await changes(api, "since=1&wait=1")
+            revision = await api.add_chat()
+            await _changed(api.opener.store, "", revision, 0)
+            nothing = await changes(api, f"since={revision}")
             assert (nothing["next"], nothing["chats"], nothing["more"]) == ("1", [], False)
 
     asyncio.run(run())
