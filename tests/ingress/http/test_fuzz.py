@@ -12,7 +12,11 @@ DOCUMENTS = {
 }
 
 
-ENDLESS = {"/models/sse", "/v1/models/sse"}  # they answer for as long as somebody listens
+ENDLESS = {
+    "/models/sse",
+    "/v1/models/sse",
+    "/fleet/sse",
+}  # they answer for as long as somebody listens
 
 
 def drawn() -> list[Drawn]:

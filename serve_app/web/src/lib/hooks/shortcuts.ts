@@ -6,13 +6,16 @@ import { pageStore } from '#lib/stores/page.svelte';
 import { settingsStore } from '#lib/stores/settings.svelte';
 import { sidebarStore } from '#lib/stores/sidebar.svelte';
 
+// One that is being closed is still drawn for a moment.
+const OPEN = ['dialog', 'alertdialog', 'menu', 'listbox']
+	.map((role) => `[role=${role}]:not([data-state=closed])`)
+	.join();
+
 /** For the window's `keydown`: what an open dialog or menu takes is left to it. */
 export function onShortcut(event: KeyboardEvent): void {
 	if (event.defaultPrevented || event.isComposing) return;
 	const chat = conversationsStore.current;
-	const inDialog =
-		document.querySelector('[role=dialog], [role=alertdialog], [role=menu], [role=listbox]') !==
-		null;
+	const inDialog = document.querySelector(OPEN) !== null;
 	if (event.key === 'Escape' && chat && !inDialog && !pageStore.pickerOpen) {
 		chatStore.stop(chat.id);
 		return;
