@@ -58,11 +58,12 @@ class Conversations:
             return await find_conversation(write.connection, owner, conversation_id)
 
     async def delete(self, owner: str, conversation_id: str) -> bool:
-        """Whether it was there. Responses keep its items."""
+        """Whether it was there. Responses that are still stored keep its items."""
         async with self._owners.writing(owner) as write:
             if await find_conversation(write.connection, owner, conversation_id) is None:
                 return False
             await write.drop_conversation(conversation_id)
+            await write.make_room(self._limits)
             return True
 
     async def add(self, owner: str, conversation_id: str, items: Sequence[StoredItem]) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deployments.store.database import Database, locked_row
 from deployments.store.items import StoredItem
-from deployments.store.limits import ROW_BYTES
+from deployments.store.limits import ROW_BYTES, KeptLimits
 from deployments.store.rows import Row
 from deployments.store.tables import CONVERSATION, ITEM, KEPT, RESPONSE
 
@@ -87,6 +87,22 @@ class KeptWrite:
         self.now.response_bytes += row["bytes"]
         await self.connection.execute(update(CONVERSATION).where(this).values(metadata=None))
         await self._remove_if_unused(conversation_id)
+
+    async def make_room(self, limits: KeptLimits) -> set[str]:
+        """Drops the least recently used responses while there are too many. Returns their ids."""
+        gone: set[str] = set()
+        mine = and_(RESPONSE.c.owner == self.owner, RESPONSE.c.used.is_not(None))
+        oldest = select(RESPONSE.c.id).where(mine).order_by(RESPONSE.c.used).limit(1)
+        while (
+            self.now.responses > limits.max_responses
+            or self.now.response_bytes > limits.max_response_bytes
+        ):
+            first = (await self.connection.execute(oldest)).scalar_one_or_none()
+            if first is None:
+                break
+            await self.drop_response(first)
+            gone.add(first)
+        return gone
 
     async def _is_continued(self, response_id: str) -> bool:
         return await self._exists(

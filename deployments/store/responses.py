@@ -87,23 +87,7 @@ class Responses:
         await write.connection.execute(insert(RESPONSE).values(row))
         write.now.responses += 1
         write.now.response_bytes += ROW_BYTES + len(body) + item_bytes
-        return new.id not in await self._make_room(write)
-
-    async def _make_room(self, write: KeptWrite) -> set[str]:
-        """Those that went."""
-        gone: set[str] = set()
-        mine = and_(RESPONSE.c.owner == write.owner, RESPONSE.c.used.is_not(None))
-        oldest = select(RESPONSE.c.id).where(mine).order_by(RESPONSE.c.used).limit(1)
-        while (
-            write.now.responses > self._limits.max_responses
-            or write.now.response_bytes > self._limits.max_response_bytes
-        ):
-            first = (await write.connection.execute(oldest)).scalar_one_or_none()
-            if first is None:
-                break
-            await write.drop_response(first)
-            gone.add(first)
-        return gone
+        return new.id not in await write.make_room(self._limits)
 
     async def body(self, owner: str, response_id: str) -> bytes | None:
         async with self._database.reading(owner) as connection:

@@ -186,16 +186,19 @@ def test_conversations_are_bounded_and_have_no_item_twice(url: str) -> None:
     run(url, work, max_items=5, max_conversations=2, max_conversation_bytes=4000)
 
 
-def test_what_is_left_of_a_deleted_conversation_counts_for_its_responses(url: str) -> None:
+def test_what_responses_have_of_deleted_conversations_counts_as_theirs(url: str) -> None:
     async def work(store: KeptStore) -> None:
-        await create(store, "c", *[f"{n}" for n in range(10)])
-        await put(store, "a", conversation="c")
-        await store.conversations.delete(OWNER, "c")
-        await create(store, "d", *[f"{n}" for n in range(10)])
-        await put(store, "b")
-        assert await rows(url) == [1, 1, 12]
+        for name in "cd":
+            await create(store, name)
+            await put(store, f"of_{name}", conversation=name)
+        for name in "cd":
+            await store.conversations.add(OWNER, name, [item(name, 1000)])
+            await store.conversations.delete(OWNER, name)
+        bodies = [await store.responses.body(OWNER, f"of_{name}") for name in "cd"]
+        assert [body is not None for body in bodies] == [False, True]
+        assert await rows(url) == [1, 1, 3]
 
-    run(url, work, max_response_bytes=4000, max_conversation_bytes=4000)
+    run(url, work, max_response_bytes=4500, max_conversation_bytes=3000)
 
 
 def test_what_is_recalled_is_held_before_it_is_read(url: str) -> None:
