@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlalchemy import Column, ColumnElement, Table, and_, delete, select
 
-from deployments.store.database import Database
+from deployments.store.database import OUR_FAULTS, Database
 from deployments.store.files import drop_unused, is_used
 from deployments.store.limits import ROW_BYTES
 from deployments.store.owners import Owners, OwnerWrite
@@ -72,7 +72,7 @@ class Sweep:
                 n_rows += n_last
         except Refused:  # logged
             pass
-        except Exception:
+        except OUR_FAULTS:
             logger.exception("what an owner deleted could not be swept")
         return n_rows
 

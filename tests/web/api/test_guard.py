@@ -299,6 +299,7 @@ def test_what_exceeds_a_limit_is_refused_with_its_name_and_leaves_nothing(
         ("PUT", f"/chats/{CHAT}", {"json": chat_body(leaf="x")}, 400, "leaf"),
         ("PUT", f"/chats/{CHAT}", {"content": LONE_SURROGATE, "headers": JSON}, 400, None),
         ("PUT", f"/chats/{CHAT}", {"content": b"{}"}, 415, None),
+        ("PUT", f"/chats/{CHAT}", {"json": [], "headers": {"if-match": "17"}}, 400, "if-match"),
         ("PUT", f"/chats/{CHAT}", {"json": [], "headers": {"if-match": '"0"'}}, 400, "if-match"),
         ("PUT", f"/chats/{CHAT}", {"json": [], "headers": {"if-match": "*"}}, 400, "if-match"),
         ("POST", f"/chats/{CHAT}/messages", {"json": {"messages": []}}, 400, "messages"),
