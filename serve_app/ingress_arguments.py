@@ -46,8 +46,9 @@ class HttpArguments(StrictOptions):
     max_inflight_body_bytes: int = Field(
         default=BODY_BUDGET,
         ge=1,
-        description="Bytes of the bodies of all requests that one ingress process answers. More "
-        "are refused as overload, and one client has 8 of 9 at most. 64 KiB of each are free",
+        description="Bytes of the bodies of all requests that one ingress process answers, and of "
+        "the stored items that they continue. More are refused as overload, and one client has 8 "
+        "of 9 at most. 64 KiB of each are free",
     )
     body_timeout_s: float = Field(
         default=BODY_TIMEOUT_S, gt=0, description="Seconds for a body to arrive, else 408"

@@ -34,7 +34,7 @@ def two_nodes(
     places = {"Router": ON_HEAD, "openai": openai}
     places |= dict.fromkeys(("anthropic", "llama", "web"), ON_HEAD)
     config = {"applications": applications(router, places)}
-    with head_node(monkeypatch, num_cpus=1, resources={"head": 1}) as cluster:
+    with head_node(monkeypatch, folder / "data", num_cpus=1, resources={"head": 1}) as cluster:
         cluster.add_node(num_cpus=1)
         environment = {**OPEN, "RAY_ADDRESS": cluster.address}
         with Server(folder, router, environment, config) as running:
