@@ -79,7 +79,7 @@ export class ChatService {
 			await api.json('apply-template', post(body));
 			return true;
 		} catch (error) {
-			if (error instanceof ApiError && error.status === 400) return false;
+			if (error instanceof ApiError && [400, 404, 422, 501].includes(error.status)) return false;
 			throw error;
 		}
 	}
