@@ -337,10 +337,10 @@ class ConversationsStore {
 		const elsewhere = await this.#runningElsewhere(tabs, claimed);
 		// Another tab may have ended one since.
 		const found = await read();
+		this.#claim = null;
 		if (tabs !== this.#tabs) return [];
 		const left = found.filter(({ id }) => claimed.includes(id) && !elsewhere.has(id));
 		for (const message of left) this.#running.set(message.id, message);
-		this.#claim = null;
 		return left;
 	}
 
