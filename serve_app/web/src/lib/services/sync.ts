@@ -264,16 +264,21 @@ export class SyncService {
 		signal: AbortSignal
 	): Promise<{ revision: number }> {
 		headers.set('Content-Type', 'application/json');
-		const init = { method, headers, body: JSON.stringify(body), signal };
-		return (await this.#write(path, init)).json();
+		await this.#turn();
+		return api.json(uiUrl(path), { method, headers, body: JSON.stringify(body), signal });
 	}
 
-	async #write(path: string, init: RequestInit): Promise<Response> {
+	async #write(path: string, init: RequestInit): Promise<void> {
+		await this.#turn();
+		await api.stream(uiUrl(path), init);
+	}
+
+	/** Of a write, so that no more than the server takes are sent. */
+	async #turn(): Promise<void> {
 		const before = this.#writes.at(-this.writesPerSecond);
 		const wait = before === undefined ? 0 : before + 1000 - Date.now();
 		if (wait > 0) await new Promise((done) => setTimeout(done, wait));
 		if (this.#writes.push(Date.now()) > this.writesPerSecond) this.#writes.shift();
-		return api.stream(uiUrl(path), init);
 	}
 }
 
