@@ -306,7 +306,8 @@ class SyncStore {
 		if (session?.identity.store !== 'server') return undefined;
 		try {
 			const blob = await session.service.fetchFile(sha256);
-			if (blob) await session.database.keepFile(sha256, blob);
+			// A full storage does not keep it from being seen.
+			if (blob) await session.database.keepFile(sha256, blob).catch(() => undefined);
 			return blob;
 		} catch (error) {
 			if (error instanceof ApiError) return undefined;
