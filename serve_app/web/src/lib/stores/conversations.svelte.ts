@@ -4,6 +4,7 @@ import { Finder, wordsOf } from '#lib/pure/search';
 import { change, withDirt } from '#lib/pure/sync_merge';
 import { describeSync, type SyncStatus } from '#lib/pure/sync_words';
 import { byAge, leafAfterDelete, newestLeafBelow, pathTo, withAllBelow } from '#lib/pure/tree';
+import { wellFormed } from '#lib/pure/well_formed';
 import { DatabaseService, withOutbox } from '#lib/services/database';
 import { Tabs, type TabMessage } from '#lib/services/tabs';
 import { readLocal, removeLocal, writeLocal } from '#lib/storage/local';
@@ -154,7 +155,7 @@ class ConversationsStore {
 
 	/** Also opens it. */
 	async create(fields: Partial<Chat> = {}): Promise<StoredChat> {
-		const chat = newChat($state.snapshot(fields));
+		const chat = newChat($state.snapshot(fields) as Partial<Chat>);
 		await this.#whenReady();
 		await this.#write((database) => database.add([chat]));
 		this.#put(chat);
@@ -167,13 +168,13 @@ class ConversationsStore {
 	}
 
 	async update(id: string, fields: Partial<Chat>): Promise<void> {
-		const plain = $state.snapshot(fields);
+		const plain = storable($state.snapshot(fields) as Partial<Chat>);
 		await this.#change(id, (chat) => change(chat, plain, Date.now()));
 	}
 
 	/** The chat's leaf moves to it with `select`, and when it answers the leaf. False: the chat is gone. */
 	async addMessage(added: Message, options: { select?: boolean } = {}): Promise<boolean> {
-		const message = $state.snapshot(added) as Message;
+		const message = wellFormed($state.snapshot(added) as Message);
 		const leafOf = (chat: StoredChat) =>
 			chat.id === this.#open?.id ? this.#leafOf(chat) : chat.leaf;
 		const moved = (chat: StoredChat) =>
@@ -213,7 +214,8 @@ class ConversationsStore {
 		if (!before) return;
 		clearTimeout(this.#writes.get(id));
 		this.#writes.delete(id);
-		const message = withOutbox({ ...before, ...$state.snapshot(fields), state: 'done' } as Message);
+		const done = { ...before, ...$state.snapshot(fields), state: 'done' } as Message;
+		const message = withOutbox(wellFormed(done));
 		this.#running.set(id, message);
 		if (this.messages.has(id)) this.messages.set(id, message);
 		await this.#writeRunning(id);
@@ -568,7 +570,7 @@ function chatWith(fields: Partial<Chat>, messages: readonly Message[]) {
 	const chat = newChat({ ...fields, leaf: null });
 	const copies = messages.map((message) =>
 		withOutbox({
-			...message,
+			...wellFormed(message),
 			id: ids.get(message.id)!,
 			chat: chat.id,
 			parent: message.parent === null ? null : (ids.get(message.parent) ?? null),
@@ -579,6 +581,12 @@ function chatWith(fields: Partial<Chat>, messages: readonly Message[]) {
 	const leaf = (fields.leaf && ids.get(fields.leaf)) || newest?.id || null;
 	const active_at = newest?.created_at ?? chat.active_at;
 	return { chat: { ...chat, leaf, active_at }, messages: copies };
+}
+
+/** PostgreSQL keeps no U+0000 in a title. */
+function storable(fields: Partial<Chat>): Partial<Chat> {
+	const { title, ...rest } = wellFormed(fields);
+	return title === undefined ? rest : { ...rest, title: title.replaceAll('\0', '') };
 }
 
 function newChat(fields: Partial<Chat>): StoredChat {
@@ -593,7 +601,7 @@ function newChat(fields: Partial<Chat>): StoredChat {
 		settings: { sampling: {}, thinking: {} },
 		created_at: now,
 		updated_at: now,
-		...fields,
+		...storable(fields),
 		id: newId(),
 		revision: null,
 		dirty: [],
