@@ -7,5 +7,4 @@ export async function newChat(): Promise<void> {
 	void conversationsStore.open(null);
 	pageStore.focusComposer();
 	await goto('#/');
-	pageStore.focusComposer();
 }

@@ -525,7 +525,8 @@ class ConversationsStore {
 
 	#list(): void {
 		this.#chats = [...this.#byId.values()].sort(
-			(a, b) => Number(b.pinned) - Number(a.pinned) || b.active_at - a.active_at
+			(a, b) =>
+				Number(b.pinned) - Number(a.pinned) || b.active_at - a.active_at || (a.id < b.id ? 1 : -1)
 		);
 	}
 
