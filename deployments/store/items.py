@@ -1,7 +1,7 @@
 """What OpenAI's protocol keeps: items, the responses that have them, and what a request recalls."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deployments.wire import ErrorKind, Refused
 
@@ -45,6 +45,9 @@ class Recalled:
     until: int = 0
     earlier: tuple[StoredItem, ...] = ()
     known: Mapping[str, StoredItem] = field(default_factory=dict)
+
+    def without_items(self) -> "Recalled":
+        return replace(self, earlier=(), known={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

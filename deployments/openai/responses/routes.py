@@ -19,7 +19,7 @@ from deployments.openai.responses.item_pages import QUERY, ItemPage
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import OwnedResponses, ResponseStore
 from deployments.store.items import no_response
-from deployments.wire import refused
+from deployments.wire import ErrorKind, refused
 
 ONE = "/v1/responses/{id}"
 
@@ -40,6 +40,7 @@ def responses(store: ResponseStore, cipher: ThoughtCipher) -> Operation[Response
         body=ResponsesRequest,
         parse=parse_response_request,
         builder=lambda sender: ResponsesBuilder(store, cipher, sender),
+        refusals=[ErrorKind.STORAGE_FULL],
     )
 
 
