@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deployments.store.database import Database
-from deployments.store.item_rows import PART, chosen_items, numbered, text_of
+from deployments.store.item_rows import PART, chosen_items, listed_items, text_of
 from deployments.store.items import Choose, StoredItem, no_conversation
 from deployments.store.kept import KeptOwners, KeptWrite, size_of
 from deployments.store.limits import ROW_BYTES, KeptLimits
@@ -90,7 +90,7 @@ class Conversations:
         async with self._database.reading(owner) as connection:
             if await find_conversation(connection, owner, conversation_id) is None:
                 return None
-            found = await numbered(connection, in_conversation(owner, conversation_id))
+            found = await listed_items(connection, in_conversation(owner, conversation_id))
             return await chosen_items(connection, owner, found, choose)
 
     async def delete_item(self, owner: str, conversation_id: str, item_id: str) -> Row | None:

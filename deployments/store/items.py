@@ -7,8 +7,9 @@ from deployments.wire import ErrorKind, Refused
 
 PREVIOUS = "previous_response_id"
 CONVERSATION_PARAM = "conversation"
-# Which of the items with these ids, in order, are wanted: their indexes, in any order.
-Choose = Callable[[Sequence[str]], Sequence[int]]
+# Which of the items with these ids and sizes in bytes, in order, are wanted: their indexes, in any
+# order.
+Choose = Callable[[Sequence[tuple[str, int]]], Sequence[int]]
 # Is told of bytes before they are read. Raises Refused for too many.
 Hold = Callable[[int], None]
 

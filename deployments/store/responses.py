@@ -8,11 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from deployments.store.conversations import Params, admit_items, find_conversation, in_conversation
 from deployments.store.database import Database
 from deployments.store.item_rows import (
+    Listed,
     chosen_items,
     held_items,
     item_of,
     known_items,
-    numbered,
+    listed_items,
     text_of,
 )
 from deployments.store.items import (
@@ -146,9 +147,9 @@ class Responses:
                 return None
             is_other = ITEM.c.response.is_distinct_from(response_id)
             is_input = or_(is_other, ~ITEM.c.is_output)
-            found: list[tuple[int, str]] = []
+            found: list[Listed] = []
             for where in _where(owner, chain, links):
-                found += await numbered(connection, and_(where, is_input))
+                found += await listed_items(connection, and_(where, is_input))
             return await chosen_items(connection, owner, found, choose)
 
 

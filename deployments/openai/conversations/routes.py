@@ -26,7 +26,13 @@ from deployments.openai.conversations.schema import (
 )
 from deployments.openai.responses.database_store import Call, DatabaseStore
 from deployments.openai.responses.input import given_items, referred_ids, stored_item
-from deployments.openai.responses.item_pages import QUERY, ItemPage, check_include, list_body
+from deployments.openai.responses.item_pages import (
+    QUERY,
+    ItemPage,
+    check_include,
+    json_answer,
+    list_body,
+)
 from deployments.openai.responses.items import Item, ReferenceItem, new_id
 from deployments.openai.responses.store import no_conversations
 from deployments.store.items import Recalled, StoredItem, Wanted, no_conversation
@@ -58,7 +64,7 @@ class ConversationEndpoints:
             request,
             lambda kept: kept.conversations.create(owner, conversation_id, metadata, at, items),
         )
-        return _json(_described(conversation_id, at, metadata))
+        return json_answer(_described(conversation_id, at, metadata))
 
     async def retrieve(self, request: Request) -> Response:
         owner, name = _named(request)
@@ -78,7 +84,7 @@ class ConversationEndpoints:
         owner, name = _named(request)
         if not await self._work(request, lambda kept: kept.conversations.delete(owner, name)):
             raise no_conversation(name, "id")
-        return _json(encode({"id": name, "object": "conversation.deleted", "deleted": True}))
+        return json_answer(encode({"id": name, "object": "conversation.deleted", "deleted": True}))
 
     async def add_items(self, request: Request) -> Response:
         check_include(request.query_params)
@@ -86,7 +92,7 @@ class ConversationEndpoints:
         owner, name = _named(request)
         items = await self._items(request, work, asked.items)
         await self._work(request, lambda kept: kept.conversations.add(owner, name, items))
-        return _json(list_body(items, has_more=False))
+        return json_answer(list_body(items, has_more=False))
 
     async def list_items(self, request: Request) -> Response:
         owner, name = _named(request)
@@ -94,15 +100,15 @@ class ConversationEndpoints:
         found = await self._work(request, lambda kept: kept.conversations.items(owner, name, page))
         if found is None:
             raise no_conversation(name, "id")
-        return _json(page.body(found))
+        return json_answer(page.body(found))
 
     async def retrieve_item(self, request: Request) -> Response:
         check_include(request.query_params)
         owner, name = _named(request)
         item_id: str = request.path_params["item_id"]
 
-        def choose(ids: Sequence[str]) -> Sequence[int]:
-            return [index for index, one in enumerate(ids) if one == item_id]
+        def choose(listed: Sequence[tuple[str, int]]) -> Sequence[int]:
+            return [index for index, (one, _) in enumerate(listed) if one == item_id]
 
         found = await self._work(
             request, lambda kept: kept.conversations.items(owner, name, choose)
@@ -111,7 +117,7 @@ class ConversationEndpoints:
             raise no_conversation(name, "id")
         if not found:
             raise _no_item(item_id)
-        return _json(found[0].body)
+        return json_answer(found[0].body)
 
     async def delete_item(self, request: Request) -> Response:
         owner, name = _named(request)
@@ -194,7 +200,7 @@ def _named(request: Request) -> tuple[str, str]:
 def _conversation(found: Row | None, name: str) -> Response:
     if found is None:
         raise no_conversation(name, "id")
-    return _json(_described(found["id"], found["created_at"], found["metadata"]))
+    return json_answer(_described(found["id"], found["created_at"], found["metadata"]))
 
 
 def _described(conversation_id: str, at: int, metadata: str) -> bytes:
@@ -205,7 +211,3 @@ def _described(conversation_id: str, at: int, metadata: str) -> bytes:
 def _no_item(item_id: str) -> Refused:
     message = f"There is no item {item_id!r} in this conversation"
     return Refused.of_kind(ErrorKind.NOT_FOUND, message, "item_id")
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")

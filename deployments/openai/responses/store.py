@@ -164,7 +164,7 @@ class RememberedResponses:
         if found is None:
             return None
         items = found.input
-        return [items[index] for index in choose([item.id for item in items])]
+        return [items[index] for index in choose([(item.id, len(item.body)) for item in items])]
 
     async def delete(self, response_id: str) -> bool:
         known = response_id in self._responses

@@ -1,7 +1,9 @@
 """What conversations refuse, of whom they are, and what a store that fails does to responses."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 from openai.types.conversations import Conversation, ConversationItemList
 from pydantic import TypeAdapter
 
+from deployments.openai.responses import database_store
 from deployments.openai.responses.database_store import DatabaseStore
 from tests.databases import sqlite_url
 from tests.ingress.engines import ScriptedEngine, says
@@ -180,6 +183,22 @@ def test_without_a_store_conversations_are_off() -> None:
                 assert answer.json()["error"]["code"] == "feature_disabled"
 
     asyncio.run(run())
+
+
+def test_a_store_that_fails_is_left_alone_for_a_while(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_store, "RETRY_S", float("inf"))
+
+    async def asks(client: httpx.AsyncClient) -> None:
+        path = f"{CONVERSATIONS}/{(await client.post(CONVERSATIONS, json={})).json()['id']}"
+        with closing(connect(file.removeprefix("sqlite:///"))) as database:
+            database.execute("ALTER TABLE conversation RENAME TO away")
+            assert (await client.get(path)).status_code == 503
+            database.execute("ALTER TABLE away RENAME TO conversation")
+        assert (await client.get(path)).status_code == 503
+
+    ask(file, says("x"), asks)
 
 
 def test_while_the_store_is_away_answers_come_and_say_that_they_are_not_stored(
