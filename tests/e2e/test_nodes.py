@@ -101,6 +101,7 @@ def test_no_stream_notices_that_its_replica_and_node_are_lost(
     assert served.http.get("/health").status_code == 200
 
 
+@pytest.mark.exhaustive  # a cluster of several machines takes a minute to start
 @pytest.mark.timeout(600)
 def test_a_drained_node_is_left_and_no_stream_notices(
     lasting: tuple[Any, Server], undisturbed: list[str | BaseException]

@@ -85,6 +85,11 @@ class Screen:
         self.wait_for_answer(text)
         return _body(asked.value)
 
+    def wait_for_words(self, at_least: int = 2) -> None:
+        """Of the answer. Its article also says that the first ones are waited for."""
+        words = re.compile(r"\w+" + r" \w+" * (at_least - 1))
+        expect(self.answers.last.get_by_role("paragraph").first).to_contain_text(words)
+
     def wait_for_end(self) -> None:
         expect(self.button("Stop generating")).to_have_count(0)
         expect(self.log).not_to_have_attribute("aria-busy", "true")

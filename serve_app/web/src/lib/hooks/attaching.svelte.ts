@@ -6,6 +6,9 @@ import { settingsStore } from '#lib/stores/settings.svelte';
 import type { Attachment } from '#lib/types';
 import type { UsedDraft } from './draft.svelte';
 
+/** The draft of no chat. */
+const NEW = 'new';
+
 export interface Preparation {
 	id: number;
 	name: string;
@@ -36,6 +39,7 @@ export function useAttaching(draft: UsedDraft) {
 	async function addOne(file: File): Promise<void> {
 		const controller = new AbortController();
 		const id = ++count;
+		const of = conversationsStore.current?.id ?? NEW;
 		const update = (share: number | null) =>
 			(preparations = preparations.map((one) => (one.id === id ? { ...one, share } : one)));
 		const cancel = () => controller.abort();
@@ -49,7 +53,8 @@ export function useAttaching(draft: UsedDraft) {
 			});
 			const kept = await conversationsStore.putFile(blob);
 			if (controller.signal.aborted) return;
-			put({ name, ...kept, as });
+			if ((conversationsStore.current?.id ?? NEW) === of) put({ name, ...kept, as });
+			else await keep(of, { name, ...kept, as });
 		} catch (error) {
 			if (!controller.signal.aborted) refusals = [...refusals, whyNot(file.name, error)];
 		} finally {
@@ -58,17 +63,15 @@ export function useAttaching(draft: UsedDraft) {
 	}
 
 	function put(added: Attachment) {
-		const { attachments } = draft;
-		const isThere = attachments.some(
-			(one) => one.sha256 === added.sha256 && one.as === added.as && one.name === added.name
-		);
-		if (isThere) return;
-		const name = freshName(
-			added.name,
-			attachments.map((one) => one.name)
-		);
-		draft.attachments = [...attachments, { ...added, name }];
+		draft.attachments = withFile(draft.attachments, added);
 		draft.changed();
+	}
+
+	/** Another chat was opened meanwhile: it belongs to where it was chosen. */
+	async function keep(chat: string, added: Attachment) {
+		const { text = '', attachments = [] } = (await conversationsStore.draft(chat)) ?? {};
+		const all = withFile(attachments, added);
+		await conversationsStore.saveDraft({ chat, text, attachments: all });
 	}
 
 	return {
@@ -88,6 +91,15 @@ export function useAttaching(draft: UsedDraft) {
 			refusals = [];
 		}
 	};
+}
+
+function withFile(attachments: Attachment[], added: Attachment): Attachment[] {
+	const isThere = attachments.some(
+		(one) => one.sha256 === added.sha256 && one.as === added.as && one.name === added.name
+	);
+	if (isThere) return attachments;
+	const names = attachments.map((one) => one.name);
+	return [...attachments, { ...added, name: freshName(added.name, names) }];
 }
 
 function whyNot(name: string, error: unknown): string {

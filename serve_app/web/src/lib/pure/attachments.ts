@@ -1,5 +1,6 @@
 /** What a file is, whether it can be attached, and what a model can't read of it. */
 import type { Attachment } from '#lib/types';
+import { cut } from './well_formed';
 
 export type Kind = 'text' | 'image' | 'audio' | 'pdf';
 
@@ -199,5 +200,5 @@ export function cleanName(name: string): string {
 		// eslint-disable-next-line no-control-regex
 		.replace(/[\u0000-\u001f\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '')
 		.trim();
-	return clean.slice(0, 200) || 'file';
+	return cut(clean, 200) || 'file';
 }

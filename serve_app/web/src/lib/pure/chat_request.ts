@@ -1,5 +1,6 @@
 /** The body of `/v1/chat/completions` for a branch. The server refuses what it does not know. */
 import type { Attachment, Message, Sampling, ThinkingChoice } from '#lib/types';
+import { cut } from './well_formed';
 
 export interface ToolDefinition {
 	type: 'function';
@@ -139,7 +140,7 @@ export function firstLine(text: string, length = 60): string {
 		.replace(/\s+/g, ' ')
 		.trim();
 	if (clean.length <= length) return clean;
-	const cut = clean.slice(0, length - 1);
-	const space = cut.lastIndexOf(' ');
-	return `${space > length / 2 ? cut.slice(0, space) : cut}…`;
+	const start = cut(clean, length - 1);
+	const space = start.lastIndexOf(' ');
+	return `${space > length / 2 ? start.slice(0, space) : start}…`;
 }

@@ -3,6 +3,7 @@
  * shape is `null`; fields that nobody knows are left out.
  */
 import { isId } from './ids';
+import { cut } from './well_formed';
 import type {
 	Attachment,
 	ChatFields,
@@ -39,7 +40,7 @@ export function readFields(raw: unknown): ChatFields | null {
 	if (!isRaw(raw) || !isTime(raw.created_at)) return null;
 	if (!isText(raw.title)) return null;
 	return {
-		title: raw.title.slice(0, MAX_TITLE),
+		title: cut(raw.title, MAX_TITLE),
 		title_by: oneOf(raw.title_by, TITLES) ?? 'first_line',
 		leaf: isId(raw.leaf) ? raw.leaf : null,
 		pinned: raw.pinned === true,

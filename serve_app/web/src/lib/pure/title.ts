@@ -1,4 +1,5 @@
 /** A chat's title, from what a model answered. */
+import { cut } from './well_formed';
 
 const MAX_TITLE = 80;
 
@@ -17,5 +18,5 @@ export function cleanTitle(answer: string): string {
 		.replace(/\s+/g, ' ')
 		.replace(/[.:;,]+$/, '')
 		.trim();
-	return title.length <= MAX_TITLE ? title : `${title.slice(0, MAX_TITLE - 1).trimEnd()}…`;
+	return title.length <= MAX_TITLE ? title : `${cut(title, MAX_TITLE - 1).trimEnd()}…`;
 }

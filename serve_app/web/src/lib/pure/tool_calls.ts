@@ -1,5 +1,6 @@
 /** What a model may call, what it wrote for that, and what came of it. */
 import type { Message, ToolCall } from '#lib/types';
+import { cut } from './well_formed';
 
 export interface Tool {
 	/** As the model knows it; of letters, digits, `_` and `-`. */
@@ -43,7 +44,7 @@ export function prettyArguments(text: string): string {
 export function resultText(value: unknown): string {
 	const text = typeof value === 'string' ? value : JSON.stringify(value);
 	if (text === undefined) return '';
-	return text.length <= MAX_RESULT ? text : `${text.slice(0, MAX_RESULT)}\n[cut here]`;
+	return text.length <= MAX_RESULT ? text : `${cut(text, MAX_RESULT)}\n[cut here]`;
 }
 
 export function failure(message: string): string {

@@ -40,13 +40,32 @@ async function stream(path: string, init: RequestInit = {}): Promise<Response> {
 		response = await fetch(path.startsWith('./') ? path : url(path), { ...init, headers });
 	} catch (error) {
 		if (init.signal?.aborted) throw error;
-		listeners.lost();
-		throw new ApiError("The server can't be reached.", 0);
+		throw lost();
+	}
+	if (response.ok) {
+		listeners.reached();
+		return response;
+	}
+	const refused = await refusal(response);
+	if (isOfProxy(refused)) {
+		// The store may be away while the models are there, and what only took long was heard.
+		const wasHeard = refused.status === 504 && (init.method ?? 'GET') !== 'GET';
+		throw path.startsWith('./') || wasHeard ? refused : lost();
 	}
 	listeners.reached();
-	if (response.ok) return response;
 	if (response.status === 401) listeners.signedOut();
-	throw await refusal(response);
+	throw refused;
+}
+
+function lost(): ApiError {
+	listeners.lost();
+	return new ApiError("The server can't be reached.", 0);
+}
+
+/** A proxy in front says that nobody answers it: the server itself says what is wrong. */
+function isOfProxy({ status, body }: ApiError): boolean {
+	const error = (body as { error?: unknown } | null)?.error;
+	return [502, 503, 504].includes(status) && (typeof error !== 'object' || error === null);
 }
 
 /** `error` of a body or of an event, in OpenAI's or llama-server's form. */
@@ -79,7 +98,14 @@ async function refusal(response: Response): Promise<ApiError> {
 
 async function json<T>(path: string, init?: RequestInit): Promise<T> {
 	const response = await stream(path, init);
-	return (response.status === 204 ? undefined : await response.json()) as T;
+	if (response.status === 204) return undefined as T;
+	try {
+		return (await response.json()) as T;
+	} catch (error) {
+		if (init?.signal?.aborted) throw error;
+		if (!(error instanceof SyntaxError)) throw lost();
+		throw new ApiError('The server answered something that is no JSON.', response.status);
+	}
 }
 
 /** What sends `body` as JSON. */

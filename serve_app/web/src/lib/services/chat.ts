@@ -1,5 +1,6 @@
 import { readDelta, type Delta } from '#lib/pure/chat_deltas';
 import { buildRequest, countedRequest, type RequestParts } from '#lib/pure/chat_request';
+import { cut } from '#lib/pure/well_formed';
 import { api, ApiError, post, readError } from './api';
 import { Interrupted, keptEvents, openKept } from './resume';
 
@@ -79,14 +80,14 @@ export class ChatService {
 			await api.json('apply-template', post(body));
 			return true;
 		} catch (error) {
-			if (error instanceof ApiError && error.status === 400) return false;
+			if (error instanceof ApiError && [400, 404, 422, 501].includes(error.status)) return false;
 			throw error;
 		}
 	}
 
 	/** A title for a first question and its answer, in the model's words. */
 	static async title(model: string, question: string, answer: string): Promise<string> {
-		const ask = `Give this chat a title of at most six words. Answer with the title alone.\n\nQuestion: ${question.slice(0, 2000)}\n\nAnswer: ${answer.slice(0, 2000)}`;
+		const ask = `Give this chat a title of at most six words. Answer with the title alone.\n\nQuestion: ${cut(question, 2000)}\n\nAnswer: ${cut(answer, 2000)}`;
 		const body = {
 			model,
 			messages: [{ role: 'user', content: ask }],

@@ -20,8 +20,8 @@ export class ServerService {
 		try {
 			return { ...NO_STORE, ...(await api.json<Partial<Owner>>(uiUrl('api/me'))) };
 		} catch (error) {
-			if (error instanceof ApiError && (error.status === 404 || error.status === 501))
-				return NO_STORE;
+			// 403: nobody has a key, and the store is not reached by this name of the server.
+			if (error instanceof ApiError && [403, 404, 501].includes(error.status)) return NO_STORE;
 			throw error;
 		}
 	}

@@ -19,10 +19,12 @@ let clock = 1_000;
 class Device {
 	readonly sync: SyncDatabase;
 	readonly service: SyncService;
+	/** How often there was something new. */
+	told = 0;
 
 	private constructor(readonly database: DatabaseService) {
 		this.sync = new SyncDatabase(database.db);
-		this.service = new SyncService(this.sync, () => undefined, Infinity);
+		this.service = new SyncService(this.sync, () => void this.told++, Infinity);
 	}
 
 	static async open(): Promise<Device> {
@@ -276,6 +278,25 @@ it('keeps what the server refuses, sends all else, and tries again once there is
 	await a.database.removeChat(other.id, ++clock);
 	await settle(a, b);
 	expect(await b.titles()).toEqual(['Too long']);
+});
+
+it('sends what is beside a message that the server refuses', async () => {
+	const [a, b, chat, question] = await two();
+	const fetch = model.fetch;
+	vi.stubGlobal('fetch', async (path: string, init: RequestInit = {}) => {
+		const { messages = [] } = JSON.parse(String(init.body ?? '{}')) as { messages?: Message[] };
+		const index = messages.findIndex(({ text }) => text === 'Too long');
+		const error = { message: 'Too much', param: `messages[${index}]` };
+		return index < 0 ? fetch(path, init) : Response.json({ error }, { status: 413 });
+	});
+	const long = await a.write(chat.id, question.id, 'Too long');
+	await a.write(chat.id, long.id, 'Below');
+	await a.write(chat.id, question.id, 'A map.');
+	// As the loop does, which sends again when it is told of more.
+	for (let told = -1; told < a.told; await a.push()) told = a.told;
+	await b.round();
+	expect([...a.service.refused]).toEqual([[long.id, 'Too much']]);
+	expect(await b.texts()).toEqual(['A map.', 'What is a page table?']);
 });
 
 /** What is done in one step, and by whom; numbers choose among what is there. */

@@ -174,8 +174,7 @@ export class SyncService {
 			({ revision } = await this.#json('POST', path, body, new Headers(), signal));
 		} catch (error) {
 			if (!(error instanceof ApiError)) throw error;
-			const index = Number(/^messages\[(\d+)\]/.exec(error.param ?? '')?.[1] ?? 0);
-			await this.#mend(error, chat, batch[index] ?? batch[0]!, signal);
+			await this.#mend(error, chat, batch, signal);
 			return false;
 		}
 		for (const { attachments } of batch)
@@ -190,10 +189,12 @@ export class SyncService {
 	async #mend(
 		error: ApiError,
 		chat: StoredChat,
-		message: StoredMessage,
+		batch: StoredMessage[],
 		signal: AbortSignal
 	): Promise<void> {
 		const { status } = error;
+		const index = /^messages\[(\d+)\]/.exec(error.param ?? '')?.[1];
+		const message = batch[Number(index ?? 0)] ?? batch[0]!;
 		if (status === 404) {
 			// Deleted, or lost: the chat's own PUT tells.
 			await this.#putChat(chat, false, signal);
@@ -203,7 +204,11 @@ export class SyncService {
 			const parent = message.parent && (await this.database.message(message.parent));
 			if (parent && status === 400) await this.#sendAgainOnce(chat, error);
 			else this.tell(await this.database.dropMessage(parent ? parent.id : message.id));
-		} else this.#refuse(error, message.id);
+		} else {
+			// Such as of a chat that is full: none of them is stored.
+			for (const { id } of index === undefined ? batch : [message]) this.#refuse(error, id);
+			this.#tellOfMore();
+		}
 	}
 
 	async #sendAgainOnce(chat: StoredChat, error: ApiError): Promise<void> {
@@ -214,6 +219,11 @@ export class SyncService {
 
 	async #sendAgain(chat: StoredChat): Promise<void> {
 		await this.database.sendAgain(chat.id);
+		this.#tellOfMore();
+	}
+
+	/** There is more to send. */
+	#tellOfMore(): void {
 		this.tell({ chats: new Set(), messages: new Set() });
 	}
 
@@ -277,16 +287,21 @@ export class SyncService {
 		signal: AbortSignal
 	): Promise<{ revision: number }> {
 		headers.set('Content-Type', 'application/json');
-		const init = { method, headers, body: JSON.stringify(body), signal };
-		return (await this.#write(path, init)).json();
+		await this.#turn();
+		return api.json(uiUrl(path), { method, headers, body: JSON.stringify(body), signal });
 	}
 
-	async #write(path: string, init: RequestInit): Promise<Response> {
+	async #write(path: string, init: RequestInit): Promise<void> {
+		await this.#turn();
+		await api.stream(uiUrl(path), init);
+	}
+
+	/** Of a write, so that no more than the server takes are sent. */
+	async #turn(): Promise<void> {
 		const before = this.#writes.at(-this.writesPerSecond);
 		const wait = before === undefined ? 0 : before + 1000 - Date.now();
 		if (wait > 0) await new Promise((done) => setTimeout(done, wait));
 		if (this.#writes.push(Date.now()) > this.writesPerSecond) this.#writes.shift();
-		return api.stream(uiUrl(path), init);
 	}
 }
 

@@ -7,8 +7,8 @@ export type TabMessage =
 	| { kind: 'queue' }
 	| { kind: 'sync'; refusal: string | null; isRead: boolean }
 	| { kind: 'who-syncs' }
-	| { kind: 'push' }
-	| { kind: 'who-runs' }
+	/** `turn` rises with time: see `ConversationsStore.runningOnStart`. */
+	| { kind: 'who-runs'; turn: string }
 	| { kind: 'runs'; ids: string[] }
 	| { kind: 'signed-out' };
 

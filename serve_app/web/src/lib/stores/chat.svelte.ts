@@ -1,4 +1,5 @@
 import { SvelteMap, SvelteSet } from 'svelte/reactivity';
+import { pauseAfter } from '#lib/pure/backoff';
 import type { RequestParts } from '#lib/pure/chat_request';
 import { firstLine } from '#lib/pure/chat_request';
 import { describeError } from '#lib/pure/chat_errors';
@@ -18,7 +19,7 @@ import { settingsStore } from './settings.svelte';
 import { toolsStore } from './tools.svelte';
 
 const SAVE_EVERY_MS = 1000;
-const ASK_AGAIN_MS = 3000;
+const STOP_AGAIN_MS = 2000;
 
 class ChatStore {
 	/** Running answers by chat; several chats may run at once. */
@@ -36,6 +37,22 @@ class ChatStore {
 	#resumes = false;
 	#sendsQueued = false;
 
+	constructor() {
+		conversationsStore.onclose = () => this.#leave();
+	}
+
+	/** The chats are closed: what runs in them goes on when they are open again. */
+	#leave(): void {
+		for (const run of this.runs.values()) run.controller.abort();
+		this.runs.clear();
+		this.#left = [];
+	}
+
+	/** Another answer of the chat may run by now. */
+	#end(run: Run): void {
+		if (this.runs.get(run.chat) === run) this.runs.delete(run.chat);
+	}
+
 	isRunning(chat: string | null | undefined): boolean {
 		return chat !== null && chat !== undefined && this.runs.has(chat);
 	}
@@ -50,16 +67,22 @@ class ChatStore {
 		if (model === null || modelsStore.find(model)?.state !== 'loaded') return false;
 		if (!this.#asked.has(model)) {
 			this.#asked.add(model);
-			this.#askGoOn(model);
+			void this.#askGoOn(model);
 		}
 		return this.#goesOn.get(model) ?? false;
 	}
 
-	#askGoOn(model: string): void {
-		void ChatService.canGoOn(model).then(
-			(can) => this.#goesOn.set(model, can),
-			() => setTimeout(() => this.#askGoOn(model), ASK_AGAIN_MS)
-		);
+	async #askGoOn(model: string): Promise<void> {
+		for (let failures = 0; this.#asked.has(model); failures++) {
+			try {
+				this.#goesOn.set(model, await ChatService.canGoOn(model));
+				return;
+			} catch {
+				await new Promise((done) => setTimeout(done, pauseAfter(failures, Math.random())));
+			}
+			// The list is read again when the server is back, and so is this asked again.
+			if (!serverStore.reachable || serverStore.needsKey) this.#asked.delete(model);
+		}
 	}
 
 	/** Tokens that the visible branch takes of the model's context, as last told by the server. */
@@ -133,16 +156,15 @@ class ChatStore {
 	async resume(): Promise<void> {
 		if (this.#resumes) return;
 		this.#resumes = true;
-		const left = [...this.#left, ...(await conversationsStore.runningOnStart())];
-		this.#left = [];
 		try {
-			const kept = await ChatService.lookup(left.map((message) => message.id));
+			this.#left.push(...(await conversationsStore.runningOnStart()));
+			const kept = await ChatService.lookup(this.#left.map((message) => message.id));
 			const ids = new Set(kept.map((stream) => stream.conversation_id));
-			for (const message of left)
+			for (const message of this.#left.splice(0))
 				if (ids.has(message.id)) void this.#resumeOne(message);
 				else await conversationsStore.finish(message.id, { ...ENDED, finish: 'interrupted' });
 		} catch {
-			this.#left = left;
+			// They are asked for at the next call.
 		} finally {
 			this.#resumes = false;
 		}
@@ -150,7 +172,8 @@ class ChatStore {
 
 	async #resumeOne(message: Message): Promise<void> {
 		const run = new Run(message.chat, message.id, message.parent, message.model ?? '', message);
-		this.runs.set(message.chat, run);
+		// Another may have been asked for by now.
+		if (!this.isRunning(message.chat)) this.runs.set(message.chat, run);
 		run.show();
 		const end = await this.#follow(run, () =>
 			Promise.resolve(ChatService.resume(message.id, message.read ?? 0, run.controller.signal))
@@ -164,7 +187,10 @@ class ChatStore {
 		const run = this.runs.get(chat);
 		if (!run) return;
 		run.controller.abort(new DOMException('Stopped', 'AbortError'));
-		void ChatService.stop(run.message).catch(() => undefined);
+		const tell = () => void ChatService.stop(run.message).catch(() => undefined);
+		tell();
+		// The server may hear of the stop before it hears of the question.
+		if (run.completion === undefined) setTimeout(tell, STOP_AGAIN_MS);
 	}
 
 	/** Another answer to the same question, beside this one. */
@@ -296,7 +322,7 @@ class ChatStore {
 			failed = true;
 			for (const call of calls) this.#decisions.delete(decisionKey(message, call));
 		} finally {
-			this.runs.delete(chat.id);
+			this.#end(run);
 		}
 		if (!failed) await this.#answer(chat, parent, model);
 	}
@@ -335,22 +361,31 @@ class ChatStore {
 
 	/** before: the answer that it goes on with. instead: a message that it replaces. */
 	async #answer(
-		chat: Chat,
+		of: Chat,
 		parent: string | null,
 		model: string,
 		options: { before?: Message; instead?: string; select?: boolean } = {}
 	): Promise<void> {
 		const { before, instead, select = true } = options;
+		// Calls of tools may take long: its settings may be others since.
+		const chat = conversationsStore.find(of.id) ?? of;
 		const start = before && { text: before.text, reasoning: before.reasoning };
 		const message = newMessage(chat, parent, 'assistant', { model, state: 'running', ...start });
 		const run = new Run(chat.id, message.id, parent, model, start);
 		this.runs.set(chat.id, run);
 		this.said = 'Answer started';
 		const { sampling: params } = settingsStore.effective(chat, model);
-		await conversationsStore.addMessage({ ...message, params }, { select });
-		if (instead !== undefined) await conversationsStore.removeMessage(instead);
-		const branch = await this.#branch(chat.id, parent);
+		let isThere = false;
+		try {
+			isThere = await conversationsStore.addMessage({ ...message, params }, { select });
+		} finally {
+			if (!isThere) this.#end(run);
+		}
+		if (!isThere) return;
+		let branch: Message[] = [];
 		const end = await this.#follow(run, async () => {
+			if (instead !== undefined) await conversationsStore.removeMessage(instead);
+			branch = await this.#branch(chat.id, parent);
 			const all = before ? [...branch, before] : branch;
 			const parts = await this.partsWithFiles(chat, model, all);
 			return ChatService.answer({ ...parts, goOn: !!before }, message.id, run.controller.signal);
@@ -384,7 +419,7 @@ class ChatStore {
 		const fields = { ...run.fields(), ...end, ...ENDED };
 		if (fields.tool_calls) fields.tool_calls = withIds(fields.tool_calls, new Set());
 		await conversationsStore.finish(run.message, fields);
-		this.runs.delete(run.chat);
+		this.#end(run);
 		this.said = end.error ? 'The answer failed' : 'Answer finished';
 		return fields;
 	}

@@ -4,6 +4,7 @@ import { Finder, wordsOf } from '#lib/pure/search';
 import { change, withDirt } from '#lib/pure/sync_merge';
 import { describeSync, type SyncStatus } from '#lib/pure/sync_words';
 import { byAge, leafAfterDelete, newestLeafBelow, pathTo, withAllBelow } from '#lib/pure/tree';
+import { wellFormed } from '#lib/pure/well_formed';
 import { DatabaseService, withOutbox } from '#lib/services/database';
 import { Tabs, type TabMessage } from '#lib/services/tabs';
 import { readLocal, removeLocal, writeLocal } from '#lib/storage/local';
@@ -60,6 +61,8 @@ class ConversationsStore {
 	#tabs: Tabs | null = null;
 	/** Answers that this tab is writing, by id, and when each is written next. */
 	readonly #running = new Map<string, StoredMessage>();
+	/** Answers that this tab is about to go on with: see `runningOnStart`. */
+	#claim: { turn: string; ids: string[] } | null = null;
 	readonly #writes = new Map<string, ReturnType<typeof setTimeout>>();
 
 	/** Pinned first, then those with the newest messages. */
@@ -102,6 +105,9 @@ class ConversationsStore {
 		if (!this.ready) await new Promise<void>((done) => this.#untilReady.add(done));
 	}
 
+	/** What runs is no longer this page's; set by who runs it. */
+	onclose: (() => void) | null = null;
+
 	async close(): Promise<void> {
 		await this.flush();
 		this.ready = false;
@@ -114,6 +120,7 @@ class ConversationsStore {
 		this.messages.clear();
 		this.#open = null;
 		this.#list();
+		this.onclose?.();
 	}
 
 	/** The open database, for the sync. */
@@ -129,26 +136,28 @@ class ConversationsStore {
 		return this.#byId.get(id);
 	}
 
-	/** Null: the empty chat. What is not there leaves `current` null. */
+	/** Null: the empty chat, at once. What is not there leaves `current` null. */
 	async open(id: string | null): Promise<void> {
 		const turn = ++this.#opened;
 		this.#wanted = id;
-		if (id !== null && this.#open?.id === id) return;
+		if (id === null) {
+			this.messages.clear();
+			this.#open = null;
+			return;
+		}
+		if (this.#open?.id === id) return;
 		await this.#whenReady();
-		const messages = await this.#current(async () =>
-			id !== null && this.#byId.has(id) ? this.#read(id) : []
-		);
+		const messages = await this.#current(async () => (this.#byId.has(id) ? this.#read(id) : []));
 		// Another was opened while this one was read.
 		if (turn !== this.#opened) return;
-		const chat = (id !== null && this.#byId.get(id)) || null;
 		this.messages.clear();
 		for (const message of messages) this.messages.set(message.id, message);
-		this.#open = chat;
+		this.#open = this.#byId.get(id) ?? null;
 	}
 
 	/** Also opens it. */
 	async create(fields: Partial<Chat> = {}): Promise<StoredChat> {
-		const chat = newChat($state.snapshot(fields));
+		const chat = newChat($state.snapshot(fields) as Partial<Chat>);
 		await this.#whenReady();
 		await this.#write((database) => database.add([chat]));
 		this.#put(chat);
@@ -161,13 +170,13 @@ class ConversationsStore {
 	}
 
 	async update(id: string, fields: Partial<Chat>): Promise<void> {
-		const plain = $state.snapshot(fields);
+		const plain = storable($state.snapshot(fields) as Partial<Chat>);
 		await this.#change(id, (chat) => change(chat, plain, Date.now()));
 	}
 
-	/** The chat's leaf moves to it with `select`, and when it answers the leaf. */
-	async addMessage(added: Message, options: { select?: boolean } = {}): Promise<void> {
-		const message = $state.snapshot(added) as Message;
+	/** The chat's leaf moves to it with `select`, and when it answers the leaf. False: the chat is gone. */
+	async addMessage(added: Message, options: { select?: boolean } = {}): Promise<boolean> {
+		const message = wellFormed($state.snapshot(added) as Message);
 		const leafOf = (chat: StoredChat) =>
 			chat.id === this.#open?.id ? this.#leafOf(chat) : chat.leaf;
 		const moved = (chat: StoredChat) =>
@@ -179,13 +188,13 @@ class ConversationsStore {
 		const chat = kept
 			? kept.chat
 			: before && moved({ ...before, active_at: Math.max(before.active_at, message.created_at) });
-		// The chat is gone, or the browser keeps nothing.
-		if (!chat || (this.#database && !kept)) return;
+		if (!chat || (this.#database && !kept)) return false;
 		const stored = kept?.message ?? withOutbox(message);
 		if (message.state === 'running') this.#running.set(message.id, stored);
 		if (message.chat === this.#open?.id) this.messages.set(message.id, stored);
 		this.#put(chat);
 		this.#tell([chat.id], [chat.id], message.state === 'done');
+		return true;
 	}
 
 	changeRunning(id: string, fields: Partial<Message>): void {
@@ -207,12 +216,11 @@ class ConversationsStore {
 		if (!before) return;
 		clearTimeout(this.#writes.get(id));
 		this.#writes.delete(id);
-		this.#running.delete(id);
-		const message = withOutbox({ ...before, ...$state.snapshot(fields), state: 'done' } as Message);
-		const isThere = await this.#write((database) => database.replaceMessage(message));
-		if (isThere === false) return;
+		const done = { ...before, ...$state.snapshot(fields), state: 'done' } as Message;
+		const message = withOutbox(wellFormed(done));
+		this.#running.set(id, message);
 		if (this.messages.has(id)) this.messages.set(id, message);
-		this.#tell([], [message.chat]);
+		await this.#writeRunning(id);
 	}
 
 	/** Writes at once what is running, as the page may be closed now. */
@@ -228,13 +236,15 @@ class ConversationsStore {
 		if (message) await this.update(message.chat, { leaf: newestLeafBelow(this.messages, id) });
 	}
 
-	/** With all below it. */
+	/** With all below it; its chat need not be the open one. */
 	async removeMessage(id: string): Promise<void> {
-		const top = this.messages.get(id);
-		const chat = this.current;
+		const top = this.messages.get(id) ?? (await this.#write((database) => database.message(id)));
+		const chat = top && (this.current?.id === top.chat ? this.current : this.#byId.get(top.chat));
 		if (!top || !chat) return;
-		const gone = withAllBelow(this.messages, id);
-		const leaf = leafAfterDelete(this.messages, chat.leaf, gone);
+		const isOpen = this.#open?.id === chat.id;
+		const all = isOpen ? this.messages : byId(await this.#read(chat.id));
+		const gone = withAllBelow(all, id);
+		const leaf = leafAfterDelete(all, chat.leaf, gone);
 		if (leaf !== chat.leaf) await this.update(chat.id, { leaf });
 		for (const one of gone) this.#running.delete(one);
 		await this.#write((database) => database.removeMessages(top, gone, Date.now()));
@@ -259,7 +269,7 @@ class ConversationsStore {
 	async fork(id: string, message: string): Promise<StoredChat> {
 		const from = this.#byId.get(id);
 		if (!from) throw new Error('This chat does not exist.');
-		const all = new Map((await this.#read(id)).map((one) => [one.id, one]));
+		const all = byId(await this.#read(id));
 		const branch = pathTo(all, message).filter((one) => one.state === 'done');
 		const { title, title_by, model, system, settings } = from;
 		const fields = { title, title_by, model, system, settings, forked_from: id };
@@ -319,13 +329,21 @@ class ConversationsStore {
 		return result();
 	}
 
-	/** Answers that were running when the page was last closed, and that no other tab is writing. */
+	/**
+	 * Answers that were running when the page was last closed, and that no other tab is writing. Of tabs
+	 * that ask at the same time, as when a browser opens all it had, the first one gets them.
+	 */
 	async runningOnStart(): Promise<StoredMessage[]> {
-		const found = (await this.#write((database) => database.running())) ?? [];
-		const here = found.filter((message) => !this.#running.has(message.id));
-		if (here.length === 0) return [];
-		const elsewhere = await this.#runningElsewhere();
-		const left = here.filter((message) => !elsewhere.has(message.id));
+		const read = async () => (await this.#write((database) => database.running())) ?? [];
+		const claimed = (await read()).map(({ id }) => id).filter((id) => !this.#running.has(id));
+		const tabs = this.#tabs;
+		if (claimed.length === 0 || !tabs) return [];
+		const elsewhere = await this.#runningElsewhere(tabs, claimed);
+		// Another tab may have ended one since.
+		const found = await read();
+		this.#claim = null;
+		if (tabs !== this.#tabs) return [];
+		const left = found.filter(({ id }) => claimed.includes(id) && !elsewhere.has(id));
 		for (const message of left) this.#running.set(message.id, message);
 		return left;
 	}
@@ -441,8 +459,11 @@ class ConversationsStore {
 	async #heard(message: TabMessage): Promise<void> {
 		if (message.kind === 'changed') await this.reread(message.chats, message.messages);
 		else if (message.kind === 'queue') await this.#readQueue();
-		else if (message.kind === 'who-runs' && this.#running.size > 0)
-			this.#tabs?.tell({ kind: 'runs', ids: [...this.#running.keys()] });
+		else if (message.kind === 'who-runs') {
+			const claim = this.#claim && this.#claim.turn < message.turn ? this.#claim.ids : [];
+			const ids = [...this.#running.keys(), ...claim];
+			if (ids.length > 0) this.#tabs?.tell({ kind: 'runs', ids });
+		}
 	}
 
 	async #readQueue(): Promise<void> {
@@ -451,24 +472,38 @@ class ConversationsStore {
 		for (const { message } of waiting) this.queuedIds.add(message);
 	}
 
-	async #runningElsewhere(): Promise<Set<string>> {
+	/** What other tabs write, or asked for before this one. */
+	async #runningElsewhere(tabs: Tabs, claimed: string[]): Promise<Set<string>> {
 		const ids = new Set<string>();
-		const tabs = this.#tabs;
-		if (!tabs) return ids;
 		const end = tabs.listen((message) => {
 			if (message.kind === 'runs') for (const id of message.ids) ids.add(id);
 		});
-		tabs.tell({ kind: 'who-runs' });
+		// Ids rise with time, in all tabs.
+		const turn = newId();
+		this.#claim = { turn, ids: claimed };
+		tabs.tell({ kind: 'who-runs', turn });
 		await new Promise((done) => setTimeout(done, ASK_TABS_MS));
 		end();
 		return ids;
 	}
 
+	/** What can't be written stays, and is written with what is next. */
 	async #writeRunning(id: string): Promise<void> {
 		const message = this.#running.get(id);
 		if (!message) return;
-		const isThere = await this.#write((database) => database.replaceMessage(message));
-		if (isThere) this.#tabs?.tell(changed([], [message.chat], false));
+		let isThere: boolean | undefined;
+		try {
+			isThere = await this.#write((database) => database.replaceMessage(message));
+		} catch {
+			return;
+		}
+		if (message.state === 'running') {
+			if (isThere) this.#tabs?.tell(changed([], [message.chat], false));
+			return;
+		}
+		if (this.#running.get(id) !== message) return;
+		this.#running.delete(id);
+		if (isThere !== false) this.#tell([], [message.chat]);
 	}
 
 	async #change(id: string, changeOf: (chat: StoredChat) => StoredChat): Promise<void> {
@@ -490,7 +525,8 @@ class ConversationsStore {
 
 	#list(): void {
 		this.#chats = [...this.#byId.values()].sort(
-			(a, b) => Number(b.pinned) - Number(a.pinned) || b.active_at - a.active_at
+			(a, b) =>
+				Number(b.pinned) - Number(a.pinned) || b.active_at - a.active_at || (a.id < b.id ? 1 : -1)
 		);
 	}
 
@@ -524,6 +560,10 @@ class ConversationsStore {
 	}
 }
 
+function byId(messages: StoredMessage[]): Map<string, StoredMessage> {
+	return new Map(messages.map((message) => [message.id, message]));
+}
+
 function changed(chats: string[], messages: string[], toSend: boolean): TabMessage {
 	return { kind: 'changed', chats, messages, toSend };
 }
@@ -533,7 +573,7 @@ function chatWith(fields: Partial<Chat>, messages: readonly Message[]) {
 	const chat = newChat({ ...fields, leaf: null });
 	const copies = messages.map((message) =>
 		withOutbox({
-			...message,
+			...wellFormed(message),
 			id: ids.get(message.id)!,
 			chat: chat.id,
 			parent: message.parent === null ? null : (ids.get(message.parent) ?? null),
@@ -544,6 +584,12 @@ function chatWith(fields: Partial<Chat>, messages: readonly Message[]) {
 	const leaf = (fields.leaf && ids.get(fields.leaf)) || newest?.id || null;
 	const active_at = newest?.created_at ?? chat.active_at;
 	return { chat: { ...chat, leaf, active_at }, messages: copies };
+}
+
+/** PostgreSQL keeps no U+0000 in a title. */
+function storable(fields: Partial<Chat>): Partial<Chat> {
+	const { title, ...rest } = wellFormed(fields);
+	return title === undefined ? rest : { ...rest, title: title.replaceAll('\0', '') };
 }
 
 function newChat(fields: Partial<Chat>): StoredChat {
@@ -558,7 +604,7 @@ function newChat(fields: Partial<Chat>): StoredChat {
 		settings: { sampling: {}, thinking: {} },
 		created_at: now,
 		updated_at: now,
-		...fields,
+		...storable(fields),
 		id: newId(),
 		revision: null,
 		dirty: [],
@@ -568,7 +614,9 @@ function newChat(fields: Partial<Chat>): StoredChat {
 }
 
 function wordsOfError(error: unknown): string {
-	if (error instanceof Error && error.name === 'QuotaExceededError') return 'its storage is full.';
+	// Of a transaction that had to end for it, the reason is within.
+	const { name, inner } = (error ?? {}) as { name?: string; inner?: { name?: string } };
+	if ([name, inner?.name].includes('QuotaExceededError')) return 'its storage is full.';
 	return error instanceof Error ? error.message : String(error);
 }
 

@@ -2,6 +2,7 @@ import 'fake-indexeddb/auto';
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { newId } from '#lib/pure/ids';
+import { Tabs } from '#lib/services/tabs';
 import type { Message } from '#lib/types';
 import { conversationsStore as store } from './conversations.svelte';
 
@@ -114,6 +115,28 @@ it('finds answers that ran when the page was closed', async () => {
 	await store.finish(running.id, { text: 'Half and half' });
 	await reopen();
 	expect(await store.runningOnStart()).toEqual([]);
+});
+
+it('goes on with an answer in the first of the tabs that ask for it', async () => {
+	const { chat } = await conversation();
+	const running = message(chat.id, null, { role: 'assistant', state: 'running' });
+	await store.addMessage(running);
+	await reopen();
+	const other = new Tabs(store.database!.name);
+	const told: string[][] = [];
+	const heard = new Promise<void>((done) =>
+		other.listen((said) => {
+			if (said.kind === 'who-runs') {
+				other.tell({ kind: 'who-runs', turn: '0' });
+				other.tell({ kind: 'who-runs', turn: newId() });
+			} else if (said.kind === 'runs') done(void told.push(said.ids));
+		})
+	);
+	const found = await store.runningOnStart();
+	await heard;
+	expect(found.map(({ id }) => id)).toEqual([running.id]);
+	expect(told).toEqual([[running.id]]);
+	other.close();
 });
 
 it('deletes a message with all below it and shows the nearest branch', async () => {
@@ -280,4 +303,14 @@ it('goes on without a database', async () => {
 	const { answer } = await conversation();
 	await store.removeMessage(answer.id);
 	expect(texts()).toEqual(['What is a page table?']);
+});
+
+it('closes also where its database is gone', async () => {
+	const { chat, answer } = await conversation();
+	const running = message(chat.id, answer.id, { role: 'assistant', state: 'running' });
+	await store.addMessage(running);
+	await store.database!.deleteAll();
+	await store.use('somebody else', 'http://here/');
+	expect(store.chats).toEqual([]);
+	expect(store.failure).toBeNull();
 });

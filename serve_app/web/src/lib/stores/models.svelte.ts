@@ -1,9 +1,11 @@
 import { SvelteMap } from 'svelte/reactivity';
+import { pauseAfter } from '#lib/pure/backoff';
 import { afterEvent, type ModelEntry } from '#lib/pure/models';
 import { ApiError } from '#lib/services/api';
 import { ModelsService } from '#lib/services/models';
 import { PropsService, type Props } from '#lib/services/props';
 import { readLocal, writeLocal } from '#lib/storage/local';
+import { serverStore } from './server_store.svelte';
 import { Follower, pause } from './while_visible';
 
 const SELECTED = 'manta-model';
@@ -77,8 +79,7 @@ class ModelsStore {
 	props(id: string | null): Props | undefined {
 		if (id === null) return undefined;
 		const found = this.#props.get(id);
-		const state = this.find(id)?.state;
-		if (!found && (state === 'loaded' || state === 'asleep')) void this.#readProps(id);
+		if (!found && this.#hasProps(id)) void this.#readProps(id);
 		return found;
 	}
 
@@ -118,18 +119,20 @@ class ModelsStore {
 
 	async #ask(id: string, state: 'loading' | 'unloading' | undefined, request: () => Promise<void>) {
 		this.refusals.delete(id);
-		const before = this.list;
-		if (state)
-			this.list = this.list.map((model) =>
-				model.id === id ? { ...model, state, message: undefined } : model
-			);
+		const before = this.list.find((model) => model.id === id);
+		const put = (entry: ModelEntry) =>
+			(this.list = this.list.map((model) => (model.id === id ? entry : model)));
+		if (state && before) put({ ...before, state, message: undefined });
 		try {
 			await request();
-			await this.refresh();
 		} catch (error) {
-			if (this.list.find((model) => model.id === id)?.state === state) this.list = before;
+			const now = this.list.find((model) => model.id === id);
+			if (before && now?.state === state) put(before);
 			this.refusals.set(id, wordsOf(error));
+			return;
 		}
+		// It was heard: where the list can't be read now, its events tell.
+		await this.refresh().catch(() => undefined);
 	}
 
 	#forgetProps(id: string): void {
@@ -140,11 +143,24 @@ class ModelsStore {
 	async #readProps(id: string): Promise<void> {
 		if (this.#asked.has(id)) return;
 		this.#asked.add(id);
-		try {
-			this.#props.set(id, await PropsService.read(id));
-		} catch {
-			setTimeout(() => this.#asked.delete(id), FIRST_WAIT_MS);
+		for (let failures = 0; this.#asked.has(id); failures++) {
+			try {
+				this.#props.set(id, await PropsService.read(id));
+				return;
+			} catch (error) {
+				// Asked again it would say the same.
+				if (error instanceof ApiError && [400, 404, 501].includes(error.status)) return;
+				await new Promise((done) => setTimeout(done, pauseAfter(failures, Math.random())));
+			}
+			// Who looks at it asks again once the list was read anew.
+			const isThere = serverStore.reachable && !serverStore.needsKey;
+			if (!isThere || !this.#hasProps(id)) this.#asked.delete(id);
 		}
+	}
+
+	#hasProps(id: string): boolean {
+		const state = this.find(id)?.state;
+		return state === 'loaded' || state === 'asleep';
 	}
 }
 

@@ -24,7 +24,7 @@ class ServerStore {
 
 	/** Asks who we are; safe to call again, as "Try again" does. */
 	async start(): Promise<void> {
-		clearTimeout(this.#retry);
+		this.#endRetry();
 		try {
 			await ServerService.check();
 			this.owner = await ServerService.me();
@@ -83,15 +83,20 @@ class ServerStore {
 	reached(): void {
 		this.reachable = true;
 		this.#wait = FIRST_RETRY_MS;
-		clearTimeout(this.#retry);
-		this.#retry = undefined;
+		this.#endRetry();
 	}
 
+	/** Several requests may fail at once: it is asked again as soon as after the first. */
 	lost(): void {
 		this.reachable = false;
-		clearTimeout(this.#retry);
+		if (this.#retry !== undefined) return;
 		this.#retry = setTimeout(() => void this.start(), this.#wait);
 		this.#wait = Math.min(this.#wait * 2, LAST_RETRY_MS);
+	}
+
+	#endRetry(): void {
+		clearTimeout(this.#retry);
+		this.#retry = undefined;
 	}
 }
 

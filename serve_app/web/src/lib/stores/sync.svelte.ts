@@ -131,12 +131,16 @@ class SyncStore {
 		this.#shown = key;
 		if (serverStore.owner && identity) this.#remember(identity);
 		if (isSame(before, identity)) return;
-		this.#turn = this.#turn.then(async () => {
+		const opened = this.#turn.then(async () => {
 			// Meanwhile it may have become another again.
 			if (key !== this.#shown) return;
 			this.#stop();
 			if (identity) await this.#open(identity);
 			else await conversationsStore.close();
+		});
+		// Whatever went wrong, the next one's turn comes.
+		this.#turn = opened.catch((error: unknown) => {
+			conversationsStore.failure = error instanceof Error ? error.message : String(error);
 		});
 	}
 
@@ -302,7 +306,8 @@ class SyncStore {
 		if (session?.identity.store !== 'server') return undefined;
 		try {
 			const blob = await session.service.fetchFile(sha256);
-			if (blob) await session.database.keepFile(sha256, blob);
+			// A full storage does not keep it from being seen.
+			if (blob) await session.database.keepFile(sha256, blob).catch(() => undefined);
 			return blob;
 		} catch (error) {
 			if (error instanceof ApiError) return undefined;
@@ -326,6 +331,8 @@ class SyncStore {
 			if ((await session.store.pending()) === 0) {
 				conversationsStore.tabs?.tell({ kind: 'signed-out' });
 				this.#stop();
+				// First: an answer that runs is written to it.
+				await conversationsStore.close();
 				await session.database.deleteAll();
 				return;
 			}
