@@ -30,7 +30,7 @@ class FairShare:
         return MAX_OF_FREE * self._limit // (MAX_OF_FREE + 1)
 
     def has_room(self, client: str, n: int) -> bool:
-        """Whether `n` more leave the client its share and not more."""
+        """Whether the client may take `n` more."""
         return self._by_client[client] + n <= MAX_OF_FREE * (self._limit - self.n_held - n)
 
     def acquire(self, client: str, n: int = 1) -> None:

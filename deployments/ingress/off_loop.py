@@ -69,9 +69,12 @@ class OffLoop:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BodyWork:
-    """Work on a body of `n_bytes`, in the order of arrival for each client."""
+    """Work on a body, in the order of arrival for each client.
+
+    n_bytes: of the body, and of what was recalled for it.
+    """
 
     off_loop: OffLoop
     n_bytes: int

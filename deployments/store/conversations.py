@@ -5,18 +5,29 @@ They are kept until their owner deletes them, so more than the owner may keep is
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deployments.store.database import Database
-from deployments.store.item_rows import PART, chosen_items, numbered, text_of
-from deployments.store.items import CONVERSATION_PARAM, Choose, StoredItem, no_conversation
+from deployments.store.item_rows import PART, chosen_items, listed_items, text_of
+from deployments.store.items import Choose, StoredItem, no_conversation
 from deployments.store.kept import KeptOwners, KeptWrite, size_of
 from deployments.store.limits import ROW_BYTES, KeptLimits
 from deployments.store.rows import Row
 from deployments.store.tables import CONVERSATION, ITEM
 from deployments.wire import ErrorKind, Refused, refused
+
+
+class Params(NamedTuple):
+    """The fields of a request that has items for a conversation, as errors name them."""
+
+    conversation: str
+    items: str
+
+
+CONVERSATIONS_OWN = Params("id", "items")  # of the endpoints of conversations
 
 
 class Conversations:
@@ -38,7 +49,7 @@ class Conversations:
             await write.connection.execute(insert(CONVERSATION).values({**row, **sizes}))
             write.now.conversations += 1
             _grow(write, sizes["bytes"], self._limits)
-            await admit_items(write, conversation_id, items, self._limits)
+            await admit_items(write, conversation_id, items, self._limits, CONVERSATIONS_OWN)
             await write.add_items(items, (), conversation=conversation_id)
 
     async def find(self, owner: str, conversation_id: str) -> Row | None:
@@ -69,7 +80,7 @@ class Conversations:
     async def add(self, owner: str, conversation_id: str, items: Sequence[StoredItem]) -> None:
         """Raises Refused."""
         async with self._owners.writing(owner) as write:
-            await admit_items(write, conversation_id, items, self._limits)
+            await admit_items(write, conversation_id, items, self._limits, CONVERSATIONS_OWN)
             await write.add_items(items, (), conversation=conversation_id)
 
     async def items(
@@ -79,17 +90,21 @@ class Conversations:
         async with self._database.reading(owner) as connection:
             if await find_conversation(connection, owner, conversation_id) is None:
                 return None
-            found = await numbered(connection, in_conversation(owner, conversation_id))
+            found = await listed_items(connection, in_conversation(owner, conversation_id))
             return await chosen_items(connection, owner, found, choose)
 
     async def delete_item(self, owner: str, conversation_id: str, item_id: str) -> Row | None:
-        """The conversation; None if it has no such item. A response that has it keeps it."""
+        """The conversation; None if it has no such item. A response that has it keeps it. Raises
+        Refused for a conversation that is not there.
+        """
         async with self._owners.writing(owner) as write:
             found = await find_conversation(write.connection, owner, conversation_id)
+            if found is None:
+                raise no_conversation(conversation_id, CONVERSATIONS_OWN.conversation)
             mine = and_(in_conversation(owner, conversation_id), ITEM.c.id == text_of(item_id))
             query = select(ITEM.c.number, ITEM.c.size, ITEM.c.response).where(mine)
             item = (await write.connection.execute(query)).mappings().one_or_none()
-            if found is None or item is None:
+            if item is None:
                 return None
             if item["response"] is None:
                 await write.connection.execute(delete(ITEM).where(mine))
@@ -111,15 +126,21 @@ async def find_conversation(
 
 
 async def admit_items(
-    write: KeptWrite, conversation_id: str, items: Sequence[StoredItem], limits: KeptLimits
+    write: KeptWrite,
+    conversation_id: str,
+    items: Sequence[StoredItem],
+    limits: KeptLimits,
+    params: Params,
 ) -> None:
     """Counts what a conversation is about to get. Raises Refused."""
     found = await find_conversation(write.connection, write.owner, conversation_id)
     if found is None:
-        raise no_conversation(conversation_id, CONVERSATION_PARAM)
+        raise no_conversation(conversation_id, params.conversation)
     if found["items"] + len(items) > limits.max_items:
         raise _full(f"A conversation has at most {limits.max_items:,} items")
-    await _check_new(write, conversation_id, [item.id for item in items])
+    twice = await _first_twice(write, conversation_id, [item.id for item in items])
+    if twice is not None:
+        raise refused(f"The conversation would have the item {twice!r} twice", params.items)
     n_bytes = size_of(items)
     more = {"bytes": found["bytes"] + n_bytes, "items": found["items"] + len(items)}
     this = _is_conversation(write.owner, conversation_id)
@@ -127,14 +148,13 @@ async def admit_items(
     _grow(write, n_bytes, limits)
 
 
-async def _check_new(write: KeptWrite, conversation_id: str, ids: Sequence[str]) -> None:
+async def _first_twice(write: KeptWrite, conversation_id: str, ids: Sequence[str]) -> str | None:
     twice = [item_id for item_id, n in Counter(ids).items() if n > 1]
     for start in range(0, len(ids), PART):
         mine = in_conversation(write.owner, conversation_id)
         query = select(ITEM.c.id).where(mine, ITEM.c.id.in_(ids[start : start + PART]))
         twice += (await write.connection.execute(query)).scalars().all()
-    if twice:
-        raise refused(f"The conversation would have the item {twice[0]!r} twice", "items")
+    return twice[0] if twice else None
 
 
 def _grow(write: KeptWrite, n_bytes: int, limits: KeptLimits) -> None:

@@ -42,7 +42,8 @@ PRAGMAS = (
 NO_STORE = "none"  # in place of a URL
 WRITES = "manta_writes"  # execution option: the transaction may write
 OUR_FAULTS = (DataError, IntegrityError, ProgrammingError)
-POOL: dict[str, Any] = {"pool_size": 4, "max_overflow": 4, "pool_timeout": 10.0}
+CONNECTIONS = 8  # of a process
+POOL: dict[str, Any] = {"pool_size": 4, "max_overflow": CONNECTIONS - 4, "pool_timeout": 10.0}
 READERS = 6  # of an owner at once: with its writer they leave a connection to others
 POSTGRES = {"timeout": 10, "command_timeout": 30}  # seconds to connect, and for a statement
 
@@ -192,8 +193,12 @@ async def _available() -> AsyncIterator[None]:
         if isinstance(error, OUR_FAULTS):
             raise
         logger.exception("the store failed")
-        message = "The store of this server can't be reached now; try again soon"
-        raise Refused.of_kind(ErrorKind.UNAVAILABLE, message) from error
+        raise unavailable() from error
+
+
+def unavailable() -> Refused:
+    message = "The store of this server can't be reached now; try again soon"
+    return Refused.of_kind(ErrorKind.UNAVAILABLE, message)
 
 
 def _engine(url: URL) -> AsyncEngine:

@@ -1,7 +1,7 @@
 """Reads items: those that are chosen of a list, and those that a request refers to."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,6 +13,12 @@ from deployments.store.tables import CONVERSATION, ITEM, RESPONSE
 PART = 500  # ids of one statement
 
 
+class Listed(NamedTuple):
+    number: int
+    id: str
+    size: int  # bytes
+
+
 async def held_items(
     connection: AsyncConnection, where: ColumnElement[bool], hold: Hold
 ) -> Sequence[Row]:
@@ -22,19 +28,17 @@ async def held_items(
     return await _rows(connection, select(ITEM).where(where))
 
 
-async def numbered(
-    connection: AsyncConnection, where: ColumnElement[bool]
-) -> list[tuple[int, str]]:
-    """Numbers and ids of items, in their order."""
-    query = select(ITEM.c.number, ITEM.c.id).where(where)
-    return sorted((number, item_id) for number, item_id in await connection.execute(query))
+async def listed_items(connection: AsyncConnection, where: ColumnElement[bool]) -> list[Listed]:
+    """Items in their order."""
+    query = select(ITEM.c.number, ITEM.c.id, ITEM.c.size).where(where)
+    return sorted(Listed(*row) for row in await connection.execute(query))
 
 
 async def chosen_items(
-    connection: AsyncConnection, owner: str, found: Sequence[tuple[int, str]], choose: Choose
+    connection: AsyncConnection, owner: str, found: Sequence[Listed], choose: Choose
 ) -> list[StoredItem]:
-    """Of items with these numbers and ids."""
-    wanted = [found[index][0] for index in choose([item_id for _, item_id in found])]
+    chosen = choose([(one.id, one.size) for one in found])
+    wanted = [found[index].number for index in chosen]
     query = select(ITEM).where(ITEM.c.owner == owner, ITEM.c.number.in_(wanted))
     by_number = {row["number"]: item_of(row) for row in await _rows(connection, query)}
     return [by_number[number] for number in wanted if number in by_number]
@@ -43,13 +47,16 @@ async def chosen_items(
 async def known_items(
     connection: AsyncConnection, owner: str, ids: Sequence[str], hold: Hold
 ) -> dict[str, StoredItem]:
-    """Those that may be referred to, by their ids."""
+    """Those that may be referred to, by their ids: of several copies the newest."""
     found: dict[str, StoredItem] = {}
     distinct = list(dict.fromkeys(map(text_of, ids)))
     for start in range(0, len(distinct), PART):
         among = ITEM.c.id.in_(distinct[start : start + PART])
         where = and_(ITEM.c.owner == owner, among, ITEM.c.is_referable, _can_be_found())
-        rows = await held_items(connection, where, hold)
+        newest = select(func.max(ITEM.c.number)).where(where).group_by(ITEM.c.id)
+        numbers = (await connection.execute(newest)).scalars().all()
+        copies = and_(ITEM.c.owner == owner, ITEM.c.number.in_(numbers))
+        rows = await held_items(connection, copies, hold)
         found.update((row["id"], item_of(row)) for row in rows)
     return found
 

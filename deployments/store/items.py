@@ -1,14 +1,15 @@
 """What OpenAI's protocol keeps: items, the responses that have them, and what a request recalls."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deployments.wire import ErrorKind, Refused
 
 PREVIOUS = "previous_response_id"
 CONVERSATION_PARAM = "conversation"
-# Which of the items with these ids, in order, are wanted: their indexes, in any order.
-Choose = Callable[[Sequence[str]], Sequence[int]]
+# Which of the items with these ids and sizes in bytes, in order, are wanted: their indexes, in any
+# order.
+Choose = Callable[[Sequence[tuple[str, int]]], Sequence[int]]
 # Is told of bytes before they are read. Raises Refused for too many.
 Hold = Callable[[int], None]
 
@@ -45,6 +46,9 @@ class Recalled:
     until: int = 0
     earlier: tuple[StoredItem, ...] = ()
     known: Mapping[str, StoredItem] = field(default_factory=dict)
+
+    def without_items(self) -> "Recalled":
+        return replace(self, earlier=(), known={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import CTE, ColumnElement, and_, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.store.conversations import admit_items, find_conversation, in_conversation
+from deployments.store.conversations import Params, admit_items, find_conversation, in_conversation
 from deployments.store.database import Database
 from deployments.store.item_rows import (
+    Listed,
     chosen_items,
     held_items,
     item_of,
     known_items,
-    numbered,
+    listed_items,
     text_of,
 )
 from deployments.store.items import (
@@ -32,6 +33,8 @@ from deployments.store.limits import ROW_BYTES, KeptLimits
 from deployments.store.rows import Row
 from deployments.store.tables import ITEM, RESPONSE
 
+PARAMS = Params(CONVERSATION_PARAM, "input")
+
 
 class Responses:
     def __init__(self, database: Database, owners: KeptOwners, limits: KeptLimits) -> None:
@@ -47,7 +50,7 @@ class Responses:
             recalled, items = new.recalled, (*new.given, *new.output)
             is_kept = self._fits(new, items) and await self._use(write, recalled.previous)
             if recalled.conversation is not None:
-                await admit_items(write, recalled.conversation, items, self._limits)
+                await admit_items(write, recalled.conversation, items, self._limits, PARAMS)
             elif not is_kept:
                 return False
             response = new.id if is_kept else None
@@ -144,9 +147,9 @@ class Responses:
                 return None
             is_other = ITEM.c.response.is_distinct_from(response_id)
             is_input = or_(is_other, ~ITEM.c.is_output)
-            found: list[tuple[int, str]] = []
+            found: list[Listed] = []
             for where in _where(owner, chain, links):
-                found += await numbered(connection, and_(where, is_input))
+                found += await listed_items(connection, and_(where, is_input))
             return await chosen_items(connection, owner, found, choose)
 
 

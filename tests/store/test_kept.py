@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from deployments.store.items import NewResponse, StoredItem, Wanted
+from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from deployments.wire import ErrorKind, Refused
 from tests.store.keeping import (
@@ -205,6 +205,9 @@ def test_what_is_recalled_is_held_before_it_is_read(url: str) -> None:
     async def work(store: KeptStore) -> None:
         await put(store, "a", n_bytes=1000)
         await put(store, "b", "a", n_bytes=1000)
+        copies = (item("in_a", 1000),)
+        new = NewResponse(id="c", body=b"{}", recalled=Recalled(), given=copies, output=())
+        await store.responses.put(OWNER, new)
         held: list[int] = []
         wanted = Wanted(previous="b", ids=["in_a"])
         await store.responses.recall(OWNER, wanted, held.append)
@@ -242,7 +245,8 @@ def test_ids_that_no_database_has_are_not_there(url: str) -> None:
             assert await known(store, name) == set()
             assert await inputs(store, name) is None
             assert await items(store, name) is None
-            assert await store.conversations.delete_item(OWNER, name, name) is None
+            with pytest.raises(Refused):
+                await store.conversations.delete_item(OWNER, name, name)
             assert await store.conversations.update(OWNER, name, "{}") is None
             with pytest.raises(Refused):
                 await earlier(store, name)

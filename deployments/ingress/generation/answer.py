@@ -132,6 +132,9 @@ class Answer:
                 frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
                 if not frames and silence_s == 0:
                     frames = self._builder.keep_alive
+            if frames:
+                yield frames
+                frames = b""  # before what may wait for a store
             await self._builder.finish((), self._deltas.usage)
             frames += self._builder.format_stream_end(self._deltas.usage)
             self._guard.mark_ok()

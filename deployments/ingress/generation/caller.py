@@ -1,6 +1,6 @@
-"""The caller of a request and its conversation as digests, for fairness and routing.
+"""The caller of a request and its conversation, for fairness and routing.
 
-The same headers and fields give the same digests in every process.
+The same headers and fields give the same client and session in every process.
 """
 
 from collections.abc import Callable, Mapping

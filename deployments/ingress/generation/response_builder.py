@@ -78,7 +78,7 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         return default
 
     async def recall(self, request: ApiRequestT) -> None:
-        """Reads what `prepare` needs of a store. Raises Refused."""
+        """Reads what `prepare` needs of a store, before each of its calls. Raises Refused."""
         return
 
     @abstractmethod

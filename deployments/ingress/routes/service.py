@@ -1,6 +1,6 @@
 """The routes of a protocol, from a path, a schema, and a response builder or a function."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -29,7 +29,7 @@ from deployments.ingress.off_loop import BodyWork, OffLoop
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import ModelCard
+from deployments.wire import ErrorKind, ModelCard
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 ValueT = TypeVar("ValueT")
@@ -47,6 +47,7 @@ class Operation(Generic[RequestT]):
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
     builder: Callable[[Sender], ResponseBuilder[RequestT]]
+    refusals: Collection[ErrorKind] = ()  # as a DocumentedRoute's
 
 
 class TokenizerRequest(Protocol):
@@ -116,6 +117,7 @@ class Service:
             tag="Generation",
             body=operation.body,
             media_types=(JSON, EVENTS) if "stream" in operation.body.model_fields else (JSON,),
+            refusals=operation.refusals,
         )
 
     def question(self, question: TokenizerOperation[BodyT]) -> Route:
@@ -161,7 +163,7 @@ class Service:
             handler = ProtocolHandler(
                 asked,
                 self.engine,
-                operation.builder(_sender(http, _named(http), owner, connection)),
+                operation.builder(_sender(http, _named(http), owner, connection, work)),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
@@ -180,7 +182,10 @@ class Service:
         return work, await work.run(lambda: parse(parse_json(body)))
 
     def _enter(self, http: Request, guard: InflightGuard) -> str:
-        """The client's digest. The request is in flight until the guard closes. Raises Refused."""
+        """The client, as `connection_of` says. The request is in flight until the guard closes.
+
+        Raises Refused.
+        """
         connection = connection_of(http, sees_peers=self.settings.sees_peers)
         guard.on_close(self.inflight_limit.acquire(connection))
         return connection
@@ -193,7 +198,7 @@ class Service:
 
         async def prepared() -> tuple[Answering[BodyT], ModelCard]:
             card = await self.engine.card(asked.model)
-            sender = _sender(http, http.headers, owner_of(http), connection)
+            sender = _sender(http, http.headers, owner_of(http), connection, work)
             return await question.answer(sender, asked), card
 
         answer, card = await while_connected(prepared(), http.receive)
@@ -208,14 +213,22 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a client that has left."""
 
 
-def _sender(http: Request, headers: Mapping[str, str], owner: str, client: str) -> Sender:
+def hold_of(http: Request, work: BodyWork) -> Callable[[int], None]:
+    """As a Sender's: what is recalled counts for the budget of bodies, and for the work on it."""
     account = account_of(http)
-    hold = _hold_nothing if account is None else account.recall
-    return Sender(headers, owner, client, hold)
+
+    def hold(n_bytes: int) -> None:
+        if account is not None:
+            account.recall(n_bytes)
+        work.n_bytes += n_bytes
+
+    return hold
 
 
-def _hold_nothing(n_bytes: int) -> None:
-    """Where there is no budget."""
+def _sender(
+    http: Request, headers: Mapping[str, str], owner: str, client: str, work: BodyWork
+) -> Sender:
+    return Sender(headers, owner, client, hold_of(http, work))
 
 
 def _named(http: Request) -> Mapping[str, str]:

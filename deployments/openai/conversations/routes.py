@@ -12,13 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.ingress.http.body import parse_json, read_body
-from deployments.ingress.http.body_budget import account_of
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.http.validation import parse
 from deployments.ingress.off_loop import BodyWork
-from deployments.ingress.routes.service import Service
+from deployments.ingress.routes.service import Service, hold_of
 from deployments.openai.conversations.schema import (
     ConversationBody,
     ConversationChange,
@@ -26,8 +25,14 @@ from deployments.openai.conversations.schema import (
     with_paths,
 )
 from deployments.openai.responses.database_store import Call, DatabaseStore
-from deployments.openai.responses.input import given_items, stored_item
-from deployments.openai.responses.item_pages import QUERY, ItemPage, check_include, list_body
+from deployments.openai.responses.input import given_items, referred_ids, stored_item
+from deployments.openai.responses.item_pages import (
+    QUERY,
+    ItemPage,
+    check_include,
+    json_answer,
+    list_body,
+)
 from deployments.openai.responses.items import Item, ReferenceItem, new_id
 from deployments.openai.responses.store import no_conversations
 from deployments.store.items import Recalled, StoredItem, Wanted, no_conversation
@@ -51,15 +56,15 @@ class ConversationEndpoints:
     store: DatabaseStore | None
 
     async def create(self, request: Request) -> Response:
-        asked = await self._body(request, ConversationBody)
-        items = await self._items(request, asked.items)
+        work, asked = await self._body(request, ConversationBody)
+        items = await self._items(request, work, asked.items)
         metadata, conversation_id = canonical(asked.metadata or {}), new_id("conv")
         owner, at = owner_of(request), int(time.time())
         await self._work(
             request,
             lambda kept: kept.conversations.create(owner, conversation_id, metadata, at, items),
         )
-        return _json(_described(conversation_id, at, metadata))
+        return json_answer(_described(conversation_id, at, metadata))
 
     async def retrieve(self, request: Request) -> Response:
         owner, name = _named(request)
@@ -67,7 +72,7 @@ class ConversationEndpoints:
         return _conversation(found, name)
 
     async def update(self, request: Request) -> Response:
-        asked = await self._body(request, ConversationChange)
+        _, asked = await self._body(request, ConversationChange)
         owner, name = _named(request)
         metadata = canonical(asked.metadata or {})
         found = await self._work(
@@ -79,15 +84,15 @@ class ConversationEndpoints:
         owner, name = _named(request)
         if not await self._work(request, lambda kept: kept.conversations.delete(owner, name)):
             raise no_conversation(name, "id")
-        return _json(encode({"id": name, "object": "conversation.deleted", "deleted": True}))
+        return json_answer(encode({"id": name, "object": "conversation.deleted", "deleted": True}))
 
     async def add_items(self, request: Request) -> Response:
         check_include(request.query_params)
-        asked = await self._body(request, ItemsBody)
+        work, asked = await self._body(request, ItemsBody)
         owner, name = _named(request)
-        items = await self._items(request, asked.items)
+        items = await self._items(request, work, asked.items)
         await self._work(request, lambda kept: kept.conversations.add(owner, name, items))
-        return _json(list_body(items, has_more=False))
+        return json_answer(list_body(items, has_more=False))
 
     async def list_items(self, request: Request) -> Response:
         owner, name = _named(request)
@@ -95,15 +100,15 @@ class ConversationEndpoints:
         found = await self._work(request, lambda kept: kept.conversations.items(owner, name, page))
         if found is None:
             raise no_conversation(name, "id")
-        return _json(page.body(found))
+        return json_answer(page.body(found))
 
     async def retrieve_item(self, request: Request) -> Response:
         check_include(request.query_params)
         owner, name = _named(request)
         item_id: str = request.path_params["item_id"]
 
-        def choose(ids: Sequence[str]) -> Sequence[int]:
-            return [index for index, one in enumerate(ids) if one == item_id]
+        def choose(listed: Sequence[tuple[str, int]]) -> Sequence[int]:
+            return [index for index, (one, _) in enumerate(listed) if one == item_id]
 
         found = await self._work(
             request, lambda kept: kept.conversations.items(owner, name, choose)
@@ -112,7 +117,7 @@ class ConversationEndpoints:
             raise no_conversation(name, "id")
         if not found:
             raise _no_item(item_id)
-        return _json(found[0].body)
+        return json_answer(found[0].body)
 
     async def delete_item(self, request: Request) -> Response:
         owner, name = _named(request)
@@ -124,23 +129,24 @@ class ConversationEndpoints:
             raise _no_item(item_id)
         return _conversation(found, name)
 
-    async def _body(self, request: Request, schema: type[BodyT]) -> BodyT:
+    async def _body(self, request: Request, schema: type[BodyT]) -> tuple[BodyWork, BodyT]:
         body = await read_body(request, self.service.settings)
         work = BodyWork(self.service.off_loop, len(body), self._client(request))
-        return await work.run(lambda: parse(schema, parse_json(body)))
+        return work, await work.run(lambda: parse(schema, parse_json(body)))
 
-    async def _items(self, request: Request, given: GivenItems) -> list[StoredItem]:
+    async def _items(self, request: Request, work: BodyWork, given: GivenItems) -> list[StoredItem]:
         """As they are to be stored; what they refer to is copied."""
         paths = with_paths(given)
-        wanted = Wanted(ids=[item.id for _, item in paths if item.id])
+        wanted = Wanted(ids=referred_ids(paths))
         recalled = Recalled()
         if wanted.ids:
-            owner, account = owner_of(request), account_of(request)
-            hold = (lambda n_bytes: None) if account is None else account.recall
+            owner, hold = owner_of(request), hold_of(request, work)
             recalled = await self._work(
                 request, lambda kept: kept.responses.recall(owner, wanted, hold)
             )
-        return [stored_item(item, recalled) for _, item in given_items(paths, recalled)]
+        return await work.run(
+            lambda: [stored_item(item, recalled) for _, item in given_items(paths, recalled)]
+        )
 
     async def _work(self, request: Request, call: Call[ValueT]) -> ValueT:
         if self.store is None:
@@ -194,7 +200,7 @@ def _named(request: Request) -> tuple[str, str]:
 def _conversation(found: Row | None, name: str) -> Response:
     if found is None:
         raise no_conversation(name, "id")
-    return _json(_described(found["id"], found["created_at"], found["metadata"]))
+    return json_answer(_described(found["id"], found["created_at"], found["metadata"]))
 
 
 def _described(conversation_id: str, at: int, metadata: str) -> bytes:
@@ -205,7 +211,3 @@ def _described(conversation_id: str, at: int, metadata: str) -> bytes:
 def _no_item(item_id: str) -> Refused:
     message = f"There is no item {item_id!r} in this conversation"
     return Refused.of_kind(ErrorKind.NOT_FOUND, message, "item_id")
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")

@@ -18,9 +18,10 @@ from deployments.openai.responses.input import (
     given_items,
     prompt_of,
     read_items,
+    referred_ids,
     stored_item,
 )
-from deployments.openai.responses.items import Json, ReferenceItem, new_id
+from deployments.openai.responses.items import Json, new_id
 from deployments.openai.responses.object import ResponseObject
 from deployments.openai.responses.output import Output, ReasoningForm
 from deployments.openai.responses.schema import ResponsesRequest
@@ -51,26 +52,28 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._headers = read_headers(sender.headers)
         self._is_cut = False  # by a limit of tokens
         self._recalled = Recalled()
-        self._has_recalled = False
+        self._n_held = 0
 
     async def recall(self, request: ResponsesRequest) -> None:
-        if self._has_recalled:  # it is prepared again
-            return
         self._stored = request.store is not False
         self._is_kept = self._stored or request.conversation_id is not None
         wanted = Wanted(
             previous=request.previous_response_id,
             conversation=request.conversation_id,
-            ids=[
-                item.id
-                for _, item in request.items
-                if item.id and (self._is_kept or isinstance(item, ReferenceItem))
-            ],
+            ids=referred_ids(request.items),
         )
-        names_any = bool(wanted.previous or wanted.conversation or wanted.ids)
-        if names_any:
-            self._recalled = await self._store.recall(wanted, self._hold)
-        self._has_recalled = True
+        if wanted == Wanted():
+            return
+        n_bytes = 0
+
+        def hold(n_more: int) -> None:
+            nonlocal n_bytes
+            n_bytes += n_more
+            if n_bytes > self._n_held:  # what was recalled before was forgotten
+                self._hold(n_bytes - self._n_held)
+                self._n_held = n_bytes
+
+        self._recalled = await self._store.recall(wanted, hold)
 
     def prepare(
         self, request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer
@@ -86,6 +89,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         if self._is_kept:
             self._given = tuple(stored_item(item, self._recalled) for _, item in given)
         items = decrypted([*read_items(self._recalled), *given], self._cipher)
+        self._recalled = self._recalled.without_items()  # nobody needs them while it generates
         functions = functions_of(request, items)
         self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
         prompt = prompt_of(request, items, functions, card, tokenizer)
@@ -155,12 +159,16 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             output=tuple(items),
         )
         try:
-            return await self._store.put(new)
+            is_stored = await self._store.put(new)
         except Refused as refusal:
             if self._recalled.conversation is not None:
                 raise
             logger.warning("%s was not stored: %s", new.id, refusal)
             return False
+        if self._stored and not is_stored:
+            why = "it is too large, or what it continues is gone"
+            logger.warning("%s was not stored: %s", new.id, why)
+        return is_stored
 
     def _ended(self, usage: Usage, *, is_stored: bool) -> bytes:
         output = self._output.values()

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 from deployments.detached_tasks import to_its_end
 from deployments.ingress.off_loop import Turns
 from deployments.store.database import (
+    CONNECTIONS,
     NO_STORE,
     StoreError,
     default_url,
     open_once,
     shown,
     store_url,
+    unavailable,
 )
 from deployments.store.items import Choose, Hold, NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
@@ -25,8 +27,7 @@ from deployments.wire import ErrorKind, Refused
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 8  # as many connections as a process has
-RETRY_S = 5.0  # after the database could not be opened
+RETRY_S = 5.0  # after the database could not be opened or reached
 LIMITS = KeptLimits()
 
 ValueT = TypeVar("ValueT")
@@ -45,7 +46,7 @@ class DatabaseStore:
         self._kept: KeptStore | None = None
         self._opening = asyncio.Lock()
         self._failed_at = float("-inf")
-        self._turns = Turns(AT_ONCE)
+        self._turns = Turns(CONNECTIONS)
 
     def of(self, owner: str, client: str) -> "ResponsesInDatabase":
         return ResponsesInDatabase(self, owner, client)
@@ -59,7 +60,13 @@ class DatabaseStore:
 
         async def in_turn() -> ValueT:
             async with turn:
-                return await call(kept)
+                self._check()  # it may have failed meanwhile
+                try:
+                    return await call(kept)
+                except Refused as refusal:
+                    if refusal.error.kind is ErrorKind.UNAVAILABLE:
+                        self._failed_at = time.monotonic()
+                    raise
 
         return await to_its_end(in_turn())
 
@@ -70,19 +77,23 @@ class DatabaseStore:
 
     async def _opened(self) -> KeptStore:
         async with self._opening:
+            self._check()
             if self._kept is None:
-                if time.monotonic() < self._failed_at + RETRY_S:
-                    raise _unavailable()
                 try:
                     url = default_url() if self._given is None else self._given
                     await asyncio.to_thread(open_once, url)
                 except StoreError as error:
                     self._failed_at = time.monotonic()
                     logger.error("Responses can't be stored: %s", error)
-                    raise _unavailable() from error
+                    raise unavailable() from error
                 self._kept = KeptStore(store_url(url), self._limits)
                 logger.info("Responses are stored in %s", shown(store_url(url)))
             return self._kept
+
+    def _check(self) -> None:
+        """Nobody waits again at once for a database that did not answer. Raises Refused."""
+        if time.monotonic() < self._failed_at + RETRY_S:
+            raise unavailable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +132,3 @@ class ResponsesInDatabase:
 def store_at(url: str | None) -> DatabaseStore | None:
     """`url`: NO_STORE, or as that of a DatabaseStore."""
     return None if url == NO_STORE else DatabaseStore(url)
-
-
-def _unavailable() -> Refused:
-    message = "The store of this server can't be reached now; try again soon"
-    return Refused.of_kind(ErrorKind.UNAVAILABLE, message)

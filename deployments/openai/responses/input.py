@@ -67,6 +67,10 @@ class CollectedMessage:
         return message
 
 
+def referred_ids(items: Sequence[tuple[str, Item | ReferenceItem]]) -> tuple[str, ...]:
+    return tuple(item.id for _, item in items if isinstance(item, ReferenceItem))
+
+
 def given_items(
     items: Sequence[tuple[str, Item | ReferenceItem]], recalled: Recalled
 ) -> list[ItemWithPath]:
@@ -94,7 +98,9 @@ def _referred(path: str, reference: ReferenceItem, recalled: Recalled) -> Item:
 
 
 def stored_item(item: Item, recalled: Recalled) -> StoredItem:
-    """An id that its client made up is no one to refer to."""
+    """An id that its client made up is no one to refer to. Ours are the ids that items get here,
+    and those of items that the request refers to.
+    """
     listed = item.listed()
     stored = StoredItem(str(listed["id"]), encode(listed))
     known = recalled.known.get(stored.id)

@@ -15,11 +15,11 @@ from deployments.ingress.settings import IngressSettings
 from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.input_tokens import responses_input_tokens
-from deployments.openai.responses.item_pages import QUERY, ItemPage
+from deployments.openai.responses.item_pages import QUERY, ItemPage, json_answer
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import OwnedResponses, ResponseStore
 from deployments.store.items import no_response
-from deployments.wire import refused
+from deployments.wire import ErrorKind, refused
 
 ONE = "/v1/responses/{id}"
 
@@ -40,6 +40,7 @@ def responses(store: ResponseStore, cipher: ThoughtCipher) -> Operation[Response
         body=ResponsesRequest,
         parse=parse_response_request,
         builder=lambda sender: ResponsesBuilder(store, cipher, sender),
+        refusals=[ErrorKind.STORAGE_FULL],
     )
 
 
@@ -54,13 +55,13 @@ def stored_routes(store: ResponseStore, settings: IngressSettings) -> list[Route
         body = await owned.body(response_id)
         if body is None:
             raise no_response(response_id, "id")
-        return _json(body)
+        return json_answer(body)
 
     async def delete(request: Request) -> Response:
         owned, response_id = asked(request)
         if not await owned.delete(response_id):
             raise no_response(response_id, "id")
-        return _json(encode({"id": response_id, "object": "response", "deleted": True}))
+        return json_answer(encode({"id": response_id, "object": "response", "deleted": True}))
 
     async def cancel(request: Request) -> Response:
         owned, response_id = asked(request)
@@ -75,7 +76,7 @@ def stored_routes(store: ResponseStore, settings: IngressSettings) -> list[Route
         items = await owned.input_items(response_id, page)
         if items is None:
             raise no_response(response_id, "id")
-        return _json(page.body(items))
+        return json_answer(page.body(items))
 
     return [
         _route(ONE, retrieve, "GET", "retrieve_response"),
@@ -104,7 +105,3 @@ def _refuse_streaming(query: QueryParams) -> None:
         raise refused(
             "`starting_after` requires `stream`, which is not supported", "starting_after"
         )
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import Items, Strict, Switch, without_nulls
 from deployments.ingress.http.validation import parse, refuse_unsupported
-from deployments.openai.fields.common import CommonFields, Identifier, Verbosity
+from deployments.openai.fields.common import CommonFields, Verbosity
 from deployments.openai.responses.items import (
     Item,
     MessageItem,
@@ -114,7 +114,7 @@ class ConversationName(Strict):
 class ResponsesRequest(CommonFields):
     input: str | Items[InputItem] | None = None
     instructions: str | None = None
-    previous_response_id: Identifier | None = None
+    previous_response_id: StoredId | None = None
     conversation: StoredId | ConversationName | None = None
     store: Switch = None
     stream_options: ResponsesStreamOptions | None = None

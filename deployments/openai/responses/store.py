@@ -35,7 +35,9 @@ class OwnedResponses(Protocol):
         ...
 
     async def put(self, new: NewResponse) -> bool:
-        """Whether it is kept. Raises Refused if its conversation can't have its items."""
+        """Whether it is kept: not if it is too large, or what it continues is gone. The items of
+        `new.recalled` are not needed. Raises Refused if its conversation can't have its items.
+        """
         ...
 
     async def body(self, response_id: str) -> bytes | None: ...
@@ -131,15 +133,17 @@ class RememberedResponses:
                 raise no_response(wanted.previous, PREVIOUS)
             earlier = previous.conversation
         known = {one: self._items[one] for one in wanted.ids if one in self._items}
+        hold(sum(len(item.body) for item in chain(earlier, known.values())))
         return Recalled(previous=wanted.previous, earlier=earlier, known=known)
 
     async def put(self, new: NewResponse) -> bool:
-        if new.body is None:
+        previous = None if new.recalled.previous is None else self._get(new.recalled.previous)
+        if new.body is None or (previous is None and new.recalled.previous is not None):
             return False
         response = StoredResponse(
             id=new.id,
             body=new.body,
-            earlier=new.recalled.earlier,
+            earlier=() if previous is None else previous.conversation,
             given=new.given,
             output=new.output,
         )
@@ -160,7 +164,7 @@ class RememberedResponses:
         if found is None:
             return None
         items = found.input
-        return [items[index] for index in choose([item.id for item in items])]
+        return [items[index] for index in choose([(item.id, len(item.body)) for item in items])]
 
     async def delete(self, response_id: str) -> bool:
         known = response_id in self._responses

@@ -1,7 +1,9 @@
 """What conversations refuse, of whom they are, and what a store that fails does to responses."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 from openai.types.conversations import Conversation, ConversationItemList
 from pydantic import TypeAdapter
 
+from deployments.openai.responses import database_store
 from deployments.openai.responses.database_store import DatabaseStore
 from tests.databases import sqlite_url
 from tests.ingress.engines import ScriptedEngine, says
@@ -70,20 +73,27 @@ WRONG: list[tuple[object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "param"), WRONG, ids=lambda value: str(value)[:60])
-def test_a_wrong_body_is_refused_by_its_field(file: str, body: object, param: str) -> None:
+def test_what_is_wrong_is_refused_by_its_field(file: str) -> None:
     async def asks(client: httpx.AsyncClient) -> None:
-        refused = await client.post(CONVERSATIONS, json=body)
-        assert refused.status_code in (400, 404), refused.text
-        assert refused.json()["error"]["param"] == param
-        [made] = [(await client.post(CONVERSATIONS, json={})).json()]
-        changed = await client.post(f"{CONVERSATIONS}/{made['id']}", json={})
-        assert changed.json()["error"]["param"] == "metadata"
-        empty = await client.post(f"{CONVERSATIONS}/{made['id']}/items", json={"items": []})
-        assert empty.json()["error"]["param"] == "items"
+        for body, param in WRONG:
+            refused = await client.post(CONVERSATIONS, json=body)
+            assert refused.status_code in (400, 404), refused.text
+            assert refused.json()["error"]["param"] == param
+        one = f"{CONVERSATIONS}/{(await client.post(CONVERSATIONS, json={})).json()['id']}"
+        for path, wrong, param in (
+            (one, {}, "metadata"),
+            (f"{one}/items", {"items": []}, "items"),
+            (f"{CONVERSATIONS}/conv_none/items", {"items": [HELLO_ITEM]}, "id"),
+        ):
+            refused = await client.post(path, json=wrong)
+            assert refused.json()["error"]["param"] == param
         for query in ({"limit": "0"}, {"order": "up"}, {"after": "x"}, {"include": "all"}):
-            page = await client.get(f"{CONVERSATIONS}/{made['id']}/items", params=query)
+            page = await client.get(f"{one}/items", params=query)
             assert [page.json()["error"]["param"]] == list(query)
+        for gone, param in ((f"{one}/items/x", "item_id"), (f"{one}_/items/x", "id")):
+            refused = await client.delete(gone)
+            assert refused.status_code == 404
+            assert refused.json()["error"]["param"] == param
 
     ask(file, says("x"), asks)
 
@@ -175,6 +185,22 @@ def test_without_a_store_conversations_are_off() -> None:
     asyncio.run(run())
 
 
+def test_a_store_that_fails_is_left_alone_for_a_while(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_store, "RETRY_S", float("inf"))
+
+    async def asks(client: httpx.AsyncClient) -> None:
+        path = f"{CONVERSATIONS}/{(await client.post(CONVERSATIONS, json={})).json()['id']}"
+        with closing(connect(file.removeprefix("sqlite:///"))) as database:
+            database.execute("ALTER TABLE conversation RENAME TO away")
+            assert (await client.get(path)).status_code == 503
+            database.execute("ALTER TABLE away RENAME TO conversation")
+        assert (await client.get(path)).status_code == 503
+
+    ask(file, says("x"), asks)
+
+
 def test_while_the_store_is_away_answers_come_and_say_that_they_are_not_stored(
     tmp_path: Path,
 ) -> None:
@@ -183,10 +209,11 @@ def test_while_the_store_is_away_answers_come_and_say_that_they_are_not_stored(
 
     async def run() -> None:
         async with http(served(ScriptedEngine(says("x"), ROOMY), store=store)) as client:
-            for fields in ({}, {"stream": True}):
+            for fields in ({"input": [{**HELLO_ITEM, "id": "msg_x"}]}, {"stream": True}):
                 made = await client.post(RESPONSES, json={**HELLO, **fields})
                 assert made.status_code == 200
-                body = events_of(made)[-1]["response"] if fields else made.json()
+                streams = "stream" in fields
+                body = events_of(made)[-1]["response"] if streams else made.json()
                 assert (body["status"], body["store"]) == ("completed", False)
             for answer in (
                 await client.get(f"{RESPONSES}/resp_x"),

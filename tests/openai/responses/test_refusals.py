@@ -105,6 +105,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"instructions": 5}, "instructions"),
     ({"instructions": ["x"]}, "instructions"),
     ({"previous_response_id": 5}, "previous_response_id"),
+    ({"previous_response_id": ""}, "previous_response_id"),
     ({"store": "yes"}, "store"),
     ({"stream": 1}, "stream"),
     ({"stream_options": {}}, "stream_options"),

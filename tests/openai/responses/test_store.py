@@ -1,13 +1,16 @@
 """Responses can be retrieved until they are deleted or evicted by newer ones."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
 import pytest
 from openai.types.responses import ResponseItemList
 from pydantic import TypeAdapter
+from starlette.datastructures import QueryParams
 
+from deployments.openai.responses.item_pages import MAX_PAGE_BYTES, ItemPage
 from deployments.wire import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, forever, says
 from tests.openai.responses.responding import (
@@ -228,6 +231,14 @@ def test_input_items_come_in_pages() -> None:
         assert (pages + page["data"], page["has_more"]) == (whole["data"], False)
 
     visit(says("x"), asks)
+
+
+def test_a_page_of_large_items_is_short() -> None:
+    page = ItemPage(QueryParams(order="asc"))
+    large = MAX_PAGE_BYTES // 2
+    for sizes, n_items in (([large] * 2, 2), ([large] * 3, 2), ([MAX_PAGE_BYTES + 1, 1], 1)):
+        assert page([(f"{n}", size) for n, size in enumerate(sizes)]) == range(n_items)
+        assert json.loads(page.body(()))["has_more"] is (n_items < len(sizes))
 
 
 @pytest.mark.parametrize("limit", [30, 45, 50])
