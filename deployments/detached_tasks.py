@@ -17,11 +17,16 @@ def create_detached_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[Val
 
 async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
     """The result of work that goes on when its client leaves: a connection in the midst of a
-    statement could not be used again.
+    statement could not be used again. The request ends with it, so that all that it holds counts
+    for its client until then.
     """
     task = create_detached_task(work)
     task.add_done_callback(_look_at)
-    return await asyncio.shield(task)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _look_at(done: "asyncio.Task[Any]") -> None:

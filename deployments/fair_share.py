@@ -24,6 +24,15 @@ class FairShare:
         """Whether the client holds as much as it may, for what is free now."""
         return self._by_client[client] >= MAX_OF_FREE * (self._limit - self.n_held)
 
+    @property
+    def most(self) -> int:
+        """What a client that is alone may hold."""
+        return MAX_OF_FREE * self._limit // (MAX_OF_FREE + 1)
+
+    def has_room(self, client: str, n: int) -> bool:
+        """Whether `n` more leave the client its share and not more."""
+        return self._by_client[client] + n <= MAX_OF_FREE * (self._limit - self.n_held - n)
+
     def acquire(self, client: str, n: int = 1) -> None:
         """Takes `n`, even beyond the limit."""
         self.n_held += n

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 
 from deployments.ingress.settings import (
     BODY_BUDGET,
@@ -15,9 +15,8 @@ from deployments.ingress.settings import (
     IngressSettings,
 )
 from deployments.llama.tools.settings import ToolSettings
-from deployments.openai.responses.database_store import NO_STORE
 from deployments.router.presets.strict_options import StrictOptions, Unset
-from deployments.store.database import store_url
+from deployments.store.database import NO_STORE, store_url
 from serve_app.api_keys import VARIABLE as KEYS_VARIABLE
 from serve_app.api_keys import ApiKeys, api_keys
 from serve_app.encryption_key import MIN_LENGTH, encryption_key
@@ -25,6 +24,15 @@ from serve_app.encryption_key import VARIABLE as ENCRYPTION_VARIABLE
 
 # As a browser writes it: lower case, and no slash at the end.
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^\s/A-Z]+)$")]
+
+
+def _known_store(store: str | None) -> str | None:
+    if store not in (None, NO_STORE):
+        store_url(store)
+    return store
+
+
+StoreUrl = Annotated[str | None, Unset("a SQLite file at home"), AfterValidator(_known_store)]
 
 
 class HttpArguments(StrictOptions):
@@ -38,8 +46,9 @@ class HttpArguments(StrictOptions):
     max_inflight_body_bytes: int = Field(
         default=BODY_BUDGET,
         ge=1,
-        description="Bytes of the bodies of all requests that one ingress process answers. More "
-        "are refused as overload, and one client has 8 of 9 at most. 64 KiB of each are free",
+        description="Bytes of the bodies of all requests that one ingress process answers, and of "
+        "the stored items that they continue. More are refused as overload, and one client has 8 "
+        "of 9 at most. 64 KiB of each are free",
     )
     body_timeout_s: float = Field(
         default=BODY_TIMEOUT_S, gt=0, description="Seconds for a body to arrive, else 408"
@@ -145,20 +154,13 @@ class IngressArguments(HttpArguments):
 class OpenAIArguments(IngressArguments):
     """Arguments of the applications that answer `/v1/responses`: `openai` and `llama`."""
 
-    store: Annotated[str | None, Unset("a SQLite file at home")] = Field(
+    store: StoreUrl = Field(
         default=None,
         repr=False,  # it may have a password
         description="URL of the database of responses and conversations: `sqlite:////PATH`, or "
         "`postgresql://USER:PASSWORD@HOST/NAME`. With `none` responses are in the memory of one "
         "process",
     )
-
-    @field_validator("store")
-    @classmethod
-    def _has_a_form(cls, store: str | None) -> str | None:
-        if store not in (None, NO_STORE):
-            store_url(store)
-        return store
 
 
 class LlamaArguments(OpenAIArguments):

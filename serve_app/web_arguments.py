@@ -4,14 +4,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.settings import IngressSettings
 from deployments.router.presets.strict_options import Unset
-from deployments.store.database import store_url
 from deployments.store.limits import StoreLimits
-from deployments.web.settings import NO_STORE, WebSettings
-from serve_app.ingress_arguments import HttpArguments
+from deployments.web.settings import WebSettings
+from serve_app.ingress_arguments import HttpArguments, StoreUrl
 
 # The browser asks it with its scheme: what else a Content-Security-Policy takes would open more.
 ConnectOrigin = Annotated[
@@ -24,7 +23,7 @@ LIMITS = StoreLimits()
 class WebArguments(HttpArguments):
     """Arguments of the application `web`."""
 
-    store: Annotated[str | None, Unset("a SQLite file at home")] = Field(
+    store: StoreUrl = Field(
         default=None,
         repr=False,  # it may have a password
         description="URL of the database of chats and files: `sqlite:////PATH`, or "
@@ -60,13 +59,6 @@ class WebArguments(HttpArguments):
         description="Origins of MCP servers, such as `https://tools.example.org`, that the page "
         "may ask beside its own: browsers refuse it all others",
     )
-
-    @field_validator("store")
-    @classmethod
-    def _has_a_form(cls, store: str | None) -> str | None:
-        if store not in (None, NO_STORE):
-            store_url(store)
-        return store
 
     @model_validator(mode="after")
     def _one_of_each_fits(self) -> Self:

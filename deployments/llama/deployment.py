@@ -9,7 +9,8 @@ from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.llama.routes import app
 from deployments.llama.tools.settings import ToolSettings
-from deployments.openai.responses.database_store import NO_STORE, store_at
+from deployments.openai.responses.database_store import store_at
+from deployments.store.database import NO_STORE
 
 
 @ingress_deployment("llama")

@@ -126,13 +126,18 @@ class Sleeper:
             self._core.check_health()
 
     async def run(self) -> None:
-        """Puts the engine to sleep whenever it was idle for `idle_s`."""
+        """Puts the engine to sleep whenever it was idle for `idle_s`.
+
+        Raises RuntimeError when the engine can't go on: asleep it would pass the health check, and
+        no other process would take its place.
+        """
         if self._idle_limit_s is None:
             return
         while True:
             await self._awake.wait()
             await asyncio.sleep(self._idle_limit_s - self.idle_s)
             if self.idle_s >= self._idle_limit_s:
+                self.check_health()
                 await self.sleep()
 
     async def sleep(self) -> bool:

@@ -7,8 +7,9 @@ from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
-from deployments.openai.responses.database_store import NO_STORE, store_at
+from deployments.openai.responses.database_store import store_at
 from deployments.openai.routes import app
+from deployments.store.database import NO_STORE
 
 
 @ingress_deployment("openai")

@@ -7,10 +7,12 @@ rows come first: the cursor "N-M" of a reader that has N down to M, and not yet 
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Table, select
+from sqlalchemy import Column, ColumnElement, Table, and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from deployments.detached_tasks import to_its_end
 from deployments.store.database import Database
 from deployments.store.owners import OwnerState, read_state
 from deployments.store.rows import Row, chat_json, message_json
@@ -19,7 +21,9 @@ from deployments.wire import ErrorKind, Refused, refused
 
 CURSOR = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 MAX_PAGE_BYTES = 8 << 20  # after which no other row is begun
-EXPORT_ROWS = 100  # that are held at once
+EXPORT_ROWS = 100  # that are held at once, at most
+
+KeyT = TypeVar("KeyT", int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Changes:
 
     async def page(self, owner: str, cursor: Cursor, limit: int) -> Page:
         """At most `limit` rows. Raises Refused for a cursor that is too old."""
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             # Before the rows: what is committed up to this revision they show.
             state = await read_state(connection, owner)
             _check_age(cursor, state)
@@ -86,8 +90,7 @@ class Changes:
         found = []
         for table in (CHAT, MESSAGE):
             where = _above(table, owner, cursor.revision, state.revision)
-            order = table.c.revision
-            found += await _sizes(connection, table, where, order, limit + 1)
+            found += await _sizes(connection, table.c.revision, where, table.c.revision, limit + 1)
         kept, more = self._cut(sorted(found), limit)
         last = kept[-1][0] if more else state.revision
         shown = [_above(table, owner, cursor.revision, last) for table in (CHAT, MESSAGE)]
@@ -102,7 +105,7 @@ class Changes:
         for table in (CHAT, MESSAGE):
             where = _live(table, owner, 0, below - 1)
             order = table.c.revision.desc()
-            found += await _sizes(connection, table, where, order, limit + 1)
+            found += await _sizes(connection, table.c.revision, where, order, limit + 1)
         kept, more = self._cut(sorted(found, reverse=True), limit)
         first = kept[-1][0] if more else 1
         shown = [_live(table, owner, first - 1, below - 1) for table in (CHAT, MESSAGE)]
@@ -110,9 +113,9 @@ class Changes:
         return await _page(connection, following, more, shown)
 
     def _cut(
-        self, rows: Sequence[tuple[int, int]], limit: int
-    ) -> tuple[Sequence[tuple[int, int]], bool]:
-        """Those of one page, and whether there are more. Rows are revision and size."""
+        self, rows: Sequence[tuple[KeyT, int]], limit: int
+    ) -> tuple[Sequence[tuple[KeyT, int]], bool]:
+        """Those of one page, and whether there are more. Rows are key and size."""
         total = 0
         for index, (_, size) in enumerate(rows):
             total += size
@@ -124,36 +127,36 @@ class Changes:
         """JSON lines, in parts: a chat with its messages is a line. What changes meanwhile may be
         there or not. Between two parts no connection is held.
         """
-        last = ""
-        while chats := await self._rows(
-            CHAT, CHAT.c.owner == owner, CHAT.c.id > last, CHAT.c.deleted_at.is_(None)
-        ):
-            for row in chats:
-                yield f'{{"chat":{chat_json(row)},"messages":['
-                async for part in self._messages(owner, row["id"]):
-                    yield part
-                yield "]}\n"
-            last = chats[-1]["id"]
-
-    async def _messages(self, owner: str, chat: str) -> AsyncIterator[str]:
-        """Joined by commas. Parents first, as that is the order in which they came."""
-        last, comma = 0, ""
-        while rows := await self._rows(
-            MESSAGE,
-            MESSAGE.c.owner == owner,
-            MESSAGE.c.chat == chat,
-            MESSAGE.c.revision > last,
-            MESSAGE.c.deleted_at.is_(None),
-        ):
-            for row in rows:
-                yield comma + message_json(row)
+        async for chat in self._rows(owner, CHAT, CHAT.c.id):
+            yield f'{{"chat":{chat_json(chat)},"messages":['
+            comma, of_chat = "", MESSAGE.c.chat == chat["id"]
+            # Parents first, as that is the order in which they came.
+            async for message in self._rows(owner, MESSAGE, MESSAGE.c.revision, of_chat):
+                yield comma + message_json(message)
                 comma = ","
-            last = rows[-1]["revision"]
+            yield "]}\n"
 
-    async def _rows(self, table: Table, *where: ColumnElement[bool]) -> Sequence[Row]:
-        order = CHAT.c.id if table is CHAT else MESSAGE.c.revision
-        async with self._database.reading() as connection:
-            query = select(table).where(*where).order_by(order).limit(EXPORT_ROWS)
+    async def _rows(
+        self, owner: str, table: Table, key: Column[Any], *where: ColumnElement[bool]
+    ) -> AsyncIterator[Row]:
+        """In the order of `key`. Those that are held at once are bounded as a page is."""
+        live = and_(table.c.owner == owner, table.c.deleted_at.is_(None), *where)
+        rows = await to_its_end(self._some(owner, key, live))
+        while rows:
+            for row in rows:
+                yield row
+            following = and_(live, key > rows[-1][key.name])
+            rows = await to_its_end(self._some(owner, key, following))
+
+    async def _some(
+        self, owner: str, key: Column[Any], where: ColumnElement[bool]
+    ) -> Sequence[Row]:
+        async with self._database.reading(owner) as connection:
+            found = await _sizes(connection, key, where, key, EXPORT_ROWS)
+            if not found:
+                return []
+            kept, _ = self._cut(found, EXPORT_ROWS)
+            query = select(key.table).where(where, key <= kept[-1][0]).order_by(key)
             return (await connection.execute(query)).mappings().all()
 
 
@@ -176,13 +179,13 @@ def _live(table: Table, owner: str, low: int, high: int) -> ColumnElement[bool]:
 
 async def _sizes(
     connection: AsyncConnection,
-    table: Table,
+    key: Column[KeyT],
     where: ColumnElement[bool],
-    order: ColumnElement[int],
+    order: ColumnElement[Any],
     limit: int,
-) -> list[tuple[int, int]]:
-    query = select(table.c.revision, table.c.size).where(where).order_by(order).limit(limit)
-    return [(revision, size) for revision, size in await connection.execute(query)]
+) -> list[tuple[KeyT, int]]:
+    query = select(key, key.table.c.size).where(where).order_by(order).limit(limit)
+    return [(value, size) for value, size in await connection.execute(query)]
 
 
 async def _page(

@@ -5,8 +5,19 @@ Every write may be repeated: what is there already is no change.
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from deployments.store.files import drop_unused
 from deployments.store.limits import ROW_BYTES, StoreLimits, too_much
@@ -166,8 +177,12 @@ def _new_messages(
 
 def _check_same(message: MessageFields, stored: Row, path: str) -> None:
     """Who was offline may send what was deleted meanwhile: deleting wins."""
-    same = all(stored[name] == value for name, value in message.row().items())
-    if stored["deleted_at"] is None and not same:
+    if stored["deleted_at"] is not None:
+        return
+    same = _is_alike(message, stored) and all(
+        stored[name] == value for name, value in message.row().items()
+    )
+    if not same:
         raise _other_content(message.id, path)
 
 
@@ -202,18 +217,31 @@ async def _insert(write: OwnerWrite, chat: str, new: Sequence[MessageFields]) ->
 
 
 async def _check_there(write: OwnerWrite, chat: str) -> None:
-    found = await _chat(write, chat)
-    if found is None or found["deleted_at"] is not None:
+    query = select(CHAT.c.deleted_at).where(_is_chat(write, chat))
+    found = (await write.connection.execute(query)).one_or_none()
+    if found is None or found[0] is not None:
         why = "There is no chat" if found is None else "Deleted: the chat"
         raise Refused.of_kind(ErrorKind.NOT_FOUND, f"{why} {chat}", "id")
 
 
 async def _known(write: OwnerWrite, chat: str, messages: Sequence[MessageFields]) -> dict[str, Row]:
-    """What is stored of the messages and their parents."""
+    """What is stored of the messages and their parents: ids, sizes and when they were deleted, and
+    all of those that may be equal to what was sent.
+    """
     ids = {one.id for one in messages} | {one.parent for one in messages if one.parent is not None}
-    query = select(MESSAGE).where(_in_chat(write, chat), MESSAGE.c.id.in_(ids))
-    rows = (await write.connection.execute(query)).mappings()
-    return {row["id"]: row for row in rows}
+    heads = select(MESSAGE.c.id, MESSAGE.c.size, MESSAGE.c.deleted_at)
+    known = await _by_id(write, heads.where(_in_chat(write, chat), MESSAGE.c.id.in_(ids)))
+    alike = {one.id for one in messages if one.id in known and _is_alike(one, known[one.id])}
+    whole = select(MESSAGE).where(_in_chat(write, chat), MESSAGE.c.id.in_(alike))
+    return {**known, **await _by_id(write, whole)}
+
+
+def _is_alike(message: MessageFields, stored: Row) -> bool:
+    return stored["deleted_at"] is None and bool(stored["size"] == message.size)
+
+
+async def _by_id(write: OwnerWrite, query: Select[Any]) -> dict[str, Row]:
+    return {row["id"]: row for row in (await write.connection.execute(query)).mappings()}
 
 
 async def _live_below(write: OwnerWrite, chat: str, message: str) -> Sequence[Row]:

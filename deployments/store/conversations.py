@@ -37,12 +37,12 @@ class Conversations:
             sizes = {"bytes": ROW_BYTES + len(metadata.encode()), "items": 0}
             await write.connection.execute(insert(CONVERSATION).values({**row, **sizes}))
             write.now.conversations += 1
-            write.now.conversation_bytes += sizes["bytes"]
+            _grow(write, sizes["bytes"], self._limits)
             await admit_items(write, conversation_id, items, self._limits)
             await write.add_items(items, (), conversation=conversation_id)
 
     async def find(self, owner: str, conversation_id: str) -> Row | None:
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             return await find_conversation(connection, owner, conversation_id)
 
     async def update(self, owner: str, conversation_id: str, metadata: str) -> Row | None:
@@ -58,11 +58,12 @@ class Conversations:
             return await find_conversation(write.connection, owner, conversation_id)
 
     async def delete(self, owner: str, conversation_id: str) -> bool:
-        """Whether it was there. Responses keep its items."""
+        """Whether it was there. Responses that are still stored keep its items."""
         async with self._owners.writing(owner) as write:
             if await find_conversation(write.connection, owner, conversation_id) is None:
                 return False
             await write.drop_conversation(conversation_id)
+            await write.make_room(self._limits)
             return True
 
     async def add(self, owner: str, conversation_id: str, items: Sequence[StoredItem]) -> None:
@@ -75,7 +76,7 @@ class Conversations:
         self, owner: str, conversation_id: str, choose: Choose
     ) -> list[StoredItem] | None:
         """Those that are chosen."""
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             if await find_conversation(connection, owner, conversation_id) is None:
                 return None
             found = await numbered(connection, in_conversation(owner, conversation_id))

@@ -5,11 +5,13 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Column, Connection, Table, event, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -37,9 +39,11 @@ PRAGMAS = (
     "foreign_keys=ON",
     f"busy_timeout={BUSY_MS}",
 )
+NO_STORE = "none"  # in place of a URL
 WRITES = "manta_writes"  # execution option: the transaction may write
 OUR_FAULTS = (DataError, IntegrityError, ProgrammingError)
 POOL: dict[str, Any] = {"pool_size": 4, "max_overflow": 4, "pool_timeout": 10.0}
+READERS = 6  # of an owner at once: with its writer they leave a connection to others
 POSTGRES = {"timeout": 10, "command_timeout": 30}  # seconds to connect, and for a statement
 
 
@@ -95,8 +99,10 @@ def open_once(text: str) -> None:
 
 
 def shown(url: URL) -> str:
-    """For people: without the password."""
-    return str(url.database) if is_sqlite(url) else url.render_as_string(hide_password=True)
+    """For people: without passwords, which may be in the query, too."""
+    if is_sqlite(url):
+        return str(url.database)
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 async def _migrated(url: URL) -> None:
@@ -132,27 +138,50 @@ class Database:
         self.is_sqlite = is_sqlite(url)
         self.engine = _engine(url)
         self._writer = self.engine.execution_options(**{WRITES: True})
-        # SQLite has one writer. Waiting for it here is fair, and in SQLite it is not.
-        self._turn = asyncio.Lock()
+        # Of owners that are at work now.
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+        self._readers = WeakValueDictionary[str, asyncio.Semaphore]()
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """Raises Refused if the database can't be reached."""
-        async with _available(), self.engine.connect() as connection:
+    async def reading(self, owner: str | None = None) -> AsyncIterator[AsyncConnection]:
+        """`owner`: who waits for it; None for this server itself. Raises Refused if the database
+        can't be reached.
+        """
+        async with self._place_of(owner), _available(), self.engine.connect() as connection:
             yield connection
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncConnection]:
+    async def writing(self, owner: str = "") -> AsyncIterator[AsyncConnection]:
         """A transaction, committed at the end. Raises Refused as `reading`."""
-        if not self.is_sqlite:
-            async with _available(), self._writer.begin() as connection:
-                yield connection
-            return
-        async with self._turn, _available(), self._writer.begin() as connection:
+        # The owner's writers wait for each other here, and not each on a connection. SQLite has
+        # one writer. Waiting for it here is fair, and in SQLite it is not.
+        turn = self._turns.setdefault("" if self.is_sqlite else owner, asyncio.Lock())
+        async with turn, _available(), self._writer.begin() as connection:
             yield connection
+
+    def _place_of(self, owner: str | None) -> AbstractAsyncContextManager[None]:
+        """One of those that leave connections to others."""
+        if owner is None:
+            return nullcontext()
+        return self._readers.setdefault(owner, asyncio.Semaphore(READERS))
 
     async def close(self) -> None:
         await self.engine.dispose()
+
+
+async def locked_row(
+    connection: AsyncConnection, table: Table, key: Column[str], owner: str
+) -> dict[str, int]:
+    """The owner's row, without its key, locked until the transaction ends. A new one is all 0."""
+    counters = [one for one in table.columns if one is not key]
+    query = select(*counters).where(key == owner).with_for_update()
+    found = (await connection.execute(query)).mappings().one_or_none()
+    if found is None:
+        make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        row = {key.name: owner, **{one.name: 0 for one in counters}}
+        await connection.execute(make(table).values(row).on_conflict_do_nothing())
+        found = (await connection.execute(query)).mappings().one()
+    return dict(found)
 
 
 @asynccontextmanager

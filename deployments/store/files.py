@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
-from sqlalchemy import and_, delete, exists, insert, select
+from sqlalchemy import ColumnElement, and_, delete, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from deployments.detached_tasks import to_its_end
 from deployments.store.database import Database
 from deployments.store.limits import ROW_BYTES
 from deployments.store.owners import Owners, OwnerWrite
@@ -27,20 +28,24 @@ class Files:
         self._owners = owners
 
     async def find(self, owner: str, sha256: str) -> FileInfo | None:
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             return await _find(connection, owner, sha256)
 
     async def put(self, owner: str, sha256: str, type_: str, data: bytearray, at: int) -> None:
-        """`sha256` is of `data`; at: the time, ms. One that is there already stays as it is."""
+        """`sha256` is of `data`; at: the time, ms, from which one that is there already has a day
+        for its message, too.
+        """
         async with self._owners.writing(owner) as write:
             if await _find(write.connection, owner, sha256) is not None:
+                mine = and_(FILE.c.owner == owner, FILE.c.sha256 == sha256)
+                await write.connection.execute(update(FILE).where(mine).values(created_at=at))
                 return
             write.grow(ROW_BYTES + len(data))
             key = {"owner": owner, "sha256": sha256}
             row = {**key, "type": type_, "size": len(data), "created_at": at}
             await write.connection.execute(insert(FILE).values(row))
             for number, start in enumerate(range(0, len(data), PART_BYTES)):
-                part = bytes(data[start : start + PART_BYTES])
+                part = bytes(memoryview(data)[start : start + PART_BYTES])
                 await write.connection.execute(
                     insert(FILE_PART).values({**key, "number": number, "data": part})
                 )
@@ -48,7 +53,7 @@ class Files:
     async def parts(self, owner: str, sha256: str) -> AsyncIterator[bytes]:
         """Its bytes, in parts: between two of them no connection is held."""
         number = 0
-        while (part := await self._part(owner, sha256, number)) is not None:
+        while (part := await to_its_end(self._part(owner, sha256, number))) is not None:
             yield part
             number += 1
 
@@ -58,9 +63,14 @@ class Files:
             FILE_PART.c.sha256 == sha256,
             FILE_PART.c.number == number,
         )
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             part: bytes | None = (await connection.execute(query)).scalar_one_or_none()
             return part
+
+
+def is_used() -> ColumnElement[bool]:
+    """Whether a message has the file."""
+    return exists().where(ATTACHMENT.c.owner == FILE.c.owner, ATTACHMENT.c.sha256 == FILE.c.sha256)
 
 
 async def drop_unused(write: OwnerWrite, digests: Collection[str]) -> None:
@@ -68,10 +78,8 @@ async def drop_unused(write: OwnerWrite, digests: Collection[str]) -> None:
     named = sorted(digests)
     for start in range(0, len(named), MAX_NAMED):
         among = FILE.c.sha256.in_(named[start : start + MAX_NAMED])
-        used = exists().where(
-            ATTACHMENT.c.owner == FILE.c.owner, ATTACHMENT.c.sha256 == FILE.c.sha256
-        )
-        query = select(FILE.c.sha256, FILE.c.size).where(FILE.c.owner == write.owner, among, ~used)
+        mine = and_(FILE.c.owner == write.owner, among)
+        query = select(FILE.c.sha256, FILE.c.size).where(mine, ~is_used())
         unused = (await write.connection.execute(query)).all()
         if unused:
             gone = and_(FILE.c.owner == write.owner, FILE.c.sha256.in_([one[0] for one in unused]))

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deployments.store.items import Choose, Hold, StoredItem
 from deployments.store.rows import Row
-from deployments.store.tables import ITEM
+from deployments.store.tables import CONVERSATION, ITEM, RESPONSE
 
 PART = 500  # ids of one statement
 
@@ -48,10 +48,22 @@ async def known_items(
     distinct = list(dict.fromkeys(map(text_of, ids)))
     for start in range(0, len(distinct), PART):
         among = ITEM.c.id.in_(distinct[start : start + PART])
-        where = and_(ITEM.c.owner == owner, among, ITEM.c.is_referable)
+        where = and_(ITEM.c.owner == owner, among, ITEM.c.is_referable, _can_be_found())
         rows = await held_items(connection, where, hold)
         found.update((row["id"], item_of(row)) for row in rows)
     return found
+
+
+def _can_be_found() -> ColumnElement[bool]:
+    """Whether the item's response or its conversation is."""
+    of_response = and_(RESPONSE.c.owner == ITEM.c.owner, RESPONSE.c.id == ITEM.c.response)
+    of_conversation = and_(
+        CONVERSATION.c.owner == ITEM.c.owner, CONVERSATION.c.id == ITEM.c.conversation
+    )
+    return or_(
+        exists().where(of_response, RESPONSE.c.used.is_not(None)),
+        exists().where(of_conversation, CONVERSATION.c.metadata.is_not(None)),
+    )
 
 
 def text_of(name: str) -> str:

@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.store.database import Database
+from deployments.store.database import Database, locked_row
 from deployments.store.items import StoredItem
-from deployments.store.limits import ROW_BYTES
+from deployments.store.limits import ROW_BYTES, KeptLimits
 from deployments.store.rows import Row
 from deployments.store.tables import CONVERSATION, ITEM, KEPT, RESPONSE
 
@@ -78,19 +77,32 @@ class KeptWrite:
         self.now.response_bytes -= found["body_bytes"]
         gone = {"used": None, "body": None, "body_bytes": 0}
         await self.connection.execute(update(RESPONSE).where(this).values(gone))
-        own = _is(ITEM.c.owner, ITEM.c.response, self.owner, response_id)
-        hidden = update(ITEM).where(own, ITEM.c.conversation.is_(None))
-        await self.connection.execute(hidden.values(is_referable=False))
 
     async def drop_conversation(self, conversation_id: str) -> None:
-        """One that can be found."""
+        """One that can be found. What responses still have of it counts as theirs."""
         self.now.conversations -= 1
         this = _is(CONVERSATION.c.owner, CONVERSATION.c.id, self.owner, conversation_id)
+        row = await self._one(select(CONVERSATION.c.bytes).where(this))
+        self.now.conversation_bytes -= row["bytes"]
+        self.now.response_bytes += row["bytes"]
         await self.connection.execute(update(CONVERSATION).where(this).values(metadata=None))
-        own = _is(ITEM.c.owner, ITEM.c.conversation, self.owner, conversation_id)
-        hidden = update(ITEM).where(own, ITEM.c.response.is_(None))
-        await self.connection.execute(hidden.values(is_referable=False))
         await self._remove_if_unused(conversation_id)
+
+    async def make_room(self, limits: KeptLimits) -> set[str]:
+        """Drops the least recently used responses while there are too many. Returns their ids."""
+        gone: set[str] = set()
+        mine = and_(RESPONSE.c.owner == self.owner, RESPONSE.c.used.is_not(None))
+        oldest = select(RESPONSE.c.id).where(mine).order_by(RESPONSE.c.used).limit(1)
+        while (
+            self.now.responses > limits.max_responses
+            or self.now.response_bytes > limits.max_response_bytes
+        ):
+            first = (await self.connection.execute(oldest)).scalar_one_or_none()
+            if first is None:
+                break
+            await self.drop_response(first)
+            gone.add(first)
+        return gone
 
     async def _is_continued(self, response_id: str) -> bool:
         return await self._exists(
@@ -126,7 +138,7 @@ class KeptWrite:
         if row["metadata"] is not None or await self._exists(users):
             return
         await self.connection.execute(delete(CONVERSATION).where(this))
-        self.now.conversation_bytes -= row["bytes"]
+        self.now.response_bytes -= row["bytes"]
         own = _is(ITEM.c.owner, ITEM.c.conversation, self.owner, conversation_id)
         await self.connection.execute(delete(ITEM).where(own, ITEM.c.response.is_(None)))
         await self.connection.execute(update(ITEM).where(own).values(conversation=None))
@@ -146,8 +158,8 @@ class KeptOwners:
     @asynccontextmanager
     async def writing(self, owner: str) -> AsyncIterator[KeptWrite]:
         """A transaction, committed at the end."""
-        async with self._database.writing() as connection:
-            before = await _locked(connection, owner)
+        async with self._database.writing(owner) as connection:
+            before = await locked_row(connection, KEPT, KEPT.c.owner, owner)
             write = KeptWrite(connection, owner, Counters(**before))
             yield write
             after = asdict(write.now)
@@ -158,18 +170,6 @@ class KeptOwners:
 def size_of(items: Sequence[StoredItem]) -> int:
     """Bytes that count for the owner."""
     return sum(ROW_BYTES + len(item.body) + len(item.id.encode()) for item in items)
-
-
-async def _locked(connection: AsyncConnection, owner: str) -> dict[str, int]:
-    columns = [KEPT.c[name] for name in asdict(Counters())]
-    query = select(*columns).where(KEPT.c.owner == owner).with_for_update()
-    found = (await connection.execute(query)).mappings().one_or_none()
-    if found is None:
-        make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-        row = {"owner": owner, **asdict(Counters())}
-        await connection.execute(make(KEPT).values(row).on_conflict_do_nothing())
-        found = (await connection.execute(query)).mappings().one()
-    return dict(found)
 
 
 def _is(

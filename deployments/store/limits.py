@@ -26,6 +26,7 @@ class KeptLimits:
     """Of what OpenAI's protocol keeps. Responses push out older ones; of conversations too much is
     refused.
 
+    max_response_bytes: with what responses have of conversations that were deleted.
     max_items: of a conversation.
     max_conversation_bytes: of all of them together.
     """

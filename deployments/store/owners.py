@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Select, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.store.database import Database
+from deployments.store.database import Database, locked_row
 from deployments.store.limits import StoreLimits, storage_full
 from deployments.store.tables import OWNER
 from deployments.store.waits import Waits
@@ -52,14 +51,15 @@ class Owners:
         self._waits = waits
 
     async def state(self, owner: str) -> OwnerState:
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             return await read_state(connection, owner)
 
     @asynccontextmanager
     async def writing(self, owner: str) -> AsyncIterator[OwnerWrite]:
         """A transaction, committed at the end. Who waits for the owner's changes hears of them."""
-        async with self._database.writing() as connection:
-            before = await _locked(connection, owner)
+        async with self._database.writing(owner) as connection:
+            found = await locked_row(connection, OWNER, OWNER.c.id, owner)
+            before = OwnerState(found["revision"], found["bytes"], found["swept"])
             write = OwnerWrite(
                 connection, owner, before.revision, before.n_bytes, before.swept, self._limits
             )
@@ -73,20 +73,6 @@ class Owners:
 
 
 async def read_state(connection: AsyncConnection, owner: str) -> OwnerState:
-    found = (await connection.execute(_state_of(owner))).one_or_none()
-    return OwnerState() if found is None else OwnerState(*found)
-
-
-async def _locked(connection: AsyncConnection, owner: str) -> OwnerState:
-    query = _state_of(owner).with_for_update()
+    query = select(OWNER.c.revision, OWNER.c.bytes, OWNER.c.swept).where(OWNER.c.id == owner)
     found = (await connection.execute(query)).one_or_none()
-    if found is None:
-        row = {"id": owner, "revision": 0, "bytes": 0, "swept": 0}
-        make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-        await connection.execute(make(OWNER).values(**row).on_conflict_do_nothing())
-        found = (await connection.execute(query)).one()
-    return OwnerState(*found)
-
-
-def _state_of(owner: str) -> Select[int, int, int]:
-    return select(OWNER.c.revision, OWNER.c.bytes, OWNER.c.swept).where(OWNER.c.id == owner)
+    return OwnerState() if found is None else OwnerState(*found)

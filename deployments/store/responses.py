@@ -87,26 +87,10 @@ class Responses:
         await write.connection.execute(insert(RESPONSE).values(row))
         write.now.responses += 1
         write.now.response_bytes += ROW_BYTES + len(body) + item_bytes
-        return new.id not in await self._make_room(write)
-
-    async def _make_room(self, write: KeptWrite) -> set[str]:
-        """Those that went."""
-        gone: set[str] = set()
-        mine = and_(RESPONSE.c.owner == write.owner, RESPONSE.c.used.is_not(None))
-        oldest = select(RESPONSE.c.id).where(mine).order_by(RESPONSE.c.used).limit(1)
-        while (
-            write.now.responses > self._limits.max_responses
-            or write.now.response_bytes > self._limits.max_response_bytes
-        ):
-            first = (await write.connection.execute(oldest)).scalar_one_or_none()
-            if first is None:
-                break
-            await write.drop_response(first)
-            gone.add(first)
-        return gone
+        return new.id not in await write.make_room(self._limits)
 
     async def body(self, owner: str, response_id: str) -> bytes | None:
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             query = select(RESPONSE.c.body).where(_is_response(owner, response_id))
             found: str | None = (await connection.execute(query)).scalar_one_or_none()
             return None if found is None else found.encode()
@@ -122,7 +106,7 @@ class Responses:
 
     async def recall(self, owner: str, wanted: Wanted, hold: Hold) -> Recalled:
         """Raises Refused for a response or a conversation that is not there."""
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             earlier: list[StoredItem] = []
             until = 0
             if wanted.conversation is not None:
@@ -153,7 +137,7 @@ class Responses:
         self, owner: str, response_id: str, choose: Choose
     ) -> list[StoredItem] | None:
         """Of those that it continues and those that it was given, the chosen ones."""
-        async with self._database.reading() as connection:
+        async with self._database.reading(owner) as connection:
             chain = _chain(owner, response_id)
             links = await _links(connection, chain)
             if not links:

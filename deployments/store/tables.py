@@ -123,7 +123,8 @@ FILE_PART = Table(
 )
 
 # What OpenAI's protocol keeps of an owner, counted. Its lock puts the owner's writers in line.
-# `last_number`: rises by one with each item, and each use of a response.
+# `last_number`: rises by one with each item, and each use of a response. `response_bytes`: also of
+# conversations that are gone and that responses have items of.
 KEPT = Table(
     "kept",
     METADATA,

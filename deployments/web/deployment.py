@@ -7,10 +7,11 @@ from starlette.types import ASGIApp
 
 from deployments.ingress.deployment import HttpIngress, ingress_deployment
 from deployments.ingress.settings import IngressSettings
+from deployments.store.database import NO_STORE
 from deployments.web.api.opening import StoreOpener
 from deployments.web.files import HOW_TO_BUILD, INDEX
 from deployments.web.routes import app
-from deployments.web.settings import NO_STORE, WEB, WebSettings
+from deployments.web.settings import WEB, WebSettings
 
 logger = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ They are read from the disk at each request: a page that is built while the serv
 """
 
 import os
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -95,17 +96,12 @@ class PageFiles(StaticFiles):
         return response
 
     async def _packed_or_plain(self, path: str, scope: Scope) -> Response:
-        plain = await super().get_response(path, scope)
-        if not takes_gzip(Headers(scope=scope)):
-            return plain
-        try:
-            packed = await super().get_response(path + PACKED, scope)
-        except HTTPException:
-            return plain
-        packed.headers["content-encoding"] = "gzip"
-        if "content-type" in plain.headers:
-            packed.headers["content-type"] = plain.headers["content-type"]
-        return packed
+        if takes_gzip(Headers(scope=scope)):
+            with suppress(HTTPException):
+                packed = await super().get_response(path + PACKED, scope)
+                packed.headers["content-encoding"] = "gzip"
+                return packed
+        return await super().get_response(path, scope)
 
 
 def takes_gzip(headers: Headers) -> bool:

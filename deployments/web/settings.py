@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from deployments.store.database import NO_STORE
 from deployments.store.limits import StoreLimits
 
 WEB = "web"  # the application and its deployment: by this name `llama` finds them
 PREFIX = "/ui"
-NO_STORE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

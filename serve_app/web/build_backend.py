@@ -83,11 +83,12 @@ def build_page() -> None:
     """Raises BuildError or OSError; DIST is then as it was."""
     # A developer's node_modules has the tools of tests; they are no part of a page.
     keeps = os.environ.get("MANTA_WEB") == "1" or (MODULES / "vitest").is_dir()
+    stamp = digest()  # before: what changes meanwhile may be no part of this page
     shutil.rmtree(NEW, ignore_errors=True)
     try:
         _npm(*NPM_CI, *(() if keeps else ("--omit=dev",)))
         _npm("run", "build")
-        (NEW / STAMP).write_text(digest())
+        (NEW / STAMP).write_text(stamp)
     finally:
         if not keeps:
             shutil.rmtree(MODULES, ignore_errors=True)  # 300 MB

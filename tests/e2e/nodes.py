@@ -23,9 +23,9 @@ OPEN = {"RAY_AUTH_MODE": "disabled"}  # all nodes are the test's own
 
 
 @contextmanager
-def head_node(monkeypatch: pytest.MonkeyPatch, **resources: Any) -> Iterator[Any]:
-    """A cluster that others may be added to."""
-    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+def head_node(monkeypatch: pytest.MonkeyPatch, data: Path, **resources: Any) -> Iterator[Any]:
+    """A cluster that others may be added to. Its processes store in `data`, and not at home."""
+    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "XDG_DATA_HOME": str(data)}
     for name, value in {**OPEN, **own}.items():
         monkeypatch.setenv(name, value)
     head = {**resources, "include_dashboard": False}

@@ -34,7 +34,7 @@ def two_nodes(
     places = {"Router": ON_HEAD, "openai": openai}
     places |= dict.fromkeys(("anthropic", "llama", "web"), ON_HEAD)
     config = {"applications": applications(router, places)}
-    with head_node(monkeypatch, num_cpus=1, resources={"head": 1}) as cluster:
+    with head_node(monkeypatch, folder / "data", num_cpus=1, resources={"head": 1}) as cluster:
         cluster.add_node(num_cpus=1)
         environment = {**OPEN, "RAY_ADDRESS": cluster.address}
         with Server(folder, router, environment, config) as running:
@@ -101,6 +101,7 @@ def test_no_stream_notices_that_its_replica_and_node_are_lost(
     assert served.http.get("/health").status_code == 200
 
 
+@pytest.mark.exhaustive  # a cluster of several machines takes a minute to start
 @pytest.mark.timeout(600)
 def test_a_drained_node_is_left_and_no_stream_notices(
     lasting: tuple[Any, Server], undisturbed: list[str | BaseException]

@@ -135,17 +135,18 @@ def test_a_deleted_model_ends_the_streams_that_it_has(tiny: ModelSettings, deplo
     settings = replace(tiny, stop_timeout_s=float(PATIENCE_S))
     handle = deploy(settings)
     version = read_card(handle)
-    (of_another_card,) = generate(handle, "another", 1500)
+    (of_another_card,) = generate(handle, "another", 600)
     assert of_another_card.error is not None
     assert of_another_card.error.kind is ErrorKind.MODEL_REPLACED
-    undisturbed = ids(generate(handle, version, 1500))
-    stream = generate(handle, version, 1500)
+    undisturbed = ids(generate(handle, version, 600))
+    stream = generate(handle, version, 600)
     begun = next(stream)
     serve.delete(settings.application, _blocking=False)
     assert [*begun.token_ids, *ids(stream)] == undisturbed
-    assert len(undisturbed) == 1500
+    assert len(undisturbed) == 600
 
 
+@pytest.mark.exhaustive  # tests/model/test_autoscaling.py has the policy; Serve waits for long
 def test_replicas_go_when_nobody_asks_and_come_when_somebody_does(
     tiny: ModelSettings, deploy: Deploy
 ) -> None:
@@ -158,6 +159,7 @@ def test_replicas_go_when_nobody_asks_and_come_when_somebody_does(
     assert ids(generate(handle, version, 20)) == before
 
 
+@pytest.mark.exhaustive  # tests/e2e/shared/test_sleep.py says it over HTTP
 def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     tiny: ModelSettings, deploy: Deploy
 ) -> None:

@@ -187,6 +187,7 @@ def _replace_router(fleet: Fleet, others: Sources) -> None:
     assert fleet.replicas("a") == replicas
 
 
+@pytest.mark.exhaustive  # a router that ends is waited for
 def test_a_router_that_ends_leaves_the_models_of_the_next_one_alone(checkpoint: Path) -> None:
     with running(alone(checkpoint, "a")) as fleet:
         version, _ = fleet.router.changes.remote(0, 1.0).result(timeout_s=60)

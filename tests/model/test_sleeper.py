@@ -78,6 +78,18 @@ def test_memory_falls_with_sleep_and_comes_back_with_a_request(
     asyncio.run(scenario())
 
 
+def test_an_engine_that_cannot_go_on_is_not_put_to_sleep(checkpoint: Path) -> None:
+    async def scenario() -> None:
+        async with Life(checkpoint).begin(idle_s=0.0) as sleeper:
+            async with sleeper.engine() as core:
+                core.shutdown()
+            with pytest.raises(RuntimeError, match="thread has ended"):
+                await sleeper.run()
+            assert not sleeper.sleeping
+
+    asyncio.run(scenario())
+
+
 def test_those_who_want_it_together_wait_for_one_wake(checkpoint: Path) -> None:
     async def scenario() -> None:
         life = Life(checkpoint)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from sqlalchemy import func, select
 
 from deployments.store.database import Database, store_url
@@ -12,6 +13,7 @@ from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
 from deployments.store.tables import CONVERSATION, ITEM, KEPT, RESPONSE
+from deployments.wire import ErrorKind, Refused
 
 OWNER = "name:anna"
 
@@ -99,8 +101,13 @@ async def counted(url: str) -> Any:
             RESPONSE.c.owner, func.sum(RESPONSE.c.body_bytes + RESPONSE.c.item_bytes + 256)
         ),
         "conversations": select(CONVERSATION.c.owner, func.count(CONVERSATION.c.metadata)),
-        "conversation_bytes": select(CONVERSATION.c.owner, func.sum(CONVERSATION.c.bytes)),
+        "conversation_bytes": select(CONVERSATION.c.owner, func.sum(CONVERSATION.c.bytes)).where(
+            CONVERSATION.c.metadata.is_not(None)
+        ),
     }
+    of_gone = select(CONVERSATION.c.owner, CONVERSATION.c.bytes).where(
+        CONVERSATION.c.metadata.is_(None)
+    )
     try:
         async with database.reading() as connection:
             rows = (await connection.execute(select(KEPT))).mappings().all()
@@ -110,9 +117,17 @@ async def counted(url: str) -> Any:
                 grouped = query.group_by(query.selected_columns[0])
                 for owner, value in await connection.execute(grouped):
                     true[owner][name] = int(value)
+            for owner, n_bytes in await connection.execute(of_gone):
+                true[owner]["response_bytes"] += n_bytes
             return said, true
     finally:
         await database.close()
+
+
+async def refusal(work: Awaitable[object]) -> ErrorKind:
+    with pytest.raises(Refused) as refused:
+        await work
+    return refused.value.error.kind
 
 
 async def rows(url: str) -> Sequence[int]:

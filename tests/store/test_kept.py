@@ -20,6 +20,7 @@ from tests.store.keeping import (
     kept,
     known,
     put,
+    refusal,
     rows,
     run,
 )
@@ -138,7 +139,7 @@ def test_a_conversation_has_what_its_responses_add(url: str) -> None:
         assert await store.conversations.delete(OWNER, "c")
         assert not await store.conversations.delete(OWNER, "c")
         assert await items(store, "c") is None
-        assert await known(store, "two", "in_b") == {"in_b"}
+        assert await known(store, "two", "in_a", "in_b") == {"in_b"}
         assert await inputs(store, "b") == ["two", "in_a", "out_a", "in_b"]
         for last in "bd":
             await store.responses.delete(OWNER, last)
@@ -159,12 +160,6 @@ def test_of_a_response_that_is_not_stored_its_conversation_has_the_items(url: st
     run(url, work)
 
 
-async def refusal(work: object) -> ErrorKind:
-    with pytest.raises(Refused) as refused:
-        await work  # type: ignore[misc]
-    return refused.value.error.kind
-
-
 def test_conversations_are_bounded_and_have_no_item_twice(url: str) -> None:
     async def work(store: KeptStore) -> None:
         await create(store, "c", "one")
@@ -183,10 +178,27 @@ def test_conversations_are_bounded_and_have_no_item_twice(url: str) -> None:
         await create(store, "d")
         assert await refusal(create(store, "e")) is ErrorKind.STORAGE_FULL
         await store.conversations.delete(OWNER, "d")
+        large = store.conversations.create(OWNER, "d", "x" * 4000, 1, [])
+        assert await refusal(large) is ErrorKind.STORAGE_FULL
         await create(store, "e")
         assert await refusal(store.conversations.add(OWNER, "d", [])) is ErrorKind.NOT_FOUND
 
     run(url, work, max_items=5, max_conversations=2, max_conversation_bytes=4000)
+
+
+def test_what_responses_have_of_deleted_conversations_counts_as_theirs(url: str) -> None:
+    async def work(store: KeptStore) -> None:
+        for name in "cd":
+            await create(store, name)
+            await put(store, f"of_{name}", conversation=name)
+        for name in "cd":
+            await store.conversations.add(OWNER, name, [item(name, 1000)])
+            await store.conversations.delete(OWNER, name)
+        bodies = [await store.responses.body(OWNER, f"of_{name}") for name in "cd"]
+        assert [body is not None for body in bodies] == [False, True]
+        assert await rows(url) == [1, 1, 3]
+
+    run(url, work, max_response_bytes=4500, max_conversation_bytes=3000)
 
 
 def test_what_is_recalled_is_held_before_it_is_read(url: str) -> None:

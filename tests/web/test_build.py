@@ -164,6 +164,9 @@ def first_load() -> set[Path]:
     """What the browser fetches before the page runs: what the page names, and what that imports."""
     page = (DIST / "index.html").read_text()
     todo = {(DIST / one).resolve() for one in re.findall(r'"(\./_app/[^"]+)"', page)}
+    # The layout and the first screen, which the router imports at once.
+    todo |= {*DIST.glob("_app/immutable/nodes/[02].*.js")}
+    todo |= {*DIST.glob("_app/immutable/assets/[02].*.css")}
     found: set[Path] = set()
     while todo:
         path = todo.pop()
@@ -175,9 +178,7 @@ def first_load() -> set[Path]:
             pattern = r'import\("([^"]+)"\)' if starts else r'(?:from|import)\s*"([^"]+)"'
             imported = {(path.parent / one).resolve() for one in re.findall(pattern, text)}
             todo |= {one for one in imported if one.is_file()} - found
-    # The layout and the first screen, which the router imports at once.
-    nodes = [*DIST.glob("_app/immutable/nodes/[02].*.js"), *DIST.glob("_app/immutable/assets/0.*")]
-    return found | set(nodes)
+    return found
 
 
 def packed_size(path: Path) -> int:

@@ -38,7 +38,15 @@ class BodyAccount:
         self._settle()
 
     def recall(self, n_bytes: int) -> None:
-        """So many more bytes are read from a store for it. Raises Refused."""
+        """So many more bytes are read from a store for it, at once. Raises Refused."""
+        if self._is_closed:  # a store may still read for a client that has left
+            return
+        whole = self._body + self._recalled + n_bytes - FREE_BYTES
+        if whole > self._shares.most:
+            raise _too_large(self._shares.most)
+        due = whole - self._held
+        if due > 0 and not self._shares.has_room(self._client, due):
+            raise _overloaded(f"There is no room now for {n_bytes} bytes that this request recalls")
         self._recalled += n_bytes
         self._settle()
 
@@ -55,7 +63,7 @@ class BodyAccount:
         self._held += due
 
     def close(self) -> None:
-        self._is_closed = True  # a store may still read for a client that has left
+        self._is_closed = True
         if self._held:
             self._shares.release(self._client, self._held)
             self._held = 0
@@ -84,6 +92,14 @@ class BodyBudget:
 def account_of(request: Request) -> BodyAccount | None:
     account: BodyAccount | None = request.scope.get("state", {}).get(ACCOUNT_STATE)
     return account
+
+
+def _too_large(most: int) -> Refused:
+    message = (
+        f"The request has more than {most:,} bytes with the stored items that it needs: one "
+        "request may have 8/9 of `max_inflight_body_bytes`"
+    )
+    return Refused.of_kind(ErrorKind.BODY_TOO_LARGE, message)
 
 
 def _overloaded(message: str) -> Refused:

@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 
 from deployments.detached_tasks import to_its_end
 from deployments.ingress.off_loop import Turns
-from deployments.store.database import StoreError, default_url, open_once, shown, store_url
+from deployments.store.database import (
+    NO_STORE,
+    StoreError,
+    default_url,
+    open_once,
+    shown,
+    store_url,
+)
 from deployments.store.items import Choose, Hold, NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
@@ -18,7 +25,6 @@ from deployments.wire import ErrorKind, Refused
 
 logger = logging.getLogger(__name__)
 
-NO_STORE = "none"
 AT_ONCE = 8  # as many connections as a process has
 RETRY_S = 5.0  # after the database could not be opened
 LIMITS = KeptLimits()

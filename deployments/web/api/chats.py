@@ -6,6 +6,7 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from deployments.detached_tasks import to_its_end
 from deployments.ingress.generation.answer import while_connected
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.clients import owner_of
@@ -16,7 +17,7 @@ from deployments.llama.error_body import envelope
 from deployments.store.changes import Cursor, Page
 from deployments.store.chats import StaleChat
 from deployments.store.store import Store
-from deployments.web.api.guard import Guard, to_its_end
+from deployments.web.api.guard import Guard
 from deployments.web.api.json_answer import JSON, PRIVATE, json_answer
 from deployments.web.api.opening import StoreOpener
 from deployments.web.api.requests import Bodies, id_in, made_from, wait_s
@@ -40,7 +41,7 @@ class ChatEndpoints:
         limit = page_size(request.query_params, DEFAULT_LIMIT, MAX_LIMIT)
         page = await to_its_end(store.changes.page(owner, cursor, limit))
         if page.is_empty and seconds:
-            with self._guard.waiting(request):
+            async with self._guard.waiting(request):
                 changed = _changed(store, owner, page.cursor.revision, seconds)
                 await while_connected(changed, request.receive)
             page = await to_its_end(store.changes.page(owner, page.cursor, limit))
@@ -84,7 +85,7 @@ async def _changed(store: Store, owner: str, revision: int, seconds: int) -> Non
     """Ends when the owner has another revision, or when the time is over."""
     end = asyncio.get_running_loop().time() + seconds
     with suppress(TimeoutError), store.waits.waiting(owner) as event:
-        while (await store.owners.state(owner)).revision == revision:
+        while (await to_its_end(store.owners.state(owner))).revision == revision:
             async with asyncio.timeout_at(end):
                 await event.wait()
             event.clear()

@@ -8,12 +8,12 @@ from hashlib import sha256
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from deployments.detached_tasks import to_its_end
 from deployments.ingress.http.body import read_bytes
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.settings import IngressSettings
 from deployments.store.chats import now_ms
 from deployments.store.limits import too_much
-from deployments.web.api.guard import to_its_end
 from deployments.web.api.opening import StoreOpener
 from deployments.web.api.schema import SHA256
 from deployments.wire import ErrorKind, Refused, refused

@@ -2,16 +2,14 @@
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.detached_tasks import create_detached_task
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.origin import check_host, check_origin
@@ -21,8 +19,6 @@ from deployments.wire import ErrorKind, Refused
 WHAT = "The chats of this server"
 MAX_CLIENTS = 10_000  # whose writes are remembered
 SLOT_STATE = "slot"  # where a request's state has its Slot
-
-ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +34,7 @@ class RequestLimits:
 
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+Leave = Callable[[], None]
 
 
 class Guard:
@@ -58,7 +55,7 @@ class Guard:
             client = self._client(request)
             if writes:
                 self._writes.take(client)
-            slot = Slot(lambda: self._enter(client))
+            slot = Slot(await self._enter(client))
             request.scope["state"][SLOT_STATE] = slot
             try:
                 answer = await endpoint(request)
@@ -69,11 +66,19 @@ class Guard:
 
         return guarded
 
-    @contextmanager
-    def waiting(self, request: Request) -> Iterator[None]:
-        """Within it the request only waits, and others of its client may work. Raises Refused."""
-        with self._waits.entered(self._client(request)), _slot_of(request).given_back():
+    @asynccontextmanager
+    async def waiting(self, request: Request) -> AsyncIterator[None]:
+        """Within it the request only waits, and others of its client may work. After it, it is in
+        line with them. Raises Refused.
+        """
+        client, slot = self._client(request), _slot_of(request)
+        stop_waiting = await self._waits.enter(client)
+        slot.release()
+        try:
             yield
+            slot.leave = await self._enter(client, in_line=True)
+        finally:
+            stop_waiting()
 
     def _check_sender(self, request: Request) -> None:
         check_origin(request, WHAT)
@@ -83,12 +88,12 @@ class Guard:
     def _client(self, request: Request) -> str:
         return connection_of(request, sees_peers=self._settings.sees_peers)
 
-    def _enter(self, client: str) -> Callable[[], None]:
-        leave_all = self._inflight.acquire(client)
+    async def _enter(self, client: str, *, in_line: bool = False) -> Leave:
+        leave_own = await self._at_once.enter(client, in_line=in_line)
         try:
-            leave_own = self._at_once.enter(client)
+            leave_all = self._inflight.acquire(client)
         except Refused:
-            leave_all()
+            leave_own()
             raise
 
         def leave() -> None:
@@ -98,39 +103,16 @@ class Guard:
         return leave
 
 
+@dataclass(slots=True)
 class Slot:
     """One of the requests that a client may have at once."""
 
-    def __init__(self, enter: Callable[[], Callable[[], None]]) -> None:
-        """`enter` returns the way out, and raises Refused where there is no room."""
-        self._enter = enter
-        self._leave: Callable[[], None] | None = enter()
+    leave: Leave | None
 
     def release(self) -> None:
-        leave, self._leave = self._leave, None
+        leave, self.leave = self.leave, None
         if leave is not None:
             leave()
-
-    @contextmanager
-    def given_back(self) -> Iterator[None]:
-        self.release()
-        yield
-        self._leave = self._enter()
-
-
-async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
-    """The result of work that goes on when its client leaves: a connection in the midst of a
-    statement could not be used again. The request ends with it, so that all that it holds counts
-    for its client until then.
-    """
-    task = create_detached_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # which nobody else reads
-        raise
 
 
 def _slot_of(request: Request) -> Slot:
@@ -174,34 +156,22 @@ class _AtOnce:
     def __init__(self, limit: int, what: str) -> None:
         self._limit = limit
         self._what = what
-        self._held: Counter[str] = Counter()
+        self._slots = WeakValueDictionary[str, asyncio.Semaphore]()  # of clients that hold some
 
-    def enter(self, client: str) -> Callable[[], None]:
-        """Returns the way out. Raises Refused."""
-        if self._held[client] >= self._limit:
+    async def enter(self, client: str, *, in_line: bool = False) -> Leave:
+        """Returns the way out. in_line: waits for a slot, which is else a Refused."""
+        slots = self._slots.setdefault(client, asyncio.Semaphore(self._limit))
+        if slots.locked() and not in_line:
             message = f"This client has {self._limit} {self._what}; try again soon"
             raise Refused.of_kind(ErrorKind.RATE_LIMITED, message)
-        self._held[client] += 1
-        return lambda: self._leave(client)
-
-    @contextmanager
-    def entered(self, client: str) -> Iterator[None]:
-        leave = self.enter(client)
-        try:
-            yield
-        finally:
-            leave()
-
-    def _leave(self, client: str) -> None:
-        self._held[client] -= 1
-        if not self._held[client]:
-            del self._held[client]
+        await slots.acquire()
+        return slots.release
 
 
 class _Leaving:
     """An answer that is counted until it is sent."""
 
-    def __init__(self, answer: ASGIApp, leave: Callable[[], None]) -> None:
+    def __init__(self, answer: ASGIApp, leave: Leave) -> None:
         self._answer = answer
         self._leave = leave
 

@@ -16,7 +16,7 @@ from deployments.web.api.schema import UUID
 from deployments.wire import ErrorKind, Refused, refused
 
 MAX_WAIT_S = 30
-REVISION = re.compile(r'"(\d{1,18})"', re.ASCII)
+REVISION = re.compile(r'"([1-9]\d{0,17})"', re.ASCII)
 
 BodyT = TypeVar("BodyT")
 ValueT = TypeVar("ValueT")

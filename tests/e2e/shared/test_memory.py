@@ -160,6 +160,7 @@ def test_a_step_that_finds_no_memory_costs_nobody_an_answer(
     assert server.replicas(*MODEL) == [replica]
 
 
+@pytest.mark.exhaustive  # tests/engine/scheduler/test_recovery.py says it of the engine
 @pytest.mark.timeout(600)
 def test_only_what_can_not_be_computed_alone_fails(server: Server, undisturbed: list[Seen]) -> None:
     expected = text(longest(server))

@@ -115,6 +115,7 @@ async def watched(server: Server, model: str) -> AsyncIterator[list[str]]:
     watching.cancel()
 
 
+@pytest.mark.exhaustive  # tests/router has the choice of whom to evict
 def test_a_busy_model_is_never_evicted(fleet: Server) -> None:
     async def stream(client: openai.AsyncOpenAI, model: str) -> tuple[str, int]:
         chunks = await client.completions.create(

@@ -32,7 +32,7 @@ from tests.openai.responses import responding
 from tests.openai.serving import chunks_of
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card, token_id
 
-N_CHATS = tries(6, 100)
+N_CHATS = tries(4, 100)
 MAX_TOKENS = tries(200, 300)
 SCHEMAS: dict[str, dict[str, Any]] = {
     "weather": {
@@ -59,6 +59,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     },
     "nothing": {},
 }
+# Without marks nothing opens a call but text: so that it comes at times, it is one token.
+OPENINGS = ('{"name": "nothing"', "[nothing(", " to=functions.nothing<|channel|>")
 FEW = ("hermes", "mistral", "qwen3_coder", "pythonic")
 DIALECTS_TRIED = list(DIALECTS) if exhaustive else FEW
 
@@ -77,10 +79,20 @@ class Said:
 def tokenizer_of(dialect: str) -> Tokenizer:
     tokenizer = Tokenizer.from_str(byte_level().to_str())
     tokenizer.add_special_tokens([AddedToken(mark) for mark in DIALECTS[dialect].marks])
-    # Without marks nothing opens a call but text: so that it comes at times, it is one token.
-    openings = ['{"name": "nothing"', "[nothing(", " to=functions.nothing<|channel|>"]
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in openings])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in OPENINGS])
     return tokenizer
+
+
+def talkative(model: LlamaForCausalLM, tokenizer: Tokenizer, dialect: str) -> LlamaForCausalLM:
+    """The model that opens calls far more often than it says any other token."""
+    with torch.no_grad():
+        # One feature that is nearly constant behind the last norm: its weights in the head are a
+        # bias.
+        model.get_input_embeddings().weight[:, 0] = 10
+        model.lm_head.weight[:, 0] = 0
+        for text in (*DIALECTS[dialect].marks[:1], *OPENINGS):
+            model.lm_head.weight[token_id(tokenizer, text), 0] = 0.4
+    return model
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ async def serving(dialect: str) -> AsyncIterator[Clients]:
     model = LlamaForCausalLM(config).float().eval()
     limits = roomy(n_pages=8192, page_size=16, max_running=64)
     ends = frozenset({token_id(tokenizer, "<|im_end|>")})
-    core = EngineCore(model, ends, limits, tokenizer.to_str)
+    core = EngineCore(talkative(model, tokenizer, dialect), ends, limits, tokenizer.to_str)
     known = replace(
         card(tokenizer, context_length=4096),
         chat_template=CHAT_TEMPLATE + "{% if tools %}{% endif %}",
@@ -263,4 +275,4 @@ def test_calls_of_a_random_model_fit_their_tools(dialect: str) -> None:
         return counts
 
     counts = asyncio.run(asks())
-    assert any(counts.values()), counts
+    assert all(counts.values()), counts

@@ -13,7 +13,7 @@ from deployments.ingress.http.body_budget import FREE_BYTES, BodyAccount
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
-from deployments.wire import Refused
+from deployments.wire import ErrorKind, Refused
 from tests.ingress.edge import every, served
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http
@@ -114,11 +114,23 @@ def test_what_is_recalled_counts_until_the_answer_has_ended() -> None:
     shares = FairShare(BUDGET)
     account, other = (BodyAccount(shares, lambda: "a") for _ in range(2))
     account.grow(FREE_BYTES)
-    account.recall(HELD)
-    assert shares.held_by("a") == HELD
-    with pytest.raises(Refused):
-        other.recall(HELD)
+    account.recall(shares.most)
+    assert shares.held_by("a") == shares.most
+    with pytest.raises(Refused) as refused:
+        other.recall(shares.most)
+    assert refused.value.error.kind is ErrorKind.OVERLOADED
     account.close()
-    account.recall(HELD)  # a store was still reading
+    account.recall(1)  # a store was still reading
     assert shares.n_held == 0
-    other.recall(HELD)
+    other.recall(shares.most)
+
+
+def test_what_no_request_may_recall_is_refused_before_it_is_held() -> None:
+    shares = FairShare(BUDGET)
+    account = BodyAccount(shares, lambda: "a")
+    account.grow(FREE_BYTES)
+    with pytest.raises(Refused, match="max_inflight_body_bytes") as refused:
+        account.recall(shares.most + 1)
+    assert refused.value.error.kind is ErrorKind.BODY_TOO_LARGE
+    assert shares.n_held == 0
+    account.recall(shares.most)

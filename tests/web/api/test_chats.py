@@ -191,11 +191,12 @@ def test_a_page_goes_on_where_the_last_one_ended(url: str) -> None:
 
 
 @pytest.mark.parametrize("others", [False, True])
-def test_who_waits_for_changes_hears_at_once(url: str, others: bool) -> None:
-    """Also of writes of another process, for which it looks each second."""
+def test_who_waits_for_changes_hears_of_them(url: str, others: bool) -> None:
+    """Also of writes of another process, for which it looks again and again."""
 
     async def run() -> None:
         async with served(url) as api, served(url) as other:
+            api.opener.store.waits._look_s = 0.01
             await api.add_chat()
             since = (await changes(api))["next"]
             waits = asyncio.create_task(changes(api, f"since={since}&wait=30"))

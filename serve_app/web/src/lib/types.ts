@@ -160,7 +160,6 @@ export interface StoredFile {
 	type: string;
 	size: number;
 	blob: Blob;
-	state: 'local' | 'sent';
 }
 
 /** What is written but not sent. */

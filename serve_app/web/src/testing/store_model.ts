@@ -66,7 +66,8 @@ export class StoreModel {
 		body: unknown
 	): Promise<Response> {
 		if (what === 'changes') return this.#changes(address.searchParams);
-		if (what === 'files' && method === 'PUT') {
+		if (what === 'files') {
+			if (method === 'HEAD') return this.files.has(id!) ? NONE.clone() : refusal(404);
 			this.files.set(id!, body as Blob);
 			return NONE.clone();
 		}

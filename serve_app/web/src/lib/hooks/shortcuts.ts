@@ -5,6 +5,7 @@ import { conversationsStore } from '#lib/stores/conversations.svelte';
 import { pageStore } from '#lib/stores/page.svelte';
 import { settingsStore } from '#lib/stores/settings.svelte';
 import { sidebarStore } from '#lib/stores/sidebar.svelte';
+import { newChat } from './new_chat';
 
 // One that is being closed is still drawn for a moment.
 const OPEN = ['dialog', 'alertdialog', 'menu', 'listbox']
@@ -30,9 +31,7 @@ export function onShortcut(event: KeyboardEvent): void {
 const ACTIONS: Record<KeyAction, () => void> = {
 	search: () => void sidebarStore.focusSearch(),
 	sidebar: () => sidebarStore.toggle(),
-	new: () => {
-		void goto('#/').then(() => pageStore.focusComposer());
-	},
+	new: () => void newChat(),
 	rename: () => {
 		const chat = conversationsStore.current;
 		if (chat) sidebarStore.rename(chat.id);

@@ -39,8 +39,9 @@ test('formulas are kept for the one who draws them', () => {
 	expect(html('`$x$`')).not.toContain('math');
 });
 
-test('headings stay below those of the page, and each block has its own direction', () => {
-	expect(html('# One')).toBe('<h3 class="h1" dir="auto">One</h3>');
+test('headings stay below the title of the chat, and each block has its own direction', () => {
+	expect(html('# One')).toBe('<h2 class="h1" dir="auto">One</h2>');
+	expect(html('## Two')).toBe('<h2 class="h2" dir="auto">Two</h2>');
 	expect(html('###### Six')).toBe('<h6 class="h6" dir="auto">Six</h6>');
 });
 

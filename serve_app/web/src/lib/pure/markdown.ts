@@ -112,8 +112,8 @@ const marked = new Marked({
 			return `<p dir="auto">${this.parser.parseInline(tokens)}</p>\n`;
 		},
 		heading({ tokens, depth }) {
-			// The page's own headings are above those of an answer.
-			const level = Math.min(depth + 2, 6);
+			// The chat's title is the page's `h1`; most answers begin with `##`, and no level is left out.
+			const level = Math.max(depth, 2);
 			return `<h${level} class="h${depth}" dir="auto">${this.parser.parseInline(tokens)}</h${level}>\n`;
 		}
 	}

@@ -187,7 +187,7 @@ export class DatabaseService {
 			const before = await db.files.get(sha256);
 			if (before) return before;
 			const { type, size } = blob;
-			const file: StoredFile = { sha256, type, size, blob, state: 'local' };
+			const file: StoredFile = { sha256, type, size, blob };
 			await db.files.put(file);
 			return file;
 		});
@@ -200,7 +200,7 @@ export class DatabaseService {
 	/** A file that came from the server. */
 	async keepFile(sha256: string, blob: Blob): Promise<void> {
 		const { type, size } = blob;
-		await this.db.files.put({ sha256, type, size, blob, state: 'sent' });
+		await this.db.files.put({ sha256, type, size, blob });
 	}
 
 	/**

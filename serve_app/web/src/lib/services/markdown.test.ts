@@ -32,7 +32,7 @@ const TRICKS = [
 	'- [ ] <img src=x onerror=alert(1)>'
 ];
 const NAMES = new Set(
-	'p br hr h3 h4 h5 h6 strong em del code pre blockquote ul ol li a span div table thead tbody tr th td'.split(
+	'p br hr h2 h3 h4 h5 h6 strong em del code pre blockquote ul ol li a span div table thead tbody tr th td'.split(
 		' '
 	)
 );

@@ -240,7 +240,7 @@ it('sends again what the server has lost', async () => {
 	expect(await a.titles()).toEqual(['Tables']);
 });
 
-it('sends files before it calls their message sent', async () => {
+it('sends files before it calls their message sent, and again what the server has no more', async () => {
 	const [a, b, chat, question] = await two();
 	const file = await a.database.putFile(new Blob(['abc'], { type: 'text/plain' }));
 	const { sha256, type, size } = file;
@@ -252,7 +252,11 @@ it('sends files before it calls their message sent', async () => {
 	expect(await a.sync.pending()).toBe(1);
 	await settle(a, b);
 	expect(await model.files.get(sha256)!.text()).toBe('abc');
-	expect((await a.database.file(sha256))!.state).toBe('sent');
+	model.files.clear();
+	const again = { ...message, id: newId(), text: 'Again' };
+	await a.database.addMessage(again, (before) => before);
+	await settle(a, b);
+	expect(model.files.size).toBe(1);
 });
 
 it('keeps what the server refuses, sends all else, and tries again once there is room', async () => {

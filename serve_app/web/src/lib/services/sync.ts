@@ -227,20 +227,33 @@ export class SyncService {
 		this.tell({ chats: new Set(), messages: new Set() });
 	}
 
-	/** A file that the server won't have stays here; its message goes on. */
+	/**
+	 * A file that the server won't have stays here; its message goes on. The server is asked for it
+	 * each time: there a file goes with the last message that has it.
+	 */
 	async #putFile(sha256: string, signal: AbortSignal): Promise<void> {
 		if (this.refused.has(sha256)) return;
 		const file = await this.database.file(sha256);
-		if (!file || file.state === 'sent') return;
+		if (!file) return;
+		const path = `api/files/${sha256}`;
 		try {
+			if (await this.#isThere(path, signal)) return;
 			const headers = { 'Content-Type': mediaType(file.type) };
-			const init = { method: 'PUT', body: file.blob, headers, signal };
-			await this.#write(`api/files/${sha256}`, init);
+			await this.#write(path, { method: 'PUT', body: file.blob, headers, signal });
 		} catch (error) {
 			if (!(error instanceof ApiError)) throw error;
-			return this.#refuse(error, sha256);
+			this.#refuse(error, sha256);
 		}
-		await this.database.acknowledgeFile(sha256);
+	}
+
+	async #isThere(path: string, signal: AbortSignal): Promise<boolean> {
+		try {
+			await api.stream(uiUrl(path), { method: 'HEAD', signal });
+			return true;
+		} catch (error) {
+			if (error instanceof ApiError && error.status === 404) return false;
+			throw error;
+		}
 	}
 
 	/** Keeps that the server won't have it; what may go better later is thrown. */

@@ -126,10 +126,6 @@ export class SyncDatabase {
 		});
 	}
 
-	async acknowledgeFile(sha256: string): Promise<void> {
-		await this.db.files.update(sha256, { state: 'sent' });
-	}
-
 	/** The server knows that it is deleted. */
 	async forgetChat(id: string): Promise<void> {
 		await this.db.transaction('rw', this.db.chats, this.db.messages, async () => {

@@ -23,7 +23,7 @@ export class MantaDatabase extends Dexie {
 		this.version(1).stores({
 			chats: 'id, outbox',
 			messages: 'id, chat, state, outbox',
-			files: 'sha256, state',
+			files: 'sha256',
 			meta: 'key',
 			drafts: 'chat',
 			queue: 'message'

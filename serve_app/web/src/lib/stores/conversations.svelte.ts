@@ -141,21 +141,23 @@ class ConversationsStore {
 		return this.#byId.get(id);
 	}
 
-	/** Null: the empty chat. What is not there leaves `current` null. */
+	/** Null: the empty chat, at once. What is not there leaves `current` null. */
 	async open(id: string | null): Promise<void> {
 		const turn = ++this.#opened;
 		this.#wanted = id;
-		if (id !== null && this.#open?.id === id) return;
+		if (id === null) {
+			this.messages.clear();
+			this.#open = null;
+			return;
+		}
+		if (this.#open?.id === id) return;
 		await this.#whenReady();
-		const messages = await this.#current(async () =>
-			id !== null && this.#byId.has(id) ? this.#read(id) : []
-		);
+		const messages = await this.#current(async () => (this.#byId.has(id) ? this.#read(id) : []));
 		// Another was opened while this one was read.
 		if (turn !== this.#opened) return;
-		const chat = (id !== null && this.#byId.get(id)) || null;
 		this.messages.clear();
 		for (const message of messages) this.messages.set(message.id, message);
-		this.#open = chat;
+		this.#open = this.#byId.get(id) ?? null;
 	}
 
 	/** Also opens it. */
@@ -546,7 +548,8 @@ class ConversationsStore {
 
 	#list(): void {
 		this.#chats = [...this.#byId.values()].sort(
-			(a, b) => Number(b.pinned) - Number(a.pinned) || b.active_at - a.active_at
+			(a, b) =>
+				Number(b.pinned) - Number(a.pinned) || b.active_at - a.active_at || (a.id < b.id ? 1 : -1)
 		);
 	}
 
