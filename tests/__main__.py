@@ -105,8 +105,9 @@ class Lane:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            preexec_fn=lambda: os.nice(self.niceness),
         )
+        if self.niceness:
+            os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
         assert process.stdout is not None
         for line in process.stdout:
             self._say(line.rstrip())
