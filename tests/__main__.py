@@ -1,10 +1,11 @@
 """The one check, for people and for CI: `python -m tests`.
 
-Arguments go to pytest. Without a path three processes ("lanes") share the tests: two start servers
-and Ray clusters, and wait for most of their time; the rest computes. With a path pytest-xdist
-shares its files among two processes, unless they start servers.
+Arguments go to pytest. Without a path two processes ("lanes") share the tests: one starts servers
+and often waits for them, the other computes. Types are checked beside, in the time that both leave.
+With a path pytest-xdist shares its files among two processes, unless they start servers.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -21,12 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RUFF = (("ruff", "format", "--check", "."), ("ruff", "check", "."))
 MYPY = ("mypy",)
 PYTEST = ("pytest", "--instafail")  # a failure is printed at once
-SERVERS = {
-    "e2e": ("tests/e2e", "tests/serve_app/demo"),
-    "live": ("tests/live", "tests/web/browser"),
-}
-ALL_SERVERS = [path for paths in SERVERS.values() for path in paths]
-REST = ("tests", *(f"--ignore={path}" for path in ALL_SERVERS))
+SERVERS = ("tests/e2e", "tests/web/browser", "tests/serve_app/demo")
+LIVE = ("tests/live",)  # Ray clusters; they balance the lanes
+REST = ("tests", *(f"--ignore={path}" for path in SERVERS + LIVE))
+LOW_PRIORITY = 15  # that of Ray's workers
 TWO_PROCESSES = ("-n2", "--dist=loadfile")
 NO_TESTS = 5  # pytest's exit code when all tests were deselected
 N_SLOWEST = 15
@@ -78,6 +77,7 @@ class Lane:
     stages: Mapping[str, Sequence[str]]
     results: Results
     prefix: str = ""
+    niceness: int = 0
 
     def run(self) -> None:
         for name, command in self.stages.items():
@@ -105,6 +105,7 @@ class Lane:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            preexec_fn=lambda: os.nice(self.niceness),
         )
         assert process.stdout is not None
         for line in process.stdout:
@@ -121,13 +122,14 @@ def lanes(arguments: Sequence[str], results: Results) -> Iterator[Lane]:
         processes = () if any(map(_starts_servers, paths)) else TWO_PROCESSES
         yield Lane({"mypy": MYPY, "pytest": (*PYTEST, *processes, *arguments)}, results)
         return
-    for name, servers in SERVERS.items():
-        yield Lane({name: (*PYTEST, *servers, *arguments)}, results, f"{name:>4}| ")
-    yield Lane({"mypy": MYPY, "rest": (*PYTEST, *REST, *arguments)}, results, "rest| ")
+    servers, rest, live = ((*PYTEST, *those, *arguments) for those in (SERVERS, REST, LIVE))
+    yield Lane({"servers": servers}, results, "servers| ")
+    yield Lane({"rest": rest, "live": live}, results, "   rest| ")
+    yield Lane({"mypy": MYPY}, results, "   mypy| ", LOW_PRIORITY)
 
 
 def _starts_servers(path: Path) -> bool:
-    folders = [ROOT / one for one in ALL_SERVERS]
+    folders = [ROOT / one for one in SERVERS + LIVE]
     return any(path.is_relative_to(one) or one.is_relative_to(path) for one in folders)
 
 

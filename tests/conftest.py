@@ -4,7 +4,6 @@ What hypothesis tries is the same in every run, so no change fails by what it di
 a case a deadline: laws hold on a busy machine too.
 """
 
-import os
 import signal
 
 import pytest
@@ -24,8 +23,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     effort.exhaustive = config.getoption("--exhaustive")
     settings.load_profile("exhaustive" if effort.exhaustive else "check")
-    # Ray gives its workers a low priority, and what computes beside them would take all cores.
-    os.environ.setdefault("RAY_worker_niceness", "0")
     # A shell ignores Ctrl-C for what it runs in the background, and children inherit that; but the
     # tests' servers are ended by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

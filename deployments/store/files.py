@@ -31,6 +31,16 @@ class Files:
         async with self._database.reading(owner) as connection:
             return await _find(connection, owner, sha256)
 
+    async def missing(self, owner: str, digests: Collection[str]) -> list[str]:
+        """Those of the files that are not here."""
+        named, found = sorted(digests), set[str]()
+        for start in range(0, len(named), MAX_NAMED):
+            among = FILE.c.sha256.in_(named[start : start + MAX_NAMED])
+            query = select(FILE.c.sha256).where(FILE.c.owner == owner, among)
+            async with self._database.reading(owner) as connection:
+                found.update((await connection.execute(query)).scalars())
+        return [one for one in named if one not in found]
+
     async def put(self, owner: str, sha256: str, type_: str, data: bytearray, at: int) -> None:
         """`sha256` is of `data`; at: the time, ms, from which one that is there already has a day
         for its message, too.

@@ -62,12 +62,14 @@ class ChatEndpoints:
         return Response(status_code=204)
 
     async def add_messages(self, request: Request) -> Response:
-        chats, chat = self._opener.store.chats, id_in(request, "id")
+        store, owner, chat = self._opener.store, owner_of(request), id_in(request, "id")
         messages = await self._bodies.read(
             request, MessagesBody, lambda body: [one.fields() for one in body.messages]
         )
-        add = chats.add_messages(owner_of(request), chat, messages)
-        return json_answer({"revision": await to_its_end(add)})
+        revision = await to_its_end(store.chats.add_messages(owner, chat, messages))
+        digests = {sha256 for one in messages for sha256 in one.files}
+        missing = await to_its_end(store.files.missing(owner, digests))
+        return json_answer({"revision": revision, "missing_files": missing})
 
     async def delete_message(self, request: Request) -> Response:
         chats, owner = self._opener.store.chats, owner_of(request)

@@ -17,7 +17,10 @@ WATCHED = {
     "tracing_config": {"enabled": True, "sampling_ratio": 1.0},
 }
 TURNS = {"test_operate.py": -1, "test_chaos.py": 1}
-AT_ONCE = {"RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1"}  # else logs come by the thousand lines
+AT_ONCE = {
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",  # else logs come by the thousand lines
+    "RAY_metrics_report_interval_ms": "1000",  # else metrics come every ten seconds
+}
 
 
 @pytest.hookimpl(trylast=True)

@@ -139,6 +139,7 @@ def both_serve(server: Server) -> bool:
     return len([one for one in replicas if one["model"] == PAIR]) == 2
 
 
+@pytest.mark.exhaustive  # streams of all protocols outlive theirs below
 @pytest.mark.timeout(900)
 def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
     rng = random.Random(SEED)

@@ -15,7 +15,8 @@ import pytest
 
 from tests.e2e.server import ONE_MODE, Server
 
-pytestmark = ONE_MODE
+# tests/engine/scheduler/test_recovery.py says it of the engine.
+pytestmark = [ONE_MODE, pytest.mark.exhaustive]
 
 MODEL = ("MantaModel", "model-wide")
 MARGIN = 180 << 20  # bytes; less than a step of several prompts takes
@@ -160,7 +161,6 @@ def test_a_step_that_finds_no_memory_costs_nobody_an_answer(
     assert server.replicas(*MODEL) == [replica]
 
 
-@pytest.mark.exhaustive  # tests/engine/scheduler/test_recovery.py says it of the engine
 @pytest.mark.timeout(600)
 def test_only_what_can_not_be_computed_alone_fails(server: Server, undisturbed: list[Seen]) -> None:
     expected = text(longest(server))

@@ -62,6 +62,7 @@ def test_everything_comes_back_as_it_was_written(url: str) -> None:
             (chat,), (question, answer) = found["chats"], found["messages"]
             assert chat == {**WHOLE_CHAT, "id": CHAT, "revision": first}
             assert answer == {**WHOLE_MESSAGE, "chat": CHAT, "revision": first + 2}
+            assert added.json()["missing_files"] == ["0" * 64]
             assert (question["parent"], question["attachments"]) == (None, [])
             line = json.loads((await api.get("/export")).text)
             assert line == {"chat": chat, "messages": [question, answer]}
@@ -136,7 +137,7 @@ def test_messages_are_stored_all_or_none_and_never_change(url: str) -> None:
             other = await api.add(message_body(2, 1), message_body(1, text="Other"))
             assert (other.status_code, error_of(other)["param"]) == (409, "messages[1]")
             again = await api.add(message_body(1))
-            assert again.json() == {"revision": revision + 1}
+            assert again.json() == {"revision": revision + 1, "missing_files": []}
             of_another = await api.ask("PUT", f"/chats/{MISSING}", json=chat_body(), headers=NEW)
             assert of_another.status_code == 200
             stranger = await api.add(message_body(2, 1), chat=MISSING)

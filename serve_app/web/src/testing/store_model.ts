@@ -67,7 +67,6 @@ export class StoreModel {
 	): Promise<Response> {
 		if (what === 'changes') return this.#changes(address.searchParams);
 		if (what === 'files') {
-			if (method === 'HEAD') return this.files.has(id!) ? NONE.clone() : refusal(404);
 			this.files.set(id!, body as Blob);
 			return NONE.clone();
 		}
@@ -122,7 +121,9 @@ export class StoreModel {
 			const parent = fields.parent as string | null;
 			this.messages.set(id, { revision: ++this.revision, fields, chat, parent });
 		}
-		return Response.json({ revision: this.revision });
+		const files = messages.flatMap((fields) => fields.attachments as { sha256: string }[]);
+		const missing = files.map((file) => file.sha256).filter((sha256) => !this.files.has(sha256));
+		return Response.json({ revision: this.revision, missing_files: missing });
 	}
 
 	#deleteChat(id: string): void {

@@ -2,12 +2,20 @@ import { goto } from '$app/navigation';
 import { page } from '$app/state';
 
 /**
- * Opens the address that came while the page started, such as by a link or a bookmark: the router takes
- * one as it begins, and hears of others once its first screen is there. To be called by that screen.
+ * An address that came while the page started, such as by a bookmark: the router takes the one that it
+ * began with, hears of others once its first screen is there, and writes its own over them.
  */
+let missed = '';
+const hear = ({ newURL }: HashChangeEvent) => {
+	missed = new URL(newURL).hash;
+};
+// As this module is loaded, which is before the router begins.
+globalThis.addEventListener?.('hashchange', hear);
+
+/** Opens it, if one came. To be called by the first screen. */
 export function openMissedAddress(): void {
 	setTimeout(() => {
-		const { hash } = location;
-		if (hash !== page.url.hash) void goto(hash || '#/', { replaceState: true });
+		removeEventListener('hashchange', hear);
+		if (missed && missed !== page.url.hash) void goto(missed);
 	});
 }

@@ -6,5 +6,5 @@ import { pageStore } from '#lib/stores/page.svelte';
 export async function newChat(): Promise<void> {
 	void conversationsStore.open(null);
 	pageStore.focusComposer();
-	await goto('#/');
+	await goto('#/', { reset: false });
 }

@@ -167,21 +167,20 @@ export class SyncService {
 		batch: StoredMessage[],
 		signal: AbortSignal
 	): Promise<boolean> {
-		let revision: number;
+		let answer: { revision: number; missing_files?: string[] };
 		try {
 			const body = { messages: batch.map(sentMessage) };
 			const path = `api/chats/${chat.id}/messages`;
-			({ revision } = await this.#json('POST', path, body, new Headers(), signal));
+			answer = await this.#json('POST', path, body, new Headers(), signal);
 		} catch (error) {
 			if (!(error instanceof ApiError)) throw error;
 			await this.#mend(error, chat, batch, signal);
 			return false;
 		}
-		for (const { attachments } of batch)
-			for (const { sha256 } of attachments) await this.#putFile(sha256, signal);
+		for (const sha256 of answer.missing_files ?? []) await this.#putFile(sha256, signal);
 		await this.database.acknowledgeMessages(
 			batch.map((message) => message.id),
-			revision
+			answer.revision
 		);
 		return true;
 	}
@@ -237,22 +236,11 @@ export class SyncService {
 		if (!file) return;
 		const path = `api/files/${sha256}`;
 		try {
-			if (await this.#isThere(path, signal)) return;
 			const headers = { 'Content-Type': mediaType(file.type) };
 			await this.#write(path, { method: 'PUT', body: file.blob, headers, signal });
 		} catch (error) {
 			if (!(error instanceof ApiError)) throw error;
 			this.#refuse(error, sha256);
-		}
-	}
-
-	async #isThere(path: string, signal: AbortSignal): Promise<boolean> {
-		try {
-			await api.stream(uiUrl(path), { method: 'HEAD', signal });
-			return true;
-		} catch (error) {
-			if (error instanceof ApiError && error.status === 404) return false;
-			throw error;
 		}
 	}
 
@@ -285,7 +273,7 @@ export class SyncService {
 		body: unknown,
 		headers: Headers,
 		signal: AbortSignal
-	): Promise<{ revision: number }> {
+	): Promise<{ revision: number; missing_files?: string[] }> {
 		headers.set('Content-Type', 'application/json');
 		await this.#turn();
 		return api.json(uiUrl(path), { method, headers, body: JSON.stringify(body), signal });

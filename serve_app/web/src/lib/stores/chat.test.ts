@@ -143,6 +143,20 @@ it('asks what nobody answered once more, also where another chat is open by then
 	]);
 });
 
+it('asks again whether an answer can go on, where the first time failed', async () => {
+	const models = { data: [{ id: 'demo', status: { value: 'loaded' } }] };
+	answers['/models'] = () => Response.json(models);
+	await modelsStore.refresh();
+	const busy = Response.json({ error: { message: 'Busy' } }, { status: 503 });
+	const replies = [busy, Response.json({ prompt: '' })];
+	answers['/apply-template'] = () => replies.shift()!;
+	vi.useFakeTimers({ toFake: ['setTimeout'] });
+	expect(chatStore.canGoOn('demo')).toBe(false);
+	await vi.advanceTimersByTimeAsync(1000);
+	vi.useRealTimers();
+	await until(() => expect(chatStore.canGoOn('demo')).toBe(true));
+});
+
 it('leaves an answer to whoever has the chats next, and goes on with it then', async () => {
 	answers[CHAT] = endless('Once');
 	const chat = await ask('A story');

@@ -58,6 +58,9 @@ class ConversationsStore {
 	#version = 0;
 	readonly #untilReady = new Set<() => void>();
 	#database: DatabaseService | null = null;
+	/** All messages and drafts, where the browser keeps none. */
+	readonly #kept = new Map<string, StoredMessage>();
+	readonly #drafts = new Map<string, Draft>();
 	#tabs: Tabs | null = null;
 	/** Answers that this tab is writing, by id, and when each is written next. */
 	readonly #running = new Map<string, StoredMessage>();
@@ -116,6 +119,8 @@ class ConversationsStore {
 		this.#tabs = this.#database = null;
 		this.#byId.clear();
 		this.#running.clear();
+		this.#kept.clear();
+		this.#drafts.clear();
 		this.queuedIds.clear();
 		this.messages.clear();
 		this.#open = null;
@@ -191,6 +196,7 @@ class ConversationsStore {
 		if (!chat || (this.#database && !kept)) return false;
 		const stored = kept?.message ?? withOutbox(message);
 		if (message.state === 'running') this.#running.set(message.id, stored);
+		this.#keep([stored]);
 		if (message.chat === this.#open?.id) this.messages.set(message.id, stored);
 		this.#put(chat);
 		this.#tell([chat.id], [chat.id], message.state === 'done');
@@ -238,7 +244,8 @@ class ConversationsStore {
 
 	/** With all below it; its chat need not be the open one. */
 	async removeMessage(id: string): Promise<void> {
-		const top = this.messages.get(id) ?? (await this.#write((database) => database.message(id)));
+		const kept = await this.#write((database) => database.message(id));
+		const top = this.messages.get(id) ?? kept ?? this.#kept.get(id);
 		const chat = top && (this.current?.id === top.chat ? this.current : this.#byId.get(top.chat));
 		if (!top || !chat) return;
 		const isOpen = this.#open?.id === chat.id;
@@ -249,6 +256,7 @@ class ConversationsStore {
 		for (const one of gone) this.#running.delete(one);
 		await this.#write((database) => database.removeMessages(top, gone, Date.now()));
 		for (const one of gone) {
+			this.#kept.delete(one);
 			this.messages.delete(one);
 			this.queuedIds.delete(one);
 		}
@@ -259,6 +267,7 @@ class ConversationsStore {
 		for (const message of [...this.#running.values()])
 			if (message.chat === id) this.#running.delete(message.id);
 		await this.#write((database) => database.removeChat(id, Date.now()));
+		for (const one of await this.#read(id)) this.#kept.delete(one.id);
 		this.#byId.delete(id);
 		if (this.#open?.id === id) await this.open(null);
 		this.#list();
@@ -288,6 +297,7 @@ class ConversationsStore {
 		const chats = made.map(({ chat }) => chat);
 		const messages = made.flatMap((one) => one.messages);
 		await this.#write((database) => database.add(chats, messages));
+		this.#keep(messages);
 		for (const chat of chats) this.#byId.set(chat.id, chat);
 		this.#list();
 		const ids = chats.map((chat) => chat.id);
@@ -313,6 +323,7 @@ class ConversationsStore {
 		const finder = new Finder(query);
 		const result = () => this.#chats.filter((chat) => finder.found.has(chat.id));
 		for (const chat of this.#chats) finder.add(chat.id, chat.title);
+		for (const { chat, text } of this.#kept.values()) finder.add(chat, text);
 		tell?.(result());
 		let told = finder.found.size;
 		await this.#write((database) =>
@@ -351,7 +362,9 @@ class ConversationsStore {
 	async draft(chat: string): Promise<Draft | undefined> {
 		const left = readLocal(LEFT_DRAFT) as LeftDraft | undefined;
 		if (left?.draft.chat !== chat || left.database !== this.#database?.name)
-			return this.#write((database) => database.draft(chat));
+			return this.#database
+				? this.#write((database) => database.draft(chat))
+				: this.#drafts.get(chat);
 		removeLocal(LEFT_DRAFT);
 		await this.saveDraft(left.draft);
 		return left.draft;
@@ -364,6 +377,7 @@ class ConversationsStore {
 
 	async saveDraft(draft: Draft): Promise<void> {
 		const plain = $state.snapshot(draft) as Draft;
+		if (!this.#database) this.#drafts.set(plain.chat, plain);
 		await this.#write((database) => database.saveDraft(plain));
 	}
 
@@ -393,6 +407,8 @@ class ConversationsStore {
 
 	/** Questions that wait, the oldest first. */
 	async queued(): Promise<Message[]> {
+		if (!this.#database)
+			return [...this.#kept.values()].filter((message) => this.queuedIds.has(message.id));
 		const waiting = (await this.#write((database) => database.queued())) ?? [];
 		const found = await this.#write((database) =>
 			Promise.all(waiting.map(({ message }) => database.message(message)))
@@ -451,9 +467,15 @@ class ConversationsStore {
 
 	/** From the database, with what is running here as it is now. */
 	async #read(chat: string): Promise<StoredMessage[]> {
-		const found = await this.#write((database) => database.messages(chat));
-		if (found) return found.map((message) => this.#running.get(message.id) ?? message);
-		return this.#open?.id === chat ? [...this.messages.values()] : [];
+		const found =
+			(await this.#write((database) => database.messages(chat))) ??
+			[...this.#kept.values()].filter((message) => message.chat === chat);
+		return found.map((message) => this.#running.get(message.id) ?? message);
+	}
+
+	/** Until the page is closed, where there is no database. */
+	#keep(messages: StoredMessage[]): void {
+		if (!this.#database) for (const message of messages) this.#kept.set(message.id, message);
 	}
 
 	async #heard(message: TabMessage): Promise<void> {
@@ -503,6 +525,7 @@ class ConversationsStore {
 		}
 		if (this.#running.get(id) !== message) return;
 		this.#running.delete(id);
+		this.#keep([message]);
 		if (isThere !== false) this.#tell([], [message.chat]);
 	}
 

@@ -300,9 +300,17 @@ it('goes on without a database', async () => {
 	Dexie.dependencies.indexedDB = before;
 	vi.unstubAllGlobals();
 	expect(store.failure).toContain('keeps no chats');
-	const { answer } = await conversation();
+	const { chat, question, answer } = await conversation();
 	await store.removeMessage(answer.id);
 	expect(texts()).toEqual(['What is a page table?']);
+	await store.saveDraft({ chat: chat.id, text: 'And', attachments: [] });
+	const fork = await store.fork(chat.id, question.id);
+	await store.open(fork.id);
+	await store.addMessage(message(chat.id, question.id, { text: 'A tree.' }));
+	await store.open(chat.id);
+	expect(texts()).toEqual(['What is a page table?', 'A tree.']);
+	expect((await store.draft(chat.id))?.text).toBe('And');
+	expect(await store.search('tree')).toHaveLength(1);
 });
 
 it('closes also where its database is gone', async () => {

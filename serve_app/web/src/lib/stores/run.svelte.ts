@@ -61,7 +61,9 @@ export class Run {
 		const { answer } = this;
 		this.text = answer.text;
 		this.reasoning = answer.reasoning;
-		if (answer.calls.length > 0) this.calls = answer.calls.map((call) => ({ ...call }));
+		if (answer.calls.length > 0)
+			// The server may begin one later than one after it.
+			this.calls = answer.calls.filter(Boolean).map((call) => ({ ...call }));
 		this.progress = answer.progress;
 		this.timings = answer.timings;
 		this.completion = answer.id;
