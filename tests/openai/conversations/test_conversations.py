@@ -17,7 +17,7 @@ from tests.databases import sqlite_url
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.conversations.talking import CONVERSATIONS, ask
 from tests.openai.responses.responding import HELLO, RESPONSES, ROOMY, events_of
-from tests.openai.serving import http, served
+from tests.openai.serving import Socket, http, served
 
 HELLO_ITEM = {"role": "user", "content": "Hello"}
 ITEM_LIST = TypeAdapter(ConversationItemList)
@@ -181,6 +181,27 @@ def test_without_a_store_conversations_are_off() -> None:
             ):
                 assert answer.status_code == 403
                 assert answer.json()["error"]["code"] == "feature_disabled"
+
+    asyncio.run(run())
+
+
+def test_all_text_is_sent_before_the_answer_is_stored(file: str) -> None:
+    async def run() -> None:
+        store = DatabaseStore(file)
+        try:
+            await store.work("", lambda kept: kept.responses.delete("", "x"))  # it is opened
+            socket = Socket(RESPONSES, {**HELLO, "stream": True})
+            with closing(connect(file.removeprefix("sqlite:///"))) as other:
+                other.execute("BEGIN IMMEDIATE")
+                app = served(ScriptedEngine(says("x"), ROOMY), store=store)
+                asking = asyncio.create_task(socket(app))
+                sent = b""
+                while b"response.output_item.done" not in sent:
+                    sent += (await socket.sent.get()).get("body", b"")
+                assert b"response.completed" not in sent
+            await asking
+        finally:
+            await store.close()
 
     asyncio.run(run())
 
