@@ -49,7 +49,7 @@ export class AutoScroll {
 	#grew(): void {
 		const list = this.#list;
 		if (!list) return;
-		if (this.atEnd && this.follows()) this.toEnd();
+		if (this.atEnd && this.follows()) this.toEnd('instant');
 		else this.atEnd = list.scrollHeight - list.clientHeight - list.scrollTop < NEAR_PX;
 	}
 }
