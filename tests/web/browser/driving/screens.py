@@ -63,6 +63,8 @@ def chat(device: Device, width: int) -> Screen:
         expect(screen.role("article")).to_have_count(0)
     screen.next_answer(CODE)
     screen.ask_and_wait("What is a page table?")
+    if width == WIDTHS[0]:  # there the sidebar says so
+        expect(screen.role("status", "Sync")).to_contain_text("Synced")
     return screen
 
 
