@@ -15,6 +15,8 @@ class ServerStore {
 	known = $state(false);
 	#retry: ReturnType<typeof setTimeout> | undefined;
 	#wait = FIRST_RETRY_MS;
+	/** Nobody looks at the page: it does not ask by itself. */
+	#rests = false;
 
 	constructor() {
 		listeners.signedOut = () => this.signedOut();
@@ -24,6 +26,7 @@ class ServerStore {
 
 	/** Asks who we are; safe to call again, as "Try again" does. */
 	async start(): Promise<void> {
+		this.#rests = false;
 		this.#endRetry();
 		try {
 			await ServerService.check();
@@ -86,10 +89,16 @@ class ServerStore {
 		this.#endRetry();
 	}
 
+	/** Nothing is asked by itself until `start`. */
+	rest(): void {
+		this.#rests = true;
+		this.#endRetry();
+	}
+
 	/** Several requests may fail at once: it is asked again as soon as after the first. */
 	lost(): void {
 		this.reachable = false;
-		if (this.#retry !== undefined) return;
+		if (this.#retry !== undefined || this.#rests) return;
 		this.#retry = setTimeout(() => void this.start(), this.#wait);
 		this.#wait = Math.min(this.#wait * 2, LAST_RETRY_MS);
 	}

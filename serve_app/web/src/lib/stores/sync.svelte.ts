@@ -106,8 +106,8 @@ class SyncStore {
 				untrack(() => this.#reach(reachable && owner !== undefined));
 			});
 			$effect(() => {
-				const isUnknown = serverStore.known && !serverStore.owner && !serverStore.needsKey;
-				untrack(() => this.#askAgain(isUnknown));
+				isUnknown();
+				untrack(() => this.#askAgain());
 			});
 		});
 		return () => {
@@ -214,11 +214,14 @@ class SyncStore {
 		}
 		this.#lead();
 		this.#session?.loop.refresh();
-		if (!serverStore.reachable) void serverStore.start();
+		if (!serverStore.reachable || isUnknown())
+			void serverStore.start().then(() => this.#askAgain());
 	}
 
-	/** Another tab may talk to the server now. */
+	/** Another tab may talk to the server now, and this one is silent. */
 	#rest(): void {
+		serverStore.rest();
+		clearTimeout(this.#again);
 		const session = this.#session;
 		session?.leader?.abort();
 		if (session) session.leader = null;
@@ -232,17 +235,12 @@ class SyncStore {
 		void this.#show();
 	}
 
-	/** The server is there and did not say who we are: its store may not be ready yet. */
-	#askAgain(isUnknown: boolean): void {
+	#askAgain(): void {
 		clearTimeout(this.#again);
-		if (!isUnknown) this.#asked = 0;
+		if (!isUnknown()) this.#asked = 0;
 		else if (serverStore.reachable)
 			this.#again = setTimeout(
-				() => {
-					void serverStore.start().then(() => {
-						if (!serverStore.owner && !serverStore.needsKey) this.#askAgain(true);
-					});
-				},
+				() => void serverStore.start().then(() => this.#askAgain()),
 				pauseAfter(this.#asked++, Math.random())
 			);
 	}
@@ -354,6 +352,11 @@ function readIdentity(): Identity | null {
 	const raw = readLocal(NAME) as Partial<Identity> | null | undefined;
 	if (typeof raw?.owner !== 'string' || typeof raw.keyed !== 'boolean') return null;
 	return { owner: raw.owner, store: raw.store === 'server' ? 'server' : 'none', keyed: raw.keyed };
+}
+
+/** The server is there and did not say who we are: its store may not be ready yet. */
+function isUnknown(): boolean {
+	return serverStore.known && !serverStore.owner && !serverStore.needsKey;
 }
 
 export const syncStore = new SyncStore();
