@@ -7,6 +7,7 @@ from a proxy that sends 200 tokens a second, as a small model on two cores does 
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -19,6 +20,7 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from tests.web.browser.driving.chromium import ARGUMENTS, find_chromium
@@ -32,6 +34,10 @@ N_MESSAGES = 1000
 A_POST = 100  # messages
 TOKENS_A_S = 200
 N_TOKENS = 2000
+LENGTHY = "Tell me everything"  # the question that gets so many
+N_LENGTHY = 20_000
+PART = 1000  # tokens of it, whose cost is compared
+N_CHATS = 10_000
 PARAGRAPH = (
     "The page table maps each **page** of a sequence to its place in the cache, so that `n` tokens "
     "take as many pages as they need: *no more*, and [none is copied](https://example.com).\n\n"
@@ -105,6 +111,13 @@ def main() -> None:
             what = f"{N_TOKENS:,} tokens at {TOKENS_A_S} a second beside them: "
             table.add_row(f"{what}p95 of frames", f"{p95:.1f} ms", "20 ms")
             table.add_row(f"{what}longest task", ms(longest), "50 ms")
+        with devices(browser, url, Problems(url), key_of(N_KEYS - 3)) as device:
+            costs = costs_of_parts(device())
+            ratio = f"{costs[-1] / costs[0]:.2f}"
+            table.add_row(f"{N_LENGTHY:,} tokens: the last {PART:,} beside the first", ratio, "2")
+        with devices(browser, url, Problems(url), key_of(N_KEYS - 4)) as device:
+            heap = heap_of_many_chats(device(), Path(folder))
+            table.add_row(f"{N_CHATS:,} chats: JavaScript's heap", f"{heap:,.0f} MB", "150 MB")
         browser.close()
     Console(width=120).print(table)
 
@@ -133,17 +146,7 @@ def store_long_chat(url: str, key: str) -> None:
     """As another device would have."""
     chat, now = _id(), int(time.time() * 1000)
     ids = [_id() for _ in range(N_MESSAGES)]
-    fields = {
-        "title": "A long chat",
-        "title_by": "person",
-        "leaf": ids[-1],
-        "pinned": False,
-        "model": DEMO,
-        "system": "",
-        "settings": {"sampling": {}, "thinking": {}},
-        "created_at": now,
-        "updated_at": now,
-    }
+    fields = chat_fields("A long chat", ids[-1])
     messages: list[dict[str, object]] = [
         {
             "id": ids[at],
@@ -163,6 +166,21 @@ def store_long_chat(url: str, key: str) -> None:
         for at in range(0, N_MESSAGES, A_POST):
             body = {"messages": messages[at : at + A_POST]}
             http.post(f"{path}/messages", json=body).raise_for_status()
+
+
+def chat_fields(title: str, leaf: str) -> dict[str, object]:
+    now = int(time.time() * 1000)
+    return {
+        "title": title,
+        "title_by": "person",
+        "leaf": leaf,
+        "pinned": False,
+        "model": DEMO,
+        "system": "",
+        "settings": {"sampling": {}, "thinking": {}},
+        "created_at": now,
+        "updated_at": now,
+    }
 
 
 def _id() -> str:
@@ -191,22 +209,63 @@ def stream(screen: Screen) -> tuple[list[float], float]:
     return found["frames"], found["longest"]
 
 
+def costs_of_parts(screen: Screen) -> list[float]:
+    """Seconds of the main thread's tasks while each part of a long answer comes."""
+    session = screen.page.context.new_cdp_session(screen.page)
+    session.send("Performance.enable")
+
+    def task_s() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+
+    screen.ask(LENGTHY)
+    expect(screen.button("Stop generating")).to_be_visible()
+    began, times = time.monotonic(), [task_s()]
+    for part in track(range(1, N_LENGTHY // PART + 1), "a long answer"):
+        time.sleep(max(0.0, began + part * PART / TOKENS_A_S - time.monotonic()))
+        times.append(task_s())
+    expect(screen.button("Stop generating")).to_have_count(0, timeout=120_000)
+    return [after - before for before, after in itertools.pairwise(times)]
+
+
+def heap_of_many_chats(screen: Screen, folder: Path) -> float:
+    """Megabytes in use with so many chats in the list, after a collection."""
+    path = folder / "chats.jsonl"
+    with path.open("w") as lines:
+        for number in range(N_CHATS):
+            leaf, now = _id(), int(time.time() * 1000)
+            message: dict[str, object] = {"id": leaf, "parent": None, "role": "user"}
+            message |= {"text": "Hello", "attachments": [], "created_at": now}
+            chat = {"id": _id(), **chat_fields(f"Chat number {number} of many", leaf)}
+            lines.write(json.dumps({"chat": chat, "messages": [message]}) + "\n")
+    dialog = screen.open_settings("Data")
+    with screen.page.expect_file_chooser() as chosen:
+        dialog.get_by_role("button", name="Import chats").click()
+    chosen.value.set_files(path)
+    screen.page.keyboard.press("Escape")
+    listed = screen.page.locator(f"[aria-setsize='{N_CHATS}']").first
+    expect(listed).to_be_visible(timeout=300_000)
+    session = screen.page.context.new_cdp_session(screen.page)
+    session.send("HeapProfiler.collectGarbage")
+    return float(session.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
+
+
 def answer_at_a_pace(request: BaseHTTPRequestHandler) -> bool:
     if request.command != "POST" or not request.path.endswith("/v1/chat/completions"):
         return False
-    request.rfile.read(int(request.headers.get("content-length", 0)))
+    body = request.rfile.read(int(request.headers.get("content-length", 0)))
     request.send_response(200)
     request.send_header("content-type", "text/event-stream")
     request.end_headers()
-    for event in events():
+    for event in events(N_LENGTHY if LENGTHY.encode() in body else N_TOKENS):
         request.wfile.write(f"data: {event}\n\n".encode())
         request.wfile.flush()
     return True
 
 
-def events() -> Iterator[str]:
+def events(n_tokens: int) -> Iterator[str]:
     """Chunks of OpenAI's form, each with one word of markdown."""
-    words = (TEXT * (N_TOKENS // len(TEXT.split(" ")) + 1)).split(" ")[:N_TOKENS]
+    words = (TEXT * (n_tokens // len(TEXT.split(" ")) + 1)).split(" ")[:n_tokens]
     began = time.monotonic()
     for at, word in enumerate(words):
         time.sleep(max(0.0, began + at / TOKENS_A_S - time.monotonic()))
