@@ -32,7 +32,8 @@ from tests.openai.responses import responding
 from tests.openai.serving import chunks_of
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card, token_id
 
-N_CHATS = tries(4, 100)
+N_CHATS = tries(4, 100)  # of each of a few dialects
+N_CHATS_OF_OTHERS = 20
 MAX_TOKENS = tries(200, 300)
 SCHEMAS: dict[str, dict[str, Any]] = {
     "weather": {
@@ -258,13 +259,15 @@ NO_FIRST_MARK = {"harmony"}  # whose first mark opens no call
 
 @pytest.mark.parametrize("dialect", DIALECTS_TRIED)
 def test_calls_of_a_random_model_fit_their_tools(dialect: str) -> None:
+    n_chats = N_CHATS if dialect in FEW else N_CHATS_OF_OTHERS
+
     async def asks() -> dict[str, int]:
         counts = {}
         async with serving(dialect) as clients:
             for protocol, ask in ASKS.items():
                 answers = {
                     is_streamed: await asyncio.gather(
-                        *(ask(clients, seed, is_streamed) for seed in range(N_CHATS))
+                        *(ask(clients, seed, is_streamed) for seed in range(n_chats))
                     )
                     for is_streamed in (False, True)
                 }
