@@ -28,7 +28,7 @@ def test_the_gpu_benchmark_measures_all_it_names_on_a_cpu(tmp_path: Path) -> Non
     assert figures["ratio"] == pytest.approx(ratio)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive  # it starts the whole benchmark once more
 def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     short = deepcopy(PLANS["tiny"].large)

@@ -226,10 +226,7 @@ export class SyncService {
 		this.tell({ chats: new Set(), messages: new Set() });
 	}
 
-	/**
-	 * A file that the server won't have stays here; its message goes on. The server is asked for it
-	 * each time: there a file goes with the last message that has it.
-	 */
+	/** A file that the server won't have stays here; its message goes on. */
 	async #putFile(sha256: string, signal: AbortSignal): Promise<void> {
 		if (this.refused.has(sha256)) return;
 		const file = await this.database.file(sha256);
