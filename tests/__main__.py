@@ -1,8 +1,7 @@
 """The one check, for people and for CI: `python -m tests`.
 
-Arguments go to pytest. Without a path two processes ("lanes") share the tests: one starts servers
-and often waits for them, the other computes. Types are checked beside, in the time that both leave.
-With a path pytest-xdist shares its files among two processes, unless they start servers.
+Arguments go to pytest. Two processes share the tests, as tests/sharing.py says. Types are checked
+beside, in the time that both leave.
 """
 
 import os
@@ -10,10 +9,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -21,12 +20,8 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 RUFF = (("ruff", "format", "--check", "."), ("ruff", "check", "."))
 MYPY = ("mypy",)
-PYTEST = ("pytest", "--instafail")  # a failure is printed at once
-SERVERS = ("tests/e2e", "tests/web/browser", "tests/serve_app/demo")
-LIVE = ("tests/live",)  # Ray clusters; they balance the lanes
-REST = ("tests", *(f"--ignore={path}" for path in SERVERS + LIVE))
+PYTEST = ("pytest", "--numprocesses=2", "--no-loadscope-reorder", "--instafail")
 LOW_PRIORITY = 15  # that of Ray's workers
-TWO_PROCESSES = ("-n2", "--dist=loadfile")
 NO_TESTS = 5  # pytest's exit code when all tests were deselected
 N_SLOWEST = 15
 
@@ -37,7 +32,6 @@ class Results:
 
     codes: list[int] = field(default_factory=list)
     tests: Counter[str] = field(default_factory=Counter)
-    seconds: dict[str, float] = field(default_factory=dict)  # of each stage
     files: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds
 
     def add_report(self, path: Path) -> None:
@@ -50,9 +44,6 @@ class Results:
         print(f"== slowest {N_SLOWEST} files")
         slowest = sorted(self.files.items(), key=lambda item: -item[1])[:N_SLOWEST]
         for name, seconds in slowest:
-            print(f"{seconds:8.1f} s  {name}")
-        print("== stages")
-        for name, seconds in self.seconds.items():
             print(f"{seconds:8.1f} s  {name}")
         counts = (f"{self.tests[name]} {name}" for name in ("passed", "failed", "skipped"))
         print(", ".join(counts), flush=True)
@@ -70,80 +61,49 @@ def _file(classname: str) -> str:
     return found[0].replace(".", "/") + ".py" if found else classname
 
 
-@dataclass
-class Lane:
-    """Stages that run one after the other; each line of their output begins with `prefix`."""
-
-    stages: Mapping[str, Sequence[str]]
-    results: Results
-    prefix: str = ""
-    niceness: int = 0
-
-    def run(self) -> None:
-        for name, command in self.stages.items():
-            began = time.monotonic()
-            code = self._run_stage(command)
-            self.results.seconds[name] = time.monotonic() - began
-            self.results.codes.append(code)
-
-    def _run_stage(self, command: Sequence[str]) -> int:
-        self._say("==", *command)
-        if command[0] != "pytest":
-            return self._run(command)
-        with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder) / "report.xml"
-            code = self._run([*command, f"--junitxml={report}"])
-            if report.exists():
-                self.results.add_report(report)
-        return 0 if code == NO_TESTS else code
-
-    def _run(self, command: Sequence[str]) -> int:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        if self.niceness:
-            os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
-        assert process.stdout is not None
-        for line in process.stdout:
-            self._say(line.rstrip())
-        return process.wait()
-
-    def _say(self, *words: str) -> None:
-        print(self.prefix + " ".join(words) + "\n", end="", flush=True)
+def python(*command: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", *command)
 
 
-def lanes(arguments: Sequence[str], results: Results) -> Iterator[Lane]:
-    paths = [path for one in arguments if (path := ROOT / one.partition("::")[0]).exists()]
-    if paths:
-        processes = () if any(map(_starts_servers, paths)) else TWO_PROCESSES
-        yield Lane({"mypy": MYPY, "pytest": (*PYTEST, *processes, *arguments)}, results)
-        return
-    servers, rest, live = ((*PYTEST, *those, *arguments) for those in (SERVERS, REST, LIVE))
-    yield Lane({"servers": servers}, results, "servers| ")
-    yield Lane({"rest": rest, "live": live}, results, "   rest| ")
-    yield Lane({"mypy": MYPY}, results, "   mypy| ", LOW_PRIORITY)
+def run(command: Sequence[str]) -> int:
+    print("==", *command, flush=True)
+    began = time.monotonic()
+    code = subprocess.run(python(*command), cwd=ROOT).returncode
+    print(f"== {command[0]}: {time.monotonic() - began:.0f} s", flush=True)
+    return code
 
 
-def _starts_servers(path: Path) -> bool:
-    folders = [ROOT / one for one in SERVERS + LIVE]
-    return any(path.is_relative_to(one) or one.is_relative_to(path) for one in folders)
+@contextmanager
+def beside(command: Sequence[str], results: Results) -> Iterator[None]:
+    """Runs a command while the block does, and then prints what it had to say."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(python(*command), cwd=ROOT, stdout=said, stderr=said)
+        os.setpriority(os.PRIO_PROCESS, process.pid, LOW_PRIORITY)
+        try:
+            yield
+            results.codes.append(process.wait())
+        finally:
+            process.kill()
+        said.seek(0)
+        print("==", *command)
+        print(said.read(), end="", flush=True)
+
+
+def run_tests(arguments: Sequence[str], results: Results) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        code = run((*PYTEST, *arguments, f"--junitxml={report}"))
+        results.codes.append(0 if code == NO_TESTS else code)
+        if report.exists():
+            results.add_report(report)
 
 
 def main() -> int:
-    results = Results()
-    Lane({" ".join(command): command for command in RUFF}, results).run()
+    results = Results(codes=[run(command) for command in RUFF])
     if any(results.codes):
         return max(results.codes)
-    threads = [threading.Thread(target=lane.run) for lane in lanes(sys.argv[1:], results)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with beside(MYPY, results):
+        run_tests(sys.argv[1:], results)
     results.print()
     complete = results.tests and not any(results.codes) and not results.tests["failed"]
     return 0 if complete else 1

@@ -9,10 +9,10 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests import effort
+from tests import effort, sharing
 from tests.databases import postgres, url  # noqa: F401 (fixtures)
 
-settings.register_profile("check", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("check", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("exhaustive", deadline=None, derandomize=True, max_examples=200)
 
 
@@ -29,7 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> sharing.Sharing:
+    return sharing.Sharing(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = sharing.in_order(items)
     if effort.exhaustive:
         return
     left_out = [item for item in items if item.get_closest_marker("exhaustive")]

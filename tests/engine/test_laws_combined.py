@@ -20,6 +20,7 @@ from deployments.wire import (
     ThinkingBudget,
     TokenEvent,
 )
+from tests.effort import tries
 from tests.engine.drive import Record, engine, random_ids, request, roomy
 from tests.models import forgetful
 
@@ -152,7 +153,7 @@ def disturbed(
 N = len(REQUESTS)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(12, 50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     names=st.permutations(list(REQUESTS)),
     priorities=st.lists(st.integers(-1, 1), min_size=N, max_size=N),

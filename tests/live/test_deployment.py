@@ -135,15 +135,15 @@ def test_a_deleted_model_ends_the_streams_that_it_has(tiny: ModelSettings, deplo
     settings = replace(tiny, stop_timeout_s=float(PATIENCE_S))
     handle = deploy(settings)
     version = read_card(handle)
-    (of_another_card,) = generate(handle, "another", 600)
+    (of_another_card,) = generate(handle, "another", 300)
     assert of_another_card.error is not None
     assert of_another_card.error.kind is ErrorKind.MODEL_REPLACED
-    undisturbed = ids(generate(handle, version, 600))
-    stream = generate(handle, version, 600)
+    undisturbed = ids(generate(handle, version, 300))
+    stream = generate(handle, version, 300)
     begun = next(stream)
     serve.delete(settings.application, _blocking=False)
     assert [*begun.token_ids, *ids(stream)] == undisturbed
-    assert len(undisturbed) == 600
+    assert len(undisturbed) == 300
 
 
 @pytest.mark.exhaustive  # tests/model/test_autoscaling.py has the policy; Serve waits for long

@@ -235,6 +235,7 @@ async def answers(server: Server, disturb: Callable[[], None]) -> list[str]:
         return await asyncio.gather(*asked)
 
 
+@pytest.mark.exhaustive  # tests/ingress/fleet/test_channel_life.py: an ingress not heard of
 def test_a_dead_ingress_leaves_nothing_running(server: Server) -> None:
     """Its clients have to come again; what it had asked for ends, and the pages are free."""
     [ingress] = server.replicas("openai")

@@ -64,6 +64,7 @@ def typed(name: str, value: Any) -> str:
     )
 
 
+@pytest.mark.exhaustive  # the Python SDKs' types are as strict in test_protocols.py
 @ONE_MODE
 def test_what_was_sent_compiles_as_the_sdks_types(server: Server, project: Path) -> None:
     lines = [IMPORTS]
@@ -74,6 +75,7 @@ def test_what_was_sent_compiles_as_the_sdks_types(server: Server, project: Path)
     run(project, "node_modules/.bin/tsc", *TSC, "sent.ts")
 
 
+@pytest.mark.exhaustive
 @ONE_MODE
 def test_the_compiler_would_find_a_wrong_answer(server: Server, project: Path) -> None:
     asked = ASKED[0]

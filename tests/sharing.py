@@ -1,0 +1,23 @@
+"""How processes share the tests: file by file, and what shares a server stays in one process."""
+
+from collections.abc import Sequence
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER = ("tests/web/browser", "tests/e2e/shared", "tests/live")
+FIRST = (*TOGETHER, "tests/e2e")  # what takes longest, so that no process is alone at the end
+
+
+class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
+
+
+def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    def turn(item: pytest.Item) -> int:
+        found = (at for at, folder in enumerate(FIRST) if item.nodeid.startswith(f"{folder}/"))
+        return next(found, len(FIRST))
+
+    return sorted(items, key=turn)
