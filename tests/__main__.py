@@ -6,6 +6,7 @@ beside, in the time that both leave.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,8 @@ def run_tests(arguments: Sequence[str], results: Results) -> None:
 
 
 def main() -> int:
+    # What this starts hears of Ctrl-C too; pytest then ends the servers of its tests.
+    signal.signal(signal.SIGINT, lambda *_: None)
     results = Results(codes=[run(command) for command in RUFF])
     if any(results.codes):
         return max(results.codes)
