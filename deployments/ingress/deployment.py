@@ -60,6 +60,7 @@ class ProtocolIngress(HttpIngress):
         super().__init__(settings)
         self._metrics = Metrics()
         self._streams = ResumableStreams(peers=_peers())
+        self._fleet: Fleet | None = None  # until it begins
 
     @abstractmethod
     def app(
@@ -72,8 +73,14 @@ class ProtocolIngress(HttpIngress):
 
     def begin(self, settings: IngressSettings) -> ASGIApp:
         self._mirror = asyncio.get_running_loop().create_task(export_to_ray(self.samples))
-        fleet = Fleet(settings, self._metrics)
-        return self.app(fleet, self._metrics, settings, self._streams)
+        self._fleet = Fleet(settings, self._metrics)
+        return self.app(self._fleet, self._metrics, settings, self._streams)
+
+    async def end_thoughts(self, response_id: str, models: Sequence[str]) -> bool:
+        """Notes that the thinking of a response of one of these models is to end; whether it is
+        one of this replica's.
+        """
+        return self._fleet is not None and self._fleet.end_thoughts(response_id, models)
 
     async def kept_streams(self, owner: str, names: Sequence[str]) -> list[StreamState]:
         """The owner's streams of these names that this replica keeps."""

@@ -181,8 +181,9 @@ class InferenceScheduler:
             elif message is Signal.WAKE:
                 pass  # and goes on
             elif isinstance(message, EndThinking):
-                if not message.task.has_ended:
-                    message.task.sampling_state.is_thinking_over = True
+                state = message.task.sampling_state
+                if not (message.task.has_ended or state.is_thinking_over):
+                    state.is_thinking_over = True
                     self._outbox.post(message.task, THINKING_OVER)
             elif isinstance(message, Task):
                 self._stats.total_requests += 1

@@ -7,7 +7,7 @@ do.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 
 from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
@@ -54,6 +54,7 @@ class Fleet:
         self._cards = CardCache(self._handles, self._router, self._waits, self._patience_s)
         self._attempts = Attempts(self._handles, self._router)
         self._hashes = PromptHashes()
+        self._running: dict[PartialOutput, str] = {}  # with the names of their models
 
     async def card(self, model: str | None) -> ModelCard:
         """Waits for a model that has to be loaded. Wakes none that sleeps. Raises Refused."""
@@ -105,7 +106,34 @@ class Fleet:
         is_complete: Callable[[], bool] = lambda: False,
     ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence, from one replica after the other if some die. Raises Refused."""
-        output, retries = PartialOutput(request), Retries(self._patience_s)
+        output = PartialOutput(request)
+        self._running[output] = card.name
+        try:
+            async with aclosing(self._generate(card, request, output, is_complete)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            del self._running[output]
+
+    def end_thoughts(self, response_id: str, models: Collection[str]) -> bool:
+        """Notes that the thinking of a response of one of these models is to end, on whatever
+        replica goes on with it. Whether it runs here.
+        """
+        noted = [
+            output.end_thinking()
+            for output, model in self._running.items()
+            if output.response_id == response_id and model in models
+        ]
+        return any(noted)
+
+    async def _generate(
+        self,
+        card: ModelCard,
+        request: GenerationRequest,
+        output: PartialOutput,
+        is_complete: Callable[[], bool],
+    ) -> AsyncGenerator[TokenEvent, None]:
+        retries = Retries(self._patience_s)
         hashes = await self._hashes.of(request, card.page_size)
         lost: set[str | None] = set()
         unloads: int | None = None  # before it began
@@ -121,6 +149,8 @@ class Fleet:
                 async with aclosing(attempt) as events:
                     async for event in events:
                         known = output.add(event)
+                        if output.take_untold_order():
+                            self._handles.end_thoughts(card.name, request.response_id)
                         if event != THINKING_OVER:
                             yield known
                         if event.finish_reason is not None:

@@ -18,10 +18,15 @@ class PartialOutput:
         self._prompt_tokens = 0  # that the client knows to be computed
         self._attempts = 0
         self._tokens_before = 0  # tokens, when the attempt began
+        self._is_order_untold = False
 
     @property
     def request_id(self) -> str:
         return self._request.request_id
+
+    @property
+    def response_id(self) -> str:
+        return self._request.response_id
 
     @property
     def has_progressed(self) -> bool:
@@ -45,16 +50,36 @@ class PartialOutput:
             self._prompt_logprobs = None
         if self._mirostat is not None and event.mirostat_mu is not None:
             self._mirostat = replace(self._mirostat, mu=event.mirostat_mu)
-        if self._thinking is not None and event.is_thinking_over:
-            self._thinking = replace(self._thinking, tokens=0)
+        if event.is_thinking_over:
+            self.end_thinking()
+            self._is_order_untold = False
         if self._cached_tokens in (None, event.cached_tokens):
             return event
         return replace(event, cached_tokens=self._cached_tokens)
+
+    def end_thinking(self) -> bool:
+        """Notes a client's order, so that it holds on every replica that goes on. False where the
+        request has no thinking budget, which says how thinking ends.
+        """
+        if self._thinking is None:
+            return False
+        self._thinking = replace(self._thinking, tokens=0)
+        self._is_order_untold = not self.has_progressed
+        return True
+
+    def take_untold_order(self) -> bool:
+        """Whether the replica has to be told to end the thinking, once: the order came when its
+        attempt had begun without it, and the replica may not have had the request yet.
+        """
+        is_due = self._is_order_untold and self.has_progressed
+        self._is_order_untold = self._is_order_untold and not is_due
+        return is_due
 
     def remaining_request(self) -> GenerationRequest:
         """The request of the next attempt, with an id of its own: the lost one may still run."""
         attempt, self._attempts = self._attempts, self._attempts + 1
         self._tokens_before = len(self._ids)
+        self._is_order_untold = False
         return replace(
             self._request,
             request_id=f"{self._request.request_id}-{attempt}",

@@ -48,7 +48,7 @@ class ServeHandles:
             set()
         )  # applications that did not answer to the last broadcast
         self._to_abort: dict[str, list[str]] = {}  # request ids by model, not sent yet
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
 
     async def get(self, application: str, deployment: str) -> DeploymentHandle:
         """Raises RayServeException when there is no such deployment."""
@@ -97,12 +97,16 @@ class ServeHandles:
         """Ends a request, wherever it runs, of whose answer nothing more is needed."""
         await self.broadcast(application_name(model), MODEL_DEPLOYMENT, "complete", request_id)
 
+    def end_thoughts(self, model: str, response_id: str) -> None:
+        """Ends the thinking of a response, in the background, on the replica that has it now."""
+        application = application_name(model)
+        told = self.broadcast(application, MODEL_DEPLOYMENT, "end_thoughts", response_id)
+        self._keep(create_detached_task(told))
+
     def abort(self, model: str, request_id: str) -> None:
         """Ends a request wherever it runs, in the background: a pin is only a hint."""
         if model not in self._to_abort:
-            task = create_detached_task(self._abort(model))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self._keep(create_detached_task(self._abort(model)))
         self._to_abort.setdefault(model, []).append(request_id)
 
     async def _abort(self, model: str) -> None:
@@ -112,6 +116,10 @@ class ServeHandles:
                 await _answers(await self.model(model), "abort", *request_ids)
         except UNREACHABLE as error:
             log.warning("%s could not be aborted: %r", ", ".join(request_ids), error)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _find_now(self, application: str, deployment: str) -> DeploymentHandle:
         try:

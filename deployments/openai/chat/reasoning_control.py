@@ -1,6 +1,11 @@
-"""llama-server's control endpoint, which ends the thinking of a running chat completion."""
+"""llama-server's control endpoint, which ends the thinking of a running chat completion.
+
+The ingress that holds the completion notes the order before the model's replicas hear of it: one
+that dies with the order takes nothing along, and the next one is asked for no more thinking.
+"""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -16,6 +21,8 @@ from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
 
+# Applications, and the deployments in them, whose chats can be told to end their thinking.
+INGRESSES = ("openai", "llama")
 UNKNOWN = {"success": False, "message": "no active completion for this id"}
 
 
@@ -35,14 +42,12 @@ def reasoning_control_route(
         command = parse(ReasoningControl, parse_json(body))
         statuses = await cluster.statuses()
         models = statuses if command.model is None else [find_model(statuses, command.model)]
-        answers = await asyncio.gather(
-            *(
-                cluster.broadcast(m.application, MODEL_DEPLOYMENT, "end_thoughts", command.id)
-                for m in models
-                if m.state in UP_STATES
-            )
-        )
-        return JSONResponse({"success": True} if any(map(any, answers)) else UNKNOWN)
+        holders = [(one, one) for one in INGRESSES]
+        runners = [(m.application, MODEL_DEPLOYMENT) for m in models if m.state in UP_STATES]
+        names = [m.name for m in models]
+        is_noted = await _end_thoughts(cluster, holders, command.id, names)
+        is_ended = await _end_thoughts(cluster, runners, command.id)
+        return JSONResponse({"success": True} if is_noted or is_ended else UNKNOWN)
 
     return DocumentedRoute(
         path,
@@ -52,3 +57,11 @@ def reasoning_control_route(
         tag="Generation",
         body=ReasoningControl,
     )
+
+
+async def _end_thoughts(cluster: Cluster, told: Sequence[tuple[str, str]], *args: object) -> bool:
+    """Whether a replica of these deployments, which come with their applications, has it."""
+    answers = await asyncio.gather(
+        *(cluster.broadcast(*deployment, "end_thoughts", *args) for deployment in told)
+    )
+    return any(map(any, answers))

@@ -3,11 +3,14 @@
 import asyncio
 from dataclasses import replace
 
-from deployments.wire import SamplingParams, ThinkingBudget
+import pytest
+
+from deployments.ingress.fleet.partial_output import PartialOutput
+from deployments.wire import SamplingParams, ThinkingBudget, TokenEvent
 from tests.engine.drive import Engine, Record, engine, random_ids, request
 
-END = (7, 8, 9)
-BUDGET = ThinkingBudget(tokens=1000, start_ids=(5,), end_ids=END, open=True)
+START, END = 5, (7, 8, 9)
+BUDGET = ThinkingBudget(tokens=1000, start_ids=(START,), end_ids=END, open=True)
 ONE = replace(
     request("r-0", random_ids(9), SamplingParams(temperature=3, seed=1), max_tokens=30),
     thinking=BUDGET,
@@ -64,3 +67,30 @@ def test_it_ends_there_and_only_there() -> None:
     assert ids[cut : cut + 3] == END
     assert ids[:cut] == undisturbed[:cut]
     assert len(ids) == len(undisturbed) == 30
+
+
+@pytest.mark.parametrize("n_known", range(1, 9))
+def test_an_order_lost_with_its_replica_ends_the_thought_once_on_the_next_one(
+    n_known: int,
+) -> None:
+    """The ingress has noted it. It knows any number of the tokens that the lost replica drew, of
+    the end of the thought as well.
+    """
+    with engine() as running:
+        over, _, _ = asyncio.run(ended(running, "r"))
+        ids = over.outcome.token_ids
+        cut = ids.index(END[0])
+        output = PartialOutput(ONE)
+        output.remaining_request()
+        output.add(TokenEvent(token_ids=ids[:n_known]))
+        assert output.end_thinking()
+        resumed = running.run(output.remaining_request())[0].token_ids
+        undisturbed = running.run(replace(ONE, request_id="r-2"))[0].token_ids
+    whole = (*ids[:n_known], *resumed)
+    end = min(n_known, cut)
+    assert whole[end : end + 3] == END
+    assert whole[:end] == undisturbed[:end]
+    if n_known >= cut:
+        assert whole == ids, "as on the replica that was lost"
+    ends = [at for at in range(len(whole) - 2) if whole[at : at + 3] == END]
+    assert all(at == end or whole[at - 1] == START for at in ends), "one end for each thought"

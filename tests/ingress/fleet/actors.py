@@ -114,6 +114,7 @@ class ModelActor:
     cancelled: int = 0
     aborted: list[str] = field(default_factory=list)
     heard_of: asyncio.Queue[tuple[str, ...]] = field(default_factory=asyncio.Queue)
+    thoughts_ended: asyncio.Queue[tuple[str, ...]] = field(default_factory=asyncio.Queue)
     opened: int = 0  # channels
     cards_sent: int = 0
     card_deaths: list[BaseException] = field(default_factory=list)  # of the attempts to fetch it
@@ -232,6 +233,8 @@ class _ModelHandle:
     def broadcast(self, method: str, *args: str) -> "_Broadcast":
         if method == "heartbeat":
             self._actor.heard_of.put_nowait(args)
+        elif method == "end_thoughts":
+            self._actor.thoughts_ended.put_nowait(args)
         else:
             self._actor.aborted += args
         return _Broadcast(self._actor.meeting)

@@ -10,7 +10,10 @@ from deployments.wire import THINKING_OVER, GenerationRequest, ThinkingBudget, T
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 
 THINKING = ThinkingBudget(tokens=90, start_ids=(5,), end_ids=(7,), open=True)
-ASKED = GenerationRequest(request_id="r", prompt_ids=(1, 2), max_tokens=12, thinking=THINKING)
+ASKED = GenerationRequest(
+    request_id="r-0", prompt_ids=(1, 2), max_tokens=12, thinking=THINKING, response_id="r"
+)
+SPENT = replace(THINKING, tokens=0)
 
 
 async def is_told(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
@@ -31,4 +34,69 @@ def test_the_resumed_request_has_no_budget_left_and_the_client_is_told_nothing()
     assert ids == [token_at(place) for place in range(12)]
     assert all(event.token_ids for event in events)
     asked = [request.thinking for _, request in actors.model.requests]
-    assert asked == [THINKING, replace(THINKING, tokens=0)]
+    assert asked == [THINKING, SPENT]
+
+
+def thoughts_asked(actors: Actors) -> list[ThinkingBudget | None]:
+    return [request.thinking for _, request in actors.model.requests]
+
+
+def test_an_order_that_dies_with_the_replica_holds_on_the_next_one() -> None:
+    """The replica got it, and says nothing of it any more."""
+
+    async def order() -> None:
+        fleet = actors.fleet()
+        events = fleet.generate(await fleet.card(MODEL), ASKED)
+        first = await anext(events)
+        assert first.token_ids
+        assert fleet.end_thoughts("r", [MODEL])
+        rest = [event async for event in events]
+        assert sum(len(event.token_ids) for event in (first, *rest)) == 12
+        assert not fleet.end_thoughts("r", [MODEL]), "it has ended"
+
+    actors = Actors(produces(1, ActorDiedError()), produces())
+    asyncio.run(order())
+    assert thoughts_asked(actors) == [THINKING, SPENT]
+    assert actors.model.thoughts_ended.empty(), "who asks for the rest asks for no thinking"
+
+
+def test_an_order_that_comes_while_a_replica_is_chosen_is_told_to_it_once() -> None:
+    """It was asked for the rest before, and did not have it yet when all replicas were told."""
+
+    async def order() -> None:
+        chosen, actors.router.choosing = actors.router.chosen, asyncio.Event()
+        fleet = actors.fleet()
+        card = await fleet.card(MODEL)
+        reading = asyncio.create_task(read(fleet.generate(card, ASKED)))
+        await chosen.wait()
+        assert fleet.end_thoughts("r", [MODEL])
+        actors.router.choosing.set()
+        await reading
+        assert await actors.model.thoughts_ended.get() == ("r",)
+
+    async def read(events: AsyncIterator[TokenEvent]) -> None:
+        async for _ in events:
+            pass
+
+    actors = Actors(produces())
+    asyncio.run(order())
+    assert thoughts_asked(actors) == [THINKING]
+    assert actors.model.thoughts_ended.empty()
+
+
+def test_an_order_is_for_one_response_of_the_models_that_it_names() -> None:
+    async def order() -> None:
+        fleet = actors.fleet()
+        unbounded = replace(ASKED, thinking=None)
+        for asked, response_id, model in (
+            (ASKED, "s", MODEL),
+            (ASKED, "r", "other"),
+            (unbounded, "r", MODEL),
+        ):
+            events = fleet.generate(await fleet.card(MODEL), asked)
+            await anext(events)
+            assert not fleet.end_thoughts(response_id, [model])
+            await events.aclose()
+
+    actors = Actors(produces())
+    asyncio.run(order())

@@ -17,18 +17,41 @@ END: dict[str, Any] = {"id": "chatcmpl-1", "action": "reasoning_end"}
 
 
 class Telling(ScriptedEngine):
-    """Two replicas, of which the second has chatcmpl-1."""
+    """Two replicas of the model and one of each ingress; those `having` chatcmpl-1 say so."""
+
+    having: tuple[str, ...] = (MODEL_DEPLOYMENT,)
 
     async def broadcast(
         self, application: str, deployment: str, method: str, *args: object
     ) -> list[object]:
-        assert (application, deployment) == (application_name("tiny"), MODEL_DEPLOYMENT)
         assert method == "end_thoughts"
-        return [False, args == ("chatcmpl-1",)]
+        self.told.append(deployment)
+        if deployment == MODEL_DEPLOYMENT:
+            assert application == application_name("tiny")
+            return [False, deployment in self.having and args == ("chatcmpl-1",)]
+        return [deployment in self.having and args == ("chatcmpl-1", ["tiny"])]
+
+    def __init__(self) -> None:
+        super().__init__(says("x"))
+        self.told: list[str] = []
 
 
-def control(**fields: object) -> httpx.Response:
-    return asyncio.run(post(Telling(says("x")), PATH, {**END, **fields}))
+def control(*having: str, **fields: object) -> httpx.Response:
+    engine = Telling()
+    engine.having = having or engine.having
+    return asyncio.run(post(engine, PATH, {**END, **fields}))
+
+
+def test_who_holds_the_answer_notes_the_order_before_any_replica_hears_of_it() -> None:
+    engine = Telling()
+    asyncio.run(post(engine, PATH, END))
+    assert sorted(engine.told[:2]) == ["llama", "openai"]
+    assert engine.told[2:] == [MODEL_DEPLOYMENT]
+
+
+@pytest.mark.parametrize("holder", ["llama", "openai"])
+def test_an_answer_between_two_replicas_is_told_as_well(holder: str) -> None:
+    assert control(holder).json() == {"success": True}
 
 
 def test_a_thought_is_ended_where_it_is() -> None:
