@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from deployments.anthropic.blocks import CacheControl
-from deployments.ingress.http.schema import MAX_TOOLS, Items, Strict, Switch
+from deployments.ingress.http.schema import LONG_NAME, MAX_TOOLS, Items, Strict, Switch
 
 # The types of tools that only Anthropic runs, with their versions.
 SERVER_TOOL = re.compile(
@@ -49,7 +49,7 @@ class CustomTool(Strict):
     """
 
     type: Literal["custom"] | None = None
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    name: Annotated[str, Field(pattern=LONG_NAME)]
     description: str | None = None
     input_schema: Annotated[dict[str, JsonValue], AfterValidator(_of_an_object)]
     input_examples: Items[dict[str, JsonValue]] | None = None

@@ -65,10 +65,10 @@ class NewResponse:
 
 
 def no_response(response_id: str, param: str) -> Refused:
-    message = f"There is no stored response {response_id!r}"
+    message = f"`{param}`: there is no stored response {response_id!r}"
     return Refused.of_kind(ErrorKind.NOT_FOUND, message, param)
 
 
 def no_conversation(conversation_id: str, param: str) -> Refused:
-    message = f"There is no conversation {conversation_id!r}"
+    message = f"`{param}`: there is no conversation {conversation_id!r}"
     return Refused.of_kind(ErrorKind.NOT_FOUND, message, param)

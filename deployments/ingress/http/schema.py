@@ -1,5 +1,7 @@
 """What the schemas of all protocols share: strictness, limits and types."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -7,6 +9,22 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 MAX_STOPS = 32
 MAX_TOOLS = 512
 MAX_LOGIT_BIASES = 4096  # each is added in every step
+
+# Patterns of strings. A refusal says them in words.
+NAME = r"^[a-zA-Z0-9_-]{1,64}$"
+LONG_NAME = r"^[a-zA-Z0-9_-]{1,128}$"
+UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+SHA256 = r"^[0-9a-f]{64}$"
+NO_ZERO_BYTE = r"^[^\x00]*$"  # Postgres has no text with one
+PATTERNS: Mapping[str, str] = MappingProxyType(
+    {
+        NAME: "1 to 64 letters of ASCII, digits, underscores or hyphens",
+        LONG_NAME: "1 to 128 letters of ASCII, digits, underscores or hyphens",
+        UUID: "a UUID in lower case",
+        SHA256: "64 hexadecimal digits in lower case",
+        NO_ZERO_BYTE: "a string without the character U+0000",
+    }
+)
 
 ItemT = TypeVar("ItemT")
 Value = TypeVar("Value")

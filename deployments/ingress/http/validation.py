@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from deployments.ingress.http.schema import PATTERNS
 from deployments.wire import Refused, refused
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -15,30 +16,32 @@ Path = tuple[int | str, ...]
 MAX_ERRORS = 1000  # with more, the details are left out: they would take long
 VERDICT = re.compile(r"^\w+ should ")
 SIZE = re.compile(r"^(List|String|Dictionary) should have ")
-BOUND = re.compile(r"^must be (greater|less) ")
+BOUND = re.compile(r"^(greater|less) than ")
+GIVEN_SIZE = re.compile(r", not \d+$")
 MODEL = re.compile(r" or instance of \w+$")
+MUST_BE = "must be "
+NAME_OF_FIELD = "[key]"  # pydantic's last step to it
 KINDS = {"List": "a list", "String": "a string", "Dictionary": "an object"}
+LISTED = "'0123456789"
 REPHRASINGS = {
     "a valid dictionary or object to extract fields from": "an object",
     "a valid integer": "an integer",
     "a valid dictionary": "an object",
     "a valid ": "a ",
     " after validation": "",
-    "must be a list of at most 0 items": "must be an empty list",
-    "must match pattern ": "must match the pattern ",
     "must be True": "must be true",
     "must be False": "must be false",
 }
 
 
-def parse(schema: type[Schema], value: object) -> Schema:
-    """The validated value; raises Refused."""
+def parse(schema: type[Schema], value: object, path: str = "") -> Schema:
+    """The validated value of the body, or of the object at `path` in it. Raises Refused."""
     if not isinstance(value, dict):
         raise refused("The body must be a JSON object")
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        raise refusal(error, value) from None
+        raise _refusal(error, value, path) from None
 
 
 def refuse_unsupported(
@@ -57,7 +60,7 @@ def refuse_unsupported(
     return {name: inner for name, inner in value.items() if name not in neutral}
 
 
-def refusal(error: ValidationError, value: object) -> Refused:
+def _refusal(error: ValidationError, value: object, outer: str) -> Refused:
     """One refusal for the deepest wrong field; it names all forms that a union allows there."""
     if error.error_count() > MAX_ERRORS:
         return refused(f"The body is wrong in {error.error_count()} places")
@@ -65,12 +68,22 @@ def refusal(error: ValidationError, value: object) -> Refused:
     path = max((path for path, _ in details), key=len)
     here = [detail for other, detail in details if other == path]
     forms = list(dict.fromkeys(_expectation(detail) for detail in here))
-    if len(forms) > 1:
-        forms = [BOUND.sub(r"must be a number \1", form) for form in forms]
-    expected = " or ".join(forms)
-    if expected.startswith("must be "):
-        expected = expected.replace(" or must be ", " or ")
-    return refused(f"`{format_path(path)}` {expected}{_received(here[0])}", format_path(path))
+    expected = forms[0] if len(forms) == 1 else _any_of(forms)
+    param = ".".join(filter(None, (outer, format_path(path))))
+    return refused(f"`{param}` {expected}{_received(here[0])}", param)
+
+
+def _any_of(forms: Sequence[str]) -> str:
+    """What one field may be: "must be a string, an integer or a list"."""
+    values = [form.removeprefix(MUST_BE) for form in forms if form.startswith(MUST_BE)]
+    if len(values) < len(forms):
+        return " or ".join(forms)
+    values = [GIVEN_SIZE.sub("", BOUND.sub(r"a number \1 than ", value)) for value in values]
+    if "a number" in values:
+        values = [value for value in values if value != "an integer"]
+    # Values that are listed one by one are alternatives as the others are.
+    values = [value.replace(" or ", ", ") if value[0] in LISTED else value for value in values]
+    return MUST_BE + " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
 
 
 def format_path(path: Path) -> str:
@@ -103,6 +116,12 @@ def _is_tag(part: int | str, value: object) -> bool:
 
 
 def _expectation(detail: ErrorDetails) -> str:
+    said = _said(detail)
+    is_of_name = detail["loc"] and detail["loc"][-1] == NAME_OF_FIELD
+    return f"is a name that {said}" if is_of_name else said
+
+
+def _said(detail: ErrorDetails) -> str:
     match detail["type"]:
         case "missing" | "union_tag_not_found":
             return "is required"
@@ -116,6 +135,12 @@ def _expectation(detail: ErrorDetails) -> str:
             return "must be a smaller integer"
         case "none_required":
             return "is not supported by this server: only null is allowed"
+        case "string_pattern_mismatch":
+            return f"must be {PATTERNS[detail['ctx']['pattern']]}"
+        case "too_long" if detail["ctx"]["max_length"] == 0:
+            return "must be an empty list"
+        case "too_short" | "too_long" if isinstance(detail["input"], dict):
+            return SIZE.sub("must be an object of ", detail["msg"].replace("item", "field"))
     sized = SIZE.sub(lambda kind: f"must be {KINDS[kind[1]]} of ", MODEL.sub("", detail["msg"]))
     message = VERDICT.sub("must ", sized)
     for theirs, ours in REPHRASINGS.items():
@@ -124,7 +149,8 @@ def _expectation(detail: ErrorDetails) -> str:
 
 
 def _received(detail: ErrorDetails) -> str:
-    shows_input = isinstance(detail["input"], (int, float)) and detail["type"] != "extra_forbidden"
+    is_number = isinstance(detail["input"], (int, float))
+    shows_input = is_number and detail["type"] not in ("extra_forbidden", "none_required")
     return f", got {json.dumps(detail['input'])}" if shows_input else ""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -12,6 +12,7 @@ from starlette.routing import Route
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
+from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.followed_stream import FollowedStream
@@ -23,9 +24,7 @@ TAG = "Resumable streams"
 MAX_OFFSET_DIGITS = 18
 
 
-class StreamLookup(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
+class StreamLookup(Strict):
     conversation_ids: Annotated[list[str], Field(max_length=1024)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from weakref import WeakValueDictionary
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,8 +15,9 @@ from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.origin import check_host, check_origin
+from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.sse import encode
-from deployments.ingress.http.validation import parse, refusal
+from deployments.ingress.http.validation import parse
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.server.unsupported import feature_disabled
 from deployments.llama.tools.files import EDIT_FILE, READ_FILE, WRITE_FILE
@@ -46,9 +47,7 @@ TOOLS: Mapping[str, BuiltInTool[Params]] = {
 }
 
 
-class ToolRequest(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
+class ToolRequest(Strict):
     tool: str
     params: dict[str, JsonValue] = {}
     stream: bool | None = None
@@ -138,11 +137,7 @@ def _find(call: ToolRequest) -> BuiltInTool[Params]:
 
 def _params(tool: BuiltInTool[Params], call: ToolRequest) -> Params:
     given = {name: value for name, value in call.params.items() if value is not None}
-    try:
-        return tool.params.model_validate(given)
-    except ValidationError as error:
-        inner = refusal(error, given).error
-        raise refused(f"params: {inner.message}", f"params.{inner.param}") from None
+    return parse(tool.params, given, "params")
 
 
 def _json(value: object) -> Response:

@@ -4,15 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
+from deployments.ingress.http.schema import Strict
 from deployments.llama.tools.folder import Folder, Path
 
 
-class Params(BaseModel):
+class Params(Strict):
     """The arguments of a call, which the model fills in."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

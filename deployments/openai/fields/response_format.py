@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.http.body import parse_json
-from deployments.ingress.http.schema import Strict
+from deployments.ingress.http.schema import NAME, Strict
 from deployments.openai.fields.common import GenerationFields
 from deployments.text.grammar.grammar import (
     any_json_object,
@@ -26,7 +26,7 @@ Schema = dict[str, JsonValue]
 SchemaOrText = Schema | str  # vLLM's clients send either
 Choices = Annotated[list[str], Field(min_length=1, max_length=1024)]
 Written = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Name = Annotated[str, Field(pattern=NAME)]
 
 
 class TextFormat(Strict):
@@ -165,12 +165,15 @@ def _schema(param: str, schema: SchemaOrText | None) -> Iterator[Structure]:
 
 
 def _from_schema(schema: SchemaOrText, param: str) -> str:
-    if not isinstance(schema, str):
-        return from_json_schema(schema, param)
+    return from_json_schema(_parsed(schema, param) if isinstance(schema, str) else schema, param)
+
+
+def _parsed(text: str, param: str) -> object:
     try:
-        return from_json_schema(parse_json(schema.encode()), param)
+        return parse_json(text.encode())
     except Refused as refusal:
-        raise refused(f"`{param}`: {refusal}", param) from refusal
+        reason = str(refusal).replace("The body", "its text")
+        raise refused(f"`{param}` must be a JSON Schema: {reason}", param) from refusal
 
 
 def _any_object(is_set: Literal[True], param: str) -> str:

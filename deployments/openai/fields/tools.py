@@ -6,11 +6,11 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from deployments.ingress.http.schema import MAX_TOOLS, Strict
+from deployments.ingress.http.schema import MAX_TOOLS, NAME, Strict
 from deployments.text.tool import Tool
 from deployments.wire import refused
 
-FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+FunctionName = Annotated[str, Field(pattern=NAME)]
 Mode = Literal["none", "auto", "required"]
 
 

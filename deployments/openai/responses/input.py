@@ -92,7 +92,7 @@ def given_items(
 def _referred(path: str, reference: ReferenceItem, recalled: Recalled) -> Item:
     found = recalled.known.get(reference.id)
     if found is None:
-        message = f"There is no stored item {reference.id!r}"
+        message = f"`{path}.id`: there is no stored item {reference.id!r}"
         raise Refused.of_kind(ErrorKind.NOT_FOUND, message, f"{path}.id")
     return KEPT.validate_json(found.body)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, TypeAdapter
 
-from deployments.ingress.http.schema import Items, Strict, without_nulls
+from deployments.ingress.http.schema import NO_ZERO_BYTE, Items, Strict, without_nulls
 from deployments.openai.fields.common import Identifier
 from deployments.openai.responses.tools import ToolList
 
@@ -84,8 +84,7 @@ Result = Annotated[InputText, BeforeValidator(_text_only)]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-# Postgres has no text with a zero byte.
-ItemId = Annotated[str, Field(max_length=512, pattern=r"^[^\x00]*$")]
+ItemId = Annotated[str, Field(max_length=512, pattern=NO_ZERO_BYTE)]
 StoredId = Annotated[str, Field(min_length=1, max_length=512)]
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from deployments.ingress.http.schema import Items, Strict, Switch, without_nulls
+from deployments.ingress.http.schema import NAME, Items, Strict, Switch, without_nulls
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import CommonFields, Verbosity
 from deployments.openai.responses.items import (
@@ -57,7 +57,7 @@ class ResponsesJsonSchemaFormat(Strict):
     """Without `strict` parts of the schema that are not supported are left out."""
 
     type: Literal["json_schema"]
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    name: Annotated[str, Field(pattern=NAME)]
     json_schema: dict[str, JsonValue] = Field(alias="schema")
     description: str | None = None
     strict: bool | None = None

@@ -21,12 +21,14 @@ from deployments.text.grammar.json_schema import (
     inexact_integers,
     unsupported_min_properties,
 )
+from deployments.text.grammar.reasons import reason_in_words, regex_reason
 from deployments.wire import ErrorKind, Refused
 
 T = TypeVar("T")
 
 MAX_GRAMMAR_BYTES = 256 << 10
 MAX_MESSAGE_CHARACTERS = 400  # llguidance quotes whole grammars
+TOO_DEEP = "it is nested too deeply"
 # What may stand between two tokens of JSON. It is bounded, because a model could fill its context
 # with whitespace.
 WHITESPACE = r"\x20|\x20?\n[\x20\t]{0,32}"
@@ -67,7 +69,7 @@ def from_regex(regex: str, param: str) -> str:
         body = _llguidance(param).regex_to_lark(regex)
     except UnicodeEncodeError as failure:
         raise _refused(str(failure), param) from failure
-    return _checked({"lark_grammar": f"start: /{body}/"}, param)
+    return _checked({"lark_grammar": f"start: /{body}/"}, param, in_words=regex_reason)
 
 
 def from_choice(choices: Sequence[str], param: str) -> str:
@@ -92,7 +94,11 @@ def from_gbnf(gbnf: str, param: str) -> str:
 
     try:
         lark = lark_of(gbnf)
-    except Exception as failure:  # its parser raises Exception itself, and IndexError
+    except RecursionError as failure:
+        raise _refused(TOO_DEEP, param) from failure
+    except LookupError as failure:
+        raise _refused("not a GBNF grammar: it ends too early", param) from failure
+    except Exception as failure:  # its parser raises Exception itself
         raise _refused(f"not a GBNF grammar: {failure}", param) from failure
     return from_lark(lark, param)
 
@@ -160,7 +166,7 @@ def _filtered_schema(schema: object, param: str, keeps: KeywordFilter) -> Mappin
         if isinstance(filtered, Mapping):
             return with_closed_objects(filtered)
     except RecursionError as failure:
-        raise _refused(str(failure), param) from failure
+        raise _refused(TOO_DEEP, param) from failure
     raise _refused("a JSON Schema must be an object or a boolean", param)
 
 
@@ -169,41 +175,50 @@ def _is_expressible(name: str, value: object) -> bool:
         return False
     if name != "pattern" or not isinstance(value, str):
         return True
-    return not _validation_error(
+    return not _validation_errors(
         json.dumps({"grammars": [{"json_schema": {"pattern": value}}]}), True
     )
 
 
-def _checked(grammar: Mapping[str, object], param: str, *, lenient: bool = False) -> str:
+def _checked(
+    grammar: Mapping[str, object],
+    param: str,
+    *,
+    lenient: bool = False,
+    in_words: Callable[[str], str] = reason_in_words,
+) -> str:
     """llguidance's own form of the grammar. Unless `lenient`, its warnings are refusals, too."""
     text = _to_json({"grammars": [grammar]}, param)
     _llguidance(param)
-    if message := _validation_error(text, "json_schema" in grammar and not lenient):
-        raise _refused(message, param)
+    if messages := _validation_errors(text, "json_schema" in grammar and not lenient):
+        reason = "; ".join(map(in_words, messages))
+        raise _refused(reason[:MAX_MESSAGE_CHARACTERS], param)
     return text
 
 
 def _to_json(value: object, param: str) -> str:
     try:
         text = json.dumps(value, allow_nan=False)
-    except (ValueError, TypeError, RecursionError) as failure:
+    except RecursionError as failure:
+        raise _refused(TOO_DEEP, param) from failure
+    except (ValueError, TypeError) as failure:
         raise _refused(str(failure), param) from failure
     if len(text) > MAX_GRAMMAR_BYTES:
-        message = f"its {len(text)} bytes in llguidance's form exceed {MAX_GRAMMAR_BYTES}"
+        message = f"as a grammar it has {len(text)} bytes; at most {MAX_GRAMMAR_BYTES} are allowed"
         raise _refused(message, param)
     return text
 
 
 @lru_cache(maxsize=64)
-def _validation_error(grammar: str, strict: bool) -> str:
-    """Why llguidance refuses the grammar, "" if it does not. `strict` counts its warnings."""
+def _validation_errors(grammar: str, strict: bool) -> tuple[str, ...]:
+    """Why llguidance refuses the grammar; none if it does not. `strict` counts its warnings."""
     from llguidance import LLMatcher
 
     def validate() -> tuple[bool, list[str]]:
         return LLMatcher.validate_grammar_with_warnings(grammar)
 
     failed, messages = with_deep_stack(grammar, validate)
-    return "; ".join(messages)[:MAX_MESSAGE_CHARACTERS] if failed or strict else ""
+    return tuple(messages) if failed or strict else ()
 
 
 def _check_size(text: str, param: str) -> None:
@@ -221,4 +236,4 @@ def _llguidance(param: str) -> ModuleType:
 
 
 def _refused(message: str, param: str) -> Refused:
-    return Refused.of_kind(ErrorKind.INVALID_REQUEST, f"{param}: {message}", param)
+    return Refused.of_kind(ErrorKind.INVALID_REQUEST, f"`{param}`: {message}", param)

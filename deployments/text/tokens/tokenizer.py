@@ -3,6 +3,7 @@
 The text of ids is the concatenation of their bytes, as UTF-8 with U+FFFD for invalid bytes.
 """
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,17 @@ RESERVED_NAMES = {
     "return_assistant_tokens_mask",
     "continue_final_message",
     "add_generation_prompt",
+    "self",  # jinja's own
+}
+LACKS = re.compile(r"'?\b(\w+)(?: object)?'? has no (attribute|element) ")
+JSON_TYPES = {
+    "dict": "an object",
+    "list": "a list",
+    "str": "a string",
+    "bool": "a boolean",
+    "int": "a number",
+    "float": "a number",
+    "None": "null",
 }
 
 
@@ -172,7 +184,8 @@ class TextTokenizer:
                 **template_kwargs,
             )
         except TEMPLATE_FAILURES as failure:
-            raise refused(f"The model's chat template: {failure}", "messages") from failure
+            message = f"`messages`: the model's chat template refuses them{_reason(failure)}"
+            raise refused(message, "messages") from failure
         return cast(str, rendered[0])
 
     def _check_names(self, template_kwargs: Mapping[str, object]) -> None:
@@ -180,6 +193,16 @@ class TextTokenizer:
             if name in RESERVED_NAMES or name in self._special:
                 field = f"chat_template_kwargs.{name}"
                 raise refused(f"`{field}` is set by the server", field)
+
+
+def _reason(failure: Exception) -> str:
+    """What the template says itself. Python's words would tell a client nothing."""
+    if not isinstance(failure, TemplateError):
+        return ", or what `chat_template_kwargs` sets"
+    words = LACKS.sub(
+        lambda found: f"{JSON_TYPES.get(found[1], 'a value')} has no field ", str(failure)
+    )
+    return f": {words}"
 
 
 Key = tuple[str, str | None, tuple[tuple[str, str], ...]]

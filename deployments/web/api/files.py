@@ -11,11 +11,11 @@ from starlette.responses import Response, StreamingResponse
 from deployments.detached_tasks import to_its_end
 from deployments.ingress.http.body import read_bytes
 from deployments.ingress.http.clients import owner_of
+from deployments.ingress.http.schema import PATTERNS, SHA256
 from deployments.ingress.settings import IngressSettings
 from deployments.store.chats import now_ms
 from deployments.store.limits import too_much
 from deployments.web.api.opening import StoreOpener
-from deployments.web.api.schema import SHA256
 from deployments.wire import ErrorKind, Refused, refused
 
 ANY_TYPE = "application/octet-stream"
@@ -73,7 +73,7 @@ def _digest_of(data: bytearray) -> str:
 def _digest(request: Request) -> str:
     digest: str = request.path_params["sha256"]
     if not re.fullmatch(SHA256, digest):
-        raise refused("`sha256` must be 64 hexadecimal digits in lower case", "sha256")
+        raise refused(f"`sha256` must be {PATTERNS[SHA256]}", "sha256")
     return digest
 
 

@@ -8,11 +8,11 @@ from starlette.requests import Request
 
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of
+from deployments.ingress.http.schema import PATTERNS, UUID
 from deployments.ingress.http.validation import parse
 from deployments.ingress.off_loop import BodyWork, OffLoop
 from deployments.ingress.settings import IngressSettings
 from deployments.store.chats import ONLY_NEW
-from deployments.web.api.schema import UUID
 from deployments.wire import ErrorKind, Refused, refused
 
 MAX_WAIT_S = 30
@@ -26,7 +26,7 @@ def id_in(request: Request, name: str) -> str:
     """An id of the path. Raises Refused."""
     found: str = request.path_params[name]
     if not re.fullmatch(UUID, found):
-        raise refused(f"`{name}` must be a UUID in lower case", name)
+        raise refused(f"`{name}` must be {PATTERNS[UUID]}", name)
     return found
 
 

@@ -4,11 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from deployments.ingress.http.schema import Items, Strict
+from deployments.ingress.http.schema import NO_ZERO_BYTE, SHA256, UUID, Items, Strict
 from deployments.store.rows import ChatFields, MessageFields, canonical
 
-UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-SHA256 = r"^[0-9a-f]{64}$"
 MAX_TITLE = 1000  # characters
 MAX_MESSAGES = 100  # of a request
 MAX_ATTACHMENTS = 64
@@ -23,7 +21,7 @@ MESSAGE_COLUMNS = {"id", "parent", "role", "created_at"}
 
 
 class ChatBody(Strict):
-    title: Annotated[str, Field(max_length=MAX_TITLE, pattern=r"^[^\x00]*$")]
+    title: Annotated[str, Field(max_length=MAX_TITLE, pattern=NO_ZERO_BYTE)]
     title_by: Literal["first_line", "model", "person"] = "first_line"
     leaf: Id | None = None
     pinned: bool = False

@@ -8,16 +8,21 @@ import pytest
 from pydantic import BaseModel
 
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
+from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import MAX_ERRORS, parse
 from deployments.ingress.streams.routes import StreamLookup
 from deployments.llama.completion.infill import InfillRequest
 from deployments.llama.completion.schema import LlamaCompletionRequest
 from deployments.llama.server.tokenize import DetokenizeRequest, TokenizeRequest
+from deployments.llama.tools.files import EditFile
 from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.completions.schema import CompletionRequest
+from deployments.openai.conversations.schema import ConversationBody, ItemsBody
 from deployments.openai.responses.schema import ResponsesRequest
+from deployments.web.api.schema import ChatBody, MessagesBody
 from deployments.wire import Refused
 from tests.effort import tries
+from tests.ingress.edge import every
 
 BODIES = [
     ChatRequest,
@@ -75,11 +80,38 @@ NESTED_WRONG: list[object] = tries(
     [5, "nope", {"type": "nope"}, [None]],
     [*WRONG, [[]], -7, "", {"type": 5}, {"surely_unknown": 1}],
 )
-# Words of Python's or of pydantic's, and names of our classes.
+# Words of Python's or of pydantic's, and names of our classes. A pattern is told in words, and the
+# size that a list has only where it may be nothing but a list.
 JARGON = re.compile(
-    r"\b(None|NoneType|True|False|dict|str|int|float|bool|tuple|instance|pydantic|Input|Unable|tag"
-    r"|[A-Z]\w+(Request|Message|Part|Item|Tool|Format|Options))\b"
+    r"\b(None|NoneType|True|False|dict|dictionary|str|int|float|bool|tuple|instance|pydantic|Input"
+    r"|Unable|tag|union|Literal|pattern|validation|valid|(greater|less)than|not \d+ or"
+    r"|[A-Z]\w+(Request|Message|Part|Item|Tool|Format|Options|Block|Choice|Body))\b"
 )
+MORE_BODIES = [*BODIES, ChatBody, ConversationBody, EditFile, ItemsBody, MessagesBody]
+
+
+def last_below(base: type[BaseModel]) -> set[type[BaseModel]]:
+    """Those that none is made from: they have the fields of all the others."""
+    below = base.__subclasses__()
+    return set[type[BaseModel]]().union(*map(last_below, below)) if below else {base}
+
+
+def test_no_model_of_a_request_tells_what_is_wrong_in_words_of_ours() -> None:
+    """Each model that any of the protocols reads, however deep it is in a body."""
+    assert every(), "all of them are imported"
+    told = set()
+    models = last_below(Strict)
+    assert len(models) > 90
+    for model in models:
+        names = [field.alias or name for name, field in model.model_fields.items()]
+        for name in names:
+            for value in WRONG:
+                try:
+                    parse(model, {name: value})
+                except Refused as refusal:
+                    told.add(re.sub("`.*?`", "", refusal.error.message))
+    assert len(told) > 100
+    assert not [message for message in told if JARGON.search(message)]
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -155,7 +187,7 @@ class Nested:
                 yield [value]
 
 
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", MORE_BODIES)
 def test_what_is_wrong_in_a_nested_field_is_told_with_its_path(body: type[BaseModel]) -> None:
     refusals = []
     for wrong in Nested(body).bodies():

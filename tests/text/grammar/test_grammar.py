@@ -98,7 +98,7 @@ def test_a_schema_that_cannot_be_honoured_is_refused_by_name(schema: object, nam
     error = refusal(lambda: from_json_schema(schema, "field"))
     assert error.kind is ErrorKind.INVALID_REQUEST
     assert named in error.message
-    assert error.message.startswith("field: ")
+    assert error.message.startswith("`field`: ")
     assert refusal(lambda: lark_json(schema, "field")) == error
 
 

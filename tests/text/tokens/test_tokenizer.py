@@ -1,6 +1,7 @@
 """Ids stand for exact bytes, and a template's refusal is the caller's."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import threading
@@ -112,7 +113,7 @@ def test_the_final_message_can_be_continued() -> None:
         (TextTokenizer(card(chat_template=None)), "user", "no chat template"),
         (TextTokenizer(card(chat_template="{{ nothing.more.here }}")), "user", "undefined"),
         (TextTokenizer(card(chat_template="{% for")), "user", "template"),
-        (TextTokenizer(card(chat_template="{{ 1 // 0 }}")), "user", "zero"),
+        (TextTokenizer(card(chat_template="{{ 1 // 0 }}")), "user", "template"),
     ],
 )
 def test_what_a_template_will_not_have_is_refused(
@@ -124,7 +125,19 @@ def test_what_a_template_will_not_have_is_refused(
     assert refusal.value.error.param == "messages"
 
 
-@pytest.mark.parametrize("name", ["chat_template", "messages", "tools", "eos_token"])
+def test_what_a_template_lacks_is_told_without_words_of_python() -> None:
+    for template, words in (
+        ("{{ messages[0].more.here }}", "an object has no field 'more'"),
+        ("{{ 1 + '' }}", "refuses them"),
+    ):
+        with pytest.raises(Refused) as refusal:
+            TextTokenizer(card(chat_template=template)).render_chat([{"role": "user"}])
+        assert refusal.value.error.message.startswith("`messages`: ")
+        assert words in refusal.value.error.message
+        assert not re.search(r"\b(dict|str|int|NoneType)\b", refusal.value.error.message)
+
+
+@pytest.mark.parametrize("name", ["chat_template", "messages", "tools", "eos_token", "self"])
 def test_template_arguments_cannot_replace_the_servers_own(name: str) -> None:
     with pytest.raises(Refused) as refusal:
         BYTES.render_chat([], template_kwargs={name: "x"})
