@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from weakref import WeakValueDictionary
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -49,7 +49,7 @@ TOOLS: Mapping[str, BuiltInTool[Params]] = {
 
 class ToolRequest(Strict):
     tool: str
-    params: dict[str, JsonValue] = {}
+    params: dict[str, JsonValue] = Field(default_factory=dict)
     stream: bool | None = None
 
 

@@ -106,6 +106,8 @@ def test_every_form_reaches_the_engine(fields: dict[str, Any], grammar: str) -> 
         (named({"type": "thing"}), "response_format.json_schema.schema"),
         (named(UNIQUE, strict=True), "response_format.json_schema.schema"),
         ({"guided_json": UNIQUE}, "guided_json"),
+        ({"guided_json": json.dumps(UNIQUE)}, "guided_json"),
+        ({"guided_json": "{"}, "guided_json"),
         ({"json_schema": {"type": "object", "minProperties": 9}}, "json_schema"),
         ({"json_schema": "{}"}, "json_schema"),
         ({"regex": "("}, "regex"),
@@ -121,7 +123,9 @@ def test_every_form_reaches_the_engine(fields: dict[str, Any], grammar: str) -> 
     ],
 )
 def test_a_form_that_can_not_be_honoured_is_named(fields: dict[str, Any], param: str) -> None:
-    assert refused(**fields)["param"] == param
+    error = refused(**fields)
+    assert error["param"] == param
+    assert error["message"].count(f"`{param}`") == 1
 
 
 def test_a_grammar_is_made_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
