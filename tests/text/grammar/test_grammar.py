@@ -1,10 +1,9 @@
 """A grammar allows what its source says and nothing else; what can't be honoured says why."""
 
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -23,16 +22,9 @@ from deployments.text.grammar.grammar import (
     lenient_json_schema,
 )
 from deployments.text.grammar.json_schema import FORMATS
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.wire import ErrorKind
+from tests.text.grammar.refusing import refusal
 from tests.text.held import allows
-
-
-def refusal(write: Callable[[], str]) -> RequestError:
-    with pytest.raises(Refused) as caught:
-        write()
-    assert caught.value.error.param == "field"
-    return caught.value.error
-
 
 POINT = {
     "type": "object",
@@ -101,62 +93,6 @@ def test_a_schema_that_cannot_be_honoured_is_refused_by_name(schema: object, nam
     assert named in error.message
     assert error.message.startswith("`field`: ")
     assert refusal(lambda: lark_json(schema, "field")) == error
-
-
-# Types of Rust, options and sources of llguidance, and lines of grammars that clients never wrote.
-THEIRS = re.compile(
-    r"f64|Unimplemented|Pointer|Resource|registry|coerce|\(in regex\)|start:|\d\(\d"
-)
-
-
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ({"minimum": "x"}, '`minimum` must be a number, got "x"'),
-        ({"minLength": -1}, "`minLength` must be an integer of at least 0, got -1"),
-        ({"required": 5}, "`required` must be a list, got 5"),
-        ({"required": [5]}, "`required` must be a list of strings, got 5"),
-        ({"patternProperties": 5}, "`patternProperties` must be an object, got 5"),
-        ({"type": "text"}, '`type` must be a type of JSON Schema, got "text"'),
-        ({"type": 5}, "`type` must be a string or a list of strings"),
-        ({"anyOf": 5}, "`anyOf` must be a list"),
-        ({"items": 5}, "each schema within it must be an object or a boolean"),
-        ({"$ref": "#/none"}, '`$ref` names "#/none", which is not in the schema'),
-        (
-            {"$ref": "https://x.example/y"},
-            '"https://x.example/y" is not in the schema, and schemas from elsewhere are not read',
-        ),
-        ({"if": {}, "then": {}}, "`if` and `then` are not supported"),
-        (
-            {"oneOf": [{"type": "integer"}, {"type": "number"}]},
-            "`oneOf` is not supported where two of its schemas may match: use `anyOf`",
-        ),
-        ({"enum": []}, "no value can match it: `enum`, `type` or `anyOf` is an empty list"),
-        ({"multipleOf": 0}, "`multipleOf` must be greater than 0"),
-        ({"pattern": "("}, "the regular expression `(` is not valid here: unclosed group"),
-    ],
-)
-def test_why_a_schema_is_refused_is_told_in_the_words_of_json_schema(
-    schema: object, words: str
-) -> None:
-    assert refusal(lambda: from_json_schema(schema, "field")).message == f"`field`: {words}"
-
-
-def test_why_a_grammar_is_refused_is_told_in_words_of_its_client() -> None:
-    for regex in ("(", "[z-a]", "a{5,1}", "(?=x)", "(a)\\1", "\\bx", "*", "\\p{Nope}"):
-        message = refusal(partial(from_regex, regex, "field")).message
-        assert message.startswith("`field`: ")
-        assert "regular expression" in message
-        assert not THEIRS.search(message)
-    lark = refusal(lambda: from_lark('start: %json {"minimum": "x"}', "field")).message
-    assert (
-        lark
-        == '`field`: at line 1, column 8: in this JSON Schema, `minimum` must be a number, got "x"'
-    )
-    for gbnf in ('root ::= "a', "root ::= [", "root ::= \\", "::=", "root ::= " + "(" * 3000):
-        message = refusal(partial(from_gbnf, gbnf, "field")).message
-        assert message.startswith("`field`: ")
-        assert not re.search("index|recursion", message)
 
 
 NUMBERS = {"type": "object", "additionalProperties": {"type": "integer"}}

@@ -1,0 +1,14 @@
+"""What a writer of grammars refuses, with the name of the field."""
+
+from collections.abc import Callable
+
+import pytest
+
+from deployments.wire import Refused, RequestError
+
+
+def refusal(write: Callable[[], str]) -> RequestError:
+    with pytest.raises(Refused) as caught:
+        write()
+    assert caught.value.error.param == "field"
+    return caught.value.error
