@@ -1,18 +1,17 @@
 """A small OpenAI-compatible server that says one word all the time, to test what measures."""
 
 import json
-import socket
 from asyncio import Condition
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Event, Thread
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from tests.listening import listening
 
 
 @dataclass
@@ -77,27 +76,8 @@ def event(chunk: object) -> str:
     return f"data: {json.dumps(chunk)}\n\n"
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-
 @contextmanager
 def speaking(speaker: Speaker) -> Iterator[str]:
     """Its base URL while it listens."""
-    server = _Server(uvicorn.Config(speaker.application(), lifespan="off", log_level="error"))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        thread = Thread(target=server.run, args=([listener],))
-        thread.start()
-        assert server.ready.wait(30)
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        finally:
-            server.should_exit = True
-            thread.join()
+    with listening(speaker.application()) as url:
+        yield f"{url}/v1"

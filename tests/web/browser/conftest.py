@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.e2e.server import Server
+from tests.e2e.server import Server, free_port
 from tests.web.browser.driving.chromium import ARGUMENTS, REQUIRED, NoBrowserError, find_chromium
 from tests.web.browser.driving.device import Device, devices
 from tests.web.browser.driving.graph import N_KEYS, key_of, running
@@ -34,9 +34,17 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def mcp_port() -> int:
+    """Of the MCP server that the page may ask; only the tests of it start one."""
+    return free_port()
+
+
+@pytest.fixture(scope="package")
+def server(
+    browser: Browser, mcp_port: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """Not started where no browser runs."""
-    with running(tmp_path_factory.mktemp("web")) as started:
+    with running(tmp_path_factory.mktemp("web"), [f"http://127.0.0.1:{mcp_port}"]) as started:
         yield started
 
 

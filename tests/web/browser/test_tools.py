@@ -1,7 +1,5 @@
 """The model uses the server's tools, and who asks is asked before each call."""
 
-from typing import Any
-
 import pytest
 from playwright.sync_api import expect
 
@@ -9,27 +7,12 @@ from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.screen import Screen
 
 NAME = "read_file"
-PARAMETERS = {
-    "type": "object",
-    "properties": {"path": {"enum": ["notes.txt"]}},
-    "required": ["path"],
-    "additionalProperties": False,
-}
-# The demo model is held to it, as it calls what it likes.
-CALL: dict[str, Any] = {
-    "tools": [
-        {"type": "function", "function": {"name": NAME, "strict": True, "parameters": PARAMETERS}}
-    ],
-    "tool_choice": {"type": "function", "function": {"name": NAME}},
-    "parallel_tool_calls": False,
-    "reasoning_effort": "none",
-}
 
 
 @pytest.fixture
 def screen(device: Device) -> Screen:
     made = device(settings={"useTools": True})
-    made.next_answer(**CALL)
+    made.next_call(NAME, path="notes.txt")
     return made
 
 
@@ -41,7 +24,7 @@ def test_a_call_is_made_when_it_is_allowed_once(screen: Screen) -> None:
     expect(screen.log).to_contain_text("I have read it.")
     expect(screen.log).to_contain_text("The harbour opens at nine.")
     screen.wait_for_end()
-    screen.next_answer(**CALL)
+    screen.next_call(NAME, path="notes.txt")
     screen.ask("Read it again")
     expect(screen.button("Allow once")).to_be_visible()  # it was for once
     screen.button("Deny").click()
@@ -61,7 +44,7 @@ def test_a_denied_call_is_not_made(screen: Screen) -> None:
 
 def test_what_is_always_allowed_is_not_asked_again(screen: Screen) -> None:
     screen.next_answer("Once.")
-    screen.next_answer(**CALL)
+    screen.next_call(NAME, path="notes.txt")
     screen.next_answer("Twice.")
     screen.ask("Read notes.txt")
     screen.button("Always allow").click()

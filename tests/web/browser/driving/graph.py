@@ -1,6 +1,6 @@
 """The server of the page's tests: its models, and a key for each test: chats of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,8 +68,11 @@ def _save_broken(path: Path) -> None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Server]:
-    """`serve.yaml` with keys, tools and a store of its own. Its files are in `folder`."""
+def running(folder: Path, connect_origins: Sequence[str] = ()) -> Iterator[Server]:
+    """`serve.yaml` with keys, tools and a store of its own. Its files are in `folder`.
+
+    connect_origins: whom the page may ask beside it.
+    """
     keys = folder / "keys"
     keys.write_text("".join(f"owner-{one} {key_of(one)}\n" for one in range(N_KEYS)))
     tools = folder / "tools"
@@ -78,7 +81,11 @@ def running(folder: Path) -> Iterator[Server]:
     with_keys = {"api_key_file": str(keys)}
     arguments: dict[str, dict[str, object]] = {
         **{name: dict(with_keys) for name in INGRESSES},
-        "web": {**with_keys, "store": f"sqlite:///{folder / 'chats.sqlite'}"},
+        "web": {
+            **with_keys,
+            "store": f"sqlite:///{folder / 'chats.sqlite'}",
+            "connect_origins": list(connect_origins),
+        },
     }
     arguments["llama"]["tools_folder"] = str(tools)
     router = {"presets": str(save_models(folder)), "models_max": 3}

@@ -127,6 +127,22 @@ class Screen:
             fields = {**words, **fields}
         self._lines.append(fields)
 
+    def next_call(self, name: str, **arguments: str) -> None:
+        """The next answer is this call of a tool; the demo model itself calls what it likes."""
+        schema = {
+            "type": "object",
+            "properties": {name: {"enum": [value]} for name, value in arguments.items()},
+            "required": list(arguments),
+            "additionalProperties": False,
+        }
+        function = {"name": name, "strict": True, "parameters": schema}
+        self.next_answer(
+            tools=[{"type": "function", "function": function}],
+            tool_choice={"type": "function", "function": {"name": name}},
+            parallel_tool_calls=False,
+            reasoning_effort="none",
+        )
+
     def endless_answer(self) -> None:
         """The next one ends where the context does, or when it is stopped."""
         self.next_answer(ignore_eos=True, temperature=0)

@@ -10,6 +10,9 @@ const MAX_PAGES = 50;
 
 export class McpError extends Error {}
 
+/** The server wants a token, or another one. */
+export class TokenRefused extends McpError {}
+
 interface RpcMessage {
 	jsonrpc?: string;
 	id?: number | string | null;
@@ -98,7 +101,8 @@ export class McpClient {
 		if (this.#session === null) return;
 		const headers = this.#headers();
 		this.#session = null;
-		await fetch(this.url, { method: 'DELETE', headers }).catch(() => undefined);
+		const signal = AbortSignal.timeout(TIMEOUT_MS);
+		await fetch(this.url, { method: 'DELETE', headers, signal }).catch(() => undefined);
 	}
 
 	async #ask(
@@ -150,7 +154,7 @@ export class McpClient {
 		await response.body?.cancel();
 		if (response.status === 404 && this.#session !== null) throw new SessionGone();
 		if (response.status === 401 || response.status === 403)
-			throw new McpError('It asks for another token.');
+			throw new TokenRefused(this.token ? 'It asks for another token.' : 'It asks for a token.');
 		throw new McpError(`It answered ${response.status}.`);
 	}
 

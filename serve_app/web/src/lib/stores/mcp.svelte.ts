@@ -13,7 +13,7 @@ import {
 	type McpResource
 } from '#lib/pure/mcp';
 import { failure, type Tool } from '#lib/pure/tool_calls';
-import { McpClient, McpError, pagePolicy } from '#lib/services/mcp';
+import { McpClient, McpError, pagePolicy, TokenRefused } from '#lib/services/mcp';
 import { onLocalChange, readLocal, writeLocal } from '#lib/storage/local';
 import { keepToken, readToken } from '#lib/storage/mcp_tokens';
 
@@ -33,6 +33,8 @@ export interface McpState {
 	state: 'connecting' | 'connected' | 'failed';
 	/** Why it failed. */
 	error?: string;
+	/** It failed for want of the right token. */
+	asksToken?: boolean;
 	tools: Tool[];
 	resources: McpResource[];
 	prompts: McpPrompt[];
@@ -94,9 +96,10 @@ class McpStore {
 		const { id } = server;
 		await this.#forget(id);
 		this.states.set(id, { state: 'connecting', ...NOTHING });
+		let client: McpClient | undefined;
 		try {
 			const url = await this.#allowed(server.address);
-			const client = new McpClient(url.href, readToken(id));
+			client = new McpClient(url.href, readToken(id));
 			this.#clients.set(id, client);
 			await client.connect();
 			const tools = await client.list('tools');
@@ -111,7 +114,9 @@ class McpStore {
 				prompts: readPrompts(prompts)
 			});
 		} catch (error) {
-			this.states.set(id, { state: 'failed', error: wordsOf(error), ...NOTHING });
+			if (this.#clients.get(id) !== client) return;
+			const asksToken = error instanceof TokenRefused;
+			this.states.set(id, { state: 'failed', error: wordsOf(error), asksToken, ...NOTHING });
 		}
 	}
 
