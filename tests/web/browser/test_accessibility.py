@@ -1,6 +1,9 @@
-"""axe finds nothing of any impact on any screen, in both themes and at both widths."""
+"""Screens keep the names that people and tests know them by, and axe finds nothing on any."""
 
 import itertools
+from pathlib import Path
+
+from playwright.sync_api import expect
 
 from tests.effort import tries
 from tests.web.browser.driving.chromium import find_axe
@@ -8,6 +11,7 @@ from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.page import Problems
 from tests.web.browser.driving.screens import HEIGHT, SCREENS, THEMES, WIDTHS
 
+NAMES = Path(__file__).parent / "names"  # a file for each screen whose accessible tree is kept
 VIEWS = tries(list(zip(WIDTHS, THEMES, strict=True)), list(itertools.product(WIDTHS, THEMES)))
 RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
 FIND = f"""async () => {{
@@ -20,12 +24,18 @@ FIND = f"""async () => {{
 }}"""
 
 
-def test_axe_finds_nothing(device: Device, problems: Problems) -> None:
+def test_each_screen_has_its_names_and_nothing_that_axe_finds(
+    device: Device, problems: Problems
+) -> None:
     source = find_axe()
     problems.expect("status of 40[01]")
+    names = {path.stem: path.read_text() for path in NAMES.glob("*.yaml")}
+    assert names.keys() < SCREENS.keys()
     found: list[str] = []
     for name, show in SCREENS.items():
         page = show(device, WIDTHS[0]).page
+        if name in names:
+            expect(page.locator("body")).to_match_aria_snapshot(names[name])
         page.evaluate(source)  # a script tag would be against the page's policy
         for width, theme in VIEWS:
             page.set_viewport_size({"width": width, "height": HEIGHT[width]})
