@@ -17,7 +17,7 @@ from deployments.telemetry.metric_families import MetricFamily
 
 log = logging.getLogger("ray.serve")
 
-EXPORT_INTERVAL_S = 5.0  # Ray drops a gauge that is not set for 20 s
+EXPORT_INTERVAL_S = 5.0  # Ray drops a gauge after two of its report intervals, 20 s as a rule
 RAY_PREFIX = "ray_"  # of all metrics that Ray exports
 Samples = Callable[[], Awaitable[tuple[Mapping[str, str], list[MetricFamily]]]]
 
