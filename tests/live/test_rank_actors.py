@@ -146,6 +146,8 @@ def test_two_ranks_answer_as_one_and_end_while_their_model_sleeps(
     assert answers() == expected
 
 
+# tests/model/test_sleeper.py says it of an engine that cannot go on
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("served")
 def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_answers(
     expected: list[tuple[int, ...]],
@@ -159,7 +161,7 @@ def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_ans
     assert processes(REPLICA) != [replica]
 
 
-@pytest.mark.exhaustive  # the test before this one has another replica that answers
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("served")
 def test_a_replica_that_is_killed_leaves_no_rank(expected: list[tuple[int, ...]]) -> None:
     assert answers() == expected

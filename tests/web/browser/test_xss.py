@@ -81,8 +81,7 @@ def check_inert(page: Page) -> None:
     "said",
     [
         pytest.param("\n\n".join(MARKUP), id="markup"),
-        pytest.param("\n\n".join(MARKDOWN), id="markdown"),
-        pytest.param("\n\n".join((*FORMULAS, DIAGRAM)), id="formulas"),
+        pytest.param("\n\n".join((*MARKDOWN, *FORMULAS, DIAGRAM)), id="markdown"),
     ],
 )
 def test_a_streamed_answer_is_inert(screen: Screen, said: str) -> None:
