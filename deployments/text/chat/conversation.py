@@ -98,7 +98,7 @@ def prepare_prompt(
         grammar=grammar,
         triggers=triggers,
         kept_specials=_kept_specials(dialect, context, tokenizer),
-        thinking=_budget(conversation.thinking, card, tool_prompt, context, tokenizer),
+        thinking=_budget(conversation.thinking, card, tool_prompt, text, context, tokenizer),
         thinks=tool_prompt.thinks,
         dialect=dialect,
         context=context,
@@ -175,10 +175,11 @@ def _budget(
     thinking: Thinking,
     card: ModelCard,
     tool_prompt: ToolPrompt,
+    text: str,
     context: ReplyContext,
     tokenizer: TextTokenizer,
 ) -> ThinkingBudget | None:
-    dialect, tokens = tool_prompt.dialect, _budget_tokens(thinking, card, tool_prompt)
+    dialect, tokens = tool_prompt.dialect, _budget_tokens(thinking, card, tool_prompt, text)
     if tokens is None or dialect.thought_marks is None:
         return None
     if not (thinking.required or tool_prompt.thinks):
@@ -198,10 +199,12 @@ def _budget(
     )
 
 
-def _budget_tokens(thinking: Thinking, card: ModelCard, tool_prompt: ToolPrompt) -> int | None:
-    """None for no limit."""
-    has_switch = bool(SWITCHES & variables(tool_prompt.template))
-    if thinking.enabled is False and tool_prompt.thinks and not has_switch:
+def _budget_tokens(
+    thinking: Thinking, card: ModelCard, tool_prompt: ToolPrompt, text: str
+) -> int | None:
+    """None for no limit. A model that may not think needs none behind a thought that is closed."""
+    is_closed = tool_prompt.dialect.closes_thought(text)
+    if thinking.enabled is False and tool_prompt.thinks and not is_closed:
         return 0
     if thinking.budget is None and thinking.can_be_ended and tool_prompt.thinks:
         return card.context_length

@@ -113,6 +113,10 @@ class Dialect(ABC):
         """Whether the reply to a rendered prompt begins inside a thought."""
         return self.thought_marks is not None and prompt.rstrip().endswith(self.thought_marks[0])
 
+    def closes_thought(self, prompt: str) -> bool:
+        """Whether the reply to a rendered prompt begins behind a thought."""
+        return self.thought_marks is not None and prompt.rstrip().endswith(self.thought_marks[1])
+
     def call_id(self, index: int, name: str) -> str:
         """A new id for a call, in a form that the dialect's chat templates accept."""
         return f"call_{uuid.uuid4().hex[:24]}"

@@ -116,17 +116,23 @@ def test_a_budget_reaches_the_engine_with_the_marks(fields: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     "fields", [{"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}]
 )
-def test_a_model_whose_template_has_no_switch_may_not_think_either(fields: dict[str, Any]) -> None:
-    template = (
+def test_a_model_whose_template_closes_no_thought_may_not_think_either(
+    fields: dict[str, Any],
+) -> None:
+    """Told or not, it could open one by itself."""
+    without_switch = (
         "Draft your thinking process first."
         "{% for m in messages %}{{ m.thinking }}{{ m.content }}"
         "{% if m.a %}{{ raise_exception('Cannot pass thinking in it') }}{% endif %}"
         "{% endfor %}<think>"
     )
-    [request] = asked_of(thinker(template), **fields)
-    assert request.thinking is not None
-    assert request.thinking.tokens == 0
-    assert request_for(**fields).thinking is None
+    for template in (without_switch, THINKS):
+        [request] = asked_of(thinker(template), **fields)
+        assert request.thinking is not None
+        assert request.thinking.tokens == 0
+    closed = THINKS + "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+    [request] = asked_of(thinker(closed), **fields)
+    assert request.thinking is None
 
 
 @pytest.mark.parametrize(
