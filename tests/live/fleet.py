@@ -104,8 +104,8 @@ class Fleet:
             with suppress(RayError):  # a router that is being replaced
                 version, _ = self.router.changes.remote(version, 0.5).result(timeout_s=CALL_S)
 
-    def until_state(self, name: str, state: ModelState) -> None:
-        self.until(lambda: self.state(name) is state, f"{name} is {state}")
+    def until_state(self, name: str, state: ModelState, seconds: float = PATIENCE_S) -> None:
+        self.until(lambda: self.state(name) is state, f"{name} is {state}", seconds)
 
     def replicas(self, name: str) -> frozenset[str]:
         """Ids of those that Serve runs."""

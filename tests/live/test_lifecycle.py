@@ -13,7 +13,15 @@ from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset
 from deployments.wire import ErrorKind, ModelState, ModelStatus, RequestError
 from tests.checkpoints import save_checkpoint
-from tests.live.fleet import Fleet, Recorder, deploy_router, read_card, running, settings
+from tests.live.fleet import (
+    PATIENCE_S,
+    Fleet,
+    Recorder,
+    deploy_router,
+    read_card,
+    running,
+    settings,
+)
 
 TWO = "replicas = 2"
 WAITS = "waits for a loaded model to become idle"
@@ -106,7 +114,7 @@ def test_a_model_that_fails_says_why_and_holds_nothing(checkpoint: Path, tmp_pat
         assert unknown.param == "model"
 
 
-@pytest.mark.exhaustive  # Serve starts three replicas in vain first
+@pytest.mark.exhaustive  # Serve starts three replicas in vain first, with pauses that grow
 def test_a_model_fails_when_its_lost_replica_has_no_successor(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -117,7 +125,7 @@ def test_a_model_fails_when_its_lost_replica_has_no_successor(
         (replica,) = fleet.replicas("a")
         actor = f"SERVE_REPLICA::{application_name('a')}#{MODEL_DEPLOYMENT}#{replica}"
         ray.kill(ray.get_actor(actor, namespace="serve"), no_restart=True)
-        fleet.until_state("a", ModelState.FAILED)
+        fleet.until_state("a", ModelState.FAILED, 3 * PATIENCE_S)
         assert str(own) in fleet.models()["a"].message
         fleet.until(lambda: not read_applications(), "nothing is left of it")
         away.rename(own)
