@@ -7,8 +7,8 @@ do.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from contextlib import aclosing, contextmanager
 
 from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
 from deployments.ingress.fleet.card_cache import CardCache
@@ -107,13 +107,38 @@ class Fleet:
     ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence, from one replica after the other if some die. Raises Refused."""
         output = PartialOutput(request)
-        self._running[output] = card.name
-        try:
-            async with aclosing(self._generate(card, request, output, is_complete)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            del self._running[output]
+        with self._as_running(output, card.name):
+            retries = Retries(self._patience_s)
+            hashes = await self._hashes.of(request, card.page_size)
+            lost: set[str | None] = set()
+            unloads: int | None = None  # before it began
+            while True:
+                part = output.remaining_request()
+                choice = await self._router.choose(card, hashes, part.request_id, part.session)
+                unloads = choice.unloads if unloads is None else unloads
+                if not choice.is_up:
+                    await self._wait_until_up(card, retries, unloads)
+                pin = None if choice.replica_id in lost else choice.replica_id
+                attempt = self._attempts.events(card, pin, part, retries, is_complete)
+                try:
+                    async with aclosing(attempt) as events:
+                        async for event in events:
+                            known = output.add(event)
+                            if output.take_untold_order():
+                                self._handles.end_thoughts(card.name, request.response_id)
+                            if event != THINKING_OVER:
+                                yield known
+                            if event.finish_reason is not None:
+                                return
+                except (ReplicaLostError, Refused) as failure:
+                    if isinstance(failure, Refused) and not self._should_retry(
+                        failure, card, choice, lost
+                    ):
+                        raise
+                    lost.add(pin)
+                    await self._wait_for_retry(card, output, retries, failure)
+                    if isinstance(failure, ModelGoneError):
+                        await self._wait_until_up(card, retries, unloads)
 
     def end_thoughts(self, response_id: str, models: Collection[str]) -> bool:
         """Notes that the thinking of a response of one of these models is to end, on whatever
@@ -126,44 +151,13 @@ class Fleet:
         ]
         return any(noted)
 
-    async def _generate(
-        self,
-        card: ModelCard,
-        request: GenerationRequest,
-        output: PartialOutput,
-        is_complete: Callable[[], bool],
-    ) -> AsyncGenerator[TokenEvent, None]:
-        retries = Retries(self._patience_s)
-        hashes = await self._hashes.of(request, card.page_size)
-        lost: set[str | None] = set()
-        unloads: int | None = None  # before it began
-        while True:
-            part = output.remaining_request()
-            choice = await self._router.choose(card, hashes, part.request_id, part.session)
-            unloads = choice.unloads if unloads is None else unloads
-            if not choice.is_up:
-                await self._wait_until_up(card, retries, unloads)
-            pin = None if choice.replica_id in lost else choice.replica_id
-            attempt = self._attempts.events(card, pin, part, retries, is_complete)
-            try:
-                async with aclosing(attempt) as events:
-                    async for event in events:
-                        known = output.add(event)
-                        if output.take_untold_order():
-                            self._handles.end_thoughts(card.name, request.response_id)
-                        if event != THINKING_OVER:
-                            yield known
-                        if event.finish_reason is not None:
-                            return
-            except (ReplicaLostError, Refused) as failure:
-                if isinstance(failure, Refused) and not self._should_retry(
-                    failure, card, choice, lost
-                ):
-                    raise
-                lost.add(pin)
-                await self._wait_for_retry(card, output, retries, failure)
-                if isinstance(failure, ModelGoneError):
-                    await self._wait_until_up(card, retries, unloads)
+    @contextmanager
+    def _as_running(self, output: PartialOutput, model: str) -> Iterator[None]:
+        self._running[output] = model
+        try:
+            yield
+        finally:
+            del self._running[output]
 
     def _should_retry(
         self, refusal: Refused, card: ModelCard, choice: RoutingDecision, lost: set[str | None]

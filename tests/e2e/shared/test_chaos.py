@@ -158,7 +158,7 @@ def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
     assert lost or any(some_are_lost() for _ in range(MAX_ROUNDS))
 
 
-@pytest.mark.exhaustive  # tests/live/test_lifecycle.py replaces one while models load and serve
+@pytest.mark.exhaustive  # tests/ingress/fleet/test_fleet.py: requests flow while it is silent
 @pytest.mark.timeout(600)
 def test_nobody_notices_that_the_router_was_killed(pair: Server) -> None:
     async def ask(client: httpx.AsyncClient, number: int) -> str:
