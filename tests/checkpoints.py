@@ -49,14 +49,14 @@ def save_checkpoint(path: Path, *, context: int = 2048, seed: int = 0) -> Path:
 
 
 def save_large(path: Path) -> int:
-    """A float32 model of some 80 MiB; returns the bytes of its weights."""
+    """A float32 model of some 80 MiB in many layers; returns the bytes of its weights."""
     tokenizer = byte_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=768,
-        intermediate_size=2048,
-        num_hidden_layers=3,
-        num_attention_heads=12,
+        hidden_size=384,
+        intermediate_size=1024,
+        num_hidden_layers=12,
+        num_attention_heads=6,
         max_position_embeddings=512,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,

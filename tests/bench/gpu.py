@@ -85,7 +85,7 @@ PLANS = {
             num_key_value_heads=8,
             head_dim=128,
             tie_word_embeddings=True,
-            max_position_embeddings=4096,
+            max_position_embeddings=16384,
             **ENDS,
         ),
         decodes=((1, 128), (64, 1024)),

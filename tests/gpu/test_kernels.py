@@ -8,7 +8,7 @@ import torch
 from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.forward.cuda_graphs import CudaGraphCapture
 from tests.engine.forward.paged_models import captured_and_eager_logits, max_logit_error
-from tests.engine.kernels.gpu.layers import gated, made_float8, turned_and_stored
+from tests.engine.kernels.gpu.layers import gated, made_float8, normed, turned_and_stored
 from tests.engine.kernels.gpu.nuclei import wrong_rows
 from tests.engine.kernels.gpu.paged import (
     DTYPES,
@@ -118,6 +118,12 @@ def test_queries_are_turned_and_keys_and_values_stored(kind: str, dtype: str) ->
     allowed = 0.03 if case.fp8_pages else DTYPES[dtype]  # rounded after other roundings
     assert found.pop("queries") < DTYPES[dtype]
     assert all(error < allowed for error in found.values()), found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "width"), [(1, 64), (1, 4096), (300, 8000)])
+def test_rows_are_normed(tokens: int, width: int, dtype: str) -> None:
+    assert normed(tokens, width, dtype, "cuda") < DTYPES[dtype]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -23,9 +23,13 @@ class Norm:
         self._has_kernel = is_cpu_bf16(self.weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., dim] -> [..., dim]"""
+        """[tokens, dim] -> [tokens, dim]"""
         if self._has_kernel:
             return layer_ops.rms_norm(x, self.weight, self.epsilon)
+        if x.is_cuda:
+            from deployments.engine.kernels.gpu.layer_ops import rms_norm
+
+            return rms_norm(x, self.weight, self.epsilon)
         return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 

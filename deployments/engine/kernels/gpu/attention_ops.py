@@ -30,7 +30,7 @@ class Tiling:
     """Block sizes, all powers of two; results of one row differ between tilings, by rounding."""
 
     queries: int = 128  # of a chunk's program: tokens times the heads that share a KV head
-    keys: int = 64
+    keys: int = 128
     min_split_keys: int = 256  # that one program of a decode reads
     chunk_warps: int = 8
     decode_warps: int = 4
@@ -40,7 +40,8 @@ class Tiling:
 # From the largest to the smallest.
 _TILINGS = (
     Tiling(),
-    Tiling(stages=2),
+    Tiling(keys=64),
+    Tiling(keys=64, stages=2),
     Tiling(queries=64, keys=32),
     Tiling(queries=64, keys=32, stages=2),
     Tiling(queries=32, keys=16, chunk_warps=4, stages=2),

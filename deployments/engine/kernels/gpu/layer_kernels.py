@@ -69,6 +69,18 @@ def rotary_and_store_kernel(
 
 
 @triton.jit
+def rms_norm_kernel(x, weight, out, epsilon, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """One program for a token, all of whose numbers are in registers at once."""
+    token = tl.program_id(0).to(tl.int64)
+    index = tl.arange(0, BLOCK)
+    mask = index < WIDTH
+    given = tl.load(x + token * WIDTH + index, mask=mask, other=0.0).to(tl.float32)
+    weights = tl.load(weight + index, mask=mask, other=0.0).to(tl.float32)
+    result = given * tl.rsqrt(tl.sum(given * given, 0) / WIDTH + epsilon) * weights
+    tl.store(out + token * WIDTH + index, result.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def swiglu_kernel(gate_up, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """silu of the first WIDTH of a token's numbers times the other WIDTH."""
     token = tl.program_id(0).to(tl.int64)

@@ -69,6 +69,19 @@ def _turned(case: Joined, x: Tensor, norm: HeadNorm, turn: RotaryEmbedding) -> T
     return x * turn.cos.float() + x.roll(case.head_dim // 2, -1) * turn.sin.float()
 
 
+def normed(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
+    """The error of an RMSNorm of whole rows."""
+    from deployments.engine.kernels.gpu.layer_ops import rms_norm
+
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (
+        (3 * torch.randn(*shape, generator=generator)).to(getattr(torch, dtype)).to(device)
+        for shape in ((tokens, width), (width,))
+    )
+    expected = torch.nn.functional.rms_norm(x.float(), (width,), weight.float(), 1e-5)
+    return _error(rms_norm(x, weight, 1e-5), expected)
+
+
 def gated(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
     """The error of what a gated feed-forward has between its products."""
     from deployments.engine.kernels.gpu.layer_ops import swiglu

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
-from tests.engine.kernels.gpu.layers import Joined, gated, made_float8, turned_and_stored
+from tests.engine.kernels.gpu.layers import Joined, gated, made_float8, normed, turned_and_stored
 from tests.engine.kernels.gpu.paged import DTYPES
 
 pytestmark = needs_triton
@@ -38,6 +38,12 @@ def test_queries_are_turned_and_keys_and_values_stored(
     allowed = FP8_ERROR if case.fp8_pages else DTYPES[dtype]
     assert found.pop("queries") < DTYPES[dtype]
     assert all(error < allowed for error in found.values()), found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "width"), [(1, 64), (3, 1000), (2, 5000)])
+def test_rows_are_normed(interpreted: Interpreter, tokens: int, width: int, dtype: str) -> None:
+    assert interpreted(normed, tokens, width, dtype) < DTYPES[dtype]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -15,7 +15,7 @@ POINTERS = {
     "table": "*i32", "total_len": "*i64", "starts": "*i64", "tiles": "*i64",
     "parts": "*fp32", "part_max": "*fp32", "part_sum": "*fp32",
     "qkv": "*bf16", "cos": "*bf16", "sin": "*bf16", "q_norm": "*bf16", "k_norm": "*bf16",
-    "slots": "*i64", "gate_up": "*bf16",
+    "slots": "*i64", "gate_up": "*bf16", "x": "*bf16", "weight": "*bf16",
 }  # fmt: skip
 NUMBERS = {
     "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
@@ -121,12 +121,14 @@ def test_what_stands_between_products_compiles(
     assert ".local" not in compiled(
         layer_kernels, "swiglu_kernel", 4, {"WIDTH": 14336, "BLOCK": 1024}
     )
+    row = {"WIDTH": 5120, "BLOCK": 8192}
+    assert ".local" not in compiled(layer_kernels, "rms_norm_kernel", 16, row)
 
 
 def test_rows_become_float8_by_the_devices_own_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     from deployments.engine.kernels.gpu import layer_kernels
 
-    for name, kind in {"x": "*bf16", "out": "*fp8e4nv", "scales": "*fp32"}.items():
+    for name, kind in {"out": "*fp8e4nv", "scales": "*fp32"}.items():
         monkeypatch.setitem(POINTERS, name, kind)
     limits = {"WIDTH": 14336, "BLOCK": 4096, "FP8_MAX": 448.0, "MIN_AMAX": 1e-12}
     ptx = compiled(layer_kernels, "to_float8_kernel", 8, limits)
