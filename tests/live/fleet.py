@@ -50,6 +50,7 @@ def cluster() -> Iterator[None]:
         include_dashboard=False,
         log_to_driver=False,
         logging_level="ERROR",
+        _system_config={"worker_niceness": 0},  # else what runs beside a test starves what it tests
     )
     try:
         serve.start(proxy_location="Disabled")

@@ -110,7 +110,6 @@ def received(reports: list[ReplicaReport]) -> set[str]:
     return {name for report in reports for name in report.received}
 
 
-@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py has a refusal with its reason, too
 def test_a_model_that_can_not_be_loaded_says_why(tiny: ModelSettings) -> None:
     settings = replace(tiny, name="broken", sleep_weights="host")
     with pytest.raises(RuntimeError):
@@ -121,7 +120,6 @@ def test_a_model_that_can_not_be_loaded_says_why(tiny: ModelSettings) -> None:
     assert last_error(message).startswith("sleep_weights = host needs num_gpus")
 
 
-@pytest.mark.exhaustive  # tests/live/test_lifecycle.py says it of an edited preset
 def test_more_replicas_leave_alone_the_one_there_is(tiny: ModelSettings, deploy: Deploy) -> None:
     deploy(tiny)
     first = replicas(tiny)
@@ -146,7 +144,6 @@ def test_a_deleted_model_ends_the_streams_that_it_has(tiny: ModelSettings, deplo
     assert len(undisturbed) == 300
 
 
-@pytest.mark.exhaustive  # tests/model/test_autoscaling.py has the policy; Serve waits for long
 def test_replicas_go_when_nobody_asks_and_come_when_somebody_does(
     tiny: ModelSettings, deploy: Deploy
 ) -> None:
@@ -159,7 +156,6 @@ def test_replicas_go_when_nobody_asks_and_come_when_somebody_does(
     assert ids(generate(handle, version, 20)) == before
 
 
-@pytest.mark.exhaustive  # tests/e2e/shared/test_sleep.py says it over HTTP
 def test_a_replica_sleeps_and_wakes_and_the_router_hears_of_it(
     tiny: ModelSettings, deploy: Deploy
 ) -> None:

@@ -20,11 +20,7 @@ from tests.ingress.engines import ScriptedEngine, says
 from tests.live.fleet import CALL_S, delete
 from tests.openai.serving import http
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    # tests/openai/conversations/test_sdk.py says it of two processes and one database
-    pytest.mark.exhaustive,
-]
+pytestmark = pytest.mark.timeout(300)
 
 NAME = "answering"
 RESPONSES, CONVERSATIONS = "/v1/responses", "/v1/conversations"

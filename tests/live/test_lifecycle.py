@@ -45,7 +45,6 @@ def presets(file: Path, checkpoint: Path, **sections: str) -> Sources:
     return Sources(presets=str(file))
 
 
-@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says it over HTTP
 def test_many_who_want_a_model_cost_one_load_and_all_see_its_states(checkpoint: Path) -> None:
     with running(alone(checkpoint)) as fleet, Recorder(fleet, "a") as recorder:
         names: list[str | None] = [None, "a", "other", "a"] * 5
@@ -69,7 +68,6 @@ def test_many_who_want_a_model_cost_one_load_and_all_see_its_states(checkpoint: 
     ]
 
 
-@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says it over HTTP
 def test_the_least_recently_used_idle_model_goes_and_a_busy_one_never(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -95,7 +93,6 @@ def test_the_least_recently_used_idle_model_goes_and_a_busy_one_never(
         assert recorder.states == [ModelState.READY]
 
 
-@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says it over HTTP
 def test_a_model_that_fails_says_why_and_holds_nothing(checkpoint: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(checkpoint, tmp_path / "broken"))
     (broken / "model.safetensors").unlink()
@@ -114,7 +111,6 @@ def test_a_model_that_fails_says_why_and_holds_nothing(checkpoint: Path, tmp_pat
         assert unknown.param == "model"
 
 
-@pytest.mark.exhaustive  # Serve starts three replicas in vain first, with pauses that grow
 def test_a_model_fails_when_its_lost_replica_has_no_successor(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -195,7 +191,6 @@ def _replace_router(fleet: Fleet, others: Sources) -> None:
     assert fleet.replicas("a") == replicas
 
 
-@pytest.mark.exhaustive  # a router that ends is waited for
 def test_a_router_that_ends_leaves_the_models_of_the_next_one_alone(checkpoint: Path) -> None:
     with running(alone(checkpoint, "a")) as fleet:
         version, _ = fleet.router.changes.remote(0, 1.0).result(timeout_s=60)

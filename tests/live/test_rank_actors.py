@@ -125,7 +125,6 @@ def ending(pid: int) -> Iterator[None]:
         os.close(process)
 
 
-@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py has a refusal with its reason, too
 def test_a_model_that_ranks_cannot_share_is_refused_with_the_reason(checkpoint: Path) -> None:
     odd = replace(over_two(checkpoint), tensor_parallel=4)
     with pytest.raises(RuntimeError), deployed(odd):
@@ -147,7 +146,6 @@ def test_two_ranks_answer_as_one_and_end_while_their_model_sleeps(
 
 
 # tests/model/test_sleeper.py says it of an engine that cannot go on
-@pytest.mark.exhaustive
 @pytest.mark.usefixtures("served")
 def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_answers(
     expected: list[tuple[int, ...]],
@@ -161,7 +159,6 @@ def test_a_rank_that_dies_while_idle_takes_its_replica_along_and_another_one_ans
     assert processes(REPLICA) != [replica]
 
 
-@pytest.mark.exhaustive
 @pytest.mark.usefixtures("served")
 def test_a_replica_that_is_killed_leaves_no_rank(expected: list[tuple[int, ...]]) -> None:
     assert answers() == expected

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,29 @@ async def say(client: openai.AsyncOpenAI, model: str, prompt: str = "Hello") -> 
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 8
     return answer.choices[0].text
+
+
+async def stream(
+    client: openai.AsyncOpenAI, model: str, began: Callable[[], object] | None = None
+) -> tuple[str, int]:
+    """`began` is called with the first token."""
+    chunks = await client.completions.create(
+        model=model,
+        prompt="Once upon a time",
+        max_tokens=500,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    text, tokens = "", 0
+    async for chunk in chunks:
+        if began:
+            await asyncio.to_thread(began)
+            began = None
+        text += "".join(choice.text for choice in chunk.choices)
+        tokens = chunk.usage.completion_tokens if chunk.usage else 0
+    return text, tokens
 
 
 async def states(client: openai.AsyncOpenAI) -> dict[str, str]:
@@ -117,22 +140,6 @@ async def watched(server: Server, model: str) -> AsyncIterator[list[str]]:
 
 @pytest.mark.exhaustive  # tests/router has the choice of whom to evict
 def test_a_busy_model_is_never_evicted(fleet: Server) -> None:
-    async def stream(client: openai.AsyncOpenAI, model: str) -> tuple[str, int]:
-        chunks = await client.completions.create(
-            model=model,
-            prompt="Once upon a time",
-            max_tokens=500,
-            temperature=0,
-            stream=True,
-            stream_options={"include_usage": True},
-            extra_body={"ignore_eos": True},
-        )
-        text, tokens = "", 0
-        async for chunk in chunks:
-            text += "".join(choice.text for choice in chunk.choices)
-            tokens = chunk.usage.completion_tokens if chunk.usage else 0
-        return text, tokens
-
     async def talk() -> None:
         async with sdk(fleet) as client:
             await say(client, "b")
@@ -145,6 +152,33 @@ def test_a_busy_model_is_never_evicted(fleet: Server) -> None:
             await third
 
     asyncio.run(talk())
+
+
+def test_a_deleted_model_answers_to_the_end(fleet: Server, presets: Path) -> None:
+    async def talk() -> None:
+        async with sdk(fleet) as client:
+            whole, _ = await stream(client, "b")
+            text, tokens = await stream(client, "b", lambda: delete(fleet, presets, "b"))
+            assert (text, tokens) == (whole, 500)
+
+    asyncio.run(talk())
+    fleet.eventually(lambda: "b" not in listed(fleet))
+    missing = fleet.http.post("/v1/completions", json={"model": "b", "prompt": "x"})
+    assert missing.status_code == 404
+    presets.write_text(PRESETS)
+    assert fleet.http.get("/models?reload=1").status_code == 200
+
+
+def delete(server: Server, presets: Path, model: str) -> None:
+    presets.write_text(PRESETS.replace(f"[{model}]\nmodel = {model}\n", ""))
+    assert server.http.get("/models?reload=1").status_code == 200
+
+
+def test_a_load_is_cancelled_by_an_unload(fleet: Server) -> None:
+    fleet.http.post("/models/load", json={"model": "c"}).raise_for_status()
+    fleet.eventually(lambda: state(fleet, "c") == "loading")
+    fleet.http.post("/models/unload", json={"model": "c"}).raise_for_status()
+    fleet.eventually(lambda: state(fleet, "c") == "unloaded")
 
 
 def test_a_wrong_model_is_refused_and_a_broken_one_says_why(fleet: Server, presets: Path) -> None:

@@ -217,6 +217,7 @@ def test_an_imported_chat_is_inert(screen: Screen, tmp_path: Path) -> None:
     read(screen)
 
 
+@pytest.mark.exhaustive  # what is shown is what was imported above
 def test_a_chat_of_another_device_is_inert(device: Device, server: Server, key: str) -> None:
     brought = lines()
     fields = dict(brought["chat"])  # type: ignore[call-overload]
