@@ -182,7 +182,7 @@ class Runner:
         """Begins the step after one that is in progress, for some of its rows.
 
         The step must sample one token a row, and the tasks of `rows` must all be such that
-        `needs_no_history`. Their pages must hold one token more than is known. Raises as `launch`.
+        `can_launch_ahead`. Their pages must hold one token more than is known. Raises as `launch`.
         """
         assert step.samples is not None
         batch = Batch([step.batch.tasks[row] for row in rows], [1] * len(rows))
@@ -191,7 +191,7 @@ class Runner:
             token_ids = token_ids[self._forward.tensor(np.array(rows, dtype=np.int64))]
         logits = self._forward.logits(self._next_inputs(batch.tasks, token_ids))
         n_ahead = np.ones(len(rows), dtype=np.int64)
-        samples = self._pipeline.launch(logits.float(), batch.tasks, n_ahead)
+        samples = self._pipeline.launch(logits.float(), batch.tasks, n_ahead, token_ids)
         n_tokens = [task.n_tokens + 1 for task in batch.tasks]
         return PendingStep(batch, range(len(rows)), samples, {}, n_tokens=n_tokens)
 

@@ -71,7 +71,8 @@ class MinTokensStrategy(BaseSamplingStrategy):
         tasks = rows.tasks
         for row in [row for row in rows.selected if tasks[row].request.min_tokens]:
             task = tasks[row]
-            if task.is_end_banned and task.end_token_ids:
+            n_output = rows.n_tokens_before(row) - task.n_prompt
+            if n_output < task.request.min_tokens and task.end_token_ids:
                 logits[row, _index([*task.end_token_ids], logits)] = BANNED
 
 

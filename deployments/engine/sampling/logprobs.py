@@ -2,75 +2,88 @@
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor
 
 from deployments.engine.sampling.rows import ParamGroup, SamplingRows
 from deployments.engine.sampling.strategy import BANNED
+from deployments.engine.transfer import Readback
 from deployments.wire import SamplingParams, TokenLogprob
 
 SCORED_AT_ONCE = 64  # positions whose distributions are held at once
 
 
-class Logprobs:
-    """Log-probabilities of a group's logits as they are now, to look up tokens sampled later."""
+class PendingLogprobs:
+    """Log-probabilities of a group's logits as they are now. The host does not wait for them before
+    `result`."""
 
     def __init__(self, logits: Tensor, group: ParamGroup) -> None:
-        self._rows = group.rows
+        self._group = group
         self._n = [params.logprobs or 0 for params in group.params]
+        self._readback: Readback | None = None
         if group:
-            self._all = group.take(logits).log_softmax(1)
-            top = self._all.topk(min(max(self._n), logits.shape[1]), dim=1)
-            self._values, self._ids = top.values.tolist(), top.indices.tolist()
+            self._all = group.take(logits).log_softmax(1)  # [rows, vocab]
+            self._top = self._all.topk(min(max(self._n), logits.shape[1]), dim=1)
 
-    def lookup(self, sampled: Sequence[int | None]) -> dict[int, TokenLogprob]:
+    def read(self, token_ids: Tensor) -> None:
+        """Begins to bring those of the sampled tokens [batch] and the likeliest ones to the host.
+
+        To be called once; nothing else of the distribution is kept.
+        """
+        if self._group:
+            own = self._all.gather(1, self._group.take(token_ids)[:, None])
+            # Ids are exact in float64, and so are the values.
+            columns = torch.cat([own.double(), self._top.values.double(), self._top.indices], 1)
+            self._readback = Readback(columns)
+            del self._all, self._top
+
+    def result(self, sampled: Sequence[int | None]) -> dict[int, TokenLogprob]:
         """By row number: of rows of the group for which a token was sampled. `sampled` [batch]"""
-        if not self._rows:
+        if self._readback is None:
             return {}
-        found = [
-            (i, token_id)
-            for i, row in enumerate(self._rows)
-            if (token_id := sampled[row]) is not None
-        ]
-        if not found:
-            return {}
-        indices, ids = zip(*found, strict=True)
-        values = self._all[list(indices), list(ids)].tolist()
+        columns = zip(self._group.rows, self._n, self._readback.tolist(), strict=True)
         return {
-            self._rows[i]: TokenLogprob(token_id, value, self._alternatives(i))
-            for (i, token_id), value in zip(found, values, strict=True)
+            row: TokenLogprob(token_id, own, _alternatives(top, n))
+            for row, n, (own, *top) in columns
+            if (token_id := sampled[row]) is not None
         }
 
-    def _alternatives(self, i: int) -> tuple[tuple[int, float], ...]:
-        n = self._n[i]
-        top = zip(self._ids[i][:n], self._values[i][:n], strict=True)
-        return tuple(entry for entry in top if entry[1] > BANNED)
+
+def _alternatives(top: Sequence[float], n: int) -> tuple[tuple[int, float], ...]:
+    """The first `n` of as many values, then their ids."""
+    values, ids = top[: len(top) // 2], top[len(top) // 2 :]
+    found = zip(ids[:n], values[:n], strict=True)
+    return tuple((int(token_id), value) for token_id, value in found if value > BANNED)
 
 
-def model_logprobs(logits: Tensor, rows: SamplingRows) -> Logprobs:
+def model_logprobs(logits: Tensor, rows: SamplingRows) -> PendingLogprobs:
     """The model's own distribution: to be taken before any strategy changes the logits."""
-    return Logprobs(logits, rows.group(_has_model_logprobs, "logprobs"))
+    return PendingLogprobs(logits, rows.group(_has_model_logprobs, "logprobs"))
 
 
 def _has_model_logprobs(params: SamplingParams) -> bool:
     return params.logprobs is not None and not params.sampled_logprobs
 
 
-def draw_logprobs(logits: Tensor, rows: SamplingRows) -> Logprobs:
+def draw_logprobs(logits: Tensor, rows: SamplingRows) -> PendingLogprobs:
     """The distribution sampled from: to be taken after all strategies.
 
     Overwrites the logits of greedy rows in which it was asked for, whose token is certain.
     """
-    group = rows.group(_has_sampled_logprobs, "logprobs")
-    for row, params in zip(group.rows, group.params, strict=True):
-        if params.temperature == 0:
-            certain = logits[row].argmax()
-            logits[row] = BANNED
-            logits[row, certain] = 0
-    return Logprobs(logits, group)
+    greedy = rows.group(_has_certain_draw, "logprobs")
+    if greedy:
+        part = greedy.take(logits)
+        certain = part.argmax(1, keepdim=True)
+        greedy.put(logits, torch.full_like(part, BANNED).scatter_(1, certain, 0))
+    return PendingLogprobs(logits, rows.group(_has_sampled_logprobs, "logprobs"))
 
 
 def _has_sampled_logprobs(params: SamplingParams) -> bool:
     return params.logprobs is not None and params.sampled_logprobs
+
+
+def _has_certain_draw(params: SamplingParams) -> bool:
+    return _has_sampled_logprobs(params) and params.temperature == 0
 
 
 def score_tokens(logits: Tensor, token_ids: Tensor, n_top: int) -> Iterator[TokenLogprob]:

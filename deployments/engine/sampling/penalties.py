@@ -4,6 +4,7 @@ Only the logits of such tokens are touched, in all rows at once.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,7 +27,11 @@ class PenaltyStrategy(BaseSamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         group = rows.group(_has_penalties, *PENALTIES)
         if group:
-            _penalise(logits, group, [_count_tokens(rows.tasks[row]) for row in group.rows])
+            counts = [_count_tokens(rows.tasks[row]) for row in group.rows]
+            counted = _on_device(group, counts, logits.device)
+            if rows.newest_ids is not None:
+                counted = _with_newest(counted, group.take(rows.newest_ids), group)
+            _penalise(logits, group, counted)
 
 
 def _has_penalties(params: SamplingParams) -> bool:
@@ -45,15 +50,49 @@ def _count_tokens(task: Task) -> TokenCounts:
     return state.token_counts
 
 
-def _penalise(logits: Tensor, group: ParamGroup, counts: Sequence[TokenCounts]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Tokens of a group's rows, on the device. All are [tokens]."""
+
+    of_group: Tensor  # which row of the group
+    row: Tensor  # the same row's number in the batch
+    token_id: Tensor
+    count: Tensor  # float32, how often it stands in the window
+    in_prompt: Tensor  # bool
+
+
+def _on_device(group: ParamGroup, counts: Sequence[TokenCounts], device: torch.device) -> _Counted:
     n = [len(one) for one in counts]
     group_row = np.repeat(np.arange(len(counts)), n)
     index = np.stack(
         [group_row, np.array(group.rows)[group_row], np.concatenate([one.ids for one in counts])]
     )
-    of_group, row, token_id = to_device(index, logits.device)
-    count = to_device(np.concatenate([one.counts for one in counts]), logits.device)
-    in_prompt = to_device(np.concatenate([one.in_prompt for one in counts]), logits.device)
+    count = to_device(np.concatenate([one.counts for one in counts]), device)
+    in_prompt = to_device(np.concatenate([one.in_prompt for one in counts]), device)
+    return _Counted(*to_device(index, device), count, in_prompt)
+
+
+def _with_newest(counted: _Counted, newest: Tensor, group: ParamGroup) -> _Counted:
+    """As if the token `newest` [rows] of each row had been counted too.
+
+    It gets an entry of its own, beside the one that it may have: both say the same.
+    """
+    is_newest = counted.token_id == newest[counted.of_group]
+    before = newest.new_zeros(len(newest), dtype=torch.float32)
+    count = before.index_add(0, counted.of_group, counted.count * is_newest) + 1
+    in_prompt = before.index_add(0, counted.of_group, (counted.in_prompt & is_newest).float()) > 0
+    every = torch.arange(len(newest), device=newest.device)
+    return _Counted(
+        torch.cat([counted.of_group, every]),
+        torch.cat([counted.row, group.index]),
+        torch.cat([counted.token_id, newest]),
+        torch.cat([counted.count + is_newest, count]),
+        torch.cat([counted.in_prompt, in_prompt]),
+    )
+
+
+def _penalise(logits: Tensor, group: ParamGroup, counted: _Counted) -> None:
+    of_group, count = counted.of_group, counted.count
     repetition, presence, frequency = (
         group.column(name)[of_group, 0].clamp(least, MAX_LOGIT_CHANGE)
         for name, least in zip(
@@ -61,7 +100,7 @@ def _penalise(logits: Tensor, group: ParamGroup, counts: Sequence[TokenCounts]) 
         )
     )
     in_window = count > 0
-    x = logits[row, token_id]
+    x = logits[counted.row, counted.token_id]
     scaled = torch.where(x > 0, x / repetition, x * repetition)
-    x = torch.where(in_window | in_prompt, scaled, x)
-    logits[row, token_id] = x - (presence * in_window + frequency * count)
+    x = torch.where(in_window | counted.in_prompt, scaled, x)
+    logits[counted.row, counted.token_id] = x - (presence * in_window + frequency * count)

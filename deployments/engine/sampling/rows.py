@@ -36,7 +36,7 @@ class ParamGroup:
         self.params = [params[row] for row in rows]
         self._device = device
         self._is_all = len(rows) == len(params)
-        self._index = to_device(np.array(rows, dtype=np.int64), device)
+        self.index = to_device(np.array(rows, dtype=np.int64), device)  # `rows` on the device
         self._columns: dict[str, Tensor] = {}
         self.seeds = np.array([one.seed & _64_BITS for one in self.params], dtype=np.uint64)
 
@@ -53,14 +53,14 @@ class ParamGroup:
         return self._columns[name]
 
     def take(self, logits: Tensor) -> Tensor:
-        """The logits [rows, vocab] of these rows, of all [batch, vocab]. They may be changed in
-        place, and must be `put` back."""
-        return logits if self._is_all else logits[self._index]
+        """What is these rows' [rows, ...], of all [batch, ...]. Logits may be changed in place, and
+        must be `put` back."""
+        return logits if self._is_all else logits[self.index]
 
     def put(self, logits: Tensor, part: Tensor) -> None:
         """Writes what was taken back. `logits` [batch, ...], `part` [rows, ...]"""
         if not self._is_all:
-            logits[self._index] = part
+            logits[self.index] = part
         elif part is not logits:
             logits.copy_(part)
 
@@ -90,14 +90,17 @@ class SamplingRows:
         device: torch.device,
         previous: "SamplingRows | None" = None,
         n_ahead: NDArray[np.int64] | None = None,
+        newest_ids: Tensor | None = None,
     ) -> None:
         """`previous` are the rows of the last step. If they had the same parameters, nothing is
         looked up again.
 
         `n_ahead` [rows] is the number of tokens between the last known one and the one to sample;
-        None stands for 0 in all rows.
+        None stands for 0 in all rows. `newest_ids` [rows] int64 on the device are these tokens,
+        one in each row, where the host does not know them.
         """
         self.n_ahead = n_ahead
+        self.newest_ids = newest_ids
         self.tasks = tasks
         self.device = device
         self.params = [task.request.sampling for task in tasks]
@@ -115,7 +118,7 @@ class SamplingRows:
     def without_tasks(self) -> "SamplingRows":
         """What the next step can use of these rows."""
         rest = copy(self)
-        rest.tasks = ()
+        rest.tasks, rest.newest_ids = (), None
         return rest
 
     def select(self, selected: Sequence[int]) -> "SamplingRows":
@@ -159,6 +162,11 @@ class SamplingRows:
             positions += self.n_ahead[group.rows]
         return uniform(group.seeds, positions, stream)
 
+    def n_tokens_before(self, row: int) -> int:
+        """How many tokens of its task stand before the one to sample."""
+        n_ahead = 0 if self.n_ahead is None else int(self.n_ahead[row])
+        return self.tasks[row].n_tokens + n_ahead
+
     def _cache_of(self, selected: Sequence[int]) -> _GroupCache:
         names = [non_default_fields(self.tasks[row]) for row in selected]
         return _GroupCache(self.params, frozenset[str]().union(*names), selected)
@@ -184,18 +192,30 @@ NO_HISTORY_FIELDS = frozenset(
     {
         *("temperature", "seed", "top_k", "top_p", "min_p", "min_keep"),
         *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "samplers"),
+        *("logit_bias", "logprobs", "sampled_logprobs"),
     }
 )
+# Fields of strategies that read the newest token where it is, be it on the device alone.
+DEVICE_FIELDS = frozenset({"repetition_penalty", "presence_penalty", "frequency_penalty"})
 
 
 def needs_no_history(task: Task) -> bool:
-    """Whether the task's next token can be sampled from its logits before the token in front of it
-    is known to the host."""
+    """Whether the task's next token can be sampled from its logits while nobody knows the token in
+    front of it."""
+    return _needs_at_most(task, NO_HISTORY_FIELDS)
+
+
+def can_launch_ahead(task: Task) -> bool:
+    """Whether the task's next token can be sampled while the device alone knows the token in front
+    of it."""
+    return _needs_at_most(task, NO_HISTORY_FIELDS | DEVICE_FIELDS)
+
+
+def _needs_at_most(task: Task, fields_: frozenset[str]) -> bool:
     request = task.request
     return (
         task.active_grammar is None
-        and not request.min_tokens
         and request.thinking is None
         and request.prompt_logprobs is None
-        and non_default_fields(task) <= NO_HISTORY_FIELDS
+        and non_default_fields(task) <= fields_
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 from deployments.engine.sampling import mirostat
 from deployments.engine.sampling.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.dry import DryStrategy
-from deployments.engine.sampling.logprobs import Logprobs, draw_logprobs, model_logprobs
+from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs
 from deployments.engine.sampling.mirostat import MirostatStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
 from deployments.engine.sampling.rows import SamplingRows
@@ -70,7 +70,7 @@ class PendingSamples:
 
     rows: SamplingRows
     logits: Tensor | None  # [rows, vocab], as strategies left them; None where nobody needs them
-    logprobs: Logprobs  # of the model's own distribution
+    logprobs: Sequence[PendingLogprobs]
     token_ids: Tensor  # [rows], without meaning where no token could be sampled
     # [3, rows]: token ids, whether the model's logits were finite, whether any token is not banned
     readback: Readback
@@ -82,12 +82,13 @@ class PendingSamples:
             token_id if is_finite and is_any_left else None
             for token_id, is_finite, is_any_left in zip(*facts, strict=True)
         ]
-        if self.logits is None and None not in ids:
+        if not rows.has_non_default("mirostat", "logprobs") and None not in ids:
             return [Sample(token_id) for token_id in ids]
-        logprobs: dict[int, TokenLogprob] = {}
         if self.logits is not None:
             mirostat.observe(self.logits, rows, ids)
-            logprobs = self.logprobs.lookup(ids) | draw_logprobs(self.logits, rows).lookup(ids)
+        logprobs: dict[int, TokenLogprob] = {}
+        for one in self.logprobs:
+            logprobs |= one.result(ids)
         return [
             Sample(None, is_all_banned=bool(facts[1][row]))
             if token_id is None
@@ -135,24 +136,33 @@ class SamplingPipeline(BaseSamplingStrategy):
         return self.launch(logits, tasks).result()
 
     def launch(
-        self, logits: Tensor, tasks: Sequence[Task], n_ahead: NDArray[np.int64] | None = None
+        self,
+        logits: Tensor,
+        tasks: Sequence[Task],
+        n_ahead: NDArray[np.int64] | None = None,
+        newest_ids: Tensor | None = None,
     ) -> PendingSamples:
         """As `sample`, without waiting for the device.
 
         `n_ahead` [tasks]: so many tokens stand between a task's last known token and the sampled
-        one. It may be above 0 for tasks that `needs_no_history` alone.
+        one. It may be above 0 for tasks that `needs_no_history`, and 1 for tasks that
+        `can_launch_ahead` where `newest_ids` [tasks] has these tokens on the device.
         """
-        rows = SamplingRows(tasks, logits.device, self._previous, n_ahead)
+        rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, newest_ids)
         self._previous = rows.without_tasks()
-        logprobs = model_logprobs(logits, rows)
+        own = model_logprobs(logits, rows)
         is_finite = logits.amax(1).isfinite() if _may_ban(rows) else None  # a ban could hide it
         self.apply(logits, rows)
         token_ids, is_any_left = _sample(logits, rows)
         facts = torch.stack(
             [token_ids, is_any_left if is_finite is None else is_finite, is_any_left]
         )
-        kept = logits if rows.has_non_default("mirostat", "logprobs") else None
-        return PendingSamples(rows, kept, logprobs, token_ids, Readback(facts))
+        readback = Readback(facts)
+        own.read(token_ids)
+        kept = logits if rows.has_non_default("mirostat") else None
+        drawn = draw_logprobs(logits, rows)
+        drawn.read(token_ids)
+        return PendingSamples(rows, kept, (own, drawn), token_ids, readback)
 
 
 # Fields whose strategies leave every finite logit finite.

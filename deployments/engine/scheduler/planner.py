@@ -5,7 +5,7 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 
 from collections.abc import Callable, Sequence
 
-from deployments.engine.sampling.rows import needs_no_history
+from deployments.engine.sampling.rows import can_launch_ahead
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.tasks.batch import Batch
@@ -55,7 +55,7 @@ class Planner:
         if self._drafter is not None and self._drafter.can_draft(len(tasks)):
             return []
         alive = [row for row, task in enumerate(tasks) if not task.has_ended]
-        if len(alive) < n_running or not all(needs_no_history(tasks[row]) for row in alive):
+        if len(alive) < n_running or not all(can_launch_ahead(tasks[row]) for row in alive):
             return []
         rows = [row for row in alive if tasks[row].n_tokens + 1 < tasks[row].n_limit]
         full = [tasks[row] for row in rows if tasks[row].n_tokens % self._page_size == 0]

@@ -57,10 +57,6 @@ class Task:
         return self.request.sampling
 
     @property
-    def n_output(self) -> int:
-        return self.n_tokens - self.n_prompt
-
-    @property
     def n_uncomputed(self) -> int:
         return self.n_tokens - self.n_computed
 
@@ -98,11 +94,6 @@ class Task:
     def count_cached(self, cached: int) -> int:
         """Of `cached` tokens those of the prompt that it did not compute itself."""
         return min(cached, self.max_cached, self.n_prompt)
-
-    @property
-    def is_end_banned(self) -> bool:
-        """Whether the output is shorter than `min_tokens`, so that no end token may follow."""
-        return self.n_output < self.request.min_tokens
 
     def has_name(self, name: str) -> bool:
         """Whether `name` is the task's id or its request's."""

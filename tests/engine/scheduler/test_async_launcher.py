@@ -10,7 +10,7 @@ import torch
 from deployments.engine.runner import PendingStep
 from deployments.wire import FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import Outcome, Record, engine, random_ids, request, roomy
-from tests.engine.test_laws import check, every_sampling, requests
+from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 
 AHEAD = roomy(async_scheduling=True)
 HOT = SamplingParams(temperature=2.5, top_k=50, top_p=0.95, min_p=0.001, seed=11)
@@ -36,6 +36,37 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
     with engine(limits=AHEAD) as running:
         running.run(*requests(name))
         check(running.run(*requests(name)), name)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        request("r", IDS, replace(HOT, repetition_penalty=1.05), max_tokens=100),
+        request("r", IDS, replace(HOT, presence_penalty=1, frequency_penalty=1), max_tokens=100),
+        request("r", IDS, replace(HOT, logprobs=2, sampled_logprobs=True), max_tokens=100),
+        replace(request("r", IDS, HOT, max_tokens=100), min_tokens=50),
+    ],
+    ids=lambda one: f"{one.sampling.repetition_penalty} {one.sampling.logprobs} {one.min_tokens}",
+)
+def test_a_row_that_reads_what_was_drawn_stops_nobody(one: GenerationRequest) -> None:
+    others = [request(f"{i}", random_ids(5, seed=20 + i), HOT, max_tokens=100) for i in range(7)]
+    ends = frozenset(undisturbed(one).token_ids[:20])
+    one = replace(one, stop_token_ids=tuple(ends)) if one.min_tokens else one
+    expected = [undisturbed(each) for each in (one, *others)]
+    with engine(limits=AHEAD) as running:
+        runner = running.core._scheduler._runner
+        launch_next, n_ahead = runner.launch_next, 0
+
+        def count(step: PendingStep, rows: Sequence[int]) -> PendingStep:
+            nonlocal n_ahead
+            n_ahead += 1
+            return launch_next(step, rows)
+
+        runner.launch_next = count  # type: ignore[method-assign]
+        outcomes = running.run_together(one, *others)
+    assert [each.token_ids for each in outcomes] == [each.token_ids for each in expected]
+    check_logprobs(outcomes[0], expected[0], 0)
+    assert n_ahead >= 95
 
 
 @pytest.mark.parametrize("is_async", [False, True])

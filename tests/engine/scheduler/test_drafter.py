@@ -22,7 +22,7 @@ from tests.engine.scheduler.repeating import (
     tokens,
 )
 from tests.engine.scheduler.test_recovery import ERROR, Faults
-from tests.engine.test_laws import check, every_sampling, requests
+from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 from tests.models import forgetful
 
 
@@ -109,13 +109,11 @@ REPEATING = repeating("greedy")[0]
     "one",
     [
         replace(REPEATING, sampling=replace(GREEDY, presence_penalty=0.3)),
-        replace(REPEATING, sampling=replace(GREEDY, logprobs=1)),
         replace(REPEATING, sampling=replace(GREEDY, bad_words=((PERIOD[0], PERIOD[2]),))),
         replace(
             REPEATING,
             sampling=SamplingParams(seed=3, mirostat=MirostatParams(version=2, tau=0.1)),
         ),
-        replace(REPEATING, min_tokens=N_NEW),
         replace(REPEATING, grammar=from_regex("([a-f]{3}-)*", "regex")),
     ],
 )
@@ -127,6 +125,25 @@ def test_nothing_is_guessed_where_a_draw_depends_on_more_than_its_logits(
     with drafting() as running:
         assert running.run(one) == expected
         assert running.core.stats().drafted_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        replace(REPEATING, sampling=replace(GREEDY, logprobs=1)),
+        replace(REPEATING, sampling=replace(GREEDY, logit_bias=((PERIOD[0], 0.5),))),
+        replace(REPEATING, stop_token_ids=(PERIOD[2],), min_tokens=N_NEW - 1),
+    ],
+    ids=["logprobs", "bias", "min_tokens"],
+)
+def test_what_reads_no_token_before_its_own_is_drafted(one: GenerationRequest) -> None:
+    with engine(model=forgetful()) as running:
+        [expected] = running.run(one)
+    with drafting() as running:
+        [found] = running.run(one)
+        assert running.core.stats().accepted_tokens > 0
+    assert found.token_ids == expected.token_ids
+    check_logprobs(found, expected, 0)
 
 
 def test_drafts_are_no_prompts_to_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
