@@ -22,7 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RUFF = (("ruff", "format", "--check", "."), ("ruff", "check", "."))
 MYPY = ("mypy",)
 PYTEST = ("pytest", "--numprocesses=2", "--no-loadscope-reorder", "--instafail")
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # threads of two processes would wait for each other's cores
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # threads of two processes would wait for each other's cores
+    "PYTHONDONTWRITEBYTECODE": "",  # each process of each server would compile the same modules
+}
 LOW_PRIORITY = 15  # that of Ray's workers
 NO_TESTS = 5  # pytest's exit code when all tests were deselected
 N_SLOWEST = 15
@@ -70,7 +73,7 @@ def python(*command: str) -> tuple[str, ...]:
 def run(command: Sequence[str]) -> int:
     print("==", *command, flush=True)
     began = time.monotonic()
-    code = subprocess.run(python(*command), cwd=ROOT, env=os.environ | ONE_THREAD).returncode
+    code = subprocess.run(python(*command), cwd=ROOT, env=os.environ | ENVIRONMENT).returncode
     print(f"== {command[0]}: {time.monotonic() - began:.0f} s", flush=True)
     return code
 
