@@ -69,7 +69,8 @@ def _on_device(group: ParamGroup, counts: Sequence[TokenCounts], device: torch.d
     )
     count = to_device(np.concatenate([one.counts for one in counts]), device)
     in_prompt = to_device(np.concatenate([one.in_prompt for one in counts]), device)
-    return _Counted(*to_device(index, device), count, in_prompt)
+    of_group, row, token_id = to_device(index, device)
+    return _Counted(of_group, row, token_id, count, in_prompt)
 
 
 def _with_newest(counted: _Counted, newest: Tensor, group: ParamGroup) -> _Counted:
