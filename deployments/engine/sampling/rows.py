@@ -195,8 +195,8 @@ NO_HISTORY_FIELDS = frozenset(
         *("logit_bias", "logprobs", "sampled_logprobs"),
     }
 )
-# Fields of strategies that read the newest token where it is, be it on the device alone.
-DEVICE_FIELDS = frozenset({"repetition_penalty", "presence_penalty", "frequency_penalty"})
+# Beside these, fields of strategies that find the newest token on the device.
+DEVICE_FIELDS = NO_HISTORY_FIELDS | {"repetition_penalty", "presence_penalty", "frequency_penalty"}
 
 
 def needs_no_history(task: Task) -> bool:
@@ -208,14 +208,14 @@ def needs_no_history(task: Task) -> bool:
 def can_launch_ahead(task: Task) -> bool:
     """Whether the task's next token can be sampled while the device alone knows the token in front
     of it."""
-    return _needs_at_most(task, NO_HISTORY_FIELDS | DEVICE_FIELDS)
+    return _needs_at_most(task, DEVICE_FIELDS)
 
 
-def _needs_at_most(task: Task, fields_: frozenset[str]) -> bool:
+def _needs_at_most(task: Task, names: frozenset[str]) -> bool:
     request = task.request
     return (
         task.active_grammar is None
         and request.thinking is None
         and request.prompt_logprobs is None
-        and non_default_fields(task) <= fields_
+        and non_default_fields(task) <= names
     )
