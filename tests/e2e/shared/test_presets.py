@@ -21,11 +21,16 @@ pytestmark = ONE_MODE
 @pytest.fixture(scope="module")
 def fleet(server: Server) -> Server:
     """The server, with no more models than `tiny`, so that two others may be loaded."""
-    for name in NAMES[1:]:
+    unload(server, *NAMES[1:])
+    return server
+
+
+def unload(server: Server, *names: str) -> None:
+    """Those that are loaded."""
+    for name in names:
         if state(server, name) != "unloaded":
             server.http.post("/models/unload", json={"model": name}).raise_for_status()
-    server.eventually(lambda: all(state(server, name) == "unloaded" for name in NAMES[1:]))
-    return server
+    server.eventually(lambda: all(state(server, name) == "unloaded" for name in names))
 
 
 @asynccontextmanager
@@ -175,6 +180,7 @@ def delete(server: Server, presets: Path, model: str) -> None:
 
 
 def test_a_load_is_cancelled_by_an_unload(fleet: Server) -> None:
+    unload(fleet, "c")
     fleet.http.post("/models/load", json={"model": "c"}).raise_for_status()
     fleet.eventually(lambda: state(fleet, "c") == "loading")
     fleet.http.post("/models/unload", json={"model": "c"}).raise_for_status()
