@@ -67,7 +67,7 @@ def request_weight(request: GenerationRequest) -> int:
     sampling = request.sampling
     biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
     listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
-    return tokens + biased + listed + len(request.grammar) + len(request.cache_salt)
+    return tokens + biased + listed + len(request.grammar) + len(request.content.salt)
 
 
 def event_weight(event: TokenEvent) -> int:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from deployments.grammar_triggers import GrammarTriggers
+from kv.content import PLAIN, Content
 
 
 class ErrorKind(StrEnum):
@@ -185,7 +186,7 @@ class GenerationRequest:
     min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
-    cache_salt: str = ""
+    content: Content = PLAIN
     grammar: str = ""
     triggers: GrammarTriggers | None = None
     prompt_logprobs: int | None = None

@@ -29,7 +29,7 @@ class Journal:
 
     def drain(self) -> tuple[bytes, bytes]:
         """Hashes stored and hashes evicted since the last drain, each a concatenation of
-        `kv.hashing.DIGEST_BYTES` bytes a hash; none is in both."""
+        `kv.content.DIGEST_BYTES` bytes a hash; none is in both."""
         with self._lock:
             changes, self._changes = self._changes, {}
         stored = [page_hash for page_hash, is_stored in changes.items() if is_stored]

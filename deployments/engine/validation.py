@@ -25,6 +25,7 @@ def find_invalid(request: GenerationRequest, vocab_size: int) -> RequestError | 
     """The error of the first invalid field of a request. None: all fields are valid."""
     problems = (
         _invalid_token_ids(request, vocab_size),
+        _unknown_content(request),
         _invalid_sampling(request.sampling),
         _invalid_sequences(request),
     )
@@ -74,6 +75,13 @@ def _invalid_thinking(thinking: ThinkingBudget) -> Problems:
         yield "thinking", f"what breaks a thought must have 1 to {MAX_SEQUENCE_TOKENS} tokens"
     if not (0 if thinking.open else 1) <= len(thinking.start_ids) <= MAX_SEQUENCE_TOKENS:
         yield "thinking", f"the start of a thought must have 1 to {MAX_SEQUENCE_TOKENS} tokens"
+
+
+def _unknown_content(request: GenerationRequest) -> Problems:
+    if request.content.adapters:
+        yield "adapters", "this model takes no adapters"
+    if request.content.media:
+        yield "media", "this model reads text only"
 
 
 def _invalid_sampling(sampling: SamplingParams) -> Problems:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
 from deployments.replica_status import ReplicaReport
-from kv.hashing import DIGEST_BYTES
+from kv.content import DIGEST_BYTES
 from kv.journal import Journal
 
 log = logging.getLogger("ray.serve")

@@ -30,6 +30,7 @@ from deployments.engine.scheduler.scheduler import InferenceScheduler
 from deployments.engine.tasks.task import make_task
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from kv.cache import CacheShape, KVCache
+from kv.content import Content
 from tests.engine.drive import GREEDY
 
 MIXED = (
@@ -178,7 +179,7 @@ def measure(
     with event_loop() as loop:
         mailboxes = [Silent(loop) for _ in range(rows)]
         for i in range(rows + waiting):
-            one = replace(request, sampling=samplings[i % len(samplings)], cache_salt=str(i))
+            one = replace(request, sampling=samplings[i % len(samplings)], content=Content(str(i)))
             mailbox = mailboxes[i % rows]
             task = make_task(str(i), one, mailbox, frozenset(), longest)
             admission.enter(task)

@@ -22,6 +22,7 @@ from deployments.wire import (
     TokenEvent,
     TokenLogprob,
 )
+from kv.content import Content
 from tests.models import VOCAB, tiny_model
 
 PATIENCE_S = 120.0  # nothing waits for so long unless it would wait forever
@@ -305,7 +306,7 @@ def request(
         min_tokens=min_tokens,
         stop_token_ids=tuple(stop_token_ids),
         ignore_eos=ignore_eos,
-        cache_salt=cache_salt,
+        content=Content(cache_salt),
         grammar=grammar,
         prompt_logprobs=prompt_logprobs,
         priority=priority,

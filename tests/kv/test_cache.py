@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kv.cache import CacheShape, KVCache
+from kv.content import Content
 from kv.hashing import page_hashes
 from tests.effort import tries
 
@@ -58,7 +59,7 @@ class KVCacheMachine(RuleBasedStateMachine):
     def admit(self, tokens: list[int], salt: str, spare: int) -> None:
         self.n_started += 1
         task_id = str(self.n_started)
-        task = Running(salt, tokens, hashes=page_hashes(tokens, self.page_size, salt))
+        task = Running(salt, tokens, hashes=page_hashes(tokens, self.page_size, Content(salt)))
         pool, usable = self.cache.pool, task.hashes[: (len(tokens) - 1) // self.page_size]
         known = pool.prefix_cache.match(usable)
         kept = sum(pool.allocator.references(page) == 0 for page in known)
@@ -104,7 +105,7 @@ class KVCacheMachine(RuleBasedStateMachine):
         _, task = self._pick(data)
         if task.n_computed == len(task.tokens) < MAX_TOKENS:
             task.tokens.append(token)
-            task.hashes = page_hashes(task.tokens, self.page_size, task.salt)
+            task.hashes = page_hashes(task.tokens, self.page_size, Content(task.salt))
 
     @rule(data=st.data())
     @precondition(lambda self: self.tasks)
@@ -196,7 +197,7 @@ def test_a_repeated_sequence_leaves_at_least_its_last_token_to_compute() -> None
 def test_another_salt_finds_nothing() -> None:
     cache = small_cache(8, 2)
     run(cache, "first", [1, 2, 3, 4, 5])
-    assert cache.allocate("second", page_hashes([1, 2, 3, 4, 5], 2, "salt"), 5, 0)
+    assert cache.allocate("second", page_hashes([1, 2, 3, 4, 5], 2, Content("salt")), 5, 0)
     assert cache.cached_tokens("second") == 0
 
 

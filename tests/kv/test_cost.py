@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kv.cache import CacheShape, KVCache
+from kv.content import Content
 from kv.hashing import page_hashes
 from tests.effort import tries
 
@@ -45,7 +46,7 @@ def cost_of_a_life(n_pages: int) -> dict[str, int]:
         max_tokens=n_pages * 4,
     )
     cache = KVCache(shape)
-    ballast = page_hashes(range(n_pages * 4), 4, "ballast")
+    ballast = page_hashes(range(n_pages * 4), 4, Content("ballast"))
     assert cache.allocate("ballast", [], n_pages * 4, 0)
     assert cache.extend("ballast", n_pages * 4)
     cache.record("ballast", 0, ballast)

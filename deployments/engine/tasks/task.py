@@ -17,7 +17,7 @@ from deployments.wire import (
     TokenEvent,
     TokenLogprob,
 )
-from kv.hashing import page_hash, root_hash
+from kv.hashing import page_hash
 
 Order = tuple[int, float, int]  # priority, virtual start, arrival
 
@@ -165,10 +165,12 @@ class Task:
 
     def hash_pages(self, page_size: int) -> list[bytes]:
         """Hashes of all full pages of the known tokens; each is computed once."""
-        hashes = self.hashes
+        hashes, content = self.hashes, self.request.content
         for end in range((len(hashes) + 1) * page_size, self.n_tokens + 1, page_size):
-            parent = hashes[-1] if hashes else root_hash(self.request.cache_salt)
-            hashes.append(page_hash(parent, self.tokens[end - page_size : end].tobytes()))
+            first = end - page_size
+            parent = hashes[-1] if hashes else content.root()
+            page = self.tokens[first:end].tobytes()
+            hashes.append(page_hash(parent, page, content.extra(first, end)))
         return hashes
 
     def filled_by(self, n: int, page_size: int) -> list[bytes]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from deployments.wire import GenerationRequest
+from kv.content import PLAIN, Content
 from kv.hashing import page_hashes
 
 OFF_LOOP_TOKENS = 4096  # tokens from which a prompt is hashed in a thread
@@ -14,11 +15,11 @@ class PromptHashes:
 
     def __init__(self) -> None:
         self._prompt: Sequence[int] = ()
-        self._kind: tuple[int, str] = (0, "")
+        self._kind: tuple[int, Content] = (0, PLAIN)
         self._hashes: asyncio.Task[tuple[bytes, ...]] | tuple[bytes, ...] = ()
 
     async def of(self, request: GenerationRequest, page_size: int) -> tuple[bytes, ...]:
-        kind = page_size, request.cache_salt
+        kind = page_size, request.content
         # The very same ids, not equal ones: comparing them would take as long as hashing.
         if self._prompt is not request.prompt_ids or self._kind != kind:
             self._prompt, self._kind = request.prompt_ids, kind
@@ -30,7 +31,7 @@ class PromptHashes:
 def _hash(
     request: GenerationRequest, page_size: int
 ) -> asyncio.Task[tuple[bytes, ...]] | tuple[bytes, ...]:
-    asked = request.prompt_ids, page_size, request.cache_salt
+    asked = request.prompt_ids, page_size, request.content
     if len(request.prompt_ids) < OFF_LOOP_TOKENS:
         return tuple(page_hashes(*asked))
     return asyncio.ensure_future(asyncio.to_thread(lambda: tuple(page_hashes(*asked))))

@@ -144,7 +144,7 @@ class ProtocolHandler(Generic[RequestT]):
             request,
             client=caller.client,
             session=caller.session,
-            cache_salt=self._salt(request.cache_salt),
+            content=replace(request.content, salt=self._salt(request.content.salt)),
             priority=request.priority if orders_all else 0,
             own_priority=0 if orders_all else request.priority,
         )

@@ -17,6 +17,7 @@ from deployments.wire import (
     SamplingParams,
     refused,
 )
+from kv.content import Content
 
 N_SEEDS = 1 << 63
 
@@ -79,7 +80,7 @@ class Plan:
             min_tokens=min(self.min_tokens, room),
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
-            cache_salt=self.cache_salt,
+            content=Content(self.cache_salt),
             grammar=prompt.grammar,
             triggers=self._triggers(prompt),
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,

@@ -8,7 +8,7 @@ goes, and nothing has to be moved when it is used.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kv.hashing import DIGEST_BYTES
+from kv.content import DIGEST_BYTES
 
 N_SHARDS = 256  # by a hash's first byte
 PREDICTION_TTL_S = 5.0  # a prediction lives for one to two of these, unless a report confirms it

@@ -26,6 +26,7 @@ from deployments.wire import (
     RoutingDecision,
     TokenEvent,
 )
+from kv.content import Content
 from kv.hashing import page_hashes
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, status
 from tests.text.cards import card
@@ -313,8 +314,8 @@ def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> Non
         found = await asyncio.gather(*(hashes.of(choice, 16) for choice in choices))
         assert found[0] == tuple(page_hashes(first.prompt_ids, 16))
         assert all(one is found[0] for one in found)
-        salted = replace(first, cache_salt="s")
-        assert await hashes.of(salted, 16) == tuple(page_hashes(first.prompt_ids, 16, "s"))
+        salted = replace(first, content=Content("s"))
+        assert await hashes.of(salted, 16) == tuple(page_hashes(first.prompt_ids, 16, Content("s")))
         assert await hashes.of(first, 8) == tuple(page_hashes(first.prompt_ids, 8))
 
     asyncio.run(hash_all())

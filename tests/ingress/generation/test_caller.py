@@ -69,14 +69,14 @@ def test_a_key_is_one_client_from_wherever_it_comes() -> None:
 @pytest.mark.parametrize("own", [{}, {"cache_salt": "mine"}])
 def test_a_key_finds_cached_prefixes_of_its_own_requests_alone(own: dict[str, str]) -> None:
     def salt(of: str, settings: IngressSettings = LIMITED) -> str:
-        return heard({**HELLO, **own}, key(of), settings).cache_salt
+        return heard({**HELLO, **own}, key(of), settings).content.salt
 
     first, second = KEYS
     assert salt(first) == salt(first) != salt(second)
-    assert salt(first) != heard(HELLO, key(first), LIMITED).cache_salt or not own
+    assert salt(first) != heard(HELLO, key(first), LIMITED).content.salt or not own
     sharing = replace(LIMITED, shared_prefixes=True)
     assert salt(first, sharing) == salt(second, sharing) == own.get("cache_salt", "")
-    assert heard({**HELLO, **own}).cache_salt == own.get("cache_salt", "")
+    assert heard({**HELLO, **own}).content.salt == own.get("cache_salt", "")
 
 
 def test_a_priority_orders_a_client_s_own_requests_unless_it_may_order_all() -> None:

@@ -288,10 +288,10 @@ def test_fields_of_the_answer_are_chosen_by_path() -> None:
 
 
 def test_each_uncached_prompt_has_a_salt_of_its_own() -> None:
-    salts = {asked(says("x"), prompt="a", cache_prompt=False)[0].cache_salt for _ in range(2)}
+    salts = {asked(says("x"), prompt="a", cache_prompt=False)[0].content.salt for _ in range(2)}
     assert len(salts) == 2
     assert "" not in salts
-    assert asked(says("x"), prompt="a")[0].cache_salt == ""
+    assert asked(says("x"), prompt="a")[0].content.salt == ""
 
 
 def test_a_grammar_or_a_schema_holds_the_answer() -> None:

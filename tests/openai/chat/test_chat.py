@@ -164,7 +164,7 @@ def test_every_sampling_field_reaches_the_engine() -> None:
         logprobs=3,
     )
     assert (request.max_tokens, request.min_tokens, request.ignore_eos) == (9, 2, True)
-    assert (request.stop_token_ids, request.cache_salt) == ((3,), "tenant")
+    assert (request.stop_token_ids, request.content.salt) == ((3,), "tenant")
     assert request.own_priority == -3
 
 

@@ -79,9 +79,9 @@ def test_typical_sampling_has_the_name_of_its_sampler_too() -> None:
 
 
 def test_a_prompt_that_is_not_to_be_cached_has_a_salt_of_its_own() -> None:
-    salts = {asked({"cache_prompt": False})[0].cache_salt for _ in range(2)}
+    salts = {asked({"cache_prompt": False})[0].content.salt for _ in range(2)}
     assert len(salts) == 2
-    assert asked({"cache_prompt": True})[0].cache_salt == ""
+    assert asked({"cache_prompt": True})[0].content.salt == ""
 
 
 @pytest.mark.parametrize(("asked_s", "silence_s"), [(-1, None), (2, 2), (None, 15.0)])

@@ -47,9 +47,9 @@ def test_greedy_is_greedy_whatever_the_temperature(name: str) -> None:
 
 def test_the_later_generations_fields_reach_the_engine() -> None:
     request = request_with({"cache_salt": "tenant", "agent_hints": {"priority": 7}})
-    assert request.cache_salt == "tenant"
+    assert request.content.salt == "tenant"
     assert request.own_priority == -7, "Dynamo's highest is our lowest: both run first"
-    assert request_with({"cache_salt": ""}, cache_salt="own").cache_salt == "own"
+    assert request_with({"cache_salt": ""}, cache_salt="own").content.salt == "own"
 
 
 def test_what_is_said_twice_alike_is_said_once() -> None:
@@ -177,7 +177,7 @@ def test_a_tenants_header_goes_before_every_salt() -> None:
             await client.post(CHAT, json={**HELLO, "cache_salt": "second"}, headers=headers)
             refusal = await client.post(CHAT, json=HELLO, headers={"x-tenant-id": "x" * 1025})
         assert (refusal.status_code, len(engine.requests)) == (400, 1)
-        return engine.requests[0].cache_salt
+        return engine.requests[0].content.salt
 
     assert asyncio.run(salt()) == "first"
 

@@ -245,7 +245,7 @@ def test_sampling_reaches_the_engine() -> None:
     request = asked({**HELLO, **fields, **more}, script=says("x"))
     for name, value in fields.items():
         assert getattr(request.sampling, name) == value
-    assert (request.ignore_eos, request.cache_salt, request.own_priority) == (True, "s", -2)
+    assert (request.ignore_eos, request.content.salt, request.own_priority) == (True, "s", -2)
     assert request.max_tokens == 5
 
 

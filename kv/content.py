@@ -1,0 +1,68 @@
+"""What makes the keys and values of a sequence besides its tokens, as part of its pages' hashes.
+
+Two sequences share a page only if all that made it is equal. Free of torch, because routers and
+ingresses hash prompts too.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import pack
+
+DIGEST_BYTES = 16
+ROOT = b"manta root"  # that no page's hash begins with
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter that changes what the layers compute. `digest` is of its files."""
+
+    digest: bytes
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """An image or a sound: its vectors stand in the places `first` to `end` (excluded) of the
+    sequence. `digest` is of all that the vectors are made of."""
+
+    digest: bytes
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """All that makes a sequence besides its tokens.
+
+    salt: keeps apart what is otherwise equal. Who gives another one finds nothing of it cached.
+    media: in the order of their places.
+    """
+
+    salt: str = ""
+    adapters: tuple[Adapter, ...] = ()
+    media: tuple[Medium, ...] = ()
+
+    def root(self) -> bytes:
+        """The parent of the first page: DIGEST_BYTES bytes for all that changes every page."""
+        salt = self.salt.encode("utf-8", "surrogatepass")
+        adapters = (pack("<d", one.scale) + one.digest for one in self.adapters)
+        return blake2b(_joined((salt, *adapters)), digest_size=DIGEST_BYTES, person=ROOT).digest()
+
+    def extra(self, first: int, end: int) -> bytes:
+        """What the tokens in the places `first` to `end` (excluded) do not say: which parts of
+        which media are there. Empty for text alone."""
+        if not self.media:
+            return b""
+        media = (one for one in self.media if one.first < end and first < one.end)
+        return _joined(
+            pack("<qq", one.first - first, one.end - first) + one.digest for one in media
+        )
+
+
+PLAIN = Content()  # of text alone
+
+
+def _joined(parts: Iterable[bytes]) -> bytes:
+    """Different parts give different bytes."""
+    return b"".join(pack("<q", len(part)) + part for part in parts)
