@@ -19,6 +19,8 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_S = 200
 STOP_S = 60
+# Between two looks at a server, which has to answer them while it works.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 THROUGHPUT_MODE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
 HAPROXY_PORTS = (
     "RAY_SERVE_HAPROXY_METRICS_PORT",
@@ -27,15 +29,8 @@ HAPROXY_PORTS = (
     "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
 )
 MODES = ("default", "throughput")
-# For tests of what no proxy has a part in.
-ONE_MODE = pytest.mark.parametrize("server", ["default"], indirect=True)
+# For tests of what no proxy has a part in. All others run in both modes, exhaustively.
 THROUGHPUT = pytest.mark.parametrize("server", ["throughput"], indirect=True)
-# The other mode only exhaustively.
-MOSTLY_THROUGHPUT = pytest.mark.parametrize(
-    "server",
-    ["throughput", pytest.param("default", marks=pytest.mark.exhaustive)],
-    indirect=True,
-)
 
 
 class Server:
@@ -157,11 +152,12 @@ class Server:
 
     def eventually(self, holds: Callable[[], bool], seconds: float = 120) -> None:
         """Returns as soon as the condition holds; fails with the server's log if it never does."""
-        deadline = time.monotonic() + seconds
+        deadline, pause = time.monotonic() + seconds, FIRST_PAUSE_S
         while not holds():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise AssertionError(f"not within {seconds} s:\n{self.log.read_text()[-8000:]}")
-            time.sleep(0.05)
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE_S)
 
     def is_ready(self) -> bool:
         try:

@@ -45,7 +45,10 @@ def presets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_models(tmp_path_factory.mktemp("models"))
 
 
-@pytest.fixture(scope="package", params=MODES)
+@pytest.fixture(
+    scope="package",
+    params=[pytest.param("default", marks=pytest.mark.exhaustive), "throughput"],
+)
 def server(
     request: pytest.FixtureRequest,
     presets: Path,

@@ -14,11 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.server import MOSTLY_THROUGHPUT, Server
+from tests.e2e.server import Server
 from tests.e2e.shared.said import PAIR, STREAMS, UNARY, streamed, unary
 from tests.effort import tries
-
-pytestmark = MOSTLY_THROUGHPUT  # streams go on elsewhere behind any proxy in the same way
 
 MODEL = ("MantaModel", f"model-{PAIR}")
 ROUNDS = tries(1, 6)

@@ -8,10 +8,10 @@ import jsonschema
 import openai
 import pytest
 
-from tests.e2e.server import ONE_MODE, Server
+from tests.e2e.server import THROUGHPUT, Server
 from tests.effort import tries
 
-pytestmark = ONE_MODE
+pytestmark = THROUGHPUT
 
 REQUESTS = tries(8, 100)
 AT_ONCE = 8

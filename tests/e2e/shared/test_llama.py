@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.server import MOSTLY_THROUGHPUT, Server
+from tests.e2e.server import Server
 from tests.e2e.shared.models import PAGES
 
 PROMPT = {"prompt": "Once upon", "n_predict": 24, "seed": 3, "temperature": 1.0}
@@ -24,7 +24,6 @@ def events(text: str) -> list[Any]:
     return [json.loads(datum) for datum in data if datum != "[DONE]"]
 
 
-@MOSTLY_THROUGHPUT
 def test_a_stream_folds_to_the_unary_completion(server: Server) -> None:
     unary = post(server, "/completion", PROMPT)
     answer = server.http.post("/completion", json={**PROMPT, "stream": True})
@@ -37,7 +36,6 @@ def test_a_stream_folds_to_the_unary_completion(server: Server) -> None:
     assert unary["generation_settings"]["seed"] == 3
 
 
-@MOSTLY_THROUGHPUT
 def test_every_sampler_makes_a_difference_and_repeats_with_its_seed(server: Server) -> None:
     repeating = {"prompt": "abc" * 5, "logit_bias": [[letter, 8.0] for letter in "abc"]}
     samplers: list[dict[str, object]] = [
@@ -61,7 +59,6 @@ def test_every_sampler_makes_a_difference_and_repeats_with_its_seed(server: Serv
         assert say(fields) == say(fields) != say(without), fields
 
 
-@MOSTLY_THROUGHPUT
 def test_a_grammar_is_kept(server: Server) -> None:
     grammar = 'root ::= ("yes" | "no") " " [0-9] [0-9]'
     content = post(server, "/completion", {**PROMPT, "grammar": grammar})["content"]
@@ -71,7 +68,6 @@ def test_a_grammar_is_kept(server: Server) -> None:
     assert number.isdecimal()
 
 
-@MOSTLY_THROUGHPUT
 def test_text_becomes_tokens_and_text_again(server: Server) -> None:
     text = "Grüße, 日本"
     tokens = post(server, "/tokenize", {"content": text})["tokens"]
@@ -81,7 +77,6 @@ def test_text_becomes_tokens_and_text_again(server: Server) -> None:
     assert "Hi" in prompt
 
 
-@MOSTLY_THROUGHPUT
 def test_the_server_tells_of_itself(server: Server) -> None:
     props = server.http.get("/props?model=tiny").json()
     assert props["total_slots"] == len(server.http.get("/slots").json())
@@ -89,7 +84,6 @@ def test_the_server_tells_of_itself(server: Server) -> None:
     assert server.http.get("/tools").status_code == 403
 
 
-@MOSTLY_THROUGHPUT
 def test_the_fleet_is_watched(server: Server) -> None:
     with server.http.stream("GET", "/fleet/sse") as events:
         for line in events.iter_lines():
@@ -107,7 +101,6 @@ def test_the_fleet_is_watched(server: Server) -> None:
     assert (counted["replica"], counted["node"]) == (replica["id"], replica["node"])
 
 
-@MOSTLY_THROUGHPUT
 def test_a_stream_outlives_its_connection(server: Server) -> None:
     name = uuid.uuid4().hex
     body = {

@@ -6,7 +6,7 @@ import random
 import httpx
 import openai
 
-from tests.e2e.server import MOSTLY_THROUGHPUT, ONE_MODE, Server
+from tests.e2e.server import THROUGHPUT, Server
 from tests.effort import tries
 
 
@@ -28,7 +28,7 @@ async def streamed(client: openai.AsyncOpenAI, prompt: str, max_tokens: int) -> 
     return "".join([chunk.choices[0].text async for chunk in stream])
 
 
-@ONE_MODE
+@THROUGHPUT
 def test_64_streams_on_pages_for_16_say_what_each_says_alone(server: Server) -> None:
     rng = random.Random(5)
     jobs = [
@@ -65,7 +65,6 @@ def all_were_aborted(server: Server, before: dict[str, float]) -> None:
     assert now["aborted_requests"] - before["aborted_requests"] > 0.9 * came
 
 
-@MOSTLY_THROUGHPUT
 def test_200_streams_cut_after_the_first_chunk_leave_no_page_in_use(server: Server) -> None:
     async def cut(client: openai.AsyncOpenAI, number: int) -> None:
         stream = await client.completions.create(
@@ -87,7 +86,6 @@ def test_200_streams_cut_after_the_first_chunk_leave_no_page_in_use(server: Serv
     all_were_aborted(server, before)
 
 
-@MOSTLY_THROUGHPUT
 def test_clients_that_leave_at_any_moment_leave_no_page_in_use(server: Server) -> None:
     async def leave(client: httpx.AsyncClient, seconds: float, stream: bool) -> None:
         # More than anybody waits for, on a fast machine too.
@@ -113,7 +111,6 @@ def test_clients_that_leave_at_any_moment_leave_no_page_in_use(server: Server) -
     all_were_aborted(server, before)
 
 
-@MOSTLY_THROUGHPUT
 def test_two_requests_at_once_hold_a_shared_prefix_once(server: Server) -> None:
     rng = random.Random(3)
 

@@ -3,13 +3,12 @@
 import httpx
 import pytest
 
-from tests.e2e.server import MOSTLY_THROUGHPUT, Server
+from tests.e2e.server import Server
 from tests.malformed import ENDPOINTS, cases, message_of
 
 PROTOCOLS = sorted({endpoint.protocol for endpoint in ENDPOINTS})
 
 
-@MOSTLY_THROUGHPUT
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_each_is_refused_in_form_and_the_server_lives(server: Server, protocol: str) -> None:
     asked = [case for case in cases() if case.protocol == protocol]

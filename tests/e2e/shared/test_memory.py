@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.server import ONE_MODE, Server
+from tests.e2e.server import THROUGHPUT, Server
 
 # tests/engine/scheduler/test_recovery.py says it of the engine.
-pytestmark = [ONE_MODE, pytest.mark.exhaustive]
+pytestmark = [THROUGHPUT, pytest.mark.exhaustive]
 
 MODEL = ("MantaModel", "model-wide")
 MARGIN = 180 << 20  # bytes; less than a step of several prompts takes

@@ -4,9 +4,9 @@ import asyncio
 
 import httpx
 
-from tests.e2e.server import ONE_MODE, Server
+from tests.e2e.server import THROUGHPUT, Server
 
-pytestmark = ONE_MODE
+pytestmark = THROUGHPUT
 
 
 def test_what_is_too_much_is_refused_and_what_is_accepted_finishes(server: Server) -> None:

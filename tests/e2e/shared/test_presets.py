@@ -12,10 +12,10 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.server import ONE_MODE, Server
+from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.models import FLEET, NAMES, PRESETS
 
-pytestmark = ONE_MODE
+pytestmark = THROUGHPUT
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tests.e2e.server import ONE_MODE, Server
+from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.models import BIG_MB
 
-pytestmark = ONE_MODE
+pytestmark = THROUGHPUT
 
 
 def resident_mb(server: Server) -> float:

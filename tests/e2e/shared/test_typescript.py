@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.server import MOSTLY_THROUGHPUT, ONE_MODE, Server
+from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.asked import ASKED, ask, ask_stream
 from tests.e2e.shared.models import NAMES
 
@@ -65,7 +65,7 @@ def typed(name: str, value: Any) -> str:
 
 
 @pytest.mark.exhaustive  # the Python SDKs' types are as strict in test_protocols.py
-@ONE_MODE
+@THROUGHPUT
 def test_what_was_sent_compiles_as_the_sdks_types(server: Server, project: Path) -> None:
     lines = [IMPORTS]
     for asked in ASKED:
@@ -76,7 +76,7 @@ def test_what_was_sent_compiles_as_the_sdks_types(server: Server, project: Path)
 
 
 @pytest.mark.exhaustive
-@ONE_MODE
+@THROUGHPUT
 def test_the_compiler_would_find_a_wrong_answer(server: Server, project: Path) -> None:
     asked = ASKED[0]
     answer = ask(server.url, asked)
@@ -86,7 +86,6 @@ def test_the_compiler_would_find_a_wrong_answer(server: Server, project: Path) -
         run(project, "node_modules/.bin/tsc", *TSC, "wrong.ts")
 
 
-@MOSTLY_THROUGHPUT
 def test_the_sdks_accumulate_streams_to_the_unary_answers(server: Server, project: Path) -> None:
     told = json.loads(run(project, "node", "accumulate.mjs", server.url))
     for name, said in SAID.items():
