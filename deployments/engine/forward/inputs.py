@@ -1,6 +1,8 @@
 """The inputs of one forward pass, as plain numbers that ranks can send to each other."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -10,7 +12,7 @@ from kv.arrays import IntArray
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """A flat batch: the new tokens of its rows, row after row."""
+    """A flat batch: the new tokens of its rows, row after row. A field is a column of numbers."""
 
     token_ids: IntArray  # [tokens]
     positions: IntArray  # [tokens], of each token in its row
@@ -25,28 +27,28 @@ class StepInputs:
     sampled_ids: Tensor | None = None
 
     def pack(self) -> IntArray:
-        """All fields in one array [numbers], which `unpack` reads."""
+        """All columns in one array [numbers], which `unpack` reads."""
         assert self.sampled_ids is None, "these are on one rank's device, and can't be sent"
-        rows, pages = self.page_table.shape
-        sizes = [len(self.token_ids), rows, pages, len(self.logit_indices)]
+        columns: list[IntArray] = [getattr(self, name) for name in COLUMNS]
+        shapes = [number for column in columns for number in (column.ndim, *column.shape)]
         return np.concatenate(
-            [
-                np.array(sizes, dtype=np.int64),
-                self.token_ids,
-                self.positions,
-                self.total_len,
-                self.new_len,
-                self.page_table.ravel(),
-                self.logit_indices,
-                self.stale_tails.ravel(),
-            ]
+            [np.array(shapes, dtype=np.int64), *(column.ravel() for column in columns)]
         )
 
     @staticmethod
     def unpack(packed: IntArray) -> "StepInputs":
         """The inputs that `pack` was called on."""
-        tokens, rows, pages, logits = packed[:4].tolist()
-        sizes = [4, tokens, tokens, rows, rows, rows * pages, logits]
-        _, ids, positions, total, new, table, indices, tails = np.split(packed, np.cumsum(sizes))
-        table, tails = table.reshape(rows, pages), tails.reshape(-1, 2)
-        return StepInputs(ids, positions, total, new, table, indices, tails)
+        shapes, at = [], 0
+        for _ in COLUMNS:
+            first = at + 1
+            at = first + int(packed[at])
+            shapes.append(packed[first:at].tolist())
+        columns: dict[str, Any] = {}
+        for name, shape in zip(COLUMNS, shapes, strict=True):
+            end = at + prod(shape)
+            columns[name] = packed[at:end].reshape(shape)
+            at = end
+        return StepInputs(**columns)
+
+
+COLUMNS = tuple(one.name for one in fields(StepInputs) if one.name != "sampled_ids")
