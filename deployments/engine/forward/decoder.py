@@ -1,4 +1,4 @@
-"""From token ids to logits, by a Hugging Face model or by its fused form.
+"""From token ids to hidden states, by a Hugging Face model or by its fused form.
 
 The fused form has the same weights. It multiplies them in fewer and larger operations.
 """
@@ -10,11 +10,15 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention.interface import FusedStepAttention, StepAttention
 from deployments.engine.forward.cpu_recording import RecordedLayers
-from deployments.engine.forward.fusing import WINDOWS, Module, is_fused
+from deployments.engine.forward.families.family import Module
+from deployments.engine.forward.families.registry import FAMILIES
+from deployments.engine.forward.fusing import is_fused
+from deployments.engine.forward.head import base_name
 from deployments.engine.forward.layer import FusedLayer, Norm
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 
-# token_ids [tokens], positions [tokens], logit_indices [logits], step -> logits [logits, vocab]
+# token_ids [tokens], positions [tokens], needed [n], step -> [n, hidden]: behind the last norm, the
+# hidden states of the tokens with the indices `needed`
 Decoder = Callable[[Tensor, Tensor, Tensor, FusedStepAttention], Tensor]
 
 
@@ -24,22 +28,19 @@ def decoder(model: PreTrainedModel) -> Decoder:
 
 
 class PlainDecoder:
-    """The model as transformers runs it, with our attention."""
+    """The layers of a model as transformers runs them, with our attention."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
+        """Raises UnsupportedModelError as `base_name` does."""
+        self._base: Module = getattr(model, base_name(model))
 
     def __call__(
-        self, token_ids: Tensor, positions: Tensor, logit_indices: Tensor, step: StepAttention
+        self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: StepAttention
     ) -> Tensor:
-        logits: Tensor = self._model(
-            input_ids=token_ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=logit_indices,
-            step=step,
-        ).logits[0]
-        return logits
+        hidden: Tensor = self._base(
+            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, step=step
+        ).last_hidden_state[0]
+        return hidden.index_select(0, needed)
 
 
 class FusedDecoder:
@@ -47,22 +48,19 @@ class FusedDecoder:
 
     def __init__(self, model: PreTrainedModel) -> None:
         base: Module = model.model
-        window = WINDOWS[type(model)]
+        family = FAMILIES[type(model)]
         self._embed: Module = model.get_input_embeddings()
         self._rotary: Module = base.rotary_emb
-        self._layers = [FusedLayer(layer, window(layer.self_attn)) for layer in base.layers]
+        self._layers = [FusedLayer(layer, family) for layer in base.layers]
         self._recorded = RecordedLayers(self._layers)
         self._norm = Norm(base.norm)
-        self._head: Module = model.get_output_embeddings()
 
     def __call__(
-        self, token_ids: Tensor, positions: Tensor, logit_indices: Tensor, step: FusedStepAttention
+        self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: FusedStepAttention
     ) -> Tensor:
         x = self._embed(token_ids[None])[0]  # with the batch dimension that transformers passes
         rotary = rotary_embedding(*self._rotary(x, positions[None]))
-        x = self._run_layers(x, rotary, step)
-        logits: Tensor = self._head(self._norm(x.index_select(0, logit_indices)))
-        return logits
+        return self._norm(self._run_layers(x, rotary, step).index_select(0, needed))
 
     def _run_layers(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
         if (recorded := self._recorded(x, rotary, step)) is not None:

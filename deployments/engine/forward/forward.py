@@ -13,6 +13,7 @@ from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.cuda_graphs import DecodeGraphs, capture_decodes
 from deployments.engine.forward.decoder import decoder
+from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
@@ -27,6 +28,7 @@ class Forward:
         self._device = storage.k.device
         self._is_on_gpu = self._device.type == "cuda"
         self._decode = decoder(model)
+        self._head = head(model)
         self._graphs: DecodeGraphs | None = None
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
@@ -35,7 +37,7 @@ class Forward:
         Must be called on the thread that will call `logits`.
         """
         if self._is_on_gpu:
-            self._graphs = capture_decodes(self._decode, self._storage, max_rows, max_tokens)
+            self._graphs = capture_decodes(self._logits, self._storage, max_rows, max_tokens)
 
     def logits(self, step: StepInputs) -> Tensor:
         """Computes a step. Returns [logits, vocab], which the next call may overwrite.
@@ -50,7 +52,12 @@ class Forward:
         if step.sampled_ids is not None:
             token_ids = step.sampled_ids
         logit_indices = self.tensor(step.logit_indices)
-        return self._decode(token_ids, positions, logit_indices, self._attention(step))
+        return self._logits(token_ids, positions, logit_indices, self._attention(step))
+
+    def _logits(
+        self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention
+    ) -> Tensor:
+        return self._head(self._decode(token_ids, positions, indices, attention))
 
     def tensor(self, array: IntArray) -> Tensor:
         """The array on the model's device."""

@@ -1,30 +1,12 @@
-"""Fuses the projections of a model that read the same input, for known model classes."""
-
-from collections.abc import Callable
-from typing import Any
+"""Fuses the projections of a model that read the same input, for the families that are known."""
 
 import torch
 from torch import nn
-from transformers import (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    PretrainedConfig,
-    PreTrainedModel,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
+from deployments.engine.forward.families.family import Module
+from deployments.engine.forward.families.registry import family_of
 from deployments.engine.forward.linear import is_packable, pack_linears
-
-Module = Any  # a torch module whose submodules are read by name, which its type does not declare
-# The fusable model classes, and how to read an attention layer's sliding window. A subclass is not
-# fusable: it may compute something else under the same names.
-WINDOWS: dict[type[PreTrainedModel], Callable[[Module], int | None]] = {
-    LlamaForCausalLM: lambda attention: None,
-    MistralForCausalLM: lambda attention: attention.config.sliding_window,
-    Qwen2ForCausalLM: lambda attention: attention.sliding_window,
-    Qwen3ForCausalLM: lambda attention: attention.sliding_window,
-}
 
 
 def fuse(model: PreTrainedModel) -> None:
@@ -42,18 +24,13 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
 
     Quantization comes after it. The weights need not be on `device` yet.
     """
-    if type(model) in WINDOWS and _has_usual_parts(model) and not is_fused(model):
+    if family_of(model) is not None and _has_usual_parts(model) and not is_fused(model):
         for layer in model.model.layers:
             _concatenate(layer.self_attn, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
             is_on_cpu = torch.device(device).type == "cpu"
             # Packed projections stay apart: each computes a part of the SwiGLU in its epilogue.
             if not is_on_cpu or not is_packable(layer.mlp.gate_proj):
                 _concatenate(layer.mlp, "gate_up_proj", ("gate_proj", "up_proj"))
-
-
-def is_fusable(config: PretrainedConfig) -> bool:
-    """Whether models with such a config have a fused form, unless their parts are unusual."""
-    return type(config) in {model_class.config_class for model_class in WINDOWS}
 
 
 def _has_usual_parts(model: PreTrainedModel) -> bool:
@@ -65,7 +42,7 @@ def _has_usual_parts(model: PreTrainedModel) -> bool:
 
 
 def is_fused(model: PreTrainedModel) -> bool:
-    return type(model) in WINDOWS and hasattr(model.model.layers[0].self_attn, "qkv_proj")
+    return family_of(model) is not None and hasattr(model.model.layers[0].self_attn, "qkv_proj")
 
 
 def _concatenate(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:

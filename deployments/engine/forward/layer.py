@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
-from deployments.engine.forward.fusing import Module
+from deployments.engine.forward.families.family import Family, Module
 from deployments.engine.forward.linear import linear_add, silu_mul
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import is_cpu_bf16
@@ -36,17 +36,16 @@ class Norm:
 class FusedLayer:
     """A decoder layer of a fused model, with the weights of that model."""
 
-    def __init__(self, layer: Module, window: int | None) -> None:
-        """`window` is the sliding window of the attention, in tokens."""
+    def __init__(self, layer: Module, family: Family) -> None:
         attention, config = layer.self_attn, layer.self_attn.config
         self._index: int = attention.layer_idx
         self._heads: tuple[int, int] = (config.num_attention_heads, config.num_key_value_heads)
         self._head_dim: int = attention.head_dim
-        self._params = AttentionParams(attention.scaling, window)
+        self._params = AttentionParams(attention.scaling, family.window(attention))
         self._norms = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)
         self._head_norms: tuple[Norm, Norm] | None = None
-        if hasattr(attention, "q_norm"):
-            self._head_norms = Norm(attention.q_norm), Norm(attention.k_norm)
+        if (norms := family.head_norms(attention)) is not None:
+            self._head_norms = Norm(norms[0]), Norm(norms[1])
         self._qkv, self._o = attention.qkv_proj, attention.o_proj
         self._swiglu, self._down = swiglu_of(layer.mlp), layer.mlp.down_proj
 

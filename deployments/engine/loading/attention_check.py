@@ -13,7 +13,8 @@ from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION, WINDOW, pa
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import PlainDecoder
-from deployments.engine.forward.fusing import WINDOWS
+from deployments.engine.forward.families.registry import family_of
+from deployments.engine.forward.head import PlainHead
 from kv.cache import CacheShape
 
 CHECKED_ATTN_IMPLEMENTATION = "manta_check"
@@ -171,19 +172,22 @@ def check_attention(model: PreTrainedModel, shape: CacheShape) -> None:
     Raises UnsupportedModelError if a layer does not attend exactly once, if its keys and values do
     not have the shape of the cache, or if it attends to other tokens than the engine can.
     """
-    if type(model) in WINDOWS:  # these architectures are known to attend as required
+    if family_of(model) is not None:  # these architectures are known to attend as required
         return
     model_type: str = model.config.model_type
-    attention = ShapeCheckingAttention(model_type, shape)
+    attention, again = (ShapeCheckingAttention(model_type, shape) for _ in range(2))
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
     model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
     try:
-        PlainDecoder(model)(token, token, token, attention)
+        logits = PlainHead(model)(PlainDecoder(model)(token, token, token, attention))
+        whole = model(input_ids=token[None], position_ids=token[None], use_cache=False, step=again)
     except (TypeError, AttributeError, LookupError) as error:
         raise UnsupportedModelError(
             f"{model_type} does not attend in a way that can be replaced: {error}"
         ) from error
     finally:
         model.set_attn_implementation(ATTN_IMPLEMENTATION)
+    if not torch.allclose(logits, whole.logits[0], equal_nan=True):
+        raise UnsupportedModelError(f"{model_type} computes more than logits behind its layers")
     if attention.attended_layers != {*range(shape.n_layers)}:
         raise UnsupportedModelError(f"{model_type} has layers that do not attend")

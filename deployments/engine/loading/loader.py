@@ -16,7 +16,7 @@ from transformers import (
 
 from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.fusing import is_fusable
+from deployments.engine.forward.families.registry import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.attention_check import check_attention
 from deployments.engine.loading.checks import (

@@ -19,6 +19,7 @@ from deployments.engine.forward.cuda_graphs import (
 )
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.fusing import fuse_projections
+from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import replace_attention
@@ -77,7 +78,8 @@ def paged_model(architecture: str, device: str = "cpu") -> PagedModel:
     config = model.config
     layers, kv_heads = config.num_hidden_layers, config.num_key_value_heads
     storage = Storage(layers, N_STORED_PAGES, 4, kv_heads, config.head_dim, device=device)
-    return PagedModel(decoder(model), storage)
+    decode, to_logits = decoder(model), head(model)
+    return PagedModel(lambda *arguments: to_logits(decode(*arguments)), storage)
 
 
 def reference_logits(model: PreTrainedModel, row: int, n_tokens: int) -> Tensor:

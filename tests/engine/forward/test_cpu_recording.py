@@ -12,6 +12,7 @@ from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward import cpu_recording as recording
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS, RecordedLayers
+from deployments.engine.forward.families.registry import FAMILIES
 from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
@@ -51,8 +52,7 @@ def layers_of(kind: str) -> Layers:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 setattr(module, name, packed(child, kind))
-    windows = [getattr(layer.self_attn, "sliding_window", None) for layer in model.model.layers]
-    return [FusedLayer(*pair) for pair in zip(model.model.layers, windows, strict=True)]
+    return [FusedLayer(layer, FAMILIES[type(model)]) for layer in model.model.layers]
 
 
 def packed(linear: nn.Linear, kind: str) -> KernelLinear:

@@ -1,12 +1,18 @@
 """A fused model computes what the model computes that it was made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
+    CohereConfig,
+    Gemma2Config,
+    GraniteConfig,
     LlamaConfig,
+    OPTConfig,
     PretrainedConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -22,7 +28,7 @@ from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import default_dtype, replace_attention
 from kv.storage import Storage
-from tests.models import CONFIGS, VOCAB, tiny_model
+from tests.models import CONFIGS, SIZES, VOCAB, tiny_model
 
 BIASED = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.5}
@@ -78,6 +84,31 @@ def test_a_fused_model_gives_the_logits_of_the_model(kind: str) -> None:
     assert torch.allclose(logits(model), expected, atol=2e-4)
     fuse(model)  # as after a sleep
     assert torch.allclose(logits(model), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gemma2Config(**SIZES, final_logit_softcapping=3.0),
+        CohereConfig(**SIZES, logit_scale=0.3),
+        GraniteConfig(**SIZES, logits_scaling=4.0),
+        OPTConfig(
+            **{**SIZES, "num_key_value_heads": 4}, ffn_dim=64, word_embed_proj_dim=32
+        ),  # whose layers are in a decoder
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_what_a_model_does_behind_its_layers_is_done(config: PretrainedConfig) -> None:
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
+    one = step([9], [9], np.arange(5)[None])
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        expected = model(input_ids=torch.from_numpy(one.token_ids)[None]).logits[0]
+        shape = replace(cache_shape(model, EngineLimits(context_length=64)), n_pages=5, page_size=4)
+        replace_attention(model, shape)
+        found = Forward(model, shape.storage(torch.float32, "cpu")).logits(one)
+    assert torch.allclose(found, expected, atol=2e-4)
 
 
 @pytest.mark.skipif(not PACKABLE, reason="no fast product of bfloat16 here")
