@@ -213,9 +213,18 @@ def processes_of_session(session: int) -> dict[int, str]:
     return found
 
 
-# Below those that the kernel deals out: Ray takes dozens of these before a server comes to listen
-# on its own. Where to begin differs between two runs on one host.
-_PORTS = islice(cycle(range(20_000, 30_000)), os.getpid() % 10_000, None)
+def _ports() -> Iterator[int]:
+    """Below those that the kernel deals out: Ray takes dozens of these before a server comes to
+    listen on its own. No two processes of a run have one in common, and two runs on one host do not
+    begin at the same one.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    n_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    own = range(20_000 + worker, 30_000, n_workers)
+    return islice(cycle(own), os.getppid() % len(own), None)
+
+
+_PORTS = _ports()
 
 
 def free_port() -> int:
