@@ -45,7 +45,7 @@ class _GivenStates:
     def __init__(self, base: Module) -> None:
         self._base = base
 
-    def __call__(self, *, inputs_embeds: Tensor, **_: object) -> "_Output":
+    def __call__(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_Output":
         return _Output(inputs_embeds)
 
     @property

@@ -25,7 +25,7 @@ IGNORED_ARGUMENTS = frozenset(
         *("dropout", "training", "is_causal", "position_ids", "cache_position", "cache"),
         *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
         *("use_cache", "output_attentions", "output_hidden_states", "output_router_logits"),
-        "return_dict",
+        *("return_dict", "logits_to_keep"),
     }
 )
 

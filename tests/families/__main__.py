@@ -1,0 +1,73 @@
+"""Judges every causal language model of the installed transformers.
+
+    python -m tests.families [--write PATH] [TYPE ...]
+
+Tiny random models of each type in float32: greedy tokens and their log-probabilities beside
+`model.generate`, alone, in a batch and in chunks, after prefix hits and after preemptions. With
+`--write` the table becomes a page.
+"""
+
+import argparse
+import logging
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import transformers
+from rich.progress import track
+
+from tests.families.tiny import MODEL_TYPES
+from tests.families.verdict import Kind, Verdict, judge
+
+PAGE = """# Families of models
+
+What the engine makes of each causal language model of transformers {version}, by tiny random models
+in float32: their greedy tokens and log-probabilities beside those of `model.generate`, alone, in a
+batch and in chunks, after prefix hits and after preemptions.
+`python -m tests.families --write {path}` makes this page.
+
+{counts}.
+
+| type | | why |
+|---|---|---|
+{rows}
+"""
+
+
+def page(verdicts: Sequence[Verdict], path: Path) -> str:
+    counts = Counter(one.kind for one in verdicts)
+    rows = [f"| `{one.model_type}` | {one.kind} | {one.why} |" for one in verdicts]
+    return PAGE.format(
+        version=transformers.__version__,
+        path=path,
+        counts=", ".join(f"{counts[kind]} {kind}" for kind in Kind),
+        rows="\n".join(rows),
+    )
+
+
+def main() -> int:
+    """The number of types that are served wrongly."""
+    parser = argparse.ArgumentParser(prog="tests.families", description=__doc__)
+    parser.add_argument("types", nargs="*", metavar="TYPE", default=MODEL_TYPES)
+    parser.add_argument("--write", type=Path, metavar="PATH")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    logging.disable(logging.ERROR)
+    torch.set_num_threads(1)
+    verdicts = []
+    for model_type in track(arguments.types, "families", disable=not sys.stderr.isatty()):
+        verdicts.append(judge(model_type))
+        print(model_type, verdicts[-1].kind, verdicts[-1].why, sep="\t", flush=True)
+    if arguments.write:
+        arguments.write.write_text(page(verdicts, arguments.write))
+    counts = Counter(one.kind for one in verdicts)
+    print(", ".join(f"{counts[kind]} {kind}" for kind in Kind))
+    return counts[Kind.DIFFERENT]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

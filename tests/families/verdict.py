@@ -1,0 +1,137 @@
+"""What the engine makes of a type of models: greedy tokens beside those of transformers alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.wire import SamplingParams
+from tests.engine.drive import Outcome, engine, random_ids, request, roomy
+from tests.families.tiny import tiny_model
+
+N_NEW = 12
+SAMPLING = SamplingParams(temperature=0, logprobs=0)
+LONG = random_ids(45, seed=1)
+# The second begins as the first one, the last one is its first pages.
+PROMPTS = (LONG, LONG[:30] + random_ids(9, seed=2), random_ids(18, seed=3), LONG[:16])
+MAX_ERROR = 2e-3  # of a log-probability; either of two tokens that differ by less may be drawn
+BY_PASSES = "as by passes over all tokens; `generate` gives others with its cache"
+PAGE_SIZE = 4
+FEW_PAGES = 28  # for two of the prompts and what follows them
+
+
+class Kind(StrEnum):
+    SERVED = "served"
+    REFUSED = "refused"
+    DIFFERENT = "different"
+    NO_REFERENCE = "no reference"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`why` says what is refused, differs, or fails without the engine."""
+
+    model_type: str
+    kind: Kind
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What transformers draws behind one prompt: tokens [N_NEW], and log-probabilities
+    [N_NEW, vocab]."""
+
+    tokens: tuple[int, ...]
+    logprobs: Tensor
+    is_by_passes: bool = False
+
+    def difference(self, found: Outcome) -> str:
+        """ "" for the same tokens, up to one that is tied."""
+        if found.error is not None:
+            return found.error.message
+        for at, (one, expected) in enumerate(zip(found.logprobs, self.tokens, strict=True)):
+            error = abs(one.logprob - float(self.logprobs[at, one.token_id]))
+            if not error < MAX_ERROR:
+                return f"the log-probability of token {at + 1} of {N_NEW} differs by {error:.2g}"
+            if one.token_id != expected:
+                gap = float(self.logprobs[at, expected] - self.logprobs[at, one.token_id])
+                return "" if gap < MAX_ERROR else f"token {at + 1} of {N_NEW} is another one"
+        return ""
+
+
+def reference(model: PreTrainedModel, prompt: tuple[int, ...]) -> Reference:
+    """By `generate`, or by repeated passes over all tokens where its cache gives other results."""
+    out = model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+        generation_config=GenerationConfig(
+            max_new_tokens=N_NEW,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+            pad_token_id=0,
+        ),
+    )
+    tokens = tuple(out.sequences[0, len(prompt) :].tolist())
+    logprobs = torch.cat(out.logits).float().log_softmax(1)
+    if torch.allclose(logprobs, _pass(model, (*prompt, *tokens))[len(prompt) - 1 : -1], atol=1e-3):
+        return Reference(tokens, logprobs)
+    tokens = ()
+    for _ in range(N_NEW):
+        logprobs = _pass(model, prompt + tokens)
+        tokens += (int(logprobs[-1].argmax()),)
+    return Reference(tokens, _pass(model, prompt + tokens)[len(prompt) - 1 : -1], is_by_passes=True)
+
+
+def _pass(model: PreTrainedModel, ids: tuple[int, ...]) -> Tensor:
+    """Log-probabilities behind each token. [tokens, vocab]"""
+    logits: Tensor = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+    return logits.float().log_softmax(1)
+
+
+def judge(model_type: str) -> Verdict:
+    """Builds the model, has transformers continue the prompts, then the engine in each way."""
+    try:
+        model = tiny_model(model_type)
+        model.set_attn_implementation("eager")
+        with torch.inference_mode():
+            expected = [reference(model, prompt) for prompt in PROMPTS]
+    except Exception as error:  # of any model's code
+        return Verdict(model_type, Kind.NO_REFERENCE, _line(error))
+    try:
+        for way, outcomes in _ways(model):
+            for one, found in zip(expected, outcomes, strict=True):
+                if difference := one.difference(found):
+                    return Verdict(model_type, Kind.DIFFERENT, f"{way}: {difference}")
+    except UnsupportedModelError as error:
+        return Verdict(model_type, Kind.REFUSED, _line(error))
+    except Exception as error:
+        return Verdict(model_type, Kind.DIFFERENT, _line(error))
+    by_passes = any(one.is_by_passes for one in expected)
+    return Verdict(model_type, Kind.SERVED, BY_PASSES if by_passes else "")
+
+
+def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
+    requests = [
+        request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
+    ]
+    alone = [
+        request(f"a{i}", prompt, SAMPLING, max_tokens=N_NEW, cache_salt=str(i))
+        for i, prompt in enumerate(PROMPTS)
+    ]
+    with engine(model=model, limits=roomy(page_size=PAGE_SIZE, max_batch_tokens=9)) as running:
+        yield "in a batch and in chunks", running.run_together(*requests)
+        yield "with prefix hits", running.run_together(*requests)
+    with engine(model=model, limits=roomy(page_size=PAGE_SIZE)) as running:
+        yield "alone", [outcome for one in alone for outcome in running.run(one)]
+    with engine(model=model, limits=roomy(page_size=PAGE_SIZE, n_pages=FEW_PAGES)) as running:
+        yield "preempted", running.run_together(*requests)
+        assert running.core.stats().preemptions > 0
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{error}".split())[:200] or type(error).__name__
