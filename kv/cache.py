@@ -12,6 +12,7 @@ import torch
 
 from kv.arrays import IntArray
 from kv.journal import Journal
+from kv.layout import Layout
 from kv.pool import PagePool
 from kv.storage import Storage
 from kv.table import TaskTable
@@ -22,17 +23,16 @@ from kv.view import KvcacheView, bind
 class CacheShape:
     """Sizes of a cache.
 
+    layout: what each layer stores of a token.
     page_size: tokens of a page.
     max_tasks: sequences that have pages at once.
     max_tokens: of the longest sequence, prompt and output.
     is_fp8: keys and values are stored in one byte each (e4m3), whatever the model computes with.
     """
 
-    n_layers: int
+    layout: Layout
     n_pages: int
     page_size: int
-    n_kv_heads: int
-    head_dim: int
     max_tasks: int
     max_tokens: int
     is_fp8: bool = False
@@ -43,8 +43,12 @@ class CacheShape:
 
     def storage(self, dtype: torch.dtype, device: torch.device | str) -> Storage:
         """New memory of this shape, for a model that computes with `dtype`."""
-        sizes = self.n_layers, self.n_pages, self.page_size, self.n_kv_heads, self.head_dim
-        return Storage(*sizes, dtype=self.storage_dtype(dtype), device=device)
+        stored = self.storage_dtype(dtype)
+        return Storage(self.layout, self.n_pages, self.page_size, dtype=stored, device=device)
+
+    def page_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of one page, for a model that computes with `dtype`."""
+        return Storage.page_bytes(self.layout, self.page_size, self.storage_dtype(dtype))
 
     def pages_for(self, n_tokens: int) -> int:
         """Pages that hold `n_tokens` tokens."""

@@ -86,4 +86,4 @@ def token_slots(
 
 
 def _to_device(storage: Storage, array: IntArray) -> Tensor:
-    return torch.from_numpy(array).to(storage.k.device)
+    return torch.from_numpy(array).to(storage.device)

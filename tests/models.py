@@ -5,8 +5,10 @@ from collections.abc import Callable
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
+    Gemma4TextConfig,
     GptOssConfig,
     LlamaConfig,
     MistralConfig,
@@ -79,6 +81,29 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         num_local_experts=4,
         num_experts_per_tok=2,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+    ),
+    "gemma4": lambda: Gemma4TextConfig(
+        **{**SIZES, "num_hidden_layers": 6},
+        global_head_dim=16,
+        sliding_window=16,
+        hidden_size_per_layer_input=0,
+        num_kv_shared_layers=0,
+        final_logit_softcapping=None,
+        tie_word_embeddings=False,
+    ),
+    "deepseek_v3": lambda: DeepseekV3Config(
+        **{**SIZES, "num_key_value_heads": 4, "head_dim": 8},
+        kv_lora_rank=16,
+        q_lora_rank=16,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=8,
+        v_head_dim=8,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        moe_intermediate_size=32,
+        first_k_dense_replace=1,
     ),
     # Its frequencies depend on whether a sequence is longer than 64 tokens.
     "phi3_longrope": lambda: Phi3Config(

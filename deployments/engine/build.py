@@ -8,7 +8,7 @@ from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.parallel.follower import send_cache_shape
+from deployments.engine.parallel.follower import find_layout_together, send_cache_shape
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.grammar_mask import GrammarStrategy
@@ -25,10 +25,11 @@ def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | Non
     Raises ValueError for limits that can't be kept, UnsupportedModelError for a model that can't be
     served.
     """
-    shape = cache_shape(model, limits, 1 if ranks is None else ranks.world_size)
+    layout = None if ranks is None else find_layout_together(model, ranks)
+    shape = cache_shape(model, limits, 1 if ranks is None else ranks.world_size, layout)
     if ranks is not None:
         send_cache_shape(ranks, shape)
-    replace_attention(model, shape)
+    replace_attention(model, shape.max_tokens)
     if ranks is None:
         fuse(model)
     return KVCache(shape, dtype=model.dtype, device=model.device)

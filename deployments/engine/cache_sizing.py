@@ -15,11 +15,11 @@ from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.parallel.sharding import local_kv_heads
 from kv.cache import CacheShape
-from kv.storage import Storage
+from kv.layout import Layout
 
 GIB = 1 << 30
 # The part of the free memory that may be used. The rest is for other processes on the device, whose
@@ -60,8 +60,13 @@ def kv_budget(memory: DeviceMemory, utilization: float) -> int:
     return max(0, min(within_utilization, within_free))
 
 
-def cache_shape(model: PreTrainedModel, limits: EngineLimits, world_size: int = 1) -> CacheShape:
-    """The shape of the cache of each of `world_size` ranks.
+def cache_shape(
+    model: PreTrainedModel,
+    limits: EngineLimits,
+    world_size: int = 1,
+    layout: Layout | None = None,
+) -> CacheShape:
+    """The shape of the cache of each of `world_size` ranks. `layout` is found out if it is None.
 
     The limits' memory is for one rank, too. On a GPU the model may be fused and its attention
     replaced to measure its memory.
@@ -70,7 +75,7 @@ def cache_shape(model: PreTrainedModel, limits: EngineLimits, world_size: int = 
     a model that can't be served.
     """
     check_supported(model.config)
-    shape = _page_shape(model, limits, world_size)
+    shape = _page_shape(model, limits, layout or find_layout(model))
     if shape.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
     context = shape.max_tokens
@@ -84,7 +89,7 @@ def _n_pages(
     model: PreTrainedModel, limits: EngineLimits, world_size: int, shape: CacheShape
 ) -> int:
     """As many pages as fit into memory, but no more than the longest running tasks can use."""
-    page_bytes = _page_bytes(shape, model.dtype)
+    page_bytes = shape.page_bytes(model.dtype)
     max_useful = limits.max_running * shape.pages_for(shape.max_tokens)
     setting, budget = "kv_gib", int((limits.kv_gib or CPU_KV_GIB) * GIB)
     if limits.kv_gib is None and model.device.type == "cuda":
@@ -101,20 +106,10 @@ def _n_pages(
     return n_pages
 
 
-def _page_bytes(shape: CacheShape, dtype: torch.dtype) -> int:
-    return Storage.page_bytes(
-        shape.n_layers,
-        shape.page_size,
-        shape.n_kv_heads,
-        shape.head_dim,
-        shape.storage_dtype(dtype),
-    )
-
-
 @torch.inference_mode()
 def _measure_step(model: PreTrainedModel, limits: EngineLimits, shape: CacheShape) -> DeviceMemory:
     """Runs a step of the largest batch, and sorts its logits as sampling may."""
-    replace_attention(model, shape)
+    replace_attention(model, shape.max_tokens)
     fuse(model)
     step = largest_step(limits, shape)
     pages = replace(shape, n_pages=step.page_table.size).storage(model.dtype, model.device)
@@ -188,19 +183,14 @@ def max_sampled_tokens(limits: EngineLimits) -> int:
     return max(limits.max_running, drafted)
 
 
-def _page_shape(model: PreTrainedModel, limits: EngineLimits, world_size: int) -> CacheShape:
+def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> CacheShape:
     """The shape with `n_pages` 0 and the whole context as `max_tokens`."""
-    config = model.config.get_text_config(decoder=True)
-    heads: int = config.num_attention_heads
-    kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
     return CacheShape(
-        n_layers=config.num_hidden_layers,
+        layout=layout,
         n_pages=0,
         page_size=limits.page_size,
-        n_kv_heads=kv_heads if world_size == 1 else local_kv_heads(model, kv_heads, world_size),
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         max_tasks=limits.max_running,
-        max_tokens=_context_length(config, limits),
+        max_tokens=_context_length(model.config.get_text_config(decoder=True), limits),
         is_fp8=limits.kv_dtype == "fp8",
     )
 

@@ -123,7 +123,7 @@ class Runner:
         Raises UnsupportedModelError for a model that can't be served.
         """
         torch.set_num_threads(self._threads)
-        device = self._cache.storage.k.device
+        device = self._cache.storage.device
         if device.type == "cuda":
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
         try:

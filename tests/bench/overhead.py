@@ -31,6 +31,7 @@ from deployments.engine.tasks.task import make_task
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from kv.cache import CacheShape, KVCache
 from kv.content import Content
+from kv.layout import alike
 from tests.engine.drive import GREEDY
 
 MIXED = (
@@ -164,11 +165,9 @@ def measure(
 ) -> dict[str, float]:
     longest = context + N_STEPS
     shape = CacheShape(
-        n_layers=1,
+        layout=alike(1, 1, 1),
         n_pages=rows * -(-longest // PAGE),
         page_size=PAGE,
-        n_kv_heads=1,
-        head_dim=1,
         max_tasks=rows,
         max_tokens=longest,
     )

@@ -16,12 +16,11 @@ from deployments.engine.cache_sizing import (
 )
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from kv.cache import CacheShape
+from kv.layout import alike
 from kv.storage import Storage
 from tests.models import tiny_model
 
-SHAPE = CacheShape(
-    n_layers=1, n_pages=0, page_size=4, n_kv_heads=1, head_dim=8, max_tasks=8, max_tokens=64
-)
+SHAPE = CacheShape(layout=alike(1, 1, 8), n_pages=0, page_size=4, max_tasks=8, max_tokens=64)
 ALONE = DeviceMemory(total=100 * GIB, free=80 * GIB, weights=16 * GIB, peak=19 * GIB)
 
 
@@ -76,7 +75,7 @@ def test_no_budget_exceeds_the_share_or_what_is_free(
 
 def test_pages_on_a_cpu_take_a_gibibyte_unless_something_else_is_said() -> None:
     model, limits = tiny_model(), EngineLimits(max_running=10**6)
-    page = Storage.page_bytes(3, limits.page_size, 2, 8, model.dtype)
+    page = Storage.page_bytes(alike(3, 2, 8), limits.page_size, model.dtype)
     assert cache_shape(model, limits).n_pages == int(CPU_KV_GIB * GIB) // page
     assert cache_shape(model, replace(limits, kv_gib=0.5)).n_pages == GIB // 2 // page
     assert cache_shape(model, replace(limits, n_pages=70)).n_pages == 70

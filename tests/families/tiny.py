@@ -28,6 +28,7 @@ SIZES: dict[str, object] = {
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), KV_HEADS),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "hidden_size_per_layer_input"), 16),
     **dict.fromkeys(("index_n_heads",), KV_HEADS),
+    "index_topk": 8,
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"), 64),
     **dict.fromkeys(("decoder_ffn_dim", "encoder_ffn_dim", "dense_intermediate_size"), 64),
     **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 32),

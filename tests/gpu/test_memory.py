@@ -12,6 +12,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model, move_to_device
 from deployments.engine.loading.quantization import Quantization
 from deployments.wire import GenerationRequest, SamplingParams
+from kv.layout import alike
 from kv.storage import Storage
 from tests.checkpoints import save_checkpoint, save_large
 from tests.engine.loading.torchao import skip_without_torchao
@@ -42,7 +43,7 @@ def test_pages_fill_the_share_of_the_device_and_leave_the_rest(utilization: floa
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).to("cuda")
     shape = cache_shape(model, limits)
-    page = Storage.page_bytes(8, limits.page_size, 8, 128, model.dtype)
+    page = Storage.page_bytes(alike(8, 8, 128), limits.page_size, model.dtype)
     total = torch.cuda.mem_get_info()[1]
     assert 0.5 * utilization * total < shape.n_pages * page <= utilization * total
 

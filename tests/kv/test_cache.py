@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kv.cache import CacheShape, KVCache
 from kv.content import Content
 from kv.hashing import page_hashes
+from kv.layout import alike
 from tests.effort import tries
 
 MAX_TASKS, MAX_TOKENS = 4, 16
@@ -21,11 +22,7 @@ token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=MAX_TOKENS)
 
 def small_cache(n_pages: int, page_size: int, **changes: int) -> KVCache:
     sizes: dict[str, Any] = {"max_tasks": MAX_TASKS, "max_tokens": MAX_TOKENS, **changes}
-    return KVCache(
-        CacheShape(
-            n_layers=1, n_pages=n_pages, page_size=page_size, n_kv_heads=1, head_dim=1, **sizes
-        )
-    )
+    return KVCache(CacheShape(layout=alike(1, 1, 1), n_pages=n_pages, page_size=page_size, **sizes))
 
 
 @dataclass

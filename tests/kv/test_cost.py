@@ -9,6 +9,7 @@ import pytest
 from kv.cache import CacheShape, KVCache
 from kv.content import Content
 from kv.hashing import page_hashes
+from kv.layout import alike
 from tests.effort import tries
 
 TOKENS = list(range(64))
@@ -37,11 +38,9 @@ def calls(operation: Callable[[], object]) -> int:
 def cost_of_a_life(n_pages: int) -> dict[str, int]:
     """Calls of each operation, on a pool whose pages are all kept for reuse already."""
     shape = CacheShape(
-        n_layers=1,
+        layout=alike(1, 1, 1),
         n_pages=n_pages,
         page_size=4,
-        n_kv_heads=1,
-        head_dim=1,
         max_tasks=2,
         max_tokens=n_pages * 4,
     )
@@ -69,9 +68,7 @@ def test_no_operation_makes_more_calls_on_a_larger_pool() -> None:
 
 @pytest.mark.parametrize("n", [1, 8, 16])
 def test_a_match_costs_a_constant_number_of_calls_a_page(n: int) -> None:
-    shape = CacheShape(
-        n_layers=1, n_pages=64, page_size=4, n_kv_heads=1, head_dim=1, max_tasks=2, max_tokens=256
-    )
+    shape = CacheShape(layout=alike(1, 1, 1), n_pages=64, page_size=4, max_tasks=2, max_tokens=256)
     cache = KVCache(shape)
     assert cache.extend("task", 64) if cache.allocate("task", [], 64, 0) else False
     cache.record("task", 0, HASHES)

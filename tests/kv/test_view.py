@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv.cache import CacheShape, KVCache
+from kv.layout import LayerShape, alike
 from kv.storage import Storage
 from kv.view import KvcacheView, bind_padded
 
@@ -40,11 +41,9 @@ def cache_for(batch: Ragged) -> KVCache:
     )
     return KVCache(
         CacheShape(
-            n_layers=LAYERS,
+            layout=alike(LAYERS, HEADS, DIM),
             n_pages=n_pages,
             page_size=batch.page_size,
-            n_kv_heads=HEADS,
-            head_dim=DIM,
             max_tasks=len(batch.new),
             max_tokens=64,
         )
@@ -119,8 +118,8 @@ def test_a_selection_of_rows_gathers_what_the_batch_gathers_for_them(
 def test_behind_a_rows_end_stand_only_numbers_of_its_own(batch: Ragged) -> None:
     """What is masked is still multiplied by 0, so another task's NaN must never be gathered."""
     cache = cache_for(batch)
-    cache.storage.k.fill_(torch.nan)  # as tasks long gone may have left them
-    cache.storage.v.fill_(torch.nan)
+    for pages in (*cache.storage.k, *cache.storage.v):
+        pages.fill_(torch.nan)  # as tasks long gone may have left them
     ids = [f"task{row}" for row in range(len(batch.new))]
     for task_id, new in zip(ids, batch.new, strict=True):
         assert cache.allocate(task_id, [], new, 0)
@@ -142,10 +141,13 @@ def test_without_lengths_a_view_writes_the_newest_token_of_each_row() -> None:
     k, v = view.gather(1)
     assert torch.equal(torch.stack([k[0, 5], k[1, 2]]), keys)
     assert torch.equal(v, -k)
-    assert cache.storage.k.count_nonzero() == keys.count_nonzero(), "it wrote something else"
+    written = sum(int(pages.count_nonzero()) for pages in cache.storage.k)
+    assert written == keys.count_nonzero(), "it wrote something else"
 
 
 def test_page_bytes_are_what_a_page_takes_in_memory() -> None:
-    storage = Storage(2, 7, 4, 3, 5, dtype=torch.bfloat16)
-    taken = storage.k.nbytes + storage.v.nbytes
-    assert taken == 7 * Storage.page_bytes(2, 4, 3, 5, torch.bfloat16)
+    layout = (LayerShape(3, 5), LayerShape(2, 8), LayerShape(3, 5))
+    storage = Storage(layout, 7, 4, dtype=torch.bfloat16)
+    assert [pages.shape for pages in storage.v] == [(7, 4, *shape) for shape in layout]
+    taken = sum(pages.nbytes for pages in (*storage.k, *storage.v))
+    assert taken == 7 * Storage.page_bytes(layout, 4, torch.bfloat16)

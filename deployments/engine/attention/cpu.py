@@ -137,7 +137,7 @@ def plan_cpu_attention(
     starts = new_len.cumsum() - new_len
     view = bind(storage, page_table, total_len, new_len)
     decodes = chunks = None
-    has_kernels = is_cpu_bf16(storage.k)
+    has_kernels = is_cpu_bf16(storage.k[0])
     lengths = np.unique(new_len).tolist()
     # Rows with drafts are decodes, too: their tokens then have the results of single tokens.
     if has_kernels and lengths[0] <= MAX_DRAFTED_STEP_CPU:
@@ -157,7 +157,7 @@ def plan_cpu_attention(
         for rows in _split_by_context((new_len == n).nonzero()[0], total_len, storage):
             tokens = (starts[rows, None] + np.arange(n)).ravel()
             row_view = bind_padded(storage, page_table[rows], total_len[rows], CONTEXT_MULTIPLE)
-            token_index = torch.from_numpy(tokens).to(storage.k.device)
+            token_index = torch.from_numpy(tokens).to(storage.device)
             padded.append(PaddedRows(row_view, token_index, n))
     return CpuAttention(view, padded, decodes, chunks, has_kernels)
 
@@ -181,8 +181,9 @@ def _norm_and_rotate(
 
 def _has_chunk_kernel(storage: Storage) -> bool:
     """Whether our chunk kernel can run, and is faster than torch."""
-    is_even = storage.k.shape[-1] % 2 == 0  # the kernel reads a key's elements in pairs
-    return is_cpu_bf16(storage.k) and has_matmul_kernels() and is_even and not has_native_bf16()
+    if not is_cpu_bf16(storage.k[0]) or not has_matmul_kernels() or has_native_bf16():
+        return False
+    return all(k.shape[-1] % 2 == 0 for k in storage.k)  # it reads a key's elements in pairs
 
 
 def _split_by_context(rows: IntArray, total_len: IntArray, storage: Storage) -> Iterator[IntArray]:
@@ -191,7 +192,7 @@ def _split_by_context(rows: IntArray, total_len: IntArray, storage: Storage) -> 
     All rows of a call are padded to its longest, so rows of similar lengths share a call. The
     longest come first.
     """
-    if storage.k.device.type != "cpu":
+    if storage.device.type != "cpu":
         yield rows
         return
     max_tokens = max(1, MAX_GATHERED_BYTES // storage.token_bytes)

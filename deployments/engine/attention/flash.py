@@ -17,6 +17,7 @@ from torch.nn import attention as torch_attention
 
 from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention, tiling_of
 from deployments.engine.transfer import to_device
+from kv.layout import alike
 from kv.storage import Storage
 
 if TYPE_CHECKING:
@@ -178,15 +179,19 @@ def check_batch(config: KernelConfig) -> tuple["Attention", TritonAttention, Ten
     before, new = np.array([(200, 100), (0, 130), (77, 1), (150, 17)], dtype=np.int64).T
     width = -(-300 // config.page_size)
     table = np.random.default_rng(0).permutation(len(new) * width).reshape(-1, width)
-    sizes = (1, table.size, config.page_size, config.kv_heads, config.head_dim)
-    storage = Storage(*sizes, dtype=config.dtype, device=config.device)
+    layout = alike(1, config.kv_heads, config.head_dim)
+    sizes = table.size, config.page_size
+    storage = Storage(layout, *sizes, dtype=config.dtype, device=config.device)
     generator = torch.Generator(config.device).manual_seed(0)
     shape = int(new.sum()), config.heads, config.head_dim
     q = torch.empty(shape, dtype=config.dtype, device=config.device)
-    for tensor in (storage.k, storage.v, q):
+    for tensor in (*storage.layers[0], q):
         tensor.normal_(generator=generator)
     step = plan_triton_attention(storage, table, before + new, new)
     tiling = tiling_of(config.dtype, config.head_dim, config.device)
     scale = config.head_dim**-0.5
-    pages = storage.k[0], storage.v[0]
-    return Attention(*pages, scale, config.window, None, None, (1.0, 1.0), tiling), step, q
+    return (
+        Attention(*storage.layers[0], scale, config.window, None, None, (1.0, 1.0), tiling),
+        step,
+        q,
+    )

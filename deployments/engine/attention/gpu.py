@@ -78,7 +78,7 @@ class TritonAttention:
         return self._attend(layer, q, params)
 
     def _pages(self, layer: int) -> tuple[Tensor, Tensor]:
-        return self.storage.k[layer], self.storage.v[layer]
+        return self.storage.layers[layer]
 
     def _attend(self, layer: int, q: Tensor, params: AttentionParams) -> Tensor:
         from deployments.engine.kernels.gpu.attention_ops import Attention
@@ -120,7 +120,7 @@ def plan_triton_attention(
     starts = np.concatenate([np.zeros(1, dtype=np.int64), new_len.cumsum()])
     slots = token_slots(page_table, total_len, new_len, storage.page_size)
     parts = (page_table.ravel(), total_len, starts, slots)
-    flat = to_device(np.concatenate(parts), storage.k.device)
+    flat = to_device(np.concatenate(parts), storage.device)
     table, total, row_starts, new_slots = torch.split(flat, [len(part) for part in parts])
     chunks = (new_len > 1).nonzero()[0]
     return TritonAttention(

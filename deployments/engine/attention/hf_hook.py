@@ -1,5 +1,6 @@
 """The attention function that Hugging Face models call. It passes their tensors to a step."""
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
@@ -17,7 +18,7 @@ def paged_attention(
     module: nn.Module,
     query: Tensor,  # [1, heads, tokens, head_dim]
     key: Tensor,  # [1, kv_heads, tokens, head_dim], rotary embedding applied
-    value: Tensor,  # [1, kv_heads, tokens, head_dim]
+    value: Tensor,  # [1, kv_heads, tokens, value_dim]
     attention_mask: Tensor | None,
     *,
     step: StepAttention,
@@ -30,21 +31,23 @@ def paged_attention(
     """The attention function that is registered with transformers. What it does not know was
     refused by `loading.attention_check`, or changes nothing.
 
-    Returns [1, tokens, heads, head_dim]. Raises UnsupportedModelError for a layer that is not
+    Returns [1, tokens, heads, value_dim]. Raises UnsupportedModelError for a layer that is not
     causal or has a mask of its own.
     """
     if attention_mask is not None or getattr(module, "is_causal", True) is False:
         raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: int = module.layer_idx  # type: ignore[assignment]
-    out = step.attend(
-        layer,
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
-        AttentionParams(scale, getattr(module, WINDOW, sliding_window), softcap, s_aux),
-    )
-    return out[None], None
+    # Zeros change no product. A page has room for one width, of keys and of values.
+    dim = max(key.shape[-1], value.shape[-1])
+    q, k, v = (_padded(given[0].transpose(0, 1), dim) for given in (query, key, value))
+    params = AttentionParams(scale, getattr(module, WINDOW, sliding_window), softcap, s_aux)
+    out = step.attend(layer, q, k, v, params)
+    return out[None, ..., : value.shape[-1]], None
+
+
+def _padded(heads: Tensor, dim: int) -> Tensor:
+    return heads if heads.shape[-1] == dim else F.pad(heads, (0, dim - heads.shape[-1]))
 
 
 AttentionInterface.register(ATTN_IMPLEMENTATION, paged_attention)

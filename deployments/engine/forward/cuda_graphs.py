@@ -50,7 +50,7 @@ class StaticInputs:
     """The inputs of up to `max_rows` decodes of up to `max_tokens` tokens, in static memory."""
 
     def __init__(self, storage: Storage, max_rows: int, max_tokens: int) -> None:
-        device = storage.k.device
+        device = storage.device
         pages = -(-max_tokens // storage.page_size)
         self._storage = storage
         self._table = torch.zeros(max_rows, pages, dtype=torch.int32, device=device)

@@ -25,7 +25,7 @@ class Forward:
 
     def __init__(self, model: PreTrainedModel, storage: Storage) -> None:
         self._storage = storage
-        self._device = storage.k.device
+        self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
         self._decode = decoder(model)
         self._head = head(model)

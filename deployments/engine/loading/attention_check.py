@@ -1,4 +1,4 @@
-"""Checks a model's use of attention by one forward pass, before the engine makes pages for it.
+"""Finds out what a model's layers store, by one forward pass before the engine makes pages for it.
 
 What a token attends to is read out of the masks that transformers would build.
 """
@@ -13,9 +13,9 @@ from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION, WINDOW, pa
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import PlainDecoder
-from deployments.engine.forward.families.registry import family_of
+from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import PlainHead
-from kv.cache import CacheShape
+from kv.layout import LayerShape, Layout, alike
 
 CHECKED_ATTN_IMPLEMENTATION = "manta_check"
 MAX_CHECKED_TOKENS = 1 << 20  # a longer context is read so far
@@ -33,15 +33,16 @@ IGNORED_ARGUMENTS = frozenset(
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-class ShapeCheckingAttention:
-    """An attention backend that stores nothing. It checks the shapes of keys and values."""
+class TrialAttention:
+    """An attention backend that stores nothing. It notes what it would have to store."""
 
-    def __init__(self, model_type: str, shape: CacheShape) -> None:
-        self._model_type = model_type
-        self._kv_shape = [shape.n_kv_heads, shape.head_dim]
-        self._n_tokens = min(shape.max_tokens, MAX_CHECKED_TOKENS)
+    def __init__(self, model: PreTrainedModel) -> None:
+        config = model.config.get_text_config(decoder=True)
+        self._model_type: str = model.config.model_type
+        longest: int = getattr(config, "max_position_embeddings", None) or MAX_CHECKED_TOKENS
+        self._n_tokens = min(longest, MAX_CHECKED_TOKENS)
         self._windows: dict[Tensor, int | None] = {}  # by mask
-        self.attended_layers: set[int] = set()
+        self.shapes: dict[int, LayerShape] = {}  # by layer
 
     def attend(
         self,
@@ -51,16 +52,10 @@ class ShapeCheckingAttention:
         v: Tensor,
         params: AttentionParams,
     ) -> Tensor:
-        """Returns the queries. Raises UnsupportedModelError for what the pages can't hold."""
-        if layer in self.attended_layers:  # the second keys would overwrite the first
+        """Returns the queries. Raises UnsupportedModelError for what pages can't hold."""
+        if layer in self.shapes:  # the second keys would overwrite the first
             raise UnsupportedModelError(f"{self._model_type} attends more than once in a layer")
-        for tensor in (k, v):
-            if (found := [*tensor.shape[1:]]) != self._kv_shape:
-                raise UnsupportedModelError(
-                    f"{self._model_type} has keys or values of {found} where its config says "
-                    f"{self._kv_shape} [heads, dim]"
-                )
-        self.attended_layers.add(layer)
+        self.shapes[layer] = LayerShape(*k.shape[1:])
         return q.contiguous()
 
     def window(self, module: nn.Module, mask: Tensor | None, told: int | None) -> int | None:
@@ -133,7 +128,7 @@ def _checked_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    step: ShapeCheckingAttention,
+    step: TrialAttention,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -166,16 +161,21 @@ AttentionMaskInterface.register(CHECKED_ATTN_IMPLEMENTATION, _keep_mask_function
 
 
 @torch.inference_mode()
-def check_attention(model: PreTrainedModel, shape: CacheShape) -> None:
-    """Computes one token. Where ranks share the model, all of them must call this together.
+def find_layout(model: PreTrainedModel) -> Layout:
+    """What each layer stores of a token, found by computing one. Where ranks share the model, all
+    of them must call this together. The model's attention is the engine's afterwards.
 
-    Raises UnsupportedModelError if a layer does not attend exactly once, if its keys and values do
-    not have the shape of the cache, or if it attends to other tokens than the engine can.
+    Raises UnsupportedModelError for a model whose attention can't be replaced, and if a layer does
+    not attend exactly once, or to other tokens than the engine can.
     """
-    if family_of(model) is not None:  # these architectures are known to attend as required
-        return
     model_type: str = model.config.model_type
-    attention, again = (ShapeCheckingAttention(model_type, shape) for _ in range(2))
+    if is_fused(model):
+        return _layout_of_family(model)
+    if not getattr(model, "_supports_attention_backend", True):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not let its attention be replaced"
+        )
+    attention, again = TrialAttention(model), TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
     model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
     try:
@@ -189,5 +189,16 @@ def check_attention(model: PreTrainedModel, shape: CacheShape) -> None:
         model.set_attn_implementation(ATTN_IMPLEMENTATION)
     if not torch.allclose(logits, whole.logits[0], equal_nan=True):
         raise UnsupportedModelError(f"{model_type} computes more than logits behind its layers")
-    if attention.attended_layers != {*range(shape.n_layers)}:
+    n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
+    if attention.shapes.keys() != {*range(n_layers)}:
         raise UnsupportedModelError(f"{model_type} has layers that do not attend")
+    return tuple(attention.shapes[layer] for layer in range(n_layers))
+
+
+def _layout_of_family(model: PreTrainedModel) -> Layout:
+    """Of a fused model, which transformers can't run any more."""
+    config = model.config
+    head_dim: int = getattr(config, "head_dim", None) or (
+        config.hidden_size // config.num_attention_heads
+    )
+    return alike(config.num_hidden_layers, config.num_key_value_heads, head_dim)

@@ -19,7 +19,6 @@ from deployments.engine.loading.weight_files import weight_files
 
 SUPPORTED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
-UNIFORM_ATTRIBUTES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
 QUANTIZATION_TENSOR = re.compile(r"(scale|zero|qweight)[^.]*$")  # the end of its name
 GIT_LFS_HEADER = b"version https://git-lfs"
@@ -69,30 +68,18 @@ def check_supported(config: PretrainedConfig) -> None:
     text = config.get_text_config(decoder=True)
     if getattr(text, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{text.model_type} is an encoder-decoder model")
-    if getattr(text, "kv_lora_rank", None):
-        raise UnsupportedModelError(f"{text.model_type} has compressed keys and values")
+    if getattr(text, "index_topk", None):
+        raise UnsupportedModelError(f"{text.model_type} chooses by an index what it attends to")
     unknown = set(getattr(text, "layer_types", None) or ()) - SUPPORTED_LAYER_TYPES
     if unknown:
         raise UnsupportedModelError(
             f"{text.model_type} has layers of type {', '.join(sorted(unknown))}; "
             f"served are {', '.join(sorted(SUPPORTED_LAYER_TYPES))}"
         )
-    _check_uniform_layers(text)
     if not hasattr(text, "num_attention_heads") or not hasattr(text, "num_hidden_layers"):
         raise UnsupportedModelError(f"{text.model_type} is not an attention decoder")
     if (method := quantization_method(config)) not in (None, SUPPORTED_QUANTIZATION):
         raise UnsupportedModelError(f"its weights are quantized ({method}): name the original")
-
-
-def _check_uniform_layers(text: PretrainedConfig) -> None:
-    layers = getattr(text, "per_layer_config", ())
-    for name in UNIFORM_ATTRIBUTES:
-        if len(found := {getattr(layer, name, None) for layer in layers}) > 1:
-            differing = " and ".join(map(str, sorted(found, key=str)))
-            raise UnsupportedModelError(
-                f"{text.model_type} has layers that differ in {name} ({differing}): "
-                "pages are of one shape for all layers"
-            )
 
 
 def quantization_method(config: PretrainedConfig) -> str | None:

@@ -18,7 +18,6 @@ from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.families.registry import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
-from deployments.engine.loading.attention_check import check_attention
 from deployments.engine.loading.checks import (
     check_loaded,
     check_supported,
@@ -31,7 +30,6 @@ from deployments.engine.loading.checks import (
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.threads import one_thread
-from kv.cache import CacheShape
 
 # Weights that are copied to a device at the same time: each copy waits for pages of its file.
 MAX_CONCURRENT_COPIES = 4
@@ -126,21 +124,14 @@ def _move_weight(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
     return weight
 
 
-def replace_attention(model: PreTrainedModel, shape: CacheShape) -> None:
-    """Replaces the model's attention by the engine's. Only the engine can run the model afterwards.
+def replace_attention(model: PreTrainedModel, context_length: int) -> None:
+    """Replaces the model's attention by the engine's, for sequences of up to `context_length`
+    tokens. Only the engine can run the model afterwards.
 
-    `shape` is the shape of the model's future cache. The last call counts: the first one may have a
-    longer context than the pages have room for.
-    Raises UnsupportedModelError for a model whose attention can't be replaced or does not fit the
-    cache.
+    The last call counts: the first one may have a longer context than the pages have room for.
     """
-    if not getattr(model, "_supports_attention_backend", True):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} does not let its attention be replaced"
-        )
     model.set_attn_implementation(ATTN_IMPLEMENTATION)
-    _fix_rotary_frequencies(model, shape.max_tokens)
-    check_attention(model, shape)
+    _fix_rotary_frequencies(model, context_length)
 
 
 def _fix_rotary_frequencies(model: PreTrainedModel, context_length: int) -> None:

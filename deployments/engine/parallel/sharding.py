@@ -17,8 +17,6 @@ from deployments.engine.loading.checks import read_config
 from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.parallel.ranks import Ranks, shard_range
 
-KEY_PROJECTIONS = ("k_proj", "qkv_proj", "query_key_value")  # modules that output keys
-
 
 def load_shard(
     path: str,
@@ -58,15 +56,6 @@ def check_shardable(config: PretrainedConfig, world_size: int) -> None:
         raise UnsupportedModelError(
             f"{text.model_type} has no tensor-parallel plan that splits its layers"
         )
-
-
-def local_kv_heads(model: PreTrainedModel, kv_heads: int, world_size: int) -> int:
-    """How many of `kv_heads` one rank has in its cache: all, where the plan gathers the keys."""
-    plan: Mapping[str, str] = model.tp_plan
-    is_sharded = any(
-        name.split(".")[-1] in KEY_PROJECTIONS and plan[name] == "colwise" for name in plan
-    )
-    return kv_heads // world_size if is_sharded else kv_heads
 
 
 def shard(model: PreTrainedModel, ranks: Ranks) -> None:

@@ -131,6 +131,8 @@ def _token_bytes(settings: ModelSettings) -> int:
         heads = int(text["num_attention_heads"])
         kv_heads = int(text.get("num_key_value_heads") or heads)
         head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
+        if text.get("kv_lora_rank"):  # they are stored as each head sees them
+            kv_heads, head_dim = heads, int(text["qk_nope_head_dim"] + text["qk_rope_head_dim"])
         numbers = 2 * int(text["num_hidden_layers"]) * kv_heads * head_dim
     except CONFIG_ERRORS:
         return 0

@@ -10,6 +10,7 @@ import torch
 
 from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import plan_triton_attention
+from kv.layout import alike
 from kv.storage import Storage
 from tests.effort import tries
 from tests.engine.attention.flash_stand_in import attend_with_stand_in
@@ -25,7 +26,7 @@ def test_there_is_none_without_a_gpu() -> None:
 def test_decodes_have_no_keys_for_it() -> None:
     table, total, new = np.arange(12).reshape(3, 4), np.array([9, 5, 16]), np.array([1, 5, 3])
     step = FlashAttention.from_triton(
-        plan_triton_attention(Storage(1, 12, 4, 1, 8), table, total, new)
+        plan_triton_attention(Storage(alike(1, 1, 8), 12, 4), table, total, new)
     )
     assert step._seqused_k().tolist() == [0, 5, 16]
     assert step.max_decode_len == 9

@@ -65,7 +65,7 @@ class PagedModel:
     def eager_logits(self, step: StepInputs) -> Tensor:
         plan = plan_triton_attention(self.storage, step.page_table, step.total_len, step.new_len)
         ids, positions, logit_indices = (
-            to_device(x, self.storage.k.device)
+            to_device(x, self.storage.device)
             for x in (step.token_ids, step.positions, step.logit_indices)
         )
         return self.decode(ids, positions, logit_indices, plan)
@@ -74,10 +74,9 @@ class PagedModel:
 def paged_model(architecture: str, device: str = "cpu") -> PagedModel:
     model = tiny_model(architecture).to(device)
     fuse_projections(model, "cuda")
-    replace_attention(model, cache_shape(model, EngineLimits(context_length=64)))
-    config = model.config
-    layers, kv_heads = config.num_hidden_layers, config.num_key_value_heads
-    storage = Storage(layers, N_STORED_PAGES, 4, kv_heads, config.head_dim, device=device)
+    shape = cache_shape(model, EngineLimits(context_length=64))
+    replace_attention(model, shape.max_tokens)
+    storage = Storage(shape.layout, N_STORED_PAGES, 4, device=device)
     decode, to_logits = decoder(model), head(model)
     return PagedModel(lambda *arguments: to_logits(decode(*arguments)), storage)
 
@@ -138,7 +137,8 @@ def captured_and_eager_logits(
             logits = captured.eager_logits(step)
         results.append((logits.clone().cpu(), eager.eager_logits(filled)[: len(rows)].cpu()))
         # A padding row writes nothing, but a real row in its place has.
-        eager.storage.k[:, filled.page_table[len(rows) :]] = 0
+        for k in eager.storage.k:
+            k[filled.page_table[len(rows) :]] = 0
     # If a padding row wrote anything, the difference would be large.
     torch.testing.assert_close(captured.storage.k, eager.storage.k, rtol=1e-4, atol=1e-4)
     return results

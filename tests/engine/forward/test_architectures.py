@@ -9,8 +9,6 @@ from transformers import (
     DiffLlamaConfig,
     DogeConfig,
     Gemma3TextConfig,
-    Gemma4TextConfig,
-    MiMoV2FlashConfig,
     NemotronConfig,
     PretrainedConfig,
 )
@@ -84,8 +82,9 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
         check(architecture, [outcome for one in apart for outcome in running.run(one)])
 
 
-@pytest.mark.parametrize("architecture", ["qwen2_moe", "phimoe"])
-def test_a_window_that_only_the_mask_has_is_kept(architecture: str) -> None:
+# Windows that only the mask has; heads that differ by layer; values narrower than keys.
+@pytest.mark.parametrize("architecture", ["qwen2_moe", "phimoe", "gemma4", "deepseek_v3"])
+def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None:
     requests = [
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
     ]
@@ -116,7 +115,7 @@ def test_frequencies_are_those_of_the_context_that_pages_allow() -> None:
     def frequencies(*contexts: int) -> torch.Tensor:
         model = tiny_model("phi3_longrope")
         for context in contexts:
-            replace_attention(model, cache_shape(model, roomy(context_length=context)))
+            replace_attention(model, cache_shape(model, roomy(context_length=context)).max_tokens)
         found: torch.Tensor = model.model.rotary_emb.inv_freq
         return found
 
@@ -140,7 +139,7 @@ def test_frequencies_of_each_type_of_layers_are_those_of_the_context() -> None:
     def frequencies(*contexts: int) -> list[float]:
         model = AutoModelForCausalLM.from_config(config)
         for context in contexts:
-            replace_attention(model, cache_shape(model, roomy(context_length=context)))
+            replace_attention(model, cache_shape(model, roomy(context_length=context)).max_tokens)
         rotary = model.model.rotary_emb
         fixed = rotary.full_attention_inv_freq.clone()
         for name in of_layers:  # a batch of one short sequence
@@ -158,25 +157,15 @@ def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:
     model = tiny_model()
     model._supports_attention_backend = False
     with pytest.raises(UnsupportedModelError, match="attention"):
-        replace_attention(model, cache_shape(model, roomy()))
+        replace_attention(model, cache_shape(model, roomy()).max_tokens)
 
 
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (
-            Gemma4TextConfig(
-                **SIZES, global_head_dim=16, hidden_size_per_layer_input=0, num_kv_shared_layers=0
-            ),
-            "gemma4_text has layers that differ in head_dim",
-        ),
         (DiffLlamaConfig(**SIZES), "diffllama attends more than once in a layer"),
         (DogeConfig(**SIZES), "DogeAttention attends by a mask of its own"),
         (NemotronConfig(**SIZES), "nemotron does not attend in a way that can be replaced"),
-        (
-            MiMoV2FlashConfig(**SIZES),
-            r"mimo_v2_flash has keys or values of \[2, 128\] where its config says \[2, 8\]",
-        ),
     ],
 )
 def test_a_model_that_attends_otherwise_is_refused_before_it_has_pages(

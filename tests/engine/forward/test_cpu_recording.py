@@ -21,6 +21,7 @@ from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.dispatch import THREAD
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
+from kv.layout import alike
 from kv.storage import Storage
 from tests.models import CONFIGS, VOCAB
 
@@ -79,8 +80,8 @@ class Decodes:
 
     def _storage(self) -> Storage:
         generator = torch.Generator().manual_seed(4)
-        storage = Storage(3, N_PAGES, PAGE, 2, self.dim, dtype=torch.bfloat16)
-        for pages in (storage.k, storage.v):
+        storage = Storage(alike(3, 2, self.dim), N_PAGES, PAGE, dtype=torch.bfloat16)
+        for pages in (*storage.k, *storage.v):
             pages.copy_(torch.randn(pages.shape, generator=generator))
         return storage
 
@@ -110,9 +111,8 @@ class Decodes:
         recorded, called = self.both(lengths, new)
         assert recorded is not None
         assert torch.equal(recorded, called)
-        first, second = self.storages
-        assert torch.equal(first.k, second.k)
-        assert torch.equal(first.v, second.v)
+        first, second = ((*storage.k, *storage.v) for storage in self.storages)
+        assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,6 +16,7 @@ from deployments.engine.forward.cuda_graphs import (
     StaticInputs,
     capture_sizes,
 )
+from kv.layout import alike
 from kv.storage import Storage
 from tests.engine.forward.paged_models import (
     ROWS,
@@ -63,7 +64,7 @@ def inference() -> Iterator[None]:
 
 
 def small_storage() -> Storage:
-    return Storage(1, 48, 4, 1, 8)
+    return Storage(alike(1, 1, 8), 48, 4)
 
 
 class RecordingDecode:
@@ -142,7 +143,9 @@ def test_logits_are_of_the_indices_asked_for() -> None:
 
 def test_long_contexts_have_graphs_of_their_own_where_rows_are_many() -> None:
     decode = RecordingDecode()
-    decode_graphs = DecodeGraphs(decode, StaticInputs(Storage(1, 8, 16, 1, 8), 16, 8192), run_now)
+    decode_graphs = DecodeGraphs(
+        decode, StaticInputs(Storage(alike(1, 1, 8), 8, 16), 16, 8192), run_now
+    )
     decode_graphs.capture()
     captured = [(len(ids), step.max_decode_len) for ids, step in decode.steps]
     assert captured == [(16, 8192), (16, 2048), (8, 8192), (4, 8192), (2, 8192), (1, 8192)]

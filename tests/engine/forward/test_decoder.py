@@ -27,6 +27,7 @@ from deployments.engine.forward.linear import PackedLinear, is_packable, linear_
 from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import default_dtype, replace_attention
+from kv.layout import alike
 from kv.storage import Storage
 from tests.models import CONFIGS, SIZES, VOCAB, tiny_model
 
@@ -49,7 +50,8 @@ def build(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTr
     for name, weight in model.named_parameters():
         if name.endswith("bias") or "norm" in name:  # which are initialized as 0 and 1
             nn.init.uniform_(weight, 0.5, 1.5)
-    replace_attention(model.to(dtype).eval(), cache_shape(model, EngineLimits(context_length=512)))
+    shape = cache_shape(model.to(dtype).eval(), EngineLimits(context_length=512))
+    replace_attention(model, shape.max_tokens)
     return model
 
 
@@ -58,7 +60,7 @@ def logits(model: PreTrainedModel) -> Tensor:
     """Logits of a batch of prompts, and of a second step: a token, a chunk and a new prompt."""
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // 4
-    storage = Storage(3, 16, 4, 2, head_dim, dtype=model.dtype)
+    storage = Storage(alike(3, 2, head_dim), 16, 4, dtype=model.dtype)
     forward = Forward(model, storage)
     tables = np.arange(15).reshape(3, 5)
     first = forward.logits(step([9, 6], [9, 6], tables[:2]))
@@ -106,7 +108,7 @@ def test_what_a_model_does_behind_its_layers_is_done(config: PretrainedConfig) -
     with torch.inference_mode():
         expected = model(input_ids=torch.from_numpy(one.token_ids)[None]).logits[0]
         shape = replace(cache_shape(model, EngineLimits(context_length=64)), n_pages=5, page_size=4)
-        replace_attention(model, shape)
+        replace_attention(model, shape.max_tokens)
         found = Forward(model, shape.storage(torch.float32, "cpu")).logits(one)
     assert torch.allclose(found, expected, atol=2e-4)
 

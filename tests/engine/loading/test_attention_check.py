@@ -8,11 +8,9 @@ from torch import Tensor, nn
 from transformers import masking_utils as masks
 
 from deployments.engine.attention.interface import AttentionParams
-from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading import attention_check
-from deployments.engine.loading.attention_check import MaskFunction, ShapeCheckingAttention
-from tests.engine.drive import roomy
+from deployments.engine.loading.attention_check import MaskFunction, TrialAttention
 from tests.models import tiny_model
 
 NO_PADDING = torch.zeros(1, dtype=torch.int64)
@@ -66,7 +64,7 @@ def attend(**arguments: Any) -> int | None:
     """By a mask with a window of 8 tokens. Returns the window that is served."""
     found: list[int | None] = []
 
-    class Attention(ShapeCheckingAttention):
+    class Attention(TrialAttention):
         def attend(
             self, layer: int, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams
         ) -> Tensor:
@@ -77,7 +75,7 @@ def attend(**arguments: Any) -> int | None:
         1, 1, masks.sliding_window_causal_mask_function(8), torch.device("cpu")
     )
     module, heads = Layer(), torch.zeros(1, 2, 1, 8)
-    step = Attention("m", cache_shape(tiny_model(), roomy()))
+    step = Attention(tiny_model())
     attention_check._checked_attention(module, heads, heads, heads, mask, step=step, **arguments)
     return found[0]
 

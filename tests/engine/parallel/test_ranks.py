@@ -157,8 +157,7 @@ def test_each_rank_has_its_share_of_weights_and_pages(follower: Follower, llama:
         shard, cache = running.model.state_dict(), running.core.cache
     projection = "model.layers.0.self_attn.q_proj.weight"
     assert shard[projection].numel() * 2 == unsharded.state_dict()[projection].numel()
-    assert cache.shape.n_kv_heads * 2 == unsharded.config.num_key_value_heads
-    assert cache.storage.k.shape[3] == cache.shape.n_kv_heads
+    assert cache.shape.layout[0].kv_heads * 2 == unsharded.config.num_key_value_heads
 
 
 def test_a_rank_that_dies_in_mid_step_ends_the_engine(disposable: Follower, llama: Path) -> None:

@@ -14,6 +14,7 @@ from deployments.engine.kernels.cpu.attention_kernels import KEYS_PER_SPLIT
 from deployments.engine.kernels.cpu.chunk_kernels import KEYS_PER_BLOCK
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
+from kv.layout import alike
 from kv.storage import Storage
 from tests.effort import tries
 
@@ -49,9 +50,9 @@ class Batch:
         self.lengths = np.array(lengths)
         width = -(-max(lengths) // page_size)
         pages = len(lengths) * width
-        self.storage = Storage(1, pages, page_size, KV_HEADS, dim, dtype=torch.bfloat16)
-        self.storage.k.normal_()
-        self.storage.v.normal_()
+        self.storage = Storage(alike(1, KV_HEADS, dim), pages, page_size, dtype=torch.bfloat16)
+        self.storage.k[0].normal_()
+        self.storage.v[0].normal_()
         rng = np.random.default_rng(3)
         self.table = rng.permutation(len(lengths) * width).reshape(len(lengths), width)
         self.q = some(len(lengths), heads, dim)
@@ -75,7 +76,7 @@ class Batch:
     ) -> Tensor:
         begin = 0 if window is None else max(0, n - window)
         k, v = (
-            of[0, self.table[row]].flatten(0, 1)[begin:n].double()
+            of[0][self.table[row]].flatten(0, 1)[begin:n].double()
             for of in (self.storage.k, self.storage.v)
         )
         k, v = (one.repeat_interleave(len(q) // KV_HEADS, 1) for one in (k, v))
@@ -260,12 +261,12 @@ def test_what_is_no_number_stays_with_its_row(window: int | None) -> None:
     batch = Chunks([KEYS_PER_BLOCK + 70, 90], [100, 90], 6)
     clean = batch.attend_chunks([0, 1], 0, 1000, window=window)
     none = float("nan")
-    batch.storage.v[0, batch.table[1]] = none
+    batch.storage.v[0][batch.table[1]] = none
     batch.values[1][:] = none
     last = batch.table[0, (KEYS_PER_BLOCK + 69) // PAGE]
-    batch.storage.v[0, last, (KEYS_PER_BLOCK + 70) % PAGE :] = none  # behind the last token
+    batch.storage.v[0][last, (KEYS_PER_BLOCK + 70) % PAGE :] = none  # behind the last token
     if window is not None:
-        batch.storage.v[0, batch.table[0, :2]] = none  # what nobody sees any more
+        batch.storage.v[0][batch.table[0, :2]] = none  # what nobody sees any more
     found = batch.attend_chunks([0, 1], 0, 1000, window=window)
     assert torch.equal(found[0], clean[0])
     assert found[1].isnan().all()

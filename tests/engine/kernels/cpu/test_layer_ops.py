@@ -21,6 +21,7 @@ from deployments.engine.kernels.cpu.matmul_ops import (
 )
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.rotary import rotary_embedding
+from kv.layout import alike
 from kv.storage import Storage
 from tests.engine.kernels.cpu import test_attention_kernels
 from tests.engine.kernels.cpu import test_matmul_ops as test_quantized_kernels
@@ -76,14 +77,14 @@ def test_heads_are_turned_as_torch_turns_them(normed: bool) -> None:
 
 
 def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
-    storages = [Storage(1, 6, PAGE, KV_HEADS, DIM, dtype=torch.bfloat16) for _ in range(2)]
+    storages = [Storage(alike(1, KV_HEADS, DIM), 6, PAGE, dtype=torch.bfloat16) for _ in range(2)]
     slots = torch.randperm(6 * PAGE)[:40]
     both = some(40, 3 + 2 * KV_HEADS, DIM)
     k, v = both[:, 3 : 3 + KV_HEADS], both[:, 3 + KV_HEADS :]
     storages[0].write(0, slots, k, v)
     layer_ops.store(k, v, slots, *storages[1].layers[0])
-    assert torch.equal(storages[0].k, storages[1].k)
-    assert torch.equal(storages[0].v, storages[1].v)
+    for by_torch, by_us in zip(storages[0].layers[0], storages[1].layers[0], strict=True):
+        assert torch.equal(by_torch, by_us)
 
 
 def rows_of(n: int, width: int, out: int, bias: bool) -> tuple[nn.Linear, Tensor, Tensor]:

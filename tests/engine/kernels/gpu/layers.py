@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.kernels.rotary import RotaryEmbedding
+from kv.layout import alike
 from kv.storage import Storage
 
 
@@ -42,12 +43,12 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
     qkv = random(case.tokens, case.heads + 2 * case.kv_heads, case.head_dim)
     turn = RotaryEmbedding(*(random(case.tokens, 1, case.head_dim) for _ in range(2)))
     norms = (HeadNorm(random(case.head_dim)), HeadNorm(random(case.head_dim)))
-    storage = Storage(1, 4, 4, case.kv_heads, case.head_dim, dtype=kept, device=device)
-    for kept_pages in (storage.k, storage.v):
+    storage = Storage(alike(1, case.kv_heads, case.head_dim), 4, 4, dtype=kept, device=device)
+    for kept_pages in storage.layers[0]:
         kept_pages.copy_(torch.full(kept_pages.shape, 7.0))
     slots = torch.tensor([13, 2, 7, 0, *range(8, 16)])[: case.tokens].to(device)
     slots[-1] = -1
-    pages = storage.k[0], storage.v[0]
+    pages = storage.layers[0]
     used = norms if case.normed else None
     q = rotary_and_store(qkv, turn.cos, turn.sin, used, *pages, slots, (1.0, 1.0))
     parts = torch.split(qkv.float(), [case.heads, case.kv_heads, case.kv_heads], 1)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention
 from deployments.engine.attention.interface import AttentionParams
+from kv.layout import alike
 from kv.storage import Storage
 
 # And the errors they allow. Of float32 the scores of wide heads err by 3e-6, here as there.
@@ -111,20 +112,19 @@ def lay_out(case: Case, device: str) -> Layer:
     v = [_tokens(case, n, case.kv_heads, 2).to(stored).to(dtype).to(device) for n in total]
     width = max(1, *(-(-n // case.page_size) for n in total))
     table = np.random.default_rng(case.seed).permutation(len(total) * width + 1)
-    storage = Storage(
-        1, len(table), case.page_size, case.kv_heads, case.head_dim, dtype=stored, device=device
-    )
+    layout = alike(1, case.kv_heads, case.head_dim)
+    storage = Storage(layout, len(table), case.page_size, dtype=stored, device=device)
     layer = Layer(case, q, k, v, _sinks(case, device), storage, table[:-1].reshape(-1, width))
-    for pages, known in ((storage.k, k), (storage.v, v)):
+    for pages, known in zip(storage.layers[0], (k, v), strict=True):
         pages.copy_(_filled(layer, known).to(stored))
     return layer
 
 
 def _filled(layer: Layer, known: Sequence[Tensor]) -> Tensor:
     """Pages with what is known of each row before the step."""
-    case, shape = layer.case, layer.storage.k.shape
+    case, shape = layer.case, layer.storage.k[0].shape
     pages = torch.full(shape, 0 if case.fp8_pages else torch.nan, dtype=known[0].dtype)
-    slots = pages.flatten(0, 2)
+    slots = pages.flatten(0, 1)
     for row, (before, _) in enumerate(case.rows):
         page, place = np.divmod(np.arange(before), case.page_size)
         slot = layer.page_table[row, page] * case.page_size + place
