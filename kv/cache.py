@@ -14,6 +14,7 @@ from kv.arrays import IntArray
 from kv.journal import Journal
 from kv.layout import Layout
 from kv.pool import PagePool
+from kv.states import StateSlots
 from kv.storage import Storage
 from kv.table import TaskTable
 from kv.view import KvcacheView, bind
@@ -27,6 +28,8 @@ class CacheShape:
     page_size: tokens of a page.
     max_tasks: sequences that have pages at once.
     max_tokens: of the longest sequence, prompt and output.
+    has_states: some layers keep a state in the place of keys. Sequences share no pages then: what
+        follows a page needs the state behind it, too.
     is_fp8: keys and values are stored in one byte each (e4m3), whatever the model computes with.
     """
 
@@ -36,6 +39,7 @@ class CacheShape:
     max_tasks: int
     max_tokens: int
     is_fp8: bool = False
+    has_states: bool = False
 
     def storage_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The type of stored keys and values, for a model that computes with `dtype`."""
@@ -69,6 +73,7 @@ class KVCache:
         self.pool = PagePool(shape.n_pages)
         self.table = TaskTable(shape.max_tasks, shape.pages_for(shape.max_tokens))
         self.storage = shape.storage(dtype, device)
+        self.states = StateSlots(shape.max_tasks) if shape.has_states else None
         self._uncleared: list[
             int
         ] = []  # pages handed out since the last batch, to be filled in part
@@ -96,6 +101,11 @@ class KVCache:
         """Share of pages that tasks hold, 0 to 1; pages kept only for reuse count as free."""
         return self.pool.n_used / self.pool.n_pages
 
+    @property
+    def shares_pages(self) -> bool:
+        """Whether a sequence may have pages that were computed for another one."""
+        return self.states is None
+
     def find(self, hashes: Sequence[bytes]) -> int:
         """How many of these pages are cached, up to the first that is not."""
         return len(self.pool.prefix_cache.match(hashes))
@@ -106,12 +116,14 @@ class KVCache:
         False, and no change, unless the rest of its `n_tokens` would fit and leave `spare` pages.
         At least one token is left to compute: a sequence needs its last token's logits.
         """
-        usable = hashes[: (n_tokens - 1) // self.shape.page_size]
+        usable = hashes[: (n_tokens - 1) // self.shape.page_size] if self.shares_pages else []
         pages = self.pool.match(usable)
         if self.shape.pages_for(n_tokens) - len(pages) + spare > self.pool.n_available:
             self.pool.free(pages)
             return False
         self.table.insert(task_id, pages, len(pages) * self.shape.page_size)
+        if self.states is not None:
+            self.states.insert(task_id)
         return True
 
     def cached_tokens(self, task_id: str) -> int:
@@ -160,7 +172,10 @@ class KVCache:
             self._untrusted.append((last, n_kept))
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
-        """Makes the task's full pages from `first_page` on findable under `hashes`."""
+        """Makes the task's full pages from `first_page` on findable under `hashes`, where sequences
+        share pages."""
+        if not self.shares_pages:
+            return
         for index, page_hash in enumerate(hashes, first_page):
             page = self.table.page(task_id, index)
             shared = self.pool.record(page, page_hash)
@@ -173,6 +188,8 @@ class KVCache:
 
     def free(self, task_id: str) -> None:
         """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
+        if self.states is not None:
+            self.states.remove(task_id)
         self.pool.free(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:
@@ -186,6 +203,9 @@ class KVCache:
         """Asserts that references and tables agree and no page is lost."""
         self.pool.check()
         self.table.check()
+        if self.states is not None:
+            self.states.check()
+            assert all(task_id in self.states for task_id in self.table.task_ids())
         held = Counter(self.table.references())
         assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"
         for page, count in held.items():

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class LayerShape(NamedTuple):
-    """Keys and values of one layer, each [kv_heads, head_dim] for a token."""
+    """Keys and values of one layer, each [kv_heads, head_dim] for a token. `NOTHING` is of a layer
+    that does not attend."""
 
     kv_heads: int
     head_dim: int
@@ -15,6 +16,7 @@ class LayerShape(NamedTuple):
         return 2 * self.kv_heads * self.head_dim
 
 
+NOTHING = LayerShape(0, 0)
 Layout = tuple[LayerShape, ...]  # of each layer
 
 

@@ -27,6 +27,7 @@ class Storage:
     ) -> None:
         self.page_size = page_size
         self.dtype = dtype
+        # Of one layer, keys and values, at most.
         self.token_bytes = max(shape.token_numbers for shape in layout) * dtype.itemsize
         # One tensor for all layers of one shape: [keys and values, layers, n_pages, ...].
         self._tensors = {

@@ -1,6 +1,7 @@
 """Tiny random models of the architectures that the engine must serve, built in code."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from transformers import (
@@ -11,6 +12,8 @@ from transformers import (
     Gemma4TextConfig,
     GptOssConfig,
     LlamaConfig,
+    Mamba2Config,
+    MambaConfig,
     MistralConfig,
     Phi3Config,
     PhimoeConfig,
@@ -19,6 +22,7 @@ from transformers import (
     Qwen2MoeConfig,
     Qwen3Config,
     Qwen3MoeConfig,
+    Qwen3NextConfig,
 )
 
 VOCAB = 128
@@ -37,6 +41,13 @@ SIZES = {
     "pad_token_id": None,
     # Far from uniform, so that no two tokens come close to a tie.
     "initializer_range": 0.5,
+}
+
+NO_ATTENTION: dict[str, Any] = {
+    name: size
+    for name, size in SIZES.items()
+    if name in ("vocab_size", "hidden_size", "num_hidden_layers", "initializer_range")
+    or name.endswith("token_id")
 }
 
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
@@ -105,6 +116,22 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         moe_intermediate_size=32,
         first_k_dense_replace=1,
     ),
+    # Layers with a state: three of four, all, and all of the older kind.
+    "qwen3_next": lambda: Qwen3NextConfig(
+        **{**SIZES, "num_hidden_layers": 4},
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+    ),
+    "mamba2": lambda: Mamba2Config(
+        **NO_ATTENTION, num_heads=4, head_dim=16, state_size=16, n_groups=1, chunk_size=8
+    ),
+    "mamba": lambda: MambaConfig(**NO_ATTENTION, state_size=16),
     # Its frequencies depend on whether a sequence is longer than 64 tokens.
     "phi3_longrope": lambda: Phi3Config(
         **{**SIZES, "pad_token_id": 0},

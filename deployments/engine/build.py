@@ -4,6 +4,7 @@ import torch
 from transformers import PreTrainedModel
 
 from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
@@ -28,6 +29,8 @@ def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | Non
     layout = None if ranks is None else find_layout_together(model, ranks)
     shape = cache_shape(model, limits, 1 if ranks is None else ranks.world_size, layout)
     if ranks is not None:
+        if shape.has_states:
+            raise UnsupportedModelError("ranks can't share a model whose layers keep a state")
         send_cache_shape(ranks, shape)
     replace_attention(model, shape.max_tokens)
     if ranks is None:
@@ -56,8 +59,9 @@ def build_scheduler(
         max_running=limits.max_running,
         max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        is_async=ranks is None and _is_async(limits, model.device),
-        drafter=_drafter(limits, model.device),
+        # A state has gone over a token for good: none may be computed that is not known.
+        is_async=ranks is None and cache.states is None and _is_async(limits, model.device),
+        drafter=_drafter(limits, model.device) if cache.states is None else None,
     )
 
 

@@ -14,14 +14,17 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.recurrent import find_mixers
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.loader import replace_attention
 from kv.cache import CacheShape
-from kv.layout import Layout
+from kv.layout import NOTHING, Layout
+from kv.states import NO_STATE
 
 GIB = 1 << 30
+STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
 # The part of the free memory that may be used. The rest is for other processes on the device, whose
 # use may grow, and for the blocks in which memory is allocated.
 USABLE_FREE_FRACTION = 0.9
@@ -97,7 +100,7 @@ def _n_pages(
         is_alone = world_size == 1
         memory = _measure_step(model, limits, shape) if is_alone else _estimate_step(model, limits)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
-    n_pages = min(max_useful, budget // page_bytes)
+    n_pages = min(max_useful, budget // max(1, page_bytes))
     if n_pages < 2:
         raise ValueError(
             f"{setting}: {budget / GIB:.3g} GiB are left for pages and hold {n_pages} of "
@@ -174,6 +177,7 @@ def largest_step(limits: EngineLimits, shape: CacheShape) -> StepInputs:
         page_table=np.arange(limits.max_running * n_pages).reshape(-1, n_pages),
         logit_indices=np.resize(ends - 1, max_sampled_tokens(limits)),
         stale_tails=np.empty((0, 2), dtype=np.int64),
+        state_slots=np.stack([np.full(len(new_len), NO_STATE), np.arange(len(new_len))], axis=1),
     )
 
 
@@ -190,17 +194,20 @@ def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) ->
         n_pages=0,
         page_size=limits.page_size,
         max_tasks=limits.max_running,
-        max_tokens=_context_length(model.config.get_text_config(decoder=True), limits),
+        max_tokens=_context_length(model.config.get_text_config(decoder=True), limits, layout),
         is_fp8=limits.kv_dtype == "fp8",
+        has_states=bool(find_mixers(model)),
     )
 
 
-def _context_length(config: PretrainedConfig, limits: EngineLimits) -> int:
+def _context_length(config: PretrainedConfig, limits: EngineLimits, layout: Layout) -> int:
     """The tokens of the longest sequence.
 
     Raises UnsupportedModelError if the config has no limit, ValueError for a setting beyond it.
     """
     max_position: int | None = getattr(config, "max_position_embeddings", None)
+    if max_position is None and {*layout} == {NOTHING}:  # nothing in it grows with the context
+        return limits.context_length or STATES_CONTEXT
     if max_position is None:
         raise UnsupportedModelError(f"{config.model_type} does not say how long its context is")
     if (limits.context_length or 0) > max_position:

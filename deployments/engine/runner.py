@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
@@ -232,7 +232,13 @@ class Runner:
             page_table=self._cache.table.page_table([task.id for task in batch.tasks]),
             logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             stale_tails=self._cache.take_uncleared(),
+            state_slots=self._state_slots(batch, start + n, n),
         )
+
+    def _state_slots(self, batch: Batch, total_len: IntArray, new_len: IntArray) -> IntArray:
+        if self._cache.states is None:
+            return NO_SLOTS
+        return self._cache.states.take([task.id for task in batch.tasks], total_len, new_len)
 
     def _compute(self, step: StepInputs) -> Tensor:
         if self._ranks is None:

@@ -31,6 +31,9 @@ HAPROXY_PORTS = (
 MODES = ("default", "throughput")
 # For tests of what no proxy has a part in. All others run in both modes, exhaustively.
 THROUGHPUT = pytest.mark.parametrize("server", ["throughput"], indirect=True)
+DEFAULT = pytest.mark.parametrize(
+    "server", [pytest.param("default", marks=pytest.mark.exhaustive)], indirect=True
+)
 
 
 class Server:

@@ -195,7 +195,7 @@ def _split_by_context(rows: IntArray, total_len: IntArray, storage: Storage) -> 
     if storage.device.type != "cpu":
         yield rows
         return
-    max_tokens = max(1, MAX_GATHERED_BYTES // storage.token_bytes)
+    max_tokens = max(1, MAX_GATHERED_BYTES // max(1, storage.token_bytes))
     if len(rows) * int(total_len[rows].max()) <= max_tokens:
         yield rows
         return

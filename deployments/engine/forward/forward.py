@@ -15,6 +15,7 @@ from deployments.engine.forward.cuda_graphs import DecodeGraphs, capture_decodes
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.recurrent import RecurrentLayers, find_mixers
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -28,6 +29,7 @@ class Forward:
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
         self._decode = decoder(model)
+        self._recurrent = RecurrentLayers(model) if find_mixers(model) else None
         self._head = head(model)
         self._graphs: DecodeGraphs | None = None
 
@@ -36,7 +38,7 @@ class Forward:
 
         Must be called on the thread that will call `logits`.
         """
-        if self._is_on_gpu:
+        if self._is_on_gpu and self._recurrent is None:
             self._graphs = capture_decodes(self._logits, self._storage, max_rows, max_tokens)
 
     def logits(self, step: StepInputs) -> Tensor:
@@ -52,7 +54,11 @@ class Forward:
         if step.sampled_ids is not None:
             token_ids = step.sampled_ids
         logit_indices = self.tensor(step.logit_indices)
-        return self._logits(token_ids, positions, logit_indices, self._attention(step))
+        arguments = token_ids, positions, logit_indices, self._attention(step)
+        if self._recurrent is None:
+            return self._logits(*arguments)
+        with self._recurrent.running(step):
+            return self._logits(*arguments)
 
     def _logits(
         self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention

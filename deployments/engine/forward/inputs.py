@@ -1,6 +1,6 @@
 """The inputs of one forward pass, as plain numbers that ranks can send to each other."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import prod
 from typing import Any
 
@@ -8,6 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from kv.arrays import IntArray
+
+NO_SLOTS = np.empty((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class StepInputs:
     logit_indices: IntArray  # [logits], indices in the batch of the tokens that need logits
     # [tails, 2]: a page to clear before the step, and how many of its first tokens stay.
     stale_tails: IntArray
+    # [rows, 2], of models whose layers keep a state: its slots to read and to write.
+    state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
     # [tokens], used in place of `token_ids` while the host does not know these yet. They are on
     # the device of this rank alone.
     sampled_ids: Tensor | None = None

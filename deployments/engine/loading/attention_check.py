@@ -13,9 +13,13 @@ from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION, WINDOW, pa
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import PlainDecoder
+from deployments.engine.forward.families.family import Module
+from deployments.engine.forward.families.registry import family_of
 from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import PlainHead
-from kv.layout import LayerShape, Layout, alike
+from deployments.engine.forward.recurrent import find_mixers
+from deployments.engine.loading.checks import STATELESS_LAYER_TYPES
+from kv.layout import NOTHING, LayerShape, Layout, alike
 
 CHECKED_ATTN_IMPLEMENTATION = "manta_check"
 MAX_CHECKED_TOKENS = 1 << 20  # a longer context is read so far
@@ -169,19 +173,21 @@ def find_layout(model: PreTrainedModel) -> Layout:
     not attend exactly once, or to other tokens than the engine can.
     """
     model_type: str = model.config.model_type
-    if is_fused(model):
+    if family_of(model) is not None and getattr(model, "_supports_attention_backend", True):
         return _layout_of_family(model)
-    if not getattr(model, "_supports_attention_backend", True):
+    mixers = find_mixers(model)
+    # Older code may also make positions by itself. Models with states say nothing of this.
+    if not mixers and not getattr(model, "_supports_attention_backend", True):
         raise UnsupportedModelError(
             f"{type(model).__name__} does not let its attention be replaced"
         )
     attention, again = TrialAttention(model), TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
-    model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
     try:
+        model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
         logits = PlainHead(model)(PlainDecoder(model)(token, token, token, attention))
         whole = model(input_ids=token[None], position_ids=token[None], use_cache=False, step=again)
-    except (TypeError, AttributeError, LookupError) as error:
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
         raise UnsupportedModelError(
             f"{model_type} does not attend in a way that can be replaced: {error}"
         ) from error
@@ -189,16 +195,28 @@ def find_layout(model: PreTrainedModel) -> Layout:
         model.set_attn_implementation(ATTN_IMPLEMENTATION)
     if not torch.allclose(logits, whole.logits[0], equal_nan=True):
         raise UnsupportedModelError(f"{model_type} computes more than logits behind its layers")
-    n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
-    if attention.shapes.keys() != {*range(n_layers)}:
-        raise UnsupportedModelError(f"{model_type} has layers that do not attend")
-    return tuple(attention.shapes[layer] for layer in range(n_layers))
+    config = model.config.get_text_config(decoder=True)
+    types = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
+    layout = []
+    for layer, layer_type in enumerate(types):
+        is_known = layer in attention.shapes or layer in mixers
+        if not is_known and layer_type not in STATELESS_LAYER_TYPES:
+            raise UnsupportedModelError(
+                f"{model_type} has layers that neither attend nor keep a state as transformers' "
+                "cache has it"
+            )
+        layout.append(attention.shapes.get(layer, NOTHING))
+    return tuple(layout)
 
 
 def _layout_of_family(model: PreTrainedModel) -> Layout:
-    """Of a fused model, which transformers can't run any more."""
+    """Of a model whose layers are known; a fused one can't be run by transformers any more."""
     config = model.config
     head_dim: int = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads
     )
-    return alike(config.num_hidden_layers, config.num_key_value_heads, head_dim)
+    kv_heads: int = config.num_key_value_heads
+    if not is_fused(model):  # it may be one rank's share
+        attention: Module = model.model.layers[0].self_attn
+        kv_heads = attention.k_proj.weight.shape[0] // head_dim
+    return alike(config.num_hidden_layers, kv_heads, head_dim)

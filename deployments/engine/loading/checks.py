@@ -17,7 +17,11 @@ from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.weight_files import weight_files
 
-SUPPORTED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+# Layers without attention keep a state, or nothing at all.
+SUPPORTED_LAYER_TYPES = frozenset(
+    {"full_attention", "sliding_attention", "linear_attention", "conv", "hybrid", "mlp", "moe"}
+)
+STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
 QUANTIZATION_TENSOR = re.compile(r"(scale|zero|qweight)[^.]*$")  # the end of its name
@@ -76,8 +80,8 @@ def check_supported(config: PretrainedConfig) -> None:
             f"{text.model_type} has layers of type {', '.join(sorted(unknown))}; "
             f"served are {', '.join(sorted(SUPPORTED_LAYER_TYPES))}"
         )
-    if not hasattr(text, "num_attention_heads") or not hasattr(text, "num_hidden_layers"):
-        raise UnsupportedModelError(f"{text.model_type} is not an attention decoder")
+    if not hasattr(text, "num_hidden_layers"):
+        raise UnsupportedModelError(f"{text.model_type} does not say how many layers it has")
     if (method := quantization_method(config)) not in (None, SUPPORTED_QUANTIZATION):
         raise UnsupportedModelError(f"its weights are quantized ({method}): name the original")
 

@@ -40,6 +40,8 @@ class Committer:
                 self.take_back(task)
             elif result.is_finite(row):
                 n = batch.new_len[row] - task.n_drafted - (row in result.late_rows)
+                if row in result.late_rows and self._cache.states is not None:
+                    n = 0  # there is no state behind all of its tokens but the last one
                 self._advance(task, n, logprobs)
                 self.report_progress(task)
                 task.drafted_tokens += task.n_drafted

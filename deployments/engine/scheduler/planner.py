@@ -127,7 +127,7 @@ class Planner:
         page_size = self._page_size
         if task.id not in self._cache.table:  # preempted by one before it
             return True
-        if task.n_unscored:  # every position has to be computed
+        if task.n_unscored or not self._cache.shares_pages:  # every position has to be computed
             return False
         if task.n_uncomputed <= page_size or task.n_computed % page_size:
             return False

@@ -4,7 +4,7 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.server import THROUGHPUT, Server
+from tests.e2e.server import DEFAULT, Server
 from tests.e2e.shared.models import PAGES
 
 SEED_STATS = {
@@ -55,7 +55,7 @@ def test_metrics_cover_the_whole_graph(server: Server) -> None:
     assert ("tiny", PAGES) in [(s.labels["model"], s.value) for s in pages]
 
 
-@THROUGHPUT
+@DEFAULT  # test_operate.py has the log of the other one
 def test_a_request_is_one_line_of_the_log_with_its_endpoint_and_tokens(server: Server) -> None:
     """In the text that Serve writes by default; tests/e2e/shared/test_operate.py has JSON."""
 

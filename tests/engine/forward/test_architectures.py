@@ -82,8 +82,11 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
         check(architecture, [outcome for one in apart for outcome in running.run(one)])
 
 
-# Windows that only the mask has; heads that differ by layer; values narrower than keys.
-@pytest.mark.parametrize("architecture", ["qwen2_moe", "phimoe", "gemma4", "deepseek_v3"])
+# Windows that only the mask has; heads that differ by layer; values narrower than keys; states.
+@pytest.mark.parametrize(
+    "architecture",
+    ["qwen2_moe", "phimoe", "gemma4", "deepseek_v3", "qwen3_next", "mamba2", "mamba"],
+)
 def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None:
     requests = [
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)

@@ -154,8 +154,8 @@ def test_multimodal_models_are_refused_by_name(
 
 def test_unsupported_layer_types_are_refused_by_name() -> None:
     config = CONFIGS["qwen3"]()
-    config.layer_types = ["full_attention", "linear_attention", "full_attention"]
-    with pytest.raises(UnsupportedModelError, match="linear_attention"):
+    config.layer_types = ["full_attention", "chunked_attention", "full_attention"]
+    with pytest.raises(UnsupportedModelError, match="chunked_attention"):
         check_supported(config)
 
 
