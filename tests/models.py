@@ -25,6 +25,8 @@ from transformers import (
     Qwen3NextConfig,
 )
 
+from deployments.engine.forward.recurrent import can_keep_states
+
 VOCAB = 128
 
 SIZES = {
@@ -116,7 +118,24 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         moe_intermediate_size=32,
         first_k_dense_replace=1,
     ),
-    # Layers with a state: three of four, all, and all of the older kind.
+    # Its frequencies depend on whether a sequence is longer than 64 tokens.
+    "phi3_longrope": lambda: Phi3Config(
+        **{**SIZES, "pad_token_id": 0},
+        original_max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10_000.0,
+            "short_factor": [1.0] * 4,
+            "long_factor": [4.0] * 4,
+            "original_max_position_embeddings": 64,
+            "factor": 8.0,
+        },
+    ),
+}
+
+
+# Layers with a state: three of four, all, and all of the older kind.
+STATES: dict[str, Callable[[], PretrainedConfig]] = {
     "qwen3_next": lambda: Qwen3NextConfig(
         **{**SIZES, "num_hidden_layers": 4},
         linear_key_head_dim=8,
@@ -132,20 +151,9 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         **NO_ATTENTION, num_heads=4, head_dim=16, state_size=16, n_groups=1, chunk_size=8
     ),
     "mamba": lambda: MambaConfig(**NO_ATTENTION, state_size=16),
-    # Its frequencies depend on whether a sequence is longer than 64 tokens.
-    "phi3_longrope": lambda: Phi3Config(
-        **{**SIZES, "pad_token_id": 0},
-        original_max_position_embeddings=64,
-        rope_parameters={
-            "rope_type": "longrope",
-            "rope_theta": 10_000.0,
-            "short_factor": [1.0] * 4,
-            "long_factor": [4.0] * 4,
-            "original_max_position_embeddings": 64,
-            "factor": 8.0,
-        },
-    ),
 }
+if can_keep_states():
+    CONFIGS |= STATES
 
 
 def tiny_model(architecture: str = "llama", seed: int = 0) -> PreTrainedModel:

@@ -9,12 +9,16 @@ from itertools import count
 import pytest
 from torch import nn
 
+from deployments.engine.forward.recurrent import can_keep_states
 from deployments.wire import SamplingParams
 from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
-from tests.models import tiny_model
+from tests.models import STATES, tiny_model
 
 # Gated delta nets between attention; Mamba 2 and Mamba 1, whose layers can't go on in a chunk.
-pytestmark = pytest.mark.parametrize("architecture", ["qwen3_next", "mamba2", "mamba"])
+pytestmark = [
+    pytest.mark.parametrize("architecture", STATES),
+    pytest.mark.skipif(not can_keep_states(), reason="needs a newer transformers"),
+]
 N_NEW = 14
 SAMPLING = SamplingParams(temperature=2, seed=3, logprobs=1)
 PROMPTS = (random_ids(21), random_ids(21)[:16] + random_ids(3, seed=2), random_ids(2, seed=4))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -24,9 +25,19 @@ N_TRIED, N_BEGUN = 7, 3  # tokens that each kind of mixer is tried with, at once
 MAX_ERROR = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.02}  # relative, of these
 
 
+NEEDED = (5, 23)  # the first transformers with the cache that `RowStates` stands in for
+
+
+def can_keep_states() -> bool:
+    """Whether the installed transformers is new enough for layers that keep a state."""
+    return tuple(int(part) for part in transformers.__version__.split(".")[:2]) >= NEEDED
+
+
 def find_mixers(model: PreTrainedModel) -> dict[int, nn.Module]:
     """The modules of a model that keep a state, by layer: those with a convolution that take
-    transformers' cache."""
+    transformers' cache. None where transformers is too old."""
+    if not can_keep_states():
+        return {}
     return {
         int(module.layer_idx): module
         for module in model.modules()

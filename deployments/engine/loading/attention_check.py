@@ -17,7 +17,7 @@ from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.families.registry import family_of
 from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import PlainHead
-from deployments.engine.forward.recurrent import find_mixers
+from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES
 from kv.layout import NOTHING, LayerShape, Layout, alike
 
@@ -201,12 +201,16 @@ def find_layout(model: PreTrainedModel) -> Layout:
     for layer, layer_type in enumerate(types):
         is_known = layer in attention.shapes or layer in mixers
         if not is_known and layer_type not in STATELESS_LAYER_TYPES:
-            raise UnsupportedModelError(
-                f"{model_type} has layers that neither attend nor keep a state as transformers' "
-                "cache has it"
-            )
+            raise UnsupportedModelError(f"{model_type} has layers that {_why_unknown()}")
         layout.append(attention.shapes.get(layer, NOTHING))
     return tuple(layout)
+
+
+def _why_unknown() -> str:
+    if can_keep_states():
+        return "neither attend nor keep a state as transformers' cache has it"
+    needed = ".".join(map(str, NEEDED))
+    return f"do not attend: those that keep a state need transformers {needed} or newer"
 
 
 def _layout_of_family(model: PreTrainedModel) -> Layout:

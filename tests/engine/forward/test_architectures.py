@@ -19,7 +19,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.loader import replace_attention
 from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
-from tests.models import SIZES, tiny_model
+from tests.models import CONFIGS, SIZES, STATES, tiny_model
 
 ARCHITECTURES = ["llama", "qwen3", "mistral", "gemma3", "gemma2", "qwen3_moe", "gpt_oss"]
 N_NEW = 16
@@ -85,7 +85,7 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
 # Windows that only the mask has; heads that differ by layer; values narrower than keys; states.
 @pytest.mark.parametrize(
     "architecture",
-    ["qwen2_moe", "phimoe", "gemma4", "deepseek_v3", "qwen3_next", "mamba2", "mamba"],
+    [*("qwen2_moe", "phimoe", "gemma4", "deepseek_v3"), *sorted(STATES.keys() & CONFIGS.keys())],
 )
 def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None:
     requests = [
