@@ -166,10 +166,13 @@ def silu_mul(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
     return F.silu(gate(x)).mul_(up(x))
 
 
+READ_DIRECTLY = frozenset({"dt_proj"})  # layers whose weights their parents (Mamba) multiply
+
+
 def pack_linears(module: nn.Module) -> None:
     """Replaces, in place, the linear layers in a module that are faster when packed."""
     for name, child in module.named_children():
-        if is_packable(child):
+        if is_packable(child) and name not in READ_DIRECTLY:
             setattr(module, name, PackedLinear(child, has_native_bf16()))
         else:
             pack_linears(child)

@@ -177,13 +177,19 @@ def _way_to_continue(mix: Mixer, model: PreTrainedModel) -> Callable[[Mixer], Mi
     hidden: int = model.config.get_text_config(decoder=True).hidden_size
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, N_TRIED, hidden, generator=generator).to(model.device, model.dtype)
-    whole = mix(x, RowStates({}, 0)).float()
-    for way in (_at_once, _by_token):
-        first = RowStates({}, 0)
-        begun = way(mix)(x[:, :N_BEGUN], first)
-        parts = torch.cat([begun, way(mix)(x[:, N_BEGUN:], RowStates(first.written, N_BEGUN))], 1)
-        if float((parts.float() - whole).norm()) <= MAX_ERROR[model.dtype] * float(whole.norm()):
-            return way
+    try:
+        whole = mix(x, RowStates({}, 0)).float()
+        for way in (_at_once, _by_token):
+            first = RowStates({}, 0)
+            begun = way(mix)(x[:, :N_BEGUN], first)
+            rest = way(mix)(x[:, N_BEGUN:], RowStates(first.written, N_BEGUN))
+            error = (torch.cat([begun, rest], 1).float() - whole).norm() / whole.norm()
+            if float(error) <= MAX_ERROR[model.dtype]:
+                return way
+    except Exception as error:  # of any model's code
+        raise UnsupportedModelError(
+            f"the engine can't run the states of {model.config.model_type}: {error}"
+        ) from error
     raise UnsupportedModelError(f"{model.config.model_type} has states that nothing can follow")
 
 

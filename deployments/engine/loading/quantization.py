@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.fusing import fuse_projections
-from deployments.engine.forward.linear import ALL_ROWS
+from deployments.engine.forward.linear import ALL_ROWS, READ_DIRECTLY
 from deployments.engine.forward.quantized_linear import (
     Float8Linear,
     Int4Linear,
@@ -65,7 +65,7 @@ def quantize(
     if quantization == "none":
         return
     check_available(quantization, device, model.dtype)
-    if any(parameter.dim() == 3 for parameter in model.parameters()):
+    if any(parameter.dim() == 3 for parameter in _parameters_but_convolutions(model)):
         raise QuantizationError(
             f"quantization: the experts of {type(model).__name__} are no linear layers"
         )
@@ -78,6 +78,12 @@ def quantize(
         )
     if torch.device(device).type == "cpu":
         _quantize_output(model)
+
+
+def _parameters_but_convolutions(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+    for module in model.modules():
+        if not isinstance(module, nn.Conv1d):
+            yield from module.parameters(recurse=False)
 
 
 def check_available(
@@ -140,7 +146,7 @@ def _hidden_linears(model: PreTrainedModel) -> list[tuple[nn.Module, str]]:
         (parent, name)
         for parent in model.modules()
         for name, layer in parent.named_children()
-        if type(layer) is nn.Linear and layer is not output
+        if type(layer) is nn.Linear and layer is not output and name not in READ_DIRECTLY
     ]
 
 

@@ -23,7 +23,13 @@ from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decod
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.forward.linear import PackedLinear, is_packable, linear_add, silu_mul
+from deployments.engine.forward.linear import (
+    PackedLinear,
+    is_packable,
+    linear_add,
+    pack_linears,
+    silu_mul,
+)
 from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import default_dtype, replace_attention
@@ -41,6 +47,7 @@ FUSED: dict[str, PretrainedConfig] = {
     ),
     "llama with biases": LlamaConfig(**BIASED, **HEADS, attention_bias=True),
 }
+MIXER = ("in_proj", "dt_proj")  # of Mamba 1
 PACKABLE = is_packable(nn.Linear(16, 16, dtype=torch.bfloat16))
 
 
@@ -170,6 +177,13 @@ def test_a_packed_matrix_computes_what_the_matrix_does(
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
     assert torch.allclose(found, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_a_matrix_that_its_parent_multiplies_is_not_packed() -> None:
+    model = nn.ModuleDict({name: nn.Linear(16, 16, dtype=torch.bfloat16) for name in MIXER})
+    pack_linears(model)
+    assert type(model["dt_proj"]) is nn.Linear
+    assert type(model["in_proj"]) is (PackedLinear if PACKABLE else nn.Linear)
 
 
 def test_what_is_computed_beside_a_matrix_is_kept() -> None:
