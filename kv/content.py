@@ -10,7 +10,7 @@ from hashlib import blake2b
 from struct import pack
 
 DIGEST_BYTES = 16
-ROOT = b"manta root"  # that no page's hash begins with
+ROOT = b"manta root"  # keeps roots apart from `kv.hashing.PAGE`
 
 
 @dataclass(frozen=True, slots=True)

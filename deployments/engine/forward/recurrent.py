@@ -23,8 +23,6 @@ States = Mapping[Key, Tensor]  # of one sequence, behind one of its tokens
 
 N_TRIED, N_BEGUN = 7, 3  # tokens that each kind of mixer is tried with, at once and in two parts
 MAX_ERROR = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.02}  # relative, of these
-
-
 NEEDED = (5, 23)  # the first transformers with the cache that `RowStates` stands in for
 
 
@@ -33,18 +31,18 @@ def can_keep_states() -> bool:
     return tuple(int(part) for part in transformers.__version__.split(".")[:2]) >= NEEDED
 
 
-def find_mixers(model: PreTrainedModel) -> dict[int, nn.Module]:
-    """The modules of a model that keep a state, by layer: those with a convolution that take
-    transformers' cache. None where transformers is too old."""
+def find_mixers(model: PreTrainedModel) -> list[nn.Module]:
+    """The modules of a model that keep a state: those with a convolution that take transformers'
+    cache. No module where transformers is too old."""
     if not can_keep_states():
-        return {}
-    return {
-        int(module.layer_idx): module
+        return []
+    return [
+        module
         for module in model.modules()
         if hasattr(module, "layer_idx")
         and any(isinstance(child, nn.Conv1d) for child in module.children())
         and "cache" in inspect.signature(type(module).forward).parameters
-    }
+    ]
 
 
 class RowStates:
@@ -120,7 +118,7 @@ class RecurrentLayers:
         self._slots: dict[int, States] = {}
         self._rows: list[tuple[int, int, RowStates]] = []  # begin and end in the batch, states
         kinds: dict[type[nn.Module], Callable[[Mixer], Mixer]] = {}
-        for module in find_mixers(model).values():
+        for module in find_mixers(model):
             mix = _mixer(module)
             if type(module) not in kinds:
                 kinds[type(module)] = _way_to_continue(mix, model)

@@ -188,6 +188,8 @@ def find_layout(model: PreTrainedModel) -> Layout:
         model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
         logits = PlainHead(model)(PlainDecoder(model)(token, token, token, attention))
         whole = model(input_ids=token[None], position_ids=token[None], use_cache=False, step=again)
+    except UnsupportedModelError:
+        raise
     except (TypeError, AttributeError, LookupError, ValueError) as error:
         raise UnsupportedModelError(
             f"{model_type} does not attend in a way that can be replaced: {error}"
@@ -198,9 +200,10 @@ def find_layout(model: PreTrainedModel) -> Layout:
         raise UnsupportedModelError(f"{model_type} computes more than logits behind its layers")
     config = model.config.get_text_config(decoder=True)
     types = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
+    mixed = {module.layer_idx for module in mixers}
     layout = []
     for layer, layer_type in enumerate(types):
-        is_known = layer in attention.shapes or layer in mixers
+        is_known = layer in attention.shapes or layer in mixed
         if not is_known and layer_type not in STATELESS_LAYER_TYPES:
             raise UnsupportedModelError(f"{model_type} has layers that {_why_unknown()}")
         layout.append(attention.shapes.get(layer, NOTHING))

@@ -197,6 +197,7 @@ def test_a_wrong_model_is_refused_and_a_broken_one_says_why(fleet: Server, prese
     assert fleet.http.get("/models?reload=1").status_code == 200
     # Its status depends on the proxy: behind HAProxy an answer that takes long has begun before.
     refused = fleet.http.post("/v1/completions", json={"model": "d", "prompt": "x"})
+    assert refused.status_code in (503, 200)
     assert refused.json()["error"]["code"] == "service_unavailable"
     assert "no-such-type" in refused.json()["error"]["message"]
     presets.write_text(PRESETS + "[d]\nmodel = d\nno-such-key = 1\n")
