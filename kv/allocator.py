@@ -14,7 +14,7 @@ class Allocator:
     `on_evict(page)` is called when an evictable page is taken for new content.
     """
 
-    def __init__(self, n_pages: int, on_evict: Callable[[int], None]) -> None:
+    def __init__(self, n_pages: int, on_evict: Callable[[int], object]) -> None:
         self.n_pages = n_pages
         self._on_evict = on_evict
         self._free = list(range(n_pages - 1, -1, -1))

@@ -6,13 +6,14 @@ It accounts and never computes: who may have pages is the scheduler's decision.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from kv.arrays import IntArray
 from kv.journal import Journal
-from kv.layout import Layout
+from kv.layout import Group, Layout, group_layers
 from kv.pool import PagePool
 from kv.states import StateSlots
 from kv.storage import Storage
@@ -20,16 +21,18 @@ from kv.table import TaskTable
 from kv.view import KvcacheView, bind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CacheShape:
     """Sizes of a cache.
 
-    layout: what each layer stores of a token.
-    page_size: tokens of a page.
+    layout: what each layer stores of a token. No window is as long as `max_tokens`.
+    page_size: tokens of a page, which holds one group of layers.
     max_tasks: sequences that have pages at once.
     max_tokens: of the longest sequence, prompt and output.
-    has_states: some layers keep a state in the place of keys. Sequences share no pages then: what
-        follows a page needs the state behind it, too.
+    max_new_tokens: that one step computes of a sequence; 0: as many as it has.
+    has_states: some layers keep a state in the place of keys. A prefix can be shared where its
+        state was kept as a checkpoint.
+    max_checkpoints: such states.
     is_fp8: keys and values are stored in one byte each (e4m3), whatever the model computes with.
     """
 
@@ -38,8 +41,24 @@ class CacheShape:
     page_size: int
     max_tasks: int
     max_tokens: int
+    max_new_tokens: int = 0
     is_fp8: bool = False
     has_states: bool = False
+    max_checkpoints: int = 0
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of layers, each with a page table."""
+        return group_layers(self.layout)
+
+    @cached_property
+    def max_held(self) -> tuple[int | None, ...]:
+        """The most pages that a sequence holds at once in each group; None: all of its pages."""
+        new = self.max_new_tokens or self.max_tokens
+        return tuple(
+            None if group.window is None else self.pages_for(group.window - 1 + new) + 1
+            for group in self.groups
+        )
 
     def storage_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The type of stored keys and values, for a model that computes with `dtype`."""
@@ -55,8 +74,22 @@ class CacheShape:
         return Storage.page_bytes(self.layout, self.page_size, self.storage_dtype(dtype))
 
     def pages_for(self, n_tokens: int) -> int:
-        """Pages that hold `n_tokens` tokens."""
+        """Pages of `n_tokens` tokens in one group."""
         return -(-n_tokens // self.page_size)
+
+    def pages_held(self, n_tokens: int) -> int:
+        """The most pages that a sequence of `n_tokens` tokens holds at once, in all groups."""
+        n = self.pages_for(n_tokens)
+        return sum(n if most is None else min(n, most) for most in self.max_held)
+
+    def longest(self, n_pages: int) -> int:
+        """Tokens of the longest sequence that `n_pages` pages hold; at most `max_tokens`."""
+        low, high = 0, self.pages_for(self.max_tokens)  # in pages of a group
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self.pages_held(middle * self.page_size) <= n_pages
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return min(self.max_tokens, low * self.page_size)
 
 
 class KVCache:
@@ -70,16 +103,18 @@ class KVCache:
         device: torch.device | str = "cpu",
     ) -> None:
         self.shape = shape
-        self.pool = PagePool(shape.n_pages)
-        self.table = TaskTable(shape.max_tasks, shape.pages_for(shape.max_tokens))
+        self.groups = shape.groups
+        self.pool = PagePool(shape.n_pages, len(self.groups))
+        max_pages = shape.pages_for(shape.max_tokens)
+        self.table = TaskTable(shape.max_tasks, max_pages, len(self.groups))
         self.storage = shape.storage(dtype, device)
-        self.states = StateSlots(shape.max_tasks) if shape.has_states else None
-        self._uncleared: list[
-            int
-        ] = []  # pages handed out since the last batch, to be filled in part
-        self._untrusted: list[
-            tuple[int, int]
-        ] = []  # pages, and how many of their first tokens stay
+        self.states = (
+            StateSlots(shape.max_tasks, shape.max_checkpoints) if shape.has_states else None
+        )
+        # Groups, pages handed out since the last batch to be filled in part or pages in doubt, and
+        # how many of their first tokens stay.
+        self._stale: list[tuple[int, int, int]] = []
+        self._windows = [n for n, group in enumerate(self.groups) if group.window is not None]
 
     @property
     def journal(self) -> Journal:
@@ -89,7 +124,8 @@ class KVCache:
     def bind(
         self, page_table: IntArray, total_len: IntArray, new_len: IntArray | None = None
     ) -> KvcacheView:
-        """What attention layers write to and gather from, for rows with these pages.
+        """What attention layers of the first group write to and gather from, for rows with these
+        pages.
 
         page_table [rows, pages]; total_len [rows], tokens after the write; new_len [rows], how many
         of these are written, by default the newest one of each row.
@@ -104,10 +140,15 @@ class KVCache:
     @property
     def shares_pages(self) -> bool:
         """Whether a sequence may have pages that were computed for another one."""
-        return self.states is None
+        return self.states is None or self.shape.max_checkpoints > 0
+
+    @property
+    def checkpoints(self) -> StateSlots | None:
+        """Where states are kept for prefixes, if they are."""
+        return self.states if self.shape.max_checkpoints else None
 
     def find(self, hashes: Sequence[bytes]) -> int:
-        """How many of these pages are cached, up to the first that is not."""
+        """How many of these pages are cached in the first group, up to the first that is not."""
         return len(self.pool.prefix_cache.match(hashes))
 
     def allocate(self, task_id: str, hashes: Sequence[bytes], n_tokens: int, spare: int) -> bool:
@@ -116,14 +157,21 @@ class KVCache:
         False, and no change, unless the rest of its `n_tokens` would fit and leave `spare` pages.
         At least one token is left to compute: a sequence needs its last token's logits.
         """
-        usable = hashes[: (n_tokens - 1) // self.shape.page_size] if self.shares_pages else []
-        pages = self.pool.match(usable)
-        if self.shape.pages_for(n_tokens) - len(pages) + spare > self.pool.n_available:
-            self.pool.free(pages)
+        page_size = self.shape.page_size
+        usable = hashes[: (n_tokens - 1) // page_size] if self.shares_pages else []
+        n = self._longest_hit(usable)
+        pages = [
+            self.pool.match(usable[group.first_needed(n * page_size) // page_size : n], number)
+            for number, group in enumerate(self.groups)
+        ]
+        missing = self._missing_behind(pages, n, n_tokens)
+        if missing + spare > self.pool.n_available:
+            for own in pages:
+                self.pool.free(own)
             return False
-        self.table.insert(task_id, pages, len(pages) * self.shape.page_size)
+        self.table.insert(task_id, n, pages, n * page_size)
         if self.states is not None:
-            self.states.insert(task_id)
+            self.states.insert(task_id, usable[n - 1] if n else None, n * page_size)
         return True
 
     def cached_tokens(self, task_id: str) -> int:
@@ -133,32 +181,41 @@ class KVCache:
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
         """Appends the longest cached prefix of `hashes`, which follow the task's last full page.
 
-        Returns the number of pages adopted.
+        Returns the number of pages adopted in each group.
         """
-        pages = self.pool.match(hashes)
-        self.table.append(task_id, pages, cached_tokens=len(pages) * self.shape.page_size)
-        return len(pages)
+        if self.states is not None:  # a state behind them is needed, too
+            return 0
+        known = self.pool.prefix_cache
+        n = min(len(known.match(hashes, group)) for group in range(len(self.groups)))
+        if n:
+            pages = [self.pool.match(hashes[:n], group) for group in range(len(self.groups))]
+            self.table.append(task_id, pages, cached_tokens=n * self.shape.page_size)
+        return n
 
     def missing(self, task_id: str, n_tokens: int) -> int:
         """Pages that the task still lacks to hold `n_tokens`."""
-        return max(0, self.shape.pages_for(n_tokens) - self.table.n_pages(task_id))
+        return self.missing_in_all([task_id], [n_tokens])
 
     def missing_in_all(self, task_ids: Sequence[str], n_tokens: Sequence[int]) -> int:
         """Pages that some tasks still lack, all together, to hold `n_tokens` [tasks] each."""
         n_pages = -(-np.array(n_tokens, dtype=np.int64) // self.shape.page_size)
-        return self.table.missing(task_ids, n_pages)
+        return self.table.missing(task_ids, n_pages, self.shape.max_held)
 
     def extend(self, task_id: str, n_tokens: int) -> bool:
         """Gives the task pages for `n_tokens` in all; False, and no change, when there are none.
 
         The next batch writes all of these tokens.
         """
-        pages = self.pool.allocate(self.missing(task_id, n_tokens))
+        n = self.shape.pages_for(n_tokens) - self.table.n_pages(task_id)
+        if n <= 0:
+            return True
+        pages = self.pool.allocate(n * len(self.groups))
         if pages is None:
             return False
-        self.table.append(task_id, pages)
+        by_group = [pages[n * group : n * (group + 1)] for group in range(len(self.groups))]
+        self.table.append(task_id, by_group)
         if n_tokens % self.shape.page_size:  # the others will be filled at once
-            self._uncleared += pages[-1:]
+            self._stale += [(group, own[-1], 0) for group, own in enumerate(by_group)]
         return True
 
     def retract(self, task_id: str, n_tokens: int) -> None:
@@ -167,9 +224,10 @@ class KVCache:
         What a batch that failed may have written there is gone before the next one reads.
         """
         self.pool.free(self.table.shorten(task_id, self.shape.pages_for(n_tokens)))
-        if n_kept := n_tokens % self.shape.page_size:
-            last = self.table.page(task_id, n_tokens // self.shape.page_size)
-            self._untrusted.append((last, n_kept))
+        index, n_kept = divmod(n_tokens, self.shape.page_size)
+        if n_kept:
+            groups = range(len(self.groups))
+            self._stale += [(one, self.table.page(task_id, index, one), n_kept) for one in groups]
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """Makes the task's full pages from `first_page` on findable under `hashes`, where sequences
@@ -177,14 +235,29 @@ class KVCache:
         if not self.shares_pages:
             return
         for index, page_hash in enumerate(hashes, first_page):
-            page = self.table.page(task_id, index)
-            shared = self.pool.record(page, page_hash)
-            if shared != page:
-                self.table.replace(task_id, index, shared)
+            for group in range(len(self.groups)):
+                page = self.table.page(task_id, index, group)
+                shared = self.pool.record(page, page_hash, group)
+                if shared != page:
+                    self.table.replace(task_id, index, shared, group)
+        if self.states is not None and hashes:
+            n_tokens = (first_page + len(hashes)) * self.shape.page_size
+            self.states.reach_border(task_id, n_tokens, hashes[-1])
+
+    def let_go(self, task_id: str, n_tokens: int) -> None:
+        """Gives back the pages that no token behind the task's `n_tokens` computed ones attends
+        to. They stay findable until evicted."""
+        for number in self._windows:
+            first = self.groups[number].first_needed(n_tokens) // self.shape.page_size
+            self.pool.free(self.table.let_go(task_id, number, first))
 
     def forget(self, task_id: str) -> None:
         """Makes the task's pages unfindable: what was computed for it can't be trusted."""
-        self.pool.forget(self.table.pages(task_id))
+        hashes = self.pool.forget(self.table.pages(task_id))
+        if self.states is not None:
+            self.states.forget_border(task_id)
+            for page_hash in hashes:
+                self.states.drop(page_hash)
 
     def free(self, task_id: str) -> None:
         """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
@@ -193,11 +266,10 @@ class KVCache:
         self.pool.free(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:
-        """What every storage has to clear before the next batch: [n, 2], each a page and how many
-        of its first tokens stay."""
-        tails = [(page, 0) for page in self._uncleared] + self._untrusted
-        self._uncleared, self._untrusted = [], []
-        return np.array(tails, dtype=np.int64).reshape(-1, 2)
+        """What every storage has to clear before the next batch: [n, 3], each a group, a page and
+        how many of its first tokens stay."""
+        tails, self._stale = self._stale, []
+        return np.array(tails, dtype=np.int64).reshape(-1, 3)
 
     def check(self) -> None:
         """Asserts that references and tables agree and no page is lost."""
@@ -210,3 +282,36 @@ class KVCache:
         assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"
         for page, count in held.items():
             assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"
+
+    def _longest_hit(self, hashes: Sequence[bytes]) -> int:
+        """The most leading pages that all groups can serve: each has those that the next token
+        needs, and there is a state behind the last one where layers keep one."""
+        n = len(hashes)
+        for number, group in enumerate(self.groups):
+            if group.window is None:
+                n = min(n, len(self.pool.prefix_cache.match(hashes[:n], number)))
+        while n and (missing := self._missing_at(hashes, n)) is not None:
+            n = missing
+        return n
+
+    def _missing_at(self, hashes: Sequence[bytes], n: int) -> int | None:
+        """None if `n` pages can be served. Else the most that may be, with what is missing now."""
+        if self.states is not None and not self.states.has_checkpoint(hashes[n - 1]):
+            has_checkpoint = self.states.has_checkpoint
+            return next((m for m in range(n - 1, 0, -1) if has_checkpoint(hashes[m - 1])), 0)
+        known, page_size = self.pool.prefix_cache, self.shape.page_size
+        for number in self._windows:
+            first = self.groups[number].first_needed(n * page_size) // page_size
+            for index in range(n - 1, first - 1, -1):
+                if known.lookup(hashes[index], number) is None:
+                    return index
+        return None
+
+    def _missing_behind(self, pages: Sequence[Sequence[int]], n: int, n_tokens: int) -> int:
+        """Pages that a task lacks to compute all of its `n_tokens`, if it has these [groups] of its
+        first `n` pages."""
+        lacking = self.shape.pages_for(n_tokens) - n
+        return sum(
+            lacking if most is None else max(0, min(lacking, most - len(own)))
+            for own, most in zip(pages, self.shape.max_held, strict=True)
+        )

@@ -8,10 +8,13 @@ from kv.prefix import PrefixCache
 
 
 class PagePool:
-    """`n_pages` pages, an `Allocator` over them and a `PrefixCache` of their contents."""
+    """`n_pages` pages, an `Allocator` over them and a `PrefixCache` of their contents.
 
-    def __init__(self, n_pages: int) -> None:
-        self.prefix_cache = PrefixCache()
+    A page is of any of the `n_groups` groups of layers, from when it is filled to its eviction.
+    """
+
+    def __init__(self, n_pages: int, n_groups: int = 1) -> None:
+        self.prefix_cache = PrefixCache(n_groups)
         self.allocator = Allocator(n_pages, on_evict=self.prefix_cache.remove)
 
     @property
@@ -36,36 +39,34 @@ class PagePool:
             return None
         return [self.allocator.allocate() for _ in range(n)]
 
-    def match(self, hashes: Sequence[bytes]) -> list[int]:
-        """Pages of the longest cached prefix, each with a reference for the caller."""
-        pages = self.prefix_cache.match(hashes)
+    def match(self, hashes: Sequence[bytes], group: int = 0) -> list[int]:
+        """A group's pages of the longest cached prefix, each with a reference for the caller."""
+        pages = self.prefix_cache.match(hashes, group)
         for page in pages:
             self.allocator.retain(page)
         return pages
 
-    def record(self, page: int, page_hash: bytes) -> int:
-        """Makes a full page findable; returns the page to use from now on.
+    def record(self, page: int, page_hash: bytes, group: int = 0) -> int:
+        """Makes a full page of a group findable; returns the page to use from now on.
 
         When another page already holds this content the caller's reference moves to that one, so
         that sequences which computed the same tokens side by side end up sharing them.
         """
-        known = self.prefix_cache.lookup(page_hash)
+        known = self.prefix_cache.lookup(page_hash, group)
         if known is None:
-            self.prefix_cache.insert(page_hash, page)
+            self.prefix_cache.insert(page_hash, page, group)
             return page
         if known != page:
             self.allocator.retain(known)
             self.allocator.release(page, keep=page in self.prefix_cache)
         return known
 
-    def forget(self, pages: Sequence[int]) -> None:
+    def forget(self, pages: Sequence[int]) -> list[bytes]:
         """Makes pages unfindable whose content can't be trusted; whoever holds them keeps them.
 
-        The caller holds a reference to each.
+        The caller holds a reference to each. Returns the hashes that they were found by.
         """
-        for page in pages:
-            if page in self.prefix_cache:
-                self.prefix_cache.remove(page)
+        return [self.prefix_cache.remove(page) for page in pages if page in self.prefix_cache]
 
     def free(self, pages: Sequence[int]) -> None:
         """Gives back one sequence's references.

@@ -1,6 +1,6 @@
-"""Finds pages by what they hold: hash -> page, one page a hash, one hash a page.
+"""Finds pages by what they hold: in each group, hash -> page, one page a hash, one hash a page.
 
-Its journal tells others what can be found here.
+Its journal tells others what can be found here in the first group.
 """
 
 from collections.abc import Iterable
@@ -9,47 +9,56 @@ from kv.journal import Journal
 
 
 class PrefixCache:
-    """Hashes and pages of the content that can be found."""
+    """Hashes and pages of the content that can be found, in `n_groups` groups of layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_groups: int = 1) -> None:
         self.journal = Journal()
-        self._pages: dict[bytes, int] = {}
-        self._hashes: dict[int, bytes] = {}
+        self._pages: list[dict[bytes, int]] = [{} for _ in range(n_groups)]
+        self._keys: dict[int, tuple[int, bytes]] = {}  # by page: its group and hash
 
     def __len__(self) -> int:
-        return len(self._pages)
+        return len(self._keys)
 
     def __contains__(self, page: int) -> bool:
-        return page in self._hashes
+        return page in self._keys
 
-    def lookup(self, page_hash: bytes) -> int | None:
-        """The page with this hash, or None."""
-        return self._pages.get(page_hash)
+    def lookup(self, page_hash: bytes, group: int = 0) -> int | None:
+        """The group's page with this hash, or None."""
+        return self._pages[group].get(page_hash)
 
-    def match(self, hashes: Iterable[bytes]) -> list[int]:
-        """Pages of the longest known prefix of `hashes`."""
-        pages = []
+    def match(self, hashes: Iterable[bytes], group: int = 0) -> list[int]:
+        """The group's pages of the longest known prefix of `hashes`."""
+        known, pages = self._pages[group], []
         for page_hash in hashes:
-            page = self._pages.get(page_hash)
+            page = known.get(page_hash)
             if page is None:
                 break
             pages.append(page)
         return pages
 
-    def insert(self, page_hash: bytes, page: int) -> None:
+    def insert(self, page_hash: bytes, page: int, group: int = 0) -> None:
         """Makes a page findable. Asserts that neither hash nor page is known."""
-        assert page_hash not in self._pages, "two pages under one hash"
-        assert page not in self._hashes, f"page {page} under two hashes"
-        self._pages[page_hash] = page
-        self._hashes[page] = page_hash
-        self.journal.stored(page_hash)
+        assert page_hash not in self._pages[group], "two pages under one hash"
+        assert page not in self._keys, f"page {page} under two hashes"
+        self._pages[group][page_hash] = page
+        self._keys[page] = group, page_hash
+        if group == 0:
+            self.journal.stored(page_hash)
 
-    def remove(self, page: int) -> None:
-        """Makes a page unfindable. KeyError if it is so already."""
-        page_hash = self._hashes.pop(page)
-        del self._pages[page_hash]
-        self.journal.evicted(page_hash)
+    def remove(self, page: int) -> bytes:
+        """Makes a page unfindable; returns its hash. KeyError if it is so already."""
+        group, page_hash = self._keys.pop(page)
+        del self._pages[group][page_hash]
+        if group == 0:
+            self.journal.evicted(page_hash)
+        return page_hash
 
     def check(self) -> None:
         """Asserts that hashes and pages map to each other."""
-        assert {page: key for key, page in self._pages.items()} == self._hashes
+        by_page = {
+            page: (group, page_hash)
+            for group, pages in enumerate(self._pages)
+            for page_hash, page in pages.items()
+        }
+        assert by_page == self._keys
+        assert len(by_page) == sum(map(len, self._pages)), "a page has two hashes"

@@ -1,42 +1,85 @@
-"""Which slots hold the recurrent state of a task, for layers that keep a state and no keys.
+"""Which slots hold the recurrent states of tasks, and those kept as checkpoints of prefixes.
 
-A task has two slots. A step reads the one whose state stands behind the task's last computed token,
-and writes the other one. A step that failed is so undone by being computed again: what it has
-written stands behind tokens that are not computed.
+A step reads the slot whose state stands behind the task's last computed token, and writes another
+one. A step that failed is so undone by being computed again: what it has written stands behind
+tokens that are not computed. A state is never written twice, so a checkpoint is a slot that a task
+leaves behind, and costs no copy.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from kv.arrays import IntArray
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
+SLOTS_PER_TASK = 3  # read, written, and the one behind its last full page
+
+
+class State(NamedTuple):
+    slot: int
+    n_tokens: int  # that it stands behind
+
+
+class Border(NamedTuple):
+    """A state behind full pages, and the hash of the last one."""
+
+    slot: int
+    page_hash: bytes
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a task holds references to."""
+
+    states: list[State] = field(default_factory=list)  # one or two; the newest is last
+    border: Border | None = None
 
 
 class StateSlots:
-    """The slots of up to `max_tasks` tasks."""
+    """Slots of up to `max_tasks` tasks and of up to `max_checkpoints` checkpoints, by the hash of
+    the last page that they stand behind. The least recently used one goes first."""
 
-    def __init__(self, max_tasks: int) -> None:
-        self._free = list(range(2 * max_tasks - 2, -2, -2))  # the first slot of each pair
-        self._pairs: dict[str, int] = {}
-        # By slot: behind how many tokens its state stands.
-        self._n_tokens = np.full(2 * max_tasks, NO_STATE, dtype=np.int64)
+    def __init__(self, max_tasks: int, max_checkpoints: int = 0) -> None:
+        n_slots = SLOTS_PER_TASK * max_tasks + max_checkpoints
+        self.max_checkpoints = max_checkpoints
+        self.n_saved = self.n_restored = 0  # checkpoints, since the start
+        self._free = list(range(n_slots - 1, -1, -1))
+        self._references = [0] * n_slots
+        self._tasks: dict[str, _Held] = {}
+        self._checkpoints: OrderedDict[bytes, int] = OrderedDict()
 
     def __contains__(self, task_id: str) -> bool:
-        return task_id in self._pairs
+        return task_id in self._tasks
 
-    def insert(self, task_id: str) -> None:
-        """A new task, without a state. Asserts that it is new and that slots are free."""
-        assert task_id not in self._pairs, f"task {task_id} has a state already"
-        assert self._free, "more tasks than slots"
-        self._pairs[task_id] = self._free.pop()
+    @property
+    def n_checkpoints(self) -> int:
+        return len(self._checkpoints)
+
+    def has_checkpoint(self, page_hash: bytes) -> bool:
+        return page_hash in self._checkpoints
+
+    def insert(self, task_id: str, page_hash: bytes | None = None, n_tokens: int = 0) -> None:
+        """A new task, without a state or with the one of a checkpoint, which stands behind
+        `n_tokens`. Asserts that it is new; KeyError for an unknown checkpoint."""
+        assert task_id not in self._tasks, f"task {task_id} has a state already"
+        held = self._tasks[task_id] = _Held()
+        if page_hash is not None:
+            self._checkpoints.move_to_end(page_hash)
+            slot = self._checkpoints[page_hash]
+            self._references[slot] += 1
+            held.states.append(State(slot, n_tokens))
+            self.n_restored += 1
 
     def remove(self, task_id: str) -> None:
-        """Forgets a task and its state. KeyError if it is unknown."""
-        first = self._pairs.pop(task_id)
-        self._n_tokens[first : first + 2] = NO_STATE
-        self._free.append(first)
+        """Forgets a task. The state behind its last full page becomes a checkpoint. KeyError if it
+        is unknown."""
+        self.save(task_id)
+        for slot in _slots(self._tasks.pop(task_id)):
+            self._release(slot)
 
     def take(self, task_ids: Sequence[str], total_len: IntArray, new_len: IntArray) -> IntArray:
         """Slots for a step that computes the last `new_len` of `total_len` tokens [tasks] of each
@@ -48,20 +91,77 @@ class StateSlots:
         for row, (task_id, total, new) in enumerate(
             zip(task_ids, total_len.tolist(), new_len.tolist(), strict=True)
         ):
-            first, before = self._pairs[task_id], total - new
-            read = NO_STATE
-            if before:
-                found = [slot for slot in (first, first + 1) if self._n_tokens[slot] == before]
-                assert found, f"task {task_id} has no state behind {before} tokens"
-                read = found[0]
-            written = first + 1 if read == first else first
-            self._n_tokens[written] = total
-            slots[row] = read, written
+            held, before = self._tasks[task_id], total - new
+            read = [state for state in held.states if state.n_tokens == before and before]
+            assert read or not before, f"task {task_id} has no state behind {before} tokens"
+            for state in held.states:
+                if state not in read[-1:]:
+                    self._release(state.slot)
+            written = State(self._allocate(), total)
+            held.states = [*read[-1:], written]
+            slots[row] = read[-1].slot if read else NO_STATE, written.slot
         return slots
 
+    def reach_border(self, task_id: str, n_tokens: int, page_hash: bytes) -> None:
+        """The task has computed `n_tokens`, which fill a page with this hash. Its state there is
+        kept until the next border, if it has one there."""
+        held = self._tasks[task_id]
+        for state in held.states:
+            if state.n_tokens == n_tokens:
+                if held.border is not None:
+                    self._release(held.border.slot)
+                self._references[state.slot] += 1
+                held.border = Border(state.slot, page_hash)
+
+    def save(self, task_id: str) -> None:
+        """Makes the state at the task's last border a checkpoint, if there is one."""
+        if (border := self._tasks[task_id].border) is not None:
+            self._save(border)
+
+    def forget_border(self, task_id: str) -> None:
+        """The state behind the task's last full page can't be trusted."""
+        held = self._tasks[task_id]
+        if held.border is not None:
+            self._release(held.border.slot)
+            held.border = None
+
+    def drop(self, page_hash: bytes) -> None:
+        """Forgets a checkpoint, if there is one: it can't be trusted."""
+        slot = self._checkpoints.pop(page_hash, None)
+        if slot is not None:
+            self._release(slot)
+
     def check(self) -> None:
-        """Asserts that each pair of slots is free or of one task."""
-        taken = [*self._pairs.values(), *self._free]
-        assert sorted(taken) == [*range(0, len(self._n_tokens), 2)], "slots are lost or taken twice"
-        for first in self._free:
-            assert (self._n_tokens[first : first + 2] == NO_STATE).all(), "a free slot has a state"
+        """Asserts that each slot is free or held, and as often as is counted."""
+        held = [slot for task in self._tasks.values() for slot in _slots(task)]
+        held += self._checkpoints.values()
+        counts = np.bincount(np.array(held, dtype=np.int64), minlength=len(self._references))
+        assert counts.tolist() == self._references, "a slot is miscounted"
+        free = {slot for slot, count in enumerate(self._references) if not count}
+        assert sorted(self._free) == sorted(free), "slots are lost or free twice"
+        assert len(self._checkpoints) <= self.max_checkpoints
+
+    def _save(self, border: Border) -> None:
+        if border.page_hash in self._checkpoints:  # of the same tokens, and so the same state
+            self._checkpoints.move_to_end(border.page_hash)
+        elif self.max_checkpoints:
+            if len(self._checkpoints) == self.max_checkpoints:
+                self._release(self._checkpoints.popitem(last=False)[1])
+            self._checkpoints[border.page_hash] = border.slot
+            self._references[border.slot] += 1
+            self.n_saved += 1
+
+    def _allocate(self) -> int:
+        slot = self._free.pop()  # there is one: tasks and checkpoints hold no more than all others
+        self._references[slot] = 1
+        return slot
+
+    def _release(self, slot: int) -> None:
+        self._references[slot] -= 1
+        if not self._references[slot]:
+            self._free.append(slot)
+
+
+def _slots(held: _Held) -> list[int]:
+    border = [] if held.border is None else [held.border.slot]
+    return [*border, *(state.slot for state in held.states)]

@@ -1,4 +1,4 @@
-"""Owns the memory of keys and values, page by page, layer by layer."""
+"""Owns the memory of keys and values: a page is one piece, with all layers of its group."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from kv.arrays import IntArray
-from kv.layout import Layout
+from kv.layout import Layout, group_layers, page_numbers
 
 
 class Storage:
     """`k` and `v` by layer, each [n_pages, page_size, kv_heads, head_dim] as `layout` says.
 
-    Zeroed, because attention reads whole pages and multiplies what it masks by 0: a slot that was
-    never written, or by a task that has ended, must not hold a NaN.
+    All groups of layers share the pages: a page holds one group at a time. Zeroed, because
+    attention reads whole pages and multiplies what it masks by 0: what was never written, or by a
+    task that has ended, must not hold a NaN.
     """
 
     def __init__(
@@ -27,52 +28,73 @@ class Storage:
     ) -> None:
         self.page_size = page_size
         self.dtype = dtype
+        self.groups = group_layers(layout)
         # Of one layer, keys and values, at most.
         self.token_bytes = max(shape.token_numbers for shape in layout) * dtype.itemsize
-        # One tensor for all layers of one shape: [keys and values, layers, n_pages, ...].
-        self._tensors = {
-            shape: torch.zeros(
-                (2, layout.count(shape), n_pages, page_size, *shape), dtype=dtype, device=device
-            )
-            for shape in dict.fromkeys(layout)
-        }
-        pairs = {
-            shape: zip(*tensor.unbind(), strict=True) for shape, tensor in self._tensors.items()
-        }
-        # (k, v) of each layer, as views that need not be made anew in every step.
-        self.layers: list[tuple[Tensor, Tensor]] = [next(pairs[shape]) for shape in layout]
-        self.k = [k for k, _ in self.layers]
-        self.v = [v for _, v in self.layers]
+        size = page_numbers(layout, self.groups, page_size)
+        self._pages = torch.zeros(n_pages, size, dtype=dtype, device=device)
+        # By layer: its group, and how many tokens of it lie from one page's begin to the next one's
+        # if all of a page were its tokens.
+        self.group_of = [0] * len(layout)
+        self.page_stride = [size // max(1, shape.key_numbers) for shape in layout]
+        parts = [self._pages[:, :0]] * (2 * len(layout))
+        for number, group in enumerate(self.groups):
+            begin = 0
+            for layer in group.layers:
+                self.group_of[layer] = number
+                n = page_size * layout[layer].key_numbers
+                parts[2 * layer : 2 * layer + 2] = (
+                    self._pages[:, begin : begin + n],
+                    self._pages[:, begin + n : begin + 2 * n],
+                )
+                begin += 2 * n
+        shapes = [(n_pages, page_size, one.kv_heads, one.head_dim) for one in layout]
+        self.addressed_as = self._addressed_as(layout)
+        # As views that need not be made anew in every step.
+        self.k = [part.view(shape) for part, shape in zip(parts[::2], shapes, strict=True)]
+        self.v = [part.view(shape) for part, shape in zip(parts[1::2], shapes, strict=True)]
+        self.layers: list[tuple[Tensor, Tensor]] = [*zip(self.k, self.v, strict=True)]
 
     @property
     def device(self) -> torch.device:
-        return self.k[0].device
+        return self._pages.device
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Stores keys and values [tokens, kv_heads, head_dim] at `slots` [tokens] int64: page times
-        page_size plus offset in the page."""
+        the layer's `page_stride` plus offset in the page."""
         for cache, new in zip(self.layers[layer], (k, v), strict=True):
-            cache.flatten(0, 1).index_copy_(0, slots, new)
+            _, page_size, *shape = cache.shape
+            # What lies between two pages of the layer is not written: no slot is there.
+            n_slots = (len(cache) - 1) * self.page_stride[layer] + page_size
+            strides = (cache.stride(1), *cache.stride()[2:])
+            cache.as_strided((n_slots, *shape), strides).index_copy_(0, slots, new)
 
     def clear(self, pages: Sequence[int]) -> None:
         """Zeroes pages in all layers."""
-        index = torch.tensor(pages, dtype=torch.int64).to(self.device)
-        for tensor in self._tensors.values():
-            tensor.index_fill_(2, index, 0)
+        self._pages.index_fill_(0, torch.tensor(pages, dtype=torch.int64).to(self.device), 0)
 
-    def clear_tail(self, page: int, n_tokens: int) -> None:
-        """Zeroes a page but for its first `n_tokens` tokens."""
-        for tensor in self._tensors.values():
-            tensor[:, :, page, n_tokens:] = 0
+    def clear_tail(self, group: int, page: int, n_tokens: int) -> None:
+        """Zeroes a page of a group but for its first `n_tokens` tokens."""
+        for layer in self.groups[group].layers:
+            for cache in self.layers[layer]:
+                cache[page, n_tokens:] = 0
 
     def clear_tails(self, tails: IntArray) -> None:
-        """`tails` [n, 2]: pages, and how many of their first tokens stay."""
-        if whole := tails[tails[:, 1] == 0, 0].tolist():
+        """`tails` [n, 3]: groups, pages, and how many of their first tokens stay."""
+        if whole := tails[tails[:, 2] == 0, 1].tolist():
             self.clear(whole)
-        for page, n_kept in tails[tails[:, 1] > 0].tolist():
-            self.clear_tail(page, n_kept)
+        for group, page, n_kept in tails[tails[:, 2] > 0].tolist():
+            self.clear_tail(group, page, n_kept)
+
+    def _addressed_as(self, layout: Layout) -> list[int]:
+        """By layer, the first one whose tokens have the same pages and slots. A layer that stores
+        nothing has them of any other one."""
+        addresses = [*zip(self.group_of, self.page_stride, strict=True)]
+        stored = [layer for layer, shape in enumerate(layout) if shape.token_numbers] or [0]
+        firsts = {addresses[layer]: layer for layer in reversed(stored)}
+        return [firsts.get(address, stored[0]) for address in addresses]
 
     @staticmethod
     def page_bytes(layout: Layout, page_size: int, dtype: torch.dtype) -> int:
-        """Bytes of one page over all layers, keys and values."""
-        return page_size * dtype.itemsize * sum(shape.token_numbers for shape in layout)
+        """Bytes of one page, which holds the layers of one group."""
+        return page_numbers(layout, group_layers(layout), page_size) * dtype.itemsize

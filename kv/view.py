@@ -22,7 +22,9 @@ class KvcacheView:
     storage: Storage
     page_table: IntArray  # [rows, pages]
     total_len: IntArray  # [rows], tokens after the write
-    slots: Tensor  # [tokens] int64, where `write` puts the new tokens, on the storage's device
+    # [tokens] int64, where `write` puts the new tokens of layers with this page stride, on the
+    # storage's device
+    slots: Tensor
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Stores keys and values [tokens, kv_heads, head_dim] of the new tokens, row after row.
@@ -48,13 +50,18 @@ class KvcacheView:
 
 
 def bind(
-    storage: Storage, page_table: IntArray, total_len: IntArray, new_len: IntArray | None = None
+    storage: Storage,
+    page_table: IntArray,
+    total_len: IntArray,
+    new_len: IntArray | None = None,
+    layer: int = 0,
 ) -> KvcacheView:
     """A view of rows with these pages [rows, pages] and `total_len` tokens [rows]. The last
-    `new_len` [rows] of them are written; by default the newest one of each row."""
+    `new_len` [rows] of them are written; by default the newest one of each row. It is for all
+    layers with the group and the page stride of `layer`."""
     if new_len is None:
         new_len = np.ones_like(total_len)
-    slots = token_slots(page_table, total_len, new_len, storage.page_size)
+    slots = token_slots(storage, layer, page_table, total_len, new_len)
     return KvcacheView(storage, page_table, total_len, _to_device(storage, slots))
 
 
@@ -71,17 +78,18 @@ def bind_padded(
 
 
 def token_slots(
-    page_table: IntArray, total_len: IntArray, new_len: IntArray, page_size: int
+    storage: Storage, layer: int, page_table: IntArray, total_len: IntArray, new_len: IntArray
 ) -> IntArray:
-    """Slots of the last `new_len` tokens of each row, row after row. [sum(new_len)]
+    """Slots of a layer for the last `new_len` tokens of each row, row after row. [sum(new_len)]
 
-    A token's slot is its page times `page_size` plus its offset in the page. page_table
+    A token's slot is its page times the layer's page stride plus its offset in the page. page_table
     [rows, pages]; total_len and new_len [rows], in tokens.
     """
+    page_size, stride = storage.page_size, storage.page_stride[layer]
     rows = np.repeat(np.arange(len(new_len)), new_len)
     before = total_len - new_len.cumsum()
     positions = np.arange(len(rows)) + before[rows]
-    slots: IntArray = page_table[rows, positions // page_size] * page_size + positions % page_size
+    slots: IntArray = page_table[rows, positions // page_size] * stride + positions % page_size
     return slots
 
 

@@ -20,7 +20,7 @@ from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.loader import replace_attention
 from kv.cache import CacheShape
-from kv.layout import NOTHING, Layout
+from kv.layout import NOTHING, Layout, within
 from kv.states import NO_STATE
 
 GIB = 1 << 30
@@ -81,11 +81,12 @@ def cache_shape(
     shape = _page_shape(model, limits, layout or find_layout(model))
     if shape.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
-    context = shape.max_tokens
     n_pages = limits.n_pages or _n_pages(model, limits, world_size, shape)
-    if limits.context_length and context > n_pages * shape.page_size:
-        raise ValueError(f"context_length: {context} tokens do not fit into {n_pages} pages")
-    return replace(shape, n_pages=n_pages, max_tokens=min(context, n_pages * shape.page_size))
+    longest = shape.longest(n_pages)
+    if limits.context_length and longest < shape.max_tokens:
+        message = f"context_length: {shape.max_tokens} tokens do not fit into {n_pages} pages"
+        raise ValueError(message)
+    return replace(shape, n_pages=n_pages, max_tokens=longest)
 
 
 def _n_pages(
@@ -93,7 +94,7 @@ def _n_pages(
 ) -> int:
     """As many pages as fit into memory, but no more than the longest running tasks can use."""
     page_bytes = shape.page_bytes(model.dtype)
-    max_useful = limits.max_running * shape.pages_for(shape.max_tokens)
+    max_useful = limits.max_running * shape.pages_held(shape.max_tokens)
     setting, budget = "kv_gib", int((limits.kv_gib or CPU_KV_GIB) * GIB)
     if limits.kv_gib is None and model.device.type == "cuda":
         setting = "gpu_memory_utilization"
@@ -138,7 +139,7 @@ def graph_bytes(
     activations: of the largest step, in bytes. logits_bytes: of one step of decodes.
     """
     rows, tokens = limits.max_running, max(limits.max_batch_tokens, limits.max_running)
-    table_bytes = rows * shape.pages_for(shape.max_tokens) * torch.int32.itemsize
+    table_bytes = len(shape.groups) * rows * shape.pages_for(shape.max_tokens) * 4
     return -(-activations * rows // tokens) + 2 * logits_bytes + table_bytes
 
 
@@ -168,15 +169,16 @@ def largest_step(limits: EngineLimits, shape: CacheShape) -> StepInputs:
     new_len[: tokens % limits.max_running] += 1
     new_len = np.minimum(new_len, shape.max_tokens)
     ends = new_len.cumsum()
-    n_pages = shape.pages_for(int(new_len.max()))
+    n_pages, n_groups = shape.pages_for(int(new_len.max())), len(shape.groups)
+    pages = np.arange(n_groups * limits.max_running * n_pages)
     return StepInputs(
         token_ids=np.zeros(ends[-1], dtype=np.int64),
         positions=np.arange(ends[-1]) - np.repeat(ends - new_len, new_len),
         total_len=new_len,
         new_len=new_len,
-        page_table=np.arange(limits.max_running * n_pages).reshape(-1, n_pages),
+        page_table=pages.reshape(n_groups, -1, n_pages),
         logit_indices=np.resize(ends - 1, max_sampled_tokens(limits)),
-        stale_tails=np.empty((0, 2), dtype=np.int64),
+        stale_tails=np.empty((0, 3), dtype=np.int64),
         state_slots=np.stack([np.full(len(new_len), NO_STATE), np.arange(len(new_len))], axis=1),
     )
 
@@ -189,12 +191,14 @@ def max_sampled_tokens(limits: EngineLimits) -> int:
 
 def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> CacheShape:
     """The shape with `n_pages` 0 and the whole context as `max_tokens`."""
+    max_tokens = _context_length(model.config.get_text_config(decoder=True), limits, layout)
     return CacheShape(
-        layout=layout,
+        layout=within(layout, max_tokens),
         n_pages=0,
         page_size=limits.page_size,
         max_tasks=limits.max_running,
-        max_tokens=_context_length(model.config.get_text_config(decoder=True), limits, layout),
+        max_tokens=max_tokens,
+        max_new_tokens=max(limits.max_batch_tokens, limits.max_running),
         is_fp8=limits.kv_dtype == "fp8",
         has_states=bool(find_mixers(model)),
     )

@@ -106,4 +106,4 @@ def test_the_step_that_is_tried_is_the_largest_that_there_can_be(
     assert np.array_equal(step.positions[step.logit_indices[:max_running]], step.new_len - 1)
     assert step.positions.max() < SHAPE.max_tokens
     assert len(np.unique(step.page_table)) == step.page_table.size
-    assert step.page_table.shape[1] * SHAPE.page_size >= step.total_len.max()
+    assert step.page_table.shape[2] * SHAPE.page_size >= step.total_len.max()

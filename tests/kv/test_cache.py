@@ -13,16 +13,31 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kv.cache import CacheShape, KVCache
 from kv.content import Content
 from kv.hashing import page_hashes
-from kv.layout import alike
+from kv.layout import LayerShape, Layout, alike
+from kv.states import NO_STATE
 from tests.effort import tries
 
 MAX_TASKS, MAX_TOKENS = 4, 16
 token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=MAX_TOKENS)
 
 
-def small_cache(n_pages: int, page_size: int, **changes: int) -> KVCache:
+MAX_NEW = 6  # tokens of a step
+PLAIN = alike(1, 1, 1)
+THREE_GROUPS = (LayerShape(1, 1, 3), LayerShape(1, 1), LayerShape(1, 1, 5))
+WINDOW = (LayerShape(1, 1, 4),)
+# What layers store, and how many states are kept as checkpoints; None: there are no states.
+KINDS: list[tuple[Layout, int | None]] = [
+    *((PLAIN, None), (THREE_GROUPS, None), (WINDOW, None)),
+    *((PLAIN, 3), (THREE_GROUPS, 2), (PLAIN, 0)),
+]
+
+
+def small_cache(
+    n_pages: int, page_size: int, layout: Layout = PLAIN, states: int | None = None, **changes: int
+) -> KVCache:
     sizes: dict[str, Any] = {"max_tasks": MAX_TASKS, "max_tokens": MAX_TOKENS, **changes}
-    return KVCache(CacheShape(layout=alike(1, 1, 1), n_pages=n_pages, page_size=page_size, **sizes))
+    sizes |= {"has_states": states is not None, "max_checkpoints": states or 0}
+    return KVCache(CacheShape(layout=layout, n_pages=n_pages, page_size=page_size, **sizes))
 
 
 @dataclass
@@ -39,11 +54,13 @@ class Running:
 
 
 class KVCacheMachine(RuleBasedStateMachine):
-    @initialize(n_pages=st.integers(2, 12), page_size=st.integers(1, 3))
-    def start(self, n_pages: int, page_size: int) -> None:
-        self.cache = small_cache(n_pages, page_size)
+    @initialize(n=st.integers(2, 12), page_size=st.integers(1, 3), kind=st.sampled_from(KINDS))
+    def start(self, n: int, page_size: int, kind: tuple[Layout, int | None]) -> None:
+        self.cache = small_cache(n * len(kind[0]), page_size, *kind, max_new_tokens=MAX_NEW)
         self.page_size = page_size
-        self.slots: dict[tuple[int, int], object] = {}
+        self.groups = [*enumerate(self.cache.groups)]
+        self.slots: dict[tuple[int, int], object] = {}  # by page and place in it
+        self.states: dict[int, object] = {}  # by slot of a state
         self.tasks: dict[str, Running] = {}
         self.n_started = 0
 
@@ -57,26 +74,48 @@ class KVCacheMachine(RuleBasedStateMachine):
         self.n_started += 1
         task_id = str(self.n_started)
         task = Running(salt, tokens, hashes=page_hashes(tokens, self.page_size, Content(salt)))
-        pool, usable = self.cache.pool, task.hashes[: (len(tokens) - 1) // self.page_size]
-        known = pool.prefix_cache.match(usable)
-        kept = sum(pool.allocator.references(page) == 0 for page in known)
-        needed = self.cache.shape.pages_for(len(tokens)) - len(known) + kept + spare
+        hit = self._longest_hit(task.hashes[: (len(tokens) - 1) // self.page_size])
+        pool = self.cache.pool
+        kept = sum(pool.allocator.references(page) == 0 for page in hit)
         before = pool.n_available
         admitted = self.cache.allocate(task_id, task.hashes, len(tokens), spare)
-        assert admitted == (needed <= before)
         if not admitted:
             assert pool.n_available == before
             assert task_id not in self.cache.table
+        if len(self.groups) == 1 and self.cache.groups[0].window is None:
+            needed = self.cache.shape.pages_for(len(tokens)) - len(hit) + kept + spare
+            assert admitted == (needed <= before)
+        if not admitted:
+            assert spare or pool.n_used or self.cache.shape.longest(pool.n_pages) < len(tokens)
             return
         task.n_computed = self.cache.cached_tokens(task_id)
-        assert task.n_computed == len(known) * self.page_size < len(tokens)
+        assert self.cache.table.pages(task_id) == hit
+        assert task.n_computed == self.cache.table.n_pages(task_id) * self.page_size < len(tokens)
         self.tasks[task_id] = task
 
-    @rule(data=st.data(), n=st.integers(1, 6))
+    def _longest_hit(self, hashes: list[bytes]) -> list[int]:
+        """The pages of the most leading tokens that all groups can serve."""
+        if not self.cache.shares_pages:
+            return []
+        for n in range(len(hashes), 0, -1):
+            known = [
+                self.cache.pool.prefix_cache.lookup(hashes[index], number)
+                for index in range(n)
+                for number, group in self.groups
+                if index >= group.first_needed(n * self.page_size) // self.page_size
+            ]
+            states = self.cache.states
+            if None not in known and (states is None or states.has_checkpoint(hashes[n - 1])):
+                return [page for page in known if page is not None]
+        return []
+
+    @rule(data=st.data(), n=st.integers(1, MAX_NEW))
     @precondition(lambda self: self.tasks)
     def compute(self, data: st.DataObject, n: int) -> None:
         task_id, task = self._pick(data)
         end = min(task.n_computed + n, len(task.tokens))
+        if end == task.n_computed:
+            return
         before, missing = self.cache.pool.n_available, self.cache.missing(task_id, end)
         if not self.cache.extend(task_id, end):
             assert missing > before
@@ -84,17 +123,50 @@ class KVCacheMachine(RuleBasedStateMachine):
             return
         assert self.cache.missing(task_id, end) == 0
         for position in range(task.n_computed, end):
-            self._write(task_id, task, position)
+            for number, _ in self.groups:
+                self._write(task_id, task, position, number)
+        self._move_state(task_id, task, end)
         first, last = task.n_computed // self.page_size, end // self.page_size
         self.cache.record(task_id, first, task.hashes[first:last])
+        self.cache.let_go(task_id, end)
         task.n_computed = end
 
-    def _write(self, task_id: str, task: Running, position: int) -> None:
+    def _write(self, task_id: str, task: Running, position: int, group: int) -> None:
         index, offset = divmod(position, self.page_size)
-        page = self.cache.table.page(task_id, index)
+        page = self.cache.table.page(task_id, index, group)
         assert self.cache.pool.allocator.references(page) == 1, "a write to a shared page"
         assert page not in self.cache.pool.prefix_cache, "a write to a page that can be found"
-        self.slots[page, offset] = task.slot(position)
+        self.slots[page, offset] = group, *task.slot(position)
+
+    def _move_state(self, task_id: str, task: Running, end: int) -> None:
+        if self.cache.states is None:
+            return
+        lengths = np.array([end]), np.array([end - task.n_computed])
+        [[read, written]] = self.cache.states.take([task_id], *lengths).tolist()
+        assert read != written
+        assert (read == NO_STATE) == (task.n_computed == 0)
+        assert task.n_computed == 0 or self.states[read] == task.slot(task.n_computed - 1)
+        self.states[written] = task.slot(end - 1)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tasks)
+    def keep_a_checkpoint(self, data: st.DataObject) -> None:
+        task_id, _ = self._pick(data)
+        if self.cache.states is not None:
+            self.cache.states.save(task_id)
+
+    @rule(data=st.data(), n=st.integers(1, MAX_NEW))
+    @precondition(lambda self: self.tasks)
+    def fail(self, data: st.DataObject, n: int) -> None:
+        """What a step that failed has written is of no use."""
+        task_id, task = self._pick(data)
+        end = min(task.n_computed + n, len(task.tokens))
+        if end == task.n_computed or not self.cache.extend(task_id, end):
+            return
+        if self.cache.states is not None:
+            lengths = np.array([end]), np.array([end - task.n_computed])
+            self.states[self.cache.states.take([task_id], *lengths).tolist()[0][1]] = None
+        self.cache.retract(task_id, task.n_computed)
 
     @rule(data=st.data(), token=st.integers(0, 1))
     @precondition(lambda self: self.tasks)
@@ -128,30 +200,49 @@ class KVCacheMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.tasks)
     def forget(self, data: st.DataObject) -> None:
-        task_id, _ = self._pick(data)
+        task_id, task = self._pick(data)
         self.cache.forget(task_id)
         pages = self.cache.table.pages(task_id)
         assert not any(page in self.cache.pool.prefix_cache for page in pages)
+        if self.cache.states is not None and all(group.window is None for _, group in self.groups):
+            assert not any(map(self.cache.states.has_checkpoint, self._recorded(task)))
+
+    def _recorded(self, task: Running) -> list[bytes]:
+        return task.hashes[: task.n_computed // self.page_size]
 
     @invariant()
     def what_a_task_has_computed_stands_in_its_pages(self) -> None:
         for task_id, task in self.tasks.items():
             assert self.cache.table.n_pages(task_id) == self.cache.shape.pages_for(task.n_computed)
-            for position in range(task.n_computed):
-                index, offset = divmod(position, self.page_size)
-                page = self.cache.table.page(task_id, index)
-                assert self.slots[page, offset] == task.slot(position)
+            for number, group in self.groups:
+                for position in range(group.first_needed(task.n_computed), task.n_computed):
+                    index, offset = divmod(position, self.page_size)
+                    page = self.cache.table.page(task_id, index, number)
+                    assert self.slots[page, offset] == (number, *task.slot(position))
+
+    @invariant()
+    def what_no_token_attends_to_is_let_go(self) -> None:
+        for task_id, task in self.tasks.items():
+            n = self.cache.shape.pages_for(task.n_computed)
+            needed = [
+                group.first_needed(task.n_computed) // self.page_size for _, group in self.groups
+            ]
+            held = len(self.cache.table.pages(task_id))
+            assert held == sum(n - first for first in needed if first < n or not n)
 
     @invariant()
     def page_tables_are_the_same_copied_or_not(self) -> None:
         table, ids = self.cache.table, list(self.tasks)
         in_order = [ids[i] for i in table.in_order(ids)]
-        rows, reverse = table.page_table(in_order), table.page_table(in_order[::-1])[::-1]
+        rows, reverse = table.page_table(in_order), table.page_table(in_order[::-1])[:, ::-1]
         assert np.array_equal(rows, reverse)
         assert not rows.size or np.shares_memory(rows, table.page_table(in_order)), "a copy"
-        for task_id, row in zip(in_order, rows.tolist(), strict=True):
-            pages = table.pages(task_id)
-            assert row == pages + pages[:1] * (len(row) - len(pages)) or not pages
+        for number, _ in self.groups:
+            for task_id, row in zip(in_order, rows[number].tolist(), strict=True):
+                own = {
+                    table.page(task_id, index, number) for index in range(table.n_pages(task_id))
+                }
+                assert {*row} == own or not own, "a row is not filled up with its own pages"
 
     @invariant()
     def references_are_exact(self) -> None:
@@ -233,7 +324,7 @@ def test_rows_of_the_table_are_padded_to_the_longest_with_pages_of_their_own() -
     run(cache, "other", [9, 9])  # holds the page that a careless padding would name
     run(cache, "long", [1, 2, 3, 4, 5])
     run(cache, "short", [6])
-    table = cache.table.page_table(["short", "long"])
+    table = cache.table.page_table(["short", "long"])[0]
     assert table.shape == (2, 3)
     assert set(table[0].tolist()) == {cache.table.page("short", 0)}
     assert table[1].tolist() == [cache.table.page("long", i) for i in range(3)]
@@ -242,6 +333,6 @@ def test_rows_of_the_table_are_padded_to_the_longest_with_pages_of_their_own() -
 def test_rows_of_tasks_without_pages_are_empty() -> None:
     cache = small_cache(8, 2)
     assert cache.allocate("task", [], 5, 0)
-    assert cache.table.page_table(["task"]).shape == (1, 0)
-    assert cache.table.page_table([]).shape == (0, 0)
+    assert cache.table.page_table(["task"]).shape == (1, 1, 0)
+    assert cache.table.page_table([]).shape == (1, 0, 0)
     assert cache.table.page_table([]).dtype == np.int64

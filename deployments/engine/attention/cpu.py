@@ -132,10 +132,12 @@ def plan_cpu_attention(
     page_table: IntArray,  # [rows, pages]
     total_len: IntArray,  # [rows], tokens after the step
     new_len: IntArray,  # [rows]
+    layer: int = 0,
 ) -> CpuAttention:
-    """Groups the rows of a flat batch by how their attention is computed."""
+    """Groups the rows of a flat batch by how their attention is computed, in all layers with the
+    group and the page stride of `layer`."""
     starts = new_len.cumsum() - new_len
-    view = bind(storage, page_table, total_len, new_len)
+    view = bind(storage, page_table, total_len, new_len, layer)
     decodes = chunks = None
     has_kernels = is_cpu_bf16(storage.k[0])
     lengths = np.unique(new_len).tolist()

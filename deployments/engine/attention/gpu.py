@@ -114,11 +114,13 @@ def plan_triton_attention(
     total_len: IntArray,  # [rows], tokens after the step
     new_len: IntArray,  # [rows]
     tiling: "Tiling | None" = None,
+    layer: int = 0,
 ) -> TritonAttention:
-    """Lays out a flat batch for the attention kernels, with one copy to the device."""
+    """Lays out a flat batch for the attention kernels, with one copy to the device. It is for all
+    layers with the group and the page stride of `layer`."""
     rows, width = page_table.shape
     starts = np.concatenate([np.zeros(1, dtype=np.int64), new_len.cumsum()])
-    slots = token_slots(page_table, total_len, new_len, storage.page_size)
+    slots = token_slots(storage, layer, page_table, total_len, new_len)
     parts = (page_table.ravel(), total_len, starts, slots)
     flat = to_device(np.concatenate(parts), storage.device)
     table, total, row_starts, new_slots = torch.split(flat, [len(part) for part in parts])

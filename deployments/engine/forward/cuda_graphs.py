@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
+from deployments.engine.attention.grouped import plan_by_layer
+from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # token_ids [tokens], positions [tokens], logit_indices [logits], step -> logits [logits, vocab]
-Decode = Callable[[Tensor, Tensor, Tensor, TritonAttention], Tensor]
+Decode = Callable[[Tensor, Tensor, Tensor, FusedStepAttention], Tensor]
 # Captures a function that works on static tensors. Returns a function that replays it.
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 
@@ -53,47 +55,54 @@ class StaticInputs:
         device = storage.device
         pages = -(-max_tokens // storage.page_size)
         self._storage = storage
-        self._table = torch.zeros(max_rows, pages, dtype=torch.int32, device=device)
+        groups = len(storage.groups)
+        self._table = torch.zeros(groups, max_rows, pages, dtype=torch.int32, device=device)
+        self._addresses = [*dict.fromkeys(storage.addressed_as)]  # layers, each with slots
         self._starts = torch.arange(max_rows + 1, device=device)
-        # [4, max_rows]: token ids, positions, tokens after the step, slots
+        # [3 + addresses, max_rows]: token ids, positions, tokens after the step, slots
         self._rows = to_device(self._padding(), device)
         self.max_rows = max_rows
         self.max_tokens = max_tokens
 
     def load(self, step: "StepInputs") -> None:
         """Copies a step of rows with one new token each. Does not wait for the copy to end."""
-        n, width = step.page_table.shape
-        slots = token_slots(step.page_table, step.total_len, step.new_len, self._storage.page_size)
+        _, n, width = step.page_table.shape
         rows = self._padding()
-        rows[:, :n] = step.token_ids, step.positions, step.total_len, slots
+        rows[:3, :n] = step.token_ids, step.positions, step.total_len
+        for row, layer in enumerate(self._addresses, 3):
+            table = step.page_table[self._storage.group_of[layer]]
+            rows[row, :n] = token_slots(self._storage, layer, table, step.total_len, step.new_len)
         device = self._rows.device
         self._rows.copy_(to_device(rows, device), non_blocking=True)
         if step.sampled_ids is not None:
             self._rows[0, :n].copy_(step.sampled_ids)
-        table = torch.from_numpy(step.page_table.astype(np.int32))
+        tables = torch.from_numpy(step.page_table.astype(np.int32))
         if device.type == "cuda":
-            table = table.pin_memory()
-        self._table[:n, :width].copy_(table, non_blocking=True)
+            tables = tables.pin_memory()
+        self._table[:, :n, :width].copy_(tables, non_blocking=True)
 
-    def views(self, n: int, max_context: int) -> tuple[Tensor, Tensor, Tensor, TritonAttention]:
+    def views(self, n: int, max_context: int) -> tuple[Tensor, Tensor, Tensor, FusedStepAttention]:
         """The arguments of a `Decode` for `n` rows of at most `max_context` tokens."""
-        token_ids, positions, total_len, slots = self._rows[:, :n]
-        step = TritonAttention(
-            storage=self._storage,
-            page_table=self._table[:n],
-            total_len=total_len,
-            starts=self._starts[: n + 1],
-            slots=slots,
-            chunk_rows=NO_CHUNKS,
-            chunk_len=NO_CHUNKS,
-            chunk_total=NO_CHUNKS,
-            max_decode_len=max_context,
-        )
-        return token_ids, positions, self._starts[:n], step
+        token_ids, positions, total_len, *slots = self._rows[:, :n]
+
+        def plan(layer: int) -> TritonAttention:
+            return TritonAttention(
+                storage=self._storage,
+                page_table=self._table[self._storage.group_of[layer], :n],
+                total_len=total_len,
+                starts=self._starts[: n + 1],
+                slots=slots[self._addresses.index(layer)],
+                chunk_rows=NO_CHUNKS,
+                chunk_len=NO_CHUNKS,
+                chunk_total=NO_CHUNKS,
+                max_decode_len=max_context,
+            )
+
+        return token_ids, positions, self._starts[:n], plan_by_layer(self._storage, plan)
 
     def _padding(self) -> IntArray:
-        rows = np.zeros((4, len(self._starts) - 1), dtype=np.int64)
-        rows[3] = NO_SLOT
+        rows = np.zeros((3 + len(self._addresses), len(self._starts) - 1), dtype=np.int64)
+        rows[3:] = NO_SLOT
         return rows
 
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import plan_triton_attention
+from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.cuda_graphs import DecodeGraphs, capture_decodes
 from deployments.engine.forward.decoder import decoder
@@ -70,8 +71,13 @@ class Forward:
         return to_device(array, self._device)
 
     def _attention(self, step: StepInputs) -> FusedStepAttention:
-        layout = self._storage, step.page_table, step.total_len, step.new_len
-        if not self._is_on_gpu:
-            return plan_cpu_attention(*layout)
-        attention = plan_triton_attention(*layout)
-        return attention if flash_version() is None else FlashAttention.from_triton(attention)
+        storage, lengths = self._storage, (step.total_len, step.new_len)
+
+        def plan(layer: int) -> FusedStepAttention:
+            table = step.page_table[storage.group_of[layer]]
+            if not self._is_on_gpu:
+                return plan_cpu_attention(storage, table, *lengths, layer)
+            attention = plan_triton_attention(storage, table, *lengths, layer=layer)
+            return attention if flash_version() is None else FlashAttention.from_triton(attention)
+
+        return plan_by_layer(storage, plan)

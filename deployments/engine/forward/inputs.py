@@ -20,9 +20,10 @@ class StepInputs:
     positions: IntArray  # [tokens], of each token in its row
     total_len: IntArray  # [rows], tokens of the row after this step
     new_len: IntArray  # [rows], new tokens of the row
-    page_table: IntArray  # [rows, pages]
+    page_table: IntArray  # [groups, rows, pages], of each group of layers
     logit_indices: IntArray  # [logits], indices in the batch of the tokens that need logits
-    # [tails, 2]: a page to clear before the step, and how many of its first tokens stay.
+    # [tails, 3]: a group and its page to clear before the step, and how many of the page's first
+    # tokens stay.
     stale_tails: IntArray
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)

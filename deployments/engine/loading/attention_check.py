@@ -14,12 +14,12 @@ from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.families.family import Module
-from deployments.engine.forward.families.registry import family_of
+from deployments.engine.forward.families.registry import FAMILIES, family_of
 from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import PlainHead
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES
-from kv.layout import NOTHING, LayerShape, Layout, alike
+from kv.layout import NOTHING, LayerShape, Layout
 
 CHECKED_ATTN_IMPLEMENTATION = "manta_check"
 MAX_LOGIT_ERROR = 0.02  # relative
@@ -60,7 +60,7 @@ class TrialAttention:
         """Returns the queries. Raises UnsupportedModelError for what pages can't hold."""
         if layer in self.shapes:  # the second keys would overwrite the first
             raise UnsupportedModelError(f"{self._model_type} attends more than once in a layer")
-        self.shapes[layer] = LayerShape(*k.shape[1:])
+        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], params.window)
         return q.contiguous()
 
     def window(self, module: nn.Module, mask: Tensor | None, told: int | None) -> int | None:
@@ -233,4 +233,7 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
     if not is_fused(model):  # it may be one rank's share
         attention: Module = model.model.layers[0].self_attn
         kv_heads = attention.k_proj.weight.shape[0] // head_dim
-    return alike(config.num_hidden_layers, kv_heads, head_dim)
+    family = FAMILIES[type(model)]
+    base: Module = model.model
+    windows = [family.window(layer.self_attn) for layer in base.layers]
+    return tuple(LayerShape(kv_heads, head_dim, window) for window in windows)

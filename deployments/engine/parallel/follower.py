@@ -13,7 +13,7 @@ from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.parallel.ranks import Ranks, RanksLostError
 from kv.cache import CacheShape
-from kv.layout import Layout
+from kv.layout import Layout, within
 
 SENT_SIZES = tuple(field.name for field in fields(CacheShape) if field.name != "layout")
 
@@ -53,7 +53,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     ranks.receive()
     layout = find_layout(model)
     sizes = dict(zip(SENT_SIZES, ranks.receive().tolist(), strict=True))
-    shape = CacheShape(layout=layout, **sizes)
+    shape = CacheShape(layout=within(layout, sizes["max_tokens"]), **sizes)
     replace_attention(model, shape.max_tokens)
     forward = Forward(model, shape.storage(model.dtype, model.device))
     while len(packed := ranks.receive()):

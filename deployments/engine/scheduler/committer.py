@@ -88,6 +88,7 @@ class Committer:
         if full_pages := task.filled_by(n, page_size):
             self._cache.record(task.id, task.n_computed // page_size, full_pages)
         task.n_computed += n
+        self._cache.let_go(task.id, task.n_computed)
         task.last_step = self._stats.steps
         task.prompt_logprobs.extend(prompt_logprobs)
 

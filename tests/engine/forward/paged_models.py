@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.attention.gpu import plan_triton_attention
+from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention
+from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.cuda_graphs import (
     Capture,
@@ -28,7 +29,7 @@ from kv.arrays import IntArray
 from kv.storage import Storage
 from tests.models import VOCAB, tiny_model
 
-N_STORED_PAGES = 48
+N_STORED_PAGES = 96
 # (tokens before, new tokens) of each row, in three steps.
 ROWS = [[(0, 19), (0, 3), (0, 6)], [(19, 1), (3, 4), (6, 1)], [(20, 1), (7, 1), (7, 1)]]
 PAGES_PER_ROW = 8
@@ -38,20 +39,21 @@ def token_ids(row: IntArray, positions: IntArray) -> IntArray:
     return (positions * 31 + row * 7 + positions**2) % VOCAB
 
 
-def inputs(rows: list[tuple[int, int]]) -> StepInputs:
+def inputs(rows: list[tuple[int, int]], groups: int = 1) -> StepInputs:
     """The next step of some rows. A token is a function of its row and position."""
     before, new = np.array(rows, dtype=np.int64).T
     positions = np.concatenate([np.arange(b, b + n) for b, n in rows])
     row = np.repeat(np.arange(len(rows)), new)
-    pages = np.random.default_rng(0).permutation(N_STORED_PAGES)[: len(rows) * PAGES_PER_ROW]
+    n_pages = groups * len(rows) * PAGES_PER_ROW
+    pages = np.random.default_rng(0).permutation(N_STORED_PAGES)[:n_pages]
     return StepInputs(
         token_ids=token_ids(row, positions),
         positions=positions,
         total_len=before + new,
         new_len=new,
-        page_table=pages.reshape(len(rows), PAGES_PER_ROW),
+        page_table=pages.reshape(groups, len(rows), PAGES_PER_ROW),
         logit_indices=new.cumsum() - 1,
-        stale_tails=np.empty((0, 2), dtype=np.int64),
+        stale_tails=np.empty((0, 3), dtype=np.int64),
     )
 
 
@@ -63,7 +65,13 @@ class PagedModel:
     storage: Storage
 
     def eager_logits(self, step: StepInputs) -> Tensor:
-        plan = plan_triton_attention(self.storage, step.page_table, step.total_len, step.new_len)
+        lengths = step.total_len, step.new_len
+
+        def plan_layer(layer: int) -> TritonAttention:
+            table = step.page_table[self.storage.group_of[layer]]
+            return plan_triton_attention(self.storage, table, *lengths, layer=layer)
+
+        plan = plan_by_layer(self.storage, plan_layer)
         ids, positions, logit_indices = (
             to_device(x, self.storage.device)
             for x in (step.token_ids, step.positions, step.logit_indices)
@@ -95,7 +103,7 @@ def max_logit_error(architecture: str, device: str = "cpu") -> float:
     plain.set_attn_implementation("eager")
     largest = 0.0
     for rows in ROWS:
-        logits = ours.eager_logits(inputs(rows)).cpu()
+        logits = ours.eager_logits(inputs(rows, len(ours.storage.groups))).cpu()
         for row, (before, new) in enumerate(rows):
             expected = reference_logits(plain, row, before + new)
             error = float((logits[row] - expected).abs().max() / expected.abs().max())
@@ -131,14 +139,15 @@ def captured_and_eager_logits(
     assert len(graphs) > 0
     results = []
     for rows in (*ROWS, [(21, 1)]):
-        step, filled = inputs(rows), inputs(with_real_padding(rows, max_rows))
+        groups = len(captured.storage.groups)
+        step, filled = inputs(rows, groups), inputs(with_real_padding(rows, max_rows), groups)
         logits = graphs.logits(step)
         if logits is None:
             logits = captured.eager_logits(step)
         results.append((logits.clone().cpu(), eager.eager_logits(filled)[: len(rows)].cpu()))
         # A padding row writes nothing, but a real row in its place has.
-        for k in eager.storage.k:
-            k[filled.page_table[len(rows) :]] = 0
+        for k, group in zip(eager.storage.k, eager.storage.group_of, strict=True):
+            k[filled.page_table[group, len(rows) :]] = 0
     # If a padding row wrote anything, the difference would be large.
     torch.testing.assert_close(captured.storage.k, eager.storage.k, rtol=1e-4, atol=1e-4)
     return results

@@ -65,7 +65,8 @@ def test_the_reference_is_no_repetition_of_one_token(architecture: str) -> None:
 def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
     architecture: str, page_size: int, max_batch_tokens: int
 ) -> None:
-    limits = roomy(page_size=page_size, max_batch_tokens=max_batch_tokens, max_running=5)
+    sizes = {"page_size": page_size, "max_batch_tokens": max_batch_tokens}
+    limits = roomy(n_pages=4096 // page_size, max_running=5, **sizes)
     requests = [
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
     ]

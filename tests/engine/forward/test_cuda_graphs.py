@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
+from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.attention.tiles import tile
 from deployments.engine.forward.cuda_graphs import (
     Capture,
@@ -19,6 +20,7 @@ from deployments.engine.forward.cuda_graphs import (
 from kv.layout import alike
 from kv.storage import Storage
 from tests.engine.forward.paged_models import (
+    N_STORED_PAGES,
     ROWS,
     captured_and_eager_logits,
     inputs,
@@ -64,7 +66,7 @@ def inference() -> Iterator[None]:
 
 
 def small_storage() -> Storage:
-    return Storage(alike(1, 1, 8), 48, 4)
+    return Storage(alike(1, 1, 8), N_STORED_PAGES, 4)
 
 
 class RecordingDecode:
@@ -74,8 +76,9 @@ class RecordingDecode:
         self.steps: list[tuple[list[int], TritonAttention]] = []
 
     def __call__(
-        self, ids: Tensor, positions: Tensor, logit_indices: Tensor, step: TritonAttention
+        self, ids: Tensor, positions: Tensor, logit_indices: Tensor, step: FusedStepAttention
     ) -> Tensor:
+        assert isinstance(step, TritonAttention)
         self.steps.append((ids.tolist(), step))
         return logit_indices.float()[:, None]
 
@@ -106,13 +109,14 @@ def test_rows_without_a_task_are_written_nowhere_and_have_no_context() -> None:
     static = StaticInputs(small_storage(), 6, 48)
     static.load(DECODES)
     token_ids, positions, logit_indices, step = static.views(4, 48)
+    assert isinstance(step, TritonAttention)
     assert logit_indices.tolist() == [0, 1, 2, 3]
     assert token_ids.tolist() == [*DECODES.token_ids.tolist(), 0]
     assert positions.tolist() == [*DECODES.positions.tolist(), 0]
     assert step.total_len.tolist() == [*DECODES.total_len.tolist(), 0]
     assert step.slots.tolist()[3] == NO_SLOT
     assert (step.slots[:3] >= 0).all()
-    assert step.page_table[:3, :8].tolist() == DECODES.page_table.tolist()
+    assert step.page_table[:3, :8].tolist() == DECODES.page_table[0].tolist()
 
 
 def test_a_smaller_step_leaves_nothing_of_the_one_before() -> None:
@@ -120,6 +124,7 @@ def test_a_smaller_step_leaves_nothing_of_the_one_before() -> None:
     static.load(DECODES)
     static.load(inputs([(7, 1)]))
     *_, step = static.views(4, 48)
+    assert isinstance(step, TritonAttention)
     assert step.total_len.tolist() == [8, 0, 0, 0]
     assert step.slots.tolist()[1:] == [NO_SLOT] * 3
 

@@ -79,8 +79,8 @@ def step(total: list[int], new: list[int], table: np.ndarray) -> StepInputs:
     total_len, new_len = np.array(total), np.array(new)
     ids = np.random.default_rng(sum(total)).integers(0, VOCAB, sum(new))
     positions = np.concatenate([np.arange(t - n, t) for t, n in zip(total, new, strict=True)])
-    nothing = np.zeros((0, 2), dtype=np.int64)
-    return StepInputs(ids, positions, total_len, new_len, table, np.arange(len(ids)), nothing)
+    nothing = np.zeros((0, 3), dtype=np.int64)
+    return StepInputs(ids, positions, total_len, new_len, table[None], np.arange(len(ids)), nothing)
 
 
 @pytest.mark.parametrize("kind", FUSED)

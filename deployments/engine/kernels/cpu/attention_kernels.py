@@ -37,6 +37,7 @@ class Keys(NamedTuple):
     end: Code
     page_size: Code
     token_bytes: Code  # of all KV heads
+    page_bytes: Code  # from one page of the layer to the next one
 
 
 @njit(inline="always")
@@ -48,12 +49,12 @@ def pages_of(keys: Code) -> Code:
 def page_part(keys: Code, page: Code, pages: Code) -> Code:
     """What one page holds of the keys: the address of the first one, its position, how many they
     are, and how many bytes ahead the row's next page lies."""
-    table, page_size, token_bytes = keys.table, keys.page_size, keys.token_bytes
+    table, page_size, page_bytes = keys.table, keys.page_size, keys.page_bytes
     start = max(keys.begin, page * page_size)
-    address = pages + (table[page] * page_size + start % page_size) * token_bytes
+    address = pages + table[page] * page_bytes + start % page_size * keys.token_bytes
     count = min(keys.end, (page + 1) * page_size) - start
     ahead = table[min(page + 1, (keys.end - 1) // page_size)] - table[page]
-    return address, start, count, ahead * page_size * token_bytes
+    return address, start, count, ahead * page_bytes
 
 
 # Loops over numbers side by side, from 0: the compiler makes vectors of no others.
@@ -178,7 +179,7 @@ class DecodeArguments(NamedTuple):
     q_token_stride: int
     q_head_stride: int
     out: int  # bfloat16 [tokens, heads, dim]
-    k_pages: int  # bfloat16 [pages, page_size, kv_heads, dim]
+    k_pages: int  # bfloat16 [pages, page_size, kv_heads, dim]; each page is contiguous
     v_pages: int
     rows: int
     tokens: int  # int64 [rows]: each row's token in the batch
@@ -187,6 +188,7 @@ class DecodeArguments(NamedTuple):
     lengths: int  # int64 [rows]: keys of each row
     kv_heads: int
     page_size: int
+    page_bytes: int  # from one page of the layer to the next one
     window: int  # keys that a token sees
     sinks: int  # bfloat16 [heads], or 0
     scale: float
@@ -235,7 +237,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
             begin, end = _split_range(lengths[row], window, nth)
             table = args.page_table + 8 * row * args.page_table_stride
             table = carray(at_i64(table), ((end - 1) // page_size + 1,))
-            keys = Keys(table, begin, end, page_size, token_bytes)
+            keys = Keys(table, begin, end, page_size, token_bytes, args.page_bytes)
             head = first * group
             q = args.q + 2 * (tokens[row] * args.q_token_stride + head * args.q_head_stride)
             _load_query(q, args.q_head_stride, scale, query)

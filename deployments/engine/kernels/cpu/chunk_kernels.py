@@ -47,6 +47,7 @@ class ChunkArguments(NamedTuple):
     page_table_stride: int
     kv_heads: int
     page_size: int
+    page_bytes: int
     window: int
     sinks: int
     scale: float
@@ -166,7 +167,7 @@ def chunk_kernel(dim: int, group: int) -> Kernel:
             first = max(0, position - window + 1)  # that anything here sees
             for base in range(first // KEYS_PER_BLOCK * KEYS_PER_BLOCK, last, KEYS_PER_BLOCK):
                 begin, end = max(first, base), min(base + KEYS_PER_BLOCK, last)
-                keys = Keys(table, begin, end, page_size, 2 * kv_heads * dim)
+                keys = Keys(table, begin, end, page_size, 2 * kv_heads * dim, args.page_bytes)
                 width = (end - base + 1) // 2 * 2  # `multiply` takes pairs
                 _load_block(keys, base, args.k_pages + 2 * head * dim, k)
                 _load_block(keys, base, args.v_pages + 2 * head * dim, v)

@@ -146,7 +146,7 @@ class StoreArguments(NamedTuple):
     v_token_stride: int
     v_head_stride: int
     slots: int  # int64 [tokens]
-    k_pages: int  # bfloat16 [slots, heads, dim]
+    k_pages: int  # bfloat16 [slots, heads, dim]; see `kv.storage.Storage.page_stride`
     v_pages: int
     tokens: int
     heads: int

@@ -29,6 +29,7 @@ class Shape:
     dim: int
     dim_padded: int
     page_size: int
+    page_stride: int  # numbers from one page of the layer to the next one
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _attend(
         key = start + tl.arange(0, KEYS)
         mask = (key >= context.first) & (key < context.last) if MASKED else key >= 0
         page = tl.load(context.table + key // PAGE, mask=mask, other=0).to(tl.int64)
-        offset = (page * PAGE + key % PAGE) * (SHAPE.kv_heads * SHAPE.dim)
+        offset = page * SHAPE.page_stride + key % PAGE * (SHAPE.kv_heads * SHAPE.dim)
         k = _load_block(
             context.k_pages, offset[None, :], mask[None, :], dim[:, None], SHAPE.dim
         ).to(q.dtype)

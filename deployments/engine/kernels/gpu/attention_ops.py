@@ -70,7 +70,7 @@ def store(
     v: Tensor,
     k_pages: Tensor,  # [pages, page_size, kv_heads, head_dim]
     v_pages: Tensor,
-    slots: Tensor,  # [tokens] int64, page * page_size + offset; below 0 for none
+    slots: Tensor,  # [tokens] int64, page * page stride + offset; below 0 for none
     scales: tuple[float, float],  # what keys and values are divided by in fp8
 ) -> None:
     """Writes new keys and values to their pages.
@@ -176,7 +176,7 @@ class Attention:
     def _shape(self, q: Tensor) -> Shape:
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = self.k_pages.shape
-        return _shape(heads, kv_heads, dim, page_size)
+        return _shape(heads, kv_heads, dim, page_size, self.k_pages.stride(0))
 
     def _scoring(self, q: Tensor) -> Scoring:
         has_softcap, has_sinks = self.softcap is not None, self.sinks is not None
@@ -187,10 +187,10 @@ class Attention:
 
 
 @cache
-def _shape(heads: int, kv_heads: int, dim: int, page_size: int) -> Shape:
+def _shape(heads: int, kv_heads: int, dim: int, page_size: int, page_stride: int) -> Shape:
     group = heads // kv_heads
     padded = triton.next_power_of_2(group)
-    return Shape(heads, kv_heads, group, padded, dim, _padded(dim), page_size)
+    return Shape(heads, kv_heads, group, padded, dim, _padded(dim), page_size, page_stride)
 
 
 @cache

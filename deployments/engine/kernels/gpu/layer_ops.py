@@ -26,7 +26,7 @@ def rotary_and_store(
     norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and of keys
     k_pages: Tensor,  # [pages, page_size, kv_heads, head_dim]
     v_pages: Tensor,
-    slots: Tensor,  # [tokens] int64, page * page_size + offset; below 0 for none
+    slots: Tensor,  # [tokens] int64, page * page stride + offset; below 0 for none
     scales: tuple[float, float],  # what keys and values are divided by in fp8
 ) -> Tensor:
     """Stores keys, with their rotary embedding, and values in their pages.

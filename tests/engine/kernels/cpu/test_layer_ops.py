@@ -78,7 +78,8 @@ def test_heads_are_turned_as_torch_turns_them(normed: bool) -> None:
 
 def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
     storages = [Storage(alike(1, KV_HEADS, DIM), 6, PAGE, dtype=torch.bfloat16) for _ in range(2)]
-    slots = torch.randperm(6 * PAGE)[:40]
+    tokens = torch.randperm(6 * PAGE)[:40]
+    slots = tokens // PAGE * storages[0].page_stride[0] + tokens % PAGE
     both = some(40, 3 + 2 * KV_HEADS, DIM)
     k, v = both[:, 3 : 3 + KV_HEADS], both[:, 3 + KV_HEADS :]
     storages[0].write(0, slots, k, v)

@@ -47,10 +47,11 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
     for kept_pages in storage.layers[0]:
         kept_pages.copy_(torch.full(kept_pages.shape, 7.0))
     slots = torch.tensor([13, 2, 7, 0, *range(8, 16)])[: case.tokens].to(device)
-    slots[-1] = -1
+    stored = slots // 4 * storage.page_stride[0] + slots % 4
+    stored[-1] = -1
     pages = storage.layers[0]
     used = norms if case.normed else None
-    q = rotary_and_store(qkv, turn.cos, turn.sin, used, *pages, slots, (1.0, 1.0))
+    q = rotary_and_store(qkv, turn.cos, turn.sin, used, *pages, stored, (1.0, 1.0))
     parts = torch.split(qkv.float(), [case.heads, case.kv_heads, case.kv_heads], 1)
     queries, keys = (_turned(case, parts[i], norms[i], turn) for i in range(2))
     found = [one.flatten(0, 1).float() for one in pages]

@@ -67,7 +67,7 @@ def test_kernels_compile_for_hopper_and_use_its_matrix_units() -> None:
     from deployments.engine.kernels.gpu.attention_ops import MAX_SPLITS, MIN_QUERIES, tiling_for
 
     tiling = tiling_for(torch.bfloat16, 128, SHARED)
-    shape = attention_kernels.Shape(32, 8, 4, 4, 128, 128, 16)
+    shape = attention_kernels.Shape(32, 8, 4, 4, 128, 128, 16, 32 * 2 * 16 * 8 * 128)
     both = {"SHAPE": shape, "SCORING": attention_kernels.Scoring(0, False, False, tl.bfloat16)}
     splits = {"SPLITS": attention_kernels.Splits(tiling.keys, tiling.min_split_keys, MAX_SPLITS)}
     chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, **both}
@@ -93,7 +93,7 @@ def test_wide_heads_fit_into_its_memory(monkeypatch: pytest.MonkeyPatch, pages: 
     monkeypatch.setitem(POINTERS, "v_pages", pages)
     tiling = tiling_for(torch.bfloat16, 256, SHARED)
     gemma = {
-        "SHAPE": attention_kernels.Shape(8, 4, 2, 2, 256, 256, 16),
+        "SHAPE": attention_kernels.Shape(8, 4, 2, 2, 256, 256, 16, 8 * 2 * 16 * 4 * 256),
         "SCORING": attention_kernels.Scoring(128, True, True, tl.bfloat16),
     }
     chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, **gemma}
