@@ -32,7 +32,7 @@ class CacheShape:
     max_new_tokens: that one step computes of a sequence; 0: as many as it has.
     has_states: some layers keep a state in the place of keys. A prefix can be shared where its
         state was kept as a checkpoint.
-    max_checkpoints: such states.
+    max_checkpoints: such states, each of `state_bytes`.
     is_fp8: keys and values are stored in one byte each (e4m3), whatever the model computes with.
     """
 
@@ -45,6 +45,7 @@ class CacheShape:
     is_fp8: bool = False
     has_states: bool = False
     max_checkpoints: int = 0
+    state_bytes: int = 0
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -146,6 +147,19 @@ class KVCache:
     def checkpoints(self) -> StateSlots | None:
         """Where states are kept for prefixes, if they are."""
         return self.states if self.shape.max_checkpoints else None
+
+    def count_checkpoints(self) -> dict[str, int]:
+        """Of states that are kept for prefixes: how many there are, their bytes, and how many were
+        saved and restored since the start."""
+        states = self.states
+        if states is None:
+            return {}
+        return {
+            "checkpoints": states.n_checkpoints,
+            "checkpoint_bytes": states.n_checkpoints * self.shape.state_bytes,
+            "checkpoints_saved": states.n_saved,
+            "checkpoints_restored": states.n_restored,
+        }
 
     def find(self, hashes: Sequence[bytes]) -> int:
         """How many of these pages are cached in the first group, up to the first that is not."""

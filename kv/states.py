@@ -60,6 +60,7 @@ class StateSlots:
         return len(self._checkpoints)
 
     def has_checkpoint(self, page_hash: bytes) -> bool:
+        """Whether a state behind the page with this hash is kept."""
         return page_hash in self._checkpoints
 
     def insert(self, task_id: str, page_hash: bytes | None = None, n_tokens: int = 0) -> None:

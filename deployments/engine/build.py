@@ -56,11 +56,12 @@ def build_scheduler(
         runner,
         cache,
         admission,
-        max_running=limits.max_running,
+        max_running=cache.shape.max_tasks,
         max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
         # A state has gone over a token for good: none may be computed that is not known.
         is_async=ranks is None and cache.states is None and _is_async(limits, model.device),
+        checkpoint_min_step=limits.checkpoint_min_step,
         drafter=_drafter(limits, model.device) if cache.states is None else None,
     )
 

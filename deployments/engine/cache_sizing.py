@@ -14,16 +14,16 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.forward.recurrent import find_mixers
+from deployments.engine.forward.recurrent import find_mixers, state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.loader import replace_attention
 from kv.cache import CacheShape
 from kv.layout import NOTHING, Layout, within
-from kv.states import NO_STATE
+from kv.states import NO_STATE, SLOTS_PER_TASK
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
 # The part of the free memory that may be used. The rest is for other processes on the device, whose
 # use may grow, and for the blocks in which memory is allocated.
@@ -81,33 +81,47 @@ def cache_shape(
     shape = _page_shape(model, limits, layout or find_layout(model))
     if shape.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
-    n_pages = limits.n_pages or _n_pages(model, limits, world_size, shape)
-    longest = shape.longest(n_pages)
+    if limits.n_pages:
+        shape = replace(shape, n_pages=limits.n_pages)
+    else:
+        shape = _sized(model, limits, world_size, shape)
+    longest = shape.longest(shape.n_pages)
     if limits.context_length and longest < shape.max_tokens:
-        message = f"context_length: {shape.max_tokens} tokens do not fit into {n_pages} pages"
+        message = f"context_length: {shape.max_tokens} tokens do not fit into {shape.n_pages} pages"
         raise ValueError(message)
-    return replace(shape, n_pages=n_pages, max_tokens=longest)
+    return replace(shape, max_tokens=longest)
 
 
-def _n_pages(
+def _sized(
     model: PreTrainedModel, limits: EngineLimits, world_size: int, shape: CacheShape
-) -> int:
+) -> CacheShape:
     """As many pages as fit into memory, but no more than the longest running tasks can use."""
     page_bytes = shape.page_bytes(model.dtype)
-    max_useful = limits.max_running * shape.pages_held(shape.max_tokens)
     setting, budget = "kv_gib", int((limits.kv_gib or CPU_KV_GIB) * GIB)
     if limits.kv_gib is None and model.device.type == "cuda":
         setting = "gpu_memory_utilization"
         is_alone = world_size == 1
         memory = _measure_step(model, limits, shape) if is_alone else _estimate_step(model, limits)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
+        if shape.has_states:
+            shape, budget = with_room_for_states(shape, budget)
+    max_useful = shape.max_tasks * shape.pages_held(shape.max_tokens)
     n_pages = min(max_useful, budget // max(1, page_bytes))
     if n_pages < 2:
         raise ValueError(
             f"{setting}: {budget / GIB:.3g} GiB are left for pages and hold {n_pages} of "
             f"{page_bytes} bytes"
         )
-    return n_pages
+    return replace(shape, n_pages=n_pages)
+
+
+def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, int]:
+    """States of running tasks take at most half of `budget` bytes, behind what checkpoints take:
+    there are no more tasks than that. Returns what is left for pages, too."""
+    budget -= shape.max_checkpoints * shape.state_bytes
+    task_bytes = max(1, SLOTS_PER_TASK * shape.state_bytes)
+    max_tasks = max(1, min(shape.max_tasks, budget // 2 // task_bytes))
+    return replace(shape, max_tasks=max_tasks), budget - max_tasks * task_bytes
 
 
 @torch.inference_mode()
@@ -192,6 +206,8 @@ def max_sampled_tokens(limits: EngineLimits) -> int:
 def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> CacheShape:
     """The shape with `n_pages` 0 and the whole context as `max_tokens`."""
     max_tokens = _context_length(model.config.get_text_config(decoder=True), limits, layout)
+    has_states = bool(find_mixers(model))
+    n_bytes = state_bytes(model) if has_states else 0
     return CacheShape(
         layout=within(layout, max_tokens),
         n_pages=0,
@@ -200,8 +216,18 @@ def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) ->
         max_tokens=max_tokens,
         max_new_tokens=max(limits.max_batch_tokens, limits.max_running),
         is_fp8=limits.kv_dtype == "fp8",
-        has_states=bool(find_mixers(model)),
+        has_states=has_states,
+        state_bytes=n_bytes,
+        max_checkpoints=_max_checkpoints(limits, n_bytes),
     )
+
+
+def _max_checkpoints(limits: EngineLimits, n_bytes: int) -> int:
+    """Of a model whose sequences have states of so many bytes."""
+    if not n_bytes:
+        return 0
+    n = limits.ctx_checkpoints * limits.max_running
+    return n if limits.cache_ram_mib < 0 else min(n, limits.cache_ram_mib * MIB // n_bytes)
 
 
 def _context_length(config: PretrainedConfig, limits: EngineLimits, layout: Layout) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 CPU_KV_GIB = 1.0
+CHECKPOINT_STEP = 4096  # tokens
 # Tokens of a step with drafts. Up to this number one more token costs little.
 MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU = 16, 128
 
@@ -16,6 +17,10 @@ class EngineLimits:
     kv_gib: else CPU_KV_GIB on a CPU, and on a GPU what weights and the largest step leave of it.
     kv_dtype: of keys and values; the weights' own, or on a GPU "fp8": one byte each, e4m3.
     gpu_memory_utilization: the share of its GPU that the engine may take in all, in that case.
+    ctx_checkpoints: of layers with a state: states kept for prefixes, for each of `max_running`; 0:
+        no prefix is shared.
+    cache_ram_mib: memory for all of them, in MiB; -1: without a limit.
+    checkpoint_min_step: tokens between two of them in a long sequence.
     context_length: longest sequence, prompt and output; else what the model was made for.
     max_batch_tokens: tokens computed in one step, at least max_running.
     target_itl_ms: milliseconds between tokens that a stream should not have to wait longer for
@@ -35,6 +40,9 @@ class EngineLimits:
     kv_gib: float | None = None
     kv_dtype: Literal["auto", "fp8"] = "auto"
     gpu_memory_utilization: float = 0.9
+    ctx_checkpoints: int = 32
+    cache_ram_mib: int = 1024
+    checkpoint_min_step: int = CHECKPOINT_STEP
     context_length: int | None = None
     max_running: int = 64
     max_batch_tokens: int = 512

@@ -12,6 +12,8 @@ class EngineStats:
     retried_rows: rows of failed steps that were computed again. drafted_tokens: those that steps
     took for the next ones; accepted_tokens: of them those that were. prompt_throughput,
     generation_throughput: tokens a second of the last minute's steps that had such tokens.
+    checkpoints: states kept for prefixes, and checkpoint_bytes of them; saved and restored: since
+    the start.
     """
 
     active_requests: int = 0
@@ -32,6 +34,10 @@ class EngineStats:
     pages_total: int = 0
     pending_tokens: int = 0
     context_tokens: int = 0
+    checkpoints: int = 0
+    checkpoint_bytes: int = 0
+    checkpoints_saved: int = 0
+    checkpoints_restored: int = 0
     prompt_throughput: float = 0.0
     generation_throughput: float = 0.0
 

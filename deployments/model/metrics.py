@@ -14,6 +14,8 @@ GAUGES = {
     "cache_usage": ("manta_kv_cache_usage_ratio", "Share of KV pages held by sequences."),
     "pages_used": ("manta_kv_pages_used", "KV pages held by sequences."),
     "pages_total": ("manta_kv_pages", "KV pages in all."),
+    "checkpoints": ("manta_checkpoints", "States of layers that are kept for prefixes."),
+    "checkpoint_bytes": ("manta_checkpoint_bytes", "Memory of these states."),
     "pending_tokens": ("manta_pending_prompt_tokens", "Prompt tokens not computed yet."),
     "context_tokens": ("manta_context_tokens", "Tokens of accepted sequences."),
     "prompt_throughput": (
@@ -34,6 +36,8 @@ COUNTERS = {
     "tokens_generated": ("manta_engine_generation_tokens", "Tokens drawn."),
     "prompt_tokens": ("manta_prefix_cache_queries", "Prompt tokens looked up."),
     "cached_tokens": ("manta_prefix_cache_hits", "Prompt tokens found in the prefix cache."),
+    "checkpoints_saved": ("manta_checkpoints_saved", "States kept for prefixes."),
+    "checkpoints_restored": ("manta_checkpoints_restored", "Sequences that began at one of them."),
     "preemptions": ("manta_preemptions", "Sequences set back because pages ran out."),
     "steps": ("manta_engine_steps", "Forward passes."),
     "failed_steps": ("manta_engine_failed_steps", "Forward passes that raised."),

@@ -152,6 +152,33 @@ class RecurrentLayers:
         module.forward = by_row
 
 
+@torch.inference_mode()
+def state_bytes(model: PreTrainedModel) -> int:
+    """Bytes of all states of one sequence, found by computing a token.
+
+    Raises UnsupportedModelError where that fails.
+    """
+    hidden: int = model.config.get_text_config(decoder=True).hidden_size
+    token = torch.zeros(1, 1, hidden, device=model.device, dtype=model.dtype)
+    total = 0
+    with _unsupported_on_error(model):
+        for module in find_mixers(model):
+            states = RowStates({}, 0)
+            _mixer(module)(token, states)
+            total += sum(state.nbytes for state in states.written.values())
+    return total
+
+
+@contextmanager
+def _unsupported_on_error(model: PreTrainedModel) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of any model's code
+        raise UnsupportedModelError(
+            f"the engine can't run the states of {model.config.model_type}: {error}"
+        ) from error
+
+
 def _mixer(module: nn.Module) -> Mixer:
     """A module as transformers has it, whatever was wrapped around it before."""
     forward = type(module).forward.__get__(module)
@@ -175,7 +202,7 @@ def _way_to_continue(mix: Mixer, model: PreTrainedModel) -> Callable[[Mixer], Mi
     hidden: int = model.config.get_text_config(decoder=True).hidden_size
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, N_TRIED, hidden, generator=generator).to(model.device, model.dtype)
-    try:
+    with _unsupported_on_error(model):
         whole = mix(x, RowStates({}, 0)).float()
         for way in (_at_once, _by_token):
             first = RowStates({}, 0)
@@ -184,10 +211,6 @@ def _way_to_continue(mix: Mixer, model: PreTrainedModel) -> Callable[[Mixer], Mi
             error = (torch.cat([begun, rest], 1).float() - whole).norm() / whole.norm()
             if float(error) <= MAX_ERROR[model.dtype]:
                 return way
-    except Exception as error:  # of any model's code
-        raise UnsupportedModelError(
-            f"the engine can't run the states of {model.config.model_type}: {error}"
-        ) from error
     raise UnsupportedModelError(f"{model.config.model_type} has states that nothing can follow")
 
 

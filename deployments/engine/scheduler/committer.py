@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from deployments.engine.runner import StepResult
 from deployments.engine.sampling.sampler import Sample
+from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.events import FAILED, NOT_FINITE, Outbox, token_event
 from deployments.engine.stats import EngineStats
 from deployments.engine.tasks.batch import Batch
@@ -22,9 +23,15 @@ class Committer:
     """`running` is the scheduler's list of tasks, from which those that end are removed."""
 
     def __init__(
-        self, cache: KVCache, running: list[Task], outbox: Outbox, stats: EngineStats
+        self,
+        cache: KVCache,
+        running: list[Task],
+        outbox: Outbox,
+        stats: EngineStats,
+        borders: CheckpointBorders,
     ) -> None:
         self._cache = cache
+        self._borders = borders
         self._running = running
         self._outbox = outbox
         self._stats = stats
@@ -89,6 +96,7 @@ class Committer:
             self._cache.record(task.id, task.n_computed // page_size, full_pages)
         task.n_computed += n
         self._cache.let_go(task.id, task.n_computed)
+        self._borders.commit(task)
         task.last_step = self._stats.steps
         task.prompt_logprobs.extend(prompt_logprobs)
 

@@ -6,6 +6,7 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 from collections.abc import Callable, Sequence
 
 from deployments.engine.sampling.rows import can_launch_ahead
+from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.tasks.batch import Batch
@@ -23,8 +24,10 @@ class Planner:
         cache: KVCache,
         pacer: PrefillPacer,
         preempt_last: Callable[[], Task],
+        borders: CheckpointBorders,
         drafter: Drafter | None = None,
     ) -> None:
+        self._borders = borders
         self._cache = cache
         self._drafter = drafter
         self._page_size = cache.shape.page_size
@@ -114,6 +117,8 @@ class Planner:
         A chunk that ends within its first page is good for progress only. It is taken where the
         step has no other chunk, so unless `to_pages`.
         """
+        if (border := self._borders.next_border(task)) is not None:
+            n = min(n, border - task.n_computed)
         if n >= task.n_uncomputed:
             return task.n_uncomputed
         whole = (task.n_computed + n) // self._page_size * self._page_size - task.n_computed
@@ -127,7 +132,7 @@ class Planner:
         page_size = self._page_size
         if task.id not in self._cache.table:  # preempted by one before it
             return True
-        if task.n_unscored or not self._cache.shares_pages:  # every position has to be computed
+        if task.n_unscored or self._cache.states is not None:  # every position has to be computed
             return False
         if task.n_uncomputed <= page_size or task.n_computed % page_size:
             return False

@@ -16,11 +16,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
+from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import Runner, StepResult
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
+from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
@@ -57,6 +59,7 @@ class InferenceScheduler:
         max_batch_tokens: int,
         target_itl_s: float | None = None,
         is_async: bool = False,
+        checkpoint_min_step: int = CHECKPOINT_STEP,
         drafter: Drafter | None = None,
     ) -> None:
         """Starts the thread, and waits until the runner has started on it.
@@ -66,6 +69,7 @@ class InferenceScheduler:
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
         is_async: a step that needs nothing of the last one but its tokens is launched before the
             host knows these.
+        checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
 
         Raises what `Runner.start` raises.
         """
@@ -77,7 +81,8 @@ class InferenceScheduler:
         self._recovery = Recovery(max_batch_tokens)
         min_prompt_tokens = max(cache.shape.page_size, max_batch_tokens // MIN_PROMPT_PART)
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
-        self._planner = Planner(cache, self._pacer, self._preempt_last, drafter)
+        self._borders = CheckpointBorders(cache, checkpoint_min_step)
+        self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
         self._launcher = AsyncLauncher(runner, cache, self._planner, self._recovery, is_async)
         self._inbox = Inbox()
         self._arrivals = itertools.count()
@@ -87,7 +92,7 @@ class InferenceScheduler:
         self._outbox = Outbox()
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
-        self._committer = Committer(cache, self._running, self._outbox, self._stats)
+        self._committer = Committer(cache, self._running, self._outbox, self._stats, self._borders)
         self._stopping = False
         self._must_wait = False  # for a grammar: no running task can go on
         self._busy_since: float | None = None
@@ -142,6 +147,7 @@ class InferenceScheduler:
             cache_usage=self._cache.usage,
             prompt_throughput=self._prompt_speed.per_second(),
             generation_throughput=self._decode_speed.per_second(),
+            **self._cache.count_checkpoints(),
         )
 
     def _serve(self, started: "Future[None]") -> None:
@@ -215,6 +221,7 @@ class InferenceScheduler:
             if not self._admit(task, spare):
                 return
             task.n_computed = self._cache.cached_tokens(task.id)
+            self._borders.find_branch(task)
             spare += self._cache.missing(task.id, task.n_tokens + 1)
             self._waiting.pop()
             insort(self._running, task, key=lambda task: task.order)

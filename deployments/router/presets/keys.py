@@ -52,8 +52,8 @@ REFUSED = (
     (r"embeddings?|rerank(ing)?|pooling", "models that embed or rerank are not served"),
     (
         r"(no-)?(flash-attn|fa|mmap|mlock|direct-io|dio|numa|repack|fit.*|warmup|cont-batching|cb|"
-        r"ubatch-size|ubatch|ub|kv-unified|kvu|kv-offload|kvo|cache-(prompt|reuse|ram)|cram|"
-        r"swa-full|ctx-checkpoints|ctxcp|context-shift)",
+        r"ubatch-size|ubatch|ub|kv-unified|kvu|kv-offload|kvo|cache-(prompt|reuse)|"
+        r"swa-full|context-shift)",
         "the engine sees to it by itself",
     ),
 )

@@ -237,6 +237,28 @@ class ModelOptions(StrictOptions):
     ] = Field(
         default=LIMITS.kv_gib, gt=0, description="Memory for the KV cache of each rank, in GiB"
     )
+    ctx_checkpoints: Annotated[
+        int, Ini(("ctx-checkpoints", "ctxcp", "swa-checkpoints", "LLAMA_ARG_CTX_CHECKPOINTS"))
+    ] = Field(
+        default=LIMITS.ctx_checkpoints,
+        ge=0,
+        description=(
+            "Of models with layers that keep a state: how many states are kept for prefixes, for "
+            "each of `max_running`. 0: such a model finds no prefix cached"
+        ),
+    )
+    cache_ram_mib: Annotated[int, Ini(("cache-ram", "cram", "LLAMA_ARG_CACHE_RAM"))] = Field(
+        default=LIMITS.cache_ram_mib,
+        ge=-1,
+        description="Memory for all of these states, in MiB. -1: no limit but their number",
+    )
+    checkpoint_min_step: Annotated[
+        int, Ini(("checkpoint-min-step", "cms", "LLAMA_ARG_CHECKPOINT_MIN_STEP"))
+    ] = Field(
+        default=LIMITS.checkpoint_min_step,
+        ge=1,
+        description="Tokens between two of these states in a long sequence",
+    )
     kv_dtype: Literal["auto", "fp8"] = Field(
         default=LIMITS.kv_dtype,
         description=(

@@ -1,0 +1,47 @@
+"""Decides behind which pages the state of a sequence is kept, for models whose layers keep one.
+
+A prefix can only be hit where there is a checkpoint. Chunks of a prompt end there, because a state
+stands behind the last token of a step.
+"""
+
+from deployments.engine.tasks.task import Task
+from kv.cache import KVCache
+
+
+class CheckpointBorders:
+    """Where a task's checkpoints are: behind the prompt's last page that another prompt may share,
+    where others with the same beginning went on differently, and every so many tokens."""
+
+    def __init__(self, cache: KVCache, min_step: int) -> None:
+        """`min_step` tokens lie between two checkpoints of a long sequence."""
+        self._cache = cache
+        self._page_size = page_size = cache.shape.page_size
+        self._step = max(1, min_step // page_size) * page_size
+
+    def find_branch(self, task: Task) -> None:
+        """Notes how much of an admitted task other tasks have computed, beyond what it was given:
+        there is no state behind that yet."""
+        if self._cache.checkpoints is not None:
+            n = self._cache.find(task.usable_pages(self._page_size))
+            task.branch = min(n, (task.n_tokens - 1) // self._page_size) * self._page_size
+
+    def next_border(self, task: Task) -> int | None:
+        """The first one behind the task's computed tokens, as a number of tokens. None: there is
+        none before its last known token."""
+        if self._cache.checkpoints is None:
+            return None
+        every = (task.n_computed // self._step + 1) * self._step
+        borders = (task.branch, self._last_of_prompt(task), every)
+        return min((one for one in borders if task.n_computed < one < task.n_tokens), default=None)
+
+    def commit(self, task: Task) -> None:
+        """Keeps the state behind the task's computed tokens, if they end at a border."""
+        n = task.n_computed
+        if self._cache.checkpoints is None or n % self._page_size:
+            return
+        if n in (task.branch, self._last_of_prompt(task)) or n % self._step == 0:
+            self._cache.checkpoints.save(task.id)
+
+    def _last_of_prompt(self, task: Task) -> int:
+        """The same prompt may come again, of which one token at least has to be computed."""
+        return (task.n_prompt - 1) // self._page_size * self._page_size

@@ -1,0 +1,177 @@
+"""What layers of every kind produce depends on the request alone, as with keys that stay."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from itertools import count
+
+import pytest
+from torch import nn
+
+from deployments.engine.forward.recurrent import can_keep_states
+from deployments.wire import GenerationRequest, SamplingParams
+from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
+from tests.models import STATES, forgetful, tiny_model
+
+needs_states = pytest.mark.skipif(not can_keep_states(), reason="needs a newer transformers")
+# Windows beside full attention, in six groups; windows alone; gated delta nets beside attention;
+# Mamba 2; Mamba 1, whose layers can't go on in a chunk.
+WINDOWS = ("gemma3", "mistral")
+KINDS = (*WINDOWS, *(pytest.param(name, marks=needs_states) for name in STATES))
+every_kind = pytest.mark.parametrize("architecture", KINDS)
+every_state = pytest.mark.parametrize("architecture", KINDS[len(WINDOWS) :])
+N_NEW = 14
+SAMPLING = SamplingParams(temperature=2, seed=3, logprobs=1)
+LONG = random_ids(45)  # longer than all windows
+PROMPTS = (LONG, LONG[:32] + random_ids(3, seed=2), random_ids(2, seed=4))
+REQUESTS = [request(f"r{i}", one, SAMPLING, max_tokens=N_NEW) for i, one in enumerate(PROMPTS)]
+
+
+@cache
+def undisturbed(architecture: str) -> list[Outcome]:
+    alone = [replace_salt(one, one.request_id) for one in REQUESTS]
+    with engine(architecture, limits=roomy(n_pages=1024)) as running:
+        return [running.run(one)[0] for one in alone]
+
+
+def replace_salt(one: GenerationRequest, salt: str) -> GenerationRequest:
+    return replace(one, content=replace(one.content, salt=salt))
+
+
+def check(outcomes: list[Outcome], architecture: str, skipped: int = 0) -> None:
+    for outcome, expected in zip(outcomes, undisturbed(architecture), strict=True):
+        assert outcome.token_ids == expected.token_ids[skipped:]
+        logprobs = [one.logprob for one in expected.logprobs[skipped:]]
+        assert [one.logprob for one in outcome.logprobs] == pytest.approx(logprobs, abs=1e-3)
+
+
+@every_kind
+def test_batched_is_alone(architecture: str) -> None:
+    with engine(architecture, limits=roomy(n_pages=1024)) as running:
+        check(running.run_together(*REQUESTS), architecture)
+
+
+@every_kind
+def test_chunked_is_whole(architecture: str) -> None:
+    limits = roomy(n_pages=1024, max_running=3, max_batch_tokens=5)
+    with engine(architecture, limits=limits) as running:
+        check(running.run_together(*REQUESTS), architecture)
+
+
+@every_kind
+def test_a_hit_is_no_hit(architecture: str) -> None:
+    """Also of a beginning alone, where two prompts part: the first of them to come computes it."""
+    with engine(architecture, limits=roomy(n_pages=1024)) as running:
+        first = [running.run(one)[0] for one in REQUESTS]
+        check(first, architecture)
+        branch = replace(REQUESTS[1], prompt_ids=LONG[:32] + random_ids(9, seed=5))
+        (third,) = running.run(branch)
+        assert third.cached_tokens == 32
+        again = running.run_together(*REQUESTS)
+        check(again, architecture)
+        assert [one.cached_tokens for one in again] == [44, 32, 0]
+
+
+@every_kind
+def test_preempted_is_undisturbed(architecture: str) -> None:
+    """Where there are states, from the last page on whose state was kept."""
+    alike = [
+        request(f"r{i}", random_ids(20 + i, seed=7 + i), SAMPLING, max_tokens=20) for i in range(3)
+    ]
+    with engine(architecture, limits=roomy(n_pages=1024)) as running:
+        expected = [running.run(one)[0].token_ids for one in alike]
+    n_pages = {"gemma3": 68, "mistral": 18}.get(architecture, 16)
+    limits = roomy(n_pages=n_pages, max_running=4, max_batch_tokens=8)
+    with engine(architecture, limits=limits) as running:
+        assert [one.token_ids for one in running.run_together(*alike)] == expected
+        stats = running.core.stats()
+        assert stats.preemptions > 0
+        assert stats.checkpoints_restored > 0 or architecture in WINDOWS
+
+
+@contextmanager
+def failing(architecture: str, *steps: int) -> Iterator[Engine]:
+    """An engine of whose steps these fail, when all behind them is written."""
+    model, number = tiny_model(architecture), count()
+
+    def fail(module: nn.Module, args: object) -> None:
+        if next(number) in steps:
+            raise ValueError("a fault")
+
+    with engine(architecture, model=model, limits=roomy(n_pages=1024)) as running:
+        model.get_output_embeddings().register_forward_pre_hook(fail)
+        yield running
+
+
+@every_kind
+def test_a_failed_step_changes_nothing(architecture: str) -> None:
+    with failing(architecture, 0, 5, 12) as running:
+        check(running.run_together(*REQUESTS), architecture)
+        assert running.core.stats().failed_steps == 3
+
+
+@every_kind
+def test_failed_over_is_undisturbed(architecture: str) -> None:
+    known = [one.token_ids[:5] for one in undisturbed(architecture)]
+    rest = [replace(one, produced_ids=ids) for one, ids in zip(REQUESTS, known, strict=True)]
+    with engine(architecture, limits=roomy(n_pages=1024)) as running:
+        check(running.run_together(*rest), architecture, skipped=5)
+
+
+@pytest.mark.parametrize("architecture", WINDOWS)
+def test_drafted_is_plain(architecture: str) -> None:
+    """Drafts that are wrong were written to pages that a window lets go of soon."""
+    repeating = [request(f"r{n}", random_ids(n) * 9, max_tokens=40) for n in (5, 6)]
+    model = forgetful(architecture)
+    with engine(model=model, limits=roomy(n_pages=1024)) as running:
+        plain = [running.run(one)[0].token_ids for one in repeating]
+    with engine(model=model, limits=roomy(n_pages=1024, draft_tokens=5)) as running:
+        assert [one.token_ids for one in running.run_together(*repeating)] == plain
+        assert running.core.stats().drafted_tokens > 0
+
+
+def conversation(running: Engine, n_turns: int) -> list[float]:
+    """The cached share of each turn's prompt: all that was said before, and a question."""
+    shares, ids = [], random_ids(400)
+    for turn in range(n_turns):
+        (answer,) = running.run(request(f"turn {turn}", ids, max_tokens=20))
+        shares.append(answer.cached_tokens / len(ids))
+        ids += answer.token_ids + random_ids(15, seed=turn)
+    return shares
+
+
+@every_state
+def test_a_conversation_is_cached_where_states_are_kept(architecture: str) -> None:
+    limits = roomy(n_pages=1024, page_size=16, context_length=None)
+    with engine(architecture, limits=limits) as running:
+        first, *others = conversation(running, 3)
+        assert first == 0
+        assert min(others) >= 0.9
+        stats = running.core.stats()
+        assert stats.checkpoints_restored == len(others)
+        assert stats.checkpoint_bytes > 0
+    with engine(architecture, limits=replace(limits, ctx_checkpoints=0)) as running:
+        assert conversation(running, 2) == [0, 0]
+
+
+@every_state
+def test_many_streams_in_room_for_few_are_as_alone(architecture: str) -> None:
+    many = [
+        request(f"r{i}", LONG[: 16 + i % 3 * 8] + (i,), SAMPLING, max_tokens=6) for i in range(64)
+    ]
+    with engine(architecture, limits=roomy(n_pages=1024)) as running:
+        alone = [running.run(one)[0].token_ids for one in many]
+    limits = roomy(n_pages=16 * 11, max_running=16, ctx_checkpoints=1)
+    with engine(architecture, limits=limits) as running:
+        assert [one.token_ids for one in running.run_together(*many)] == alone
+
+
+@every_state
+def test_the_least_recently_used_state_goes_first(architecture: str) -> None:
+    limits = roomy(n_pages=1024, max_running=1, ctx_checkpoints=2)
+    with engine(architecture, limits=limits) as running:
+        for one in REQUESTS:
+            running.run(one)
+        assert running.core.stats().checkpoints == 2
+        check([running.run(one)[0] for one in REQUESTS], architecture)
