@@ -16,7 +16,9 @@ import numpy as np
 from kv.arrays import IntArray
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
-SLOTS_PER_TASK = 3  # read, written, and the one behind its last full page
+# One behind its committed tokens, one behind those of a step in progress, one that the next step
+# writes, and one behind its last full page.
+SLOTS_PER_TASK = 4
 
 
 class State(NamedTuple):
@@ -35,7 +37,7 @@ class Border(NamedTuple):
 class _Held:
     """What a task holds references to."""
 
-    states: list[State] = field(default_factory=list)  # one or two; the newest is last
+    states: list[State] = field(default_factory=list)  # up to three; the newest is last
     border: Border | None = None
 
 
@@ -47,6 +49,7 @@ class StateSlots:
         n_slots = SLOTS_PER_TASK * max_tasks + max_checkpoints
         self.max_checkpoints = max_checkpoints
         self.n_saved = self.n_restored = 0  # checkpoints, since the start
+        self.n_slots = n_slots
         self._free = list(range(n_slots - 1, -1, -1))
         self._references = [0] * n_slots
         self._tasks: dict[str, _Held] = {}
@@ -82,26 +85,35 @@ class StateSlots:
         for slot in _slots(self._tasks.pop(task_id)):
             self._release(slot)
 
-    def take(self, task_ids: Sequence[str], total_len: IntArray, new_len: IntArray) -> IntArray:
+    def take(
+        self,
+        task_ids: Sequence[str],
+        total_len: IntArray,
+        new_len: IntArray,
+        committed: IntArray | None = None,
+    ) -> IntArray:
         """Slots for a step that computes the last `new_len` of `total_len` tokens [tasks] of each
         task. [tasks, 2]: one to read, which is NO_STATE for a task's first tokens, one to write.
 
-        Asserts that the state behind the tokens before the step is there.
+        committed [tasks]: tokens behind which a state may be needed again, if the step in progress
+        fails; by default all before the step. Asserts that there is a state to read.
         """
-        slots = np.empty((len(task_ids), 2), dtype=np.int64)
-        for row, (task_id, total, new) in enumerate(
-            zip(task_ids, total_len.tolist(), new_len.tolist(), strict=True)
-        ):
-            held, before = self._tasks[task_id], total - new
-            read = [state for state in held.states if state.n_tokens == before and before]
-            assert read or not before, f"task {task_id} has no state behind {before} tokens"
-            for state in held.states:
-                if state not in read[-1:]:
-                    self._release(state.slot)
-            written = State(self._allocate(), total)
-            held.states = [*read[-1:], written]
-            slots[row] = read[-1].slot if read else NO_STATE, written.slot
-        return slots
+        before = total_len - new_len
+        needed = before if committed is None else committed
+        rows = zip(task_ids, needed.tolist(), before.tolist(), total_len.tolist(), strict=True)
+        return np.array([self._take(*row) for row in rows], dtype=np.int64).reshape(-1, 2)
+
+    def _take(self, task_id: str, committed: int, before: int, total: int) -> tuple[int, int]:
+        held = self._tasks[task_id]
+        kept = [state for state in held.states if committed <= state.n_tokens <= before]
+        read = [state for state in kept if state.n_tokens == before]
+        assert read or not before, f"task {task_id} has no state behind {before} tokens"
+        for state in held.states:
+            if state not in kept:
+                self._release(state.slot)
+        written = State(self._allocate(), total)
+        held.states = [*kept, written]
+        return read[-1].slot if read else NO_STATE, written.slot
 
     def reach_border(self, task_id: str, n_tokens: int, page_hash: bytes) -> None:
         """The task has computed `n_tokens`, which fill a page with this hash. Its state there is

@@ -50,7 +50,8 @@ def build_scheduler(
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
-    forward = Forward(model, cache.storage)
+    n_state_slots = 1 if cache.states is None else cache.states.n_slots
+    forward = Forward(model, cache.storage, n_state_slots)
     runner = Runner(forward, cache, default_pipeline(GrammarStrategy()), threads, ranks)
     return InferenceScheduler(
         runner,
@@ -59,9 +60,9 @@ def build_scheduler(
         max_running=cache.shape.max_tasks,
         max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        # A state has gone over a token for good: none may be computed that is not known.
-        is_async=ranks is None and cache.states is None and _is_async(limits, model.device),
+        is_async=ranks is None and _is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
+        # A state has gone over a token for good: none may be computed that may be wrong.
         drafter=_drafter(limits, model.device) if cache.states is None else None,
     )
 

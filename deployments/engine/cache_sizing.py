@@ -193,7 +193,7 @@ def largest_step(limits: EngineLimits, shape: CacheShape) -> StepInputs:
         page_table=pages.reshape(n_groups, -1, n_pages),
         logit_indices=np.resize(ends - 1, max_sampled_tokens(limits)),
         stale_tails=np.empty((0, 3), dtype=np.int64),
-        state_slots=np.stack([np.full(len(new_len), NO_STATE), np.arange(len(new_len))], axis=1),
+        state_slots=np.stack([np.full(len(new_len), NO_STATE), np.zeros_like(new_len)], axis=1),
     )
 
 

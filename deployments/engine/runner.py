@@ -197,14 +197,16 @@ class Runner:
 
     def _next_inputs(self, tasks: Sequence[Task], token_ids: Tensor) -> StepInputs:
         known = np.array([task.n_tokens for task in tasks], dtype=np.int64)
+        new_len = np.ones_like(known)
         return StepInputs(
             token_ids=np.zeros_like(known),
             positions=known,
             total_len=known + 1,
-            new_len=np.ones_like(known),
+            new_len=new_len,
             page_table=self._cache.table.page_table([task.id for task in tasks]),
             logit_indices=np.arange(len(tasks)),
             stale_tails=self._cache.take_uncleared(),
+            state_slots=self._state_slots(tasks, known + 1, new_len),
             sampled_ids=token_ids,
         )
 
@@ -232,13 +234,16 @@ class Runner:
             page_table=self._cache.table.page_table([task.id for task in batch.tasks]),
             logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             stale_tails=self._cache.take_uncleared(),
-            state_slots=self._state_slots(batch, start + n, n),
+            state_slots=self._state_slots(batch.tasks, start + n, n),
         )
 
-    def _state_slots(self, batch: Batch, total_len: IntArray, new_len: IntArray) -> IntArray:
+    def _state_slots(
+        self, tasks: Sequence[Task], total_len: IntArray, new_len: IntArray
+    ) -> IntArray:
         if self._cache.states is None:
             return NO_SLOTS
-        return self._cache.states.take([task.id for task in batch.tasks], total_len, new_len)
+        committed = np.array([task.n_computed for task in tasks], dtype=np.int64)
+        return self._cache.states.take([task.id for task in tasks], total_len, new_len, committed)
 
     def _compute(self, step: StepInputs) -> Tensor:
         if self._ranks is None:

@@ -90,8 +90,17 @@ def test_preempted_is_undisturbed(architecture: str) -> None:
         assert stats.checkpoints_restored > 0 or architecture in WINDOWS
 
 
+@every_kind
+def test_launched_ahead_is_in_turns(architecture: str) -> None:
+    """Also where the step fails that the next one was launched behind."""
+    with engine(architecture, limits=roomy(n_pages=1024, async_scheduling=True)) as running:
+        check(running.run_together(*REQUESTS), architecture)
+    with failing(architecture, 0, 5, 12, async_scheduling=True) as running:
+        check(running.run_together(*REQUESTS), architecture)
+
+
 @contextmanager
-def failing(architecture: str, *steps: int) -> Iterator[Engine]:
+def failing(architecture: str, *steps: int, **limits: float | None) -> Iterator[Engine]:
     """An engine of whose steps these fail, when all behind them is written."""
     model, number = tiny_model(architecture), count()
 
@@ -99,7 +108,7 @@ def failing(architecture: str, *steps: int) -> Iterator[Engine]:
         if next(number) in steps:
             raise ValueError("a fault")
 
-    with engine(architecture, model=model, limits=roomy(n_pages=1024)) as running:
+    with engine(architecture, model=model, limits=roomy(n_pages=1024, **limits)) as running:
         model.get_output_embeddings().register_forward_pre_hook(fail)
         yield running
 

@@ -41,3 +41,35 @@ def test_tasks_have_slots_of_their_own() -> None:
     slots.insert("b")
     both = [slots.take(["a", "b"], np.array([n, n]), np.array([1, 1])) for n in (1, 2)]
     assert not set(np.stack(both)[:, 0].ravel()) & set(np.stack(both)[:, 1, 1].ravel())
+
+
+def test_behind_a_step_that_was_launched_ahead_in_vain_stands_the_last_good_state() -> None:
+    slots = StateSlots(1)
+    slots.insert("a")
+
+    def take(before: int, committed: int) -> tuple[int, int]:
+        lengths = np.array([before + 1]), np.array([1]), np.array([committed])
+        [[read, written]] = slots.take(["a"], *lengths).tolist()
+        slots.check()
+        return read, written
+
+    _, first = take(0, committed=0)
+    good, second = take(1, committed=1)
+    ahead, _ = take(2, committed=1)
+    assert (good, ahead) == (first, second)
+    assert take(1, committed=1)[0] == first  # the step that was in progress has failed
+
+
+def test_checkpoints_are_bounded_and_the_least_recently_used_goes_first() -> None:
+    slots = StateSlots(2, max_checkpoints=2)
+    for number in range(3):
+        slots.insert(f"{number}")
+        slots.take([f"{number}"], np.array([4]), np.array([4]))
+        slots.reach_border(f"{number}", 4, bytes([number]))
+        slots.remove(f"{number}")
+        if number == 1:
+            slots.insert("again", bytes([0]), 4)
+            slots.remove("again")
+        slots.check()
+    assert [slots.has_checkpoint(bytes([number])) for number in range(3)] == [True, False, True]
+    assert (slots.n_saved, slots.n_restored) == (3, 1)

@@ -25,12 +25,13 @@ from kv.storage import Storage
 class Forward:
     """A model and the storage of its keys and values. Both may be one rank's share."""
 
-    def __init__(self, model: PreTrainedModel, storage: Storage) -> None:
+    def __init__(self, model: PreTrainedModel, storage: Storage, n_state_slots: int = 1) -> None:
+        """`n_state_slots` are of layers that keep a state."""
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
         self._decode = decoder(model)
-        self._recurrent = RecurrentLayers(model) if find_mixers(model) else None
+        self._recurrent = RecurrentLayers(model, n_state_slots) if find_mixers(model) else None
         self._head = head(model)
         self._graphs: DecodeGraphs | None = None
 
@@ -39,8 +40,13 @@ class Forward:
 
         Must be called on the thread that will call `logits`.
         """
-        if self._is_on_gpu and self._recurrent is None:
-            self._graphs = capture_decodes(self._logits, self._storage, max_rows, max_tokens)
+        if not self._is_on_gpu:
+            return
+        if self._recurrent is not None:
+            if not self._recurrent.can_batch:
+                return
+            self._recurrent.make_static(max_rows)
+        self._graphs = capture_decodes(self._static_logits, self._storage, max_rows, max_tokens)
 
     def logits(self, step: StepInputs) -> Tensor:
         """Computes a step. Returns [logits, vocab], which the next call may overwrite.
@@ -49,7 +55,7 @@ class Forward:
         """
         if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
             self._storage.clear_tails(step.stale_tails)
-        if self._graphs is not None and (logits := self._graphs.logits(step)) is not None:
+        if (logits := self._replay(step)) is not None:
             return logits
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
         if step.sampled_ids is not None:
@@ -60,6 +66,23 @@ class Forward:
             return self._logits(*arguments)
         with self._recurrent.running(step):
             return self._logits(*arguments)
+
+    def _replay(self, step: StepInputs) -> Tensor | None:
+        """The logits of a step that a graph is captured of; None: there is none."""
+        if self._graphs is None or (step.new_len != 1).any():
+            return None
+        if self._recurrent is not None and not self._recurrent.load(step.state_slots):
+            return None
+        return self._graphs.logits(step)
+
+    def _static_logits(
+        self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention
+    ) -> Tensor:
+        """As `_logits`, of decodes; what else they read is in static memory, too."""
+        if self._recurrent is None:
+            return self._logits(token_ids, positions, indices, attention)
+        with self._recurrent.running_static(len(token_ids)):
+            return self._logits(token_ids, positions, indices, attention)
 
     def _logits(
         self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention

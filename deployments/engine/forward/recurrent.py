@@ -1,29 +1,33 @@
-"""Runs layers that keep a state, row by row: each row reads its own state and writes a new one.
+"""Runs layers that keep a state: each row reads its own state and writes a new one.
 
-The layers are transformers' own. They are given one row's part of the hidden states, and a cache
-that holds this row's states alone.
+The layers are transformers' own. They are given the hidden states of single tokens of many rows at
+once, or of one row's tokens, and a cache that holds the states of these rows alone.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
+from deployments.engine.transfer import to_device
+from kv.arrays import IntArray
 from kv.states import NO_STATE
-
-Key = tuple[str, int, int]  # kind of the state, layer, number of the state in the layer
-States = Mapping[Key, Tensor]  # of one sequence, behind one of its tokens
 
 N_TRIED, N_BEGUN = 7, 3  # tokens that each kind of mixer is tried with, at once and in two parts
 MAX_ERROR = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.02}  # relative, of these
-NEEDED = (5, 23)  # the first transformers with the cache that `RowStates` stands in for
+NEEDED = (5, 23)  # the first transformers with the cache that `CacheOfRows` stands in for
+
+# hidden states [rows, tokens, hidden] and the cache of these rows -> [rows, tokens, hidden]
+Mixer = Callable[[Tensor, CacheOfRows], Tensor]
 
 
 def can_keep_states() -> bool:
@@ -45,113 +49,6 @@ def find_mixers(model: PreTrainedModel) -> list[nn.Module]:
     ]
 
 
-class RowStates:
-    """One row's states in the form of transformers' cache (`Cache` of its `cache_utils`)."""
-
-    def __init__(self, read: States, n_before: int) -> None:
-        """`read` are the states behind the row's first `n_before` tokens."""
-        self.read = read
-        self.n_before = n_before
-        self.written: dict[Key, Tensor] = {}
-
-    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """A copy, which the layer may change: it is the new state then."""
-        return self._copied(("conv", layer_idx, state_idx))
-
-    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        return self._copied(("recurrent", layer_idx, state_idx))
-
-    def update_conv_state(
-        self,
-        conv_states: Tensor,  # [1, channels, tokens]
-        layer_idx: int,
-        state_idx: int = 0,
-        conv_kernel_size: int | None = None,
-        **_: object,
-    ) -> Tensor:
-        """Returns the last inputs of the convolution and the new ones; keeps the last of these."""
-        key = ("conv", layer_idx, state_idx)
-        before = self.read.get(key)
-        if before is None:
-            size = conv_kernel_size or conv_states.shape[-1]
-            full = F.pad(conv_states, (max(0, size - conv_states.shape[-1]), 0))
-        else:
-            size = before.shape[-1]
-            full = torch.cat([before, conv_states], -1)
-        self.written[key] = full[..., -size:].clone()
-        return full
-
-    def update_recurrent_state(
-        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: object
-    ) -> Tensor:
-        self.written["recurrent", layer_idx, state_idx] = recurrent_states
-        return recurrent_states
-
-    def has_previous_state(self, *_: object, **__: object) -> bool:
-        return self.n_before > 0
-
-    def is_recording_past(self, *_: object) -> bool:
-        return False
-
-    def get_seq_length(self, *_: object) -> int:
-        return self.n_before
-
-    def _copied(self, key: Key) -> Tensor | None:
-        if (state := self.read.get(key)) is None:
-            return None
-        self.written[key] = state.clone()
-        return self.written[key]
-
-
-# hidden states [1, tokens, hidden] and the cache of one row -> [1, tokens, hidden]
-Mixer = Callable[[Tensor, RowStates], Tensor]
-
-
-class RecurrentLayers:
-    """The layers of one model that keep a state, and the states of all of its slots."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        """The model's layers belong to this object from now on.
-
-        Raises UnsupportedModelError if a state does not do in the place of the tokens before it.
-        """
-        self._slots: dict[int, States] = {}
-        self._rows: list[tuple[int, int, RowStates]] = []  # begin and end in the batch, states
-        kinds: dict[type[nn.Module], Callable[[Mixer], Mixer]] = {}
-        for module in find_mixers(model):
-            mix = _mixer(module)
-            if type(module) not in kinds:
-                kinds[type(module)] = _way_to_continue(mix, model)
-            self._wrap(module, kinds[type(module)](mix))
-
-    @contextmanager
-    def running(self, step: StepInputs) -> Iterator[None]:
-        """While the block computes a step, each row has the states of its slots."""
-        ends = step.new_len.cumsum().tolist()
-        befores = (step.total_len - step.new_len).tolist()
-        begins = [0, *ends[:-1]]
-        rows = zip(begins, ends, befores, step.state_slots.tolist(), strict=True)
-        for begin, end, before, (read, written) in rows:
-            states = RowStates({} if read == NO_STATE else self._slots[read], before)
-            self._rows.append((begin, end, states))
-            self._slots[written] = states.written
-        try:
-            yield
-        finally:
-            self._rows = []
-
-    def _wrap(self, module: nn.Module, mix: Mixer) -> None:
-        def by_row(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
-            """[1, tokens, hidden] -> [1, tokens, hidden]"""
-            if not self._rows:  # a token by itself, whose state nobody needs
-                return mix(hidden_states, RowStates({}, 0))
-            return torch.cat(
-                [mix(hidden_states[:, begin:end], states) for begin, end, states in self._rows], 1
-            )
-
-        module.forward = by_row
-
-
 @torch.inference_mode()
 def state_bytes(model: PreTrainedModel) -> int:
     """Bytes of all states of one sequence, found by computing a token.
@@ -163,10 +60,128 @@ def state_bytes(model: PreTrainedModel) -> int:
     total = 0
     with _unsupported_on_error(model):
         for module in find_mixers(model):
-            states = RowStates({}, 0)
+            states = CacheOfRows(NoStates(), 0)
             _mixer(module)(token, states)
             total += sum(state.nbytes for state in states.written.values())
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a step that a layer computes at once, each with equally many tokens."""
+
+    tokens: slice | Tensor  # of the batch; of single tokens their indices [rows]
+    shape: tuple[int, int]  # rows, tokens of each
+    slots: Tensor  # [2, rows], to read and to write
+    n_before: int
+
+    def compute(self, mix: Mixer, hidden: Tensor, pool: StatePool) -> Tensor:
+        """[1, tokens, hidden] -> [rows * tokens, hidden]"""
+        own = hidden[0, self.tokens].view(*self.shape, hidden.shape[-1])
+        read = pool.rows(self.slots[0]) if self.n_before else NoStates()
+        states = CacheOfRows(read, self.n_before)
+        mixed = mix(own, states)
+        pool.write(self.slots[1], states.written)
+        return mixed.flatten(0, 1)
+
+
+class RecurrentLayers:
+    """The layers of one model that keep a state, and the states of all of its slots."""
+
+    def __init__(self, model: PreTrainedModel, n_slots: int) -> None:
+        """The model's layers belong to this object from now on.
+
+        Raises UnsupportedModelError if a state does not do in the place of the tokens before it.
+        """
+        self._device = model.device
+        self._pool = StatePool(n_slots)
+        self._parts: list[_Rows] = []
+        self._static_slots = torch.empty(2, 0, dtype=torch.int64)
+        self.can_batch = True
+        kinds: dict[type[nn.Module], Callable[[Mixer], Mixer]] = {}
+        for module in find_mixers(model):
+            mix = _mixer(module)
+            if type(module) not in kinds:
+                kinds[type(module)] = _way_to_continue(mix, model)
+                self.can_batch &= _can_batch(mix, model)
+            self._wrap(module, kinds[type(module)](mix))
+
+    @contextmanager
+    def running(self, step: StepInputs) -> Iterator[None]:
+        """While the block computes a step, each row has the states of its slots."""
+        self._parts = self._parts_of(step)
+        try:
+            yield
+        finally:
+            self._parts = []
+
+    def make_static(self, max_rows: int) -> None:
+        """Takes the memory that steps of up to `max_rows` decodes read their slots from."""
+        self._static_slots = torch.full((2, max_rows), self._pool.padding_slot).to(self._device)
+
+    def load(self, slots: IntArray) -> bool:
+        """Copies the slots [rows, 2] of decodes there. False for rows without a state."""
+        if (slots[:, 0] == NO_STATE).any():
+            return False
+        padded = np.full(self._static_slots.shape, self._pool.padding_slot, dtype=np.int64)
+        padded[:, : len(slots)] = slots.T
+        self._static_slots.copy_(to_device(padded, self._device), non_blocking=True)
+        return True
+
+    @contextmanager
+    def running_static(self, n: int) -> Iterator[None]:
+        """As `running`, for `n` decodes with the slots that `load` copies."""
+        self._parts = [_Rows(slice(None), (n, 1), self._static_slots[:, :n], 1)]
+        try:
+            yield
+        finally:
+            self._parts = []
+
+    def _parts_of(self, step: StepInputs) -> list[_Rows]:
+        before = step.total_len - step.new_len
+        is_single = (step.new_len == 1) & (before > 0) & self.can_batch
+        starts, slots = step.new_len.cumsum() - step.new_len, step.state_slots.T
+        rows = is_single.nonzero()[0]
+        on_device = to_device(np.ascontiguousarray(slots).clip(min=0), self._device)
+        if len(rows) == len(before):
+            return [_Rows(slice(None), (len(rows), 1), on_device, 1)]
+        parts = []
+        if len(rows):
+            of_rows = to_device(np.stack([starts[rows], *slots[:, rows]]), self._device)
+            parts.append(_Rows(of_rows[0], (len(rows), 1), of_rows[1:], 1))
+        for row in (~is_single).nonzero()[0].tolist():
+            begin, n = int(starts[row]), int(step.new_len[row])
+            own = on_device[:, row : row + 1]
+            parts.append(_Rows(slice(begin, begin + n), (1, n), own, int(before[row])))
+        return parts
+
+    def _wrap(self, module: nn.Module, mix: Mixer) -> None:
+        def by_rows(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
+            """[1, tokens, hidden] -> [1, tokens, hidden]"""
+            if not self._parts:  # a token by itself, whose state nobody needs
+                return mix(hidden_states, CacheOfRows(NoStates(), 0))
+            mixed = [part.compute(mix, hidden_states, self._pool) for part in self._parts]
+            if len(mixed) == 1:
+                return mixed[0][None]
+            out = torch.empty_like(hidden_states)
+            for part, own in zip(self._parts, mixed, strict=True):
+                out[0, part.tokens] = own
+            return out
+
+        module.forward = by_rows
+
+
+def _mixer(module: nn.Module) -> Mixer:
+    """A module as transformers has it, whatever was wrapped around it before."""
+    forward = type(module).forward.__get__(module)
+
+    def mix(hidden_states: Tensor, states: CacheOfRows) -> Tensor:
+        mixed = forward(hidden_states, cache=states)
+        if not isinstance(mixed, Tensor):
+            raise UnsupportedModelError(f"{type(module).__name__} returns more than hidden states")
+        return mixed
+
+    return mix
 
 
 @contextmanager
@@ -179,17 +194,16 @@ def _unsupported_on_error(model: PreTrainedModel) -> Iterator[None]:
         ) from error
 
 
-def _mixer(module: nn.Module) -> Mixer:
-    """A module as transformers has it, whatever was wrapped around it before."""
-    forward = type(module).forward.__get__(module)
+def _tried(model: PreTrainedModel) -> Tensor:
+    """Hidden states to try a mixer with. [1, N_TRIED, hidden]"""
+    hidden: int = model.config.get_text_config(decoder=True).hidden_size
+    x = torch.randn(1, N_TRIED, hidden, generator=torch.Generator().manual_seed(0))
+    return x.to(model.device, model.dtype)
 
-    def mix(hidden_states: Tensor, states: RowStates) -> Tensor:
-        mixed = forward(hidden_states, cache=states)
-        if not isinstance(mixed, Tensor):
-            raise UnsupportedModelError(f"{type(module).__name__} returns more than hidden states")
-        return mixed
 
-    return mix
+def _is_close(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    error = (found.float() - expected.float()).norm() / expected.float().norm()
+    return bool(error <= MAX_ERROR[dtype])
 
 
 @torch.inference_mode()
@@ -199,19 +213,36 @@ def _way_to_continue(mix: Mixer, model: PreTrainedModel) -> Callable[[Mixer], Mi
     Some begin anew with each chunk, and read the state for single tokens alone. Raises
     UnsupportedModelError for one that does not go on at all.
     """
-    hidden: int = model.config.get_text_config(decoder=True).hidden_size
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(1, N_TRIED, hidden, generator=generator).to(model.device, model.dtype)
+    x = _tried(model)
     with _unsupported_on_error(model):
-        whole = mix(x, RowStates({}, 0)).float()
+        whole = mix(x, CacheOfRows(NoStates(), 0))
         for way in (_at_once, _by_token):
-            first = RowStates({}, 0)
+            first = CacheOfRows(NoStates(), 0)
             begun = way(mix)(x[:, :N_BEGUN], first)
-            rest = way(mix)(x[:, N_BEGUN:], RowStates(first.written, N_BEGUN))
-            error = (torch.cat([begun, rest], 1).float() - whole).norm() / whole.norm()
-            if float(error) <= MAX_ERROR[model.dtype]:
+            rest = CacheOfRows(GivenStates(first.written), N_BEGUN)
+            found = torch.cat([begun, way(mix)(x[:, N_BEGUN:], rest)], 1)
+            if _is_close(found, whole, model.dtype):
                 return way
     raise UnsupportedModelError(f"{model.config.model_type} has states that nothing can follow")
+
+
+@torch.inference_mode()
+def _can_batch(mix: Mixer, model: PreTrainedModel) -> bool:
+    """Whether single tokens behind states of different lengths can be computed at once."""
+    x = _tried(model)
+    lengths, begun, alone = (N_BEGUN, N_TRIED - 1), [], []
+    try:
+        for n in lengths:
+            states = CacheOfRows(NoStates(), 0)
+            mix(x[:, :n], states)
+            begun.append(states.written)
+            alone.append(mix(x[:, n : n + 1], CacheOfRows(GivenStates(states.written), n)))
+        both = {key: torch.cat([states[key] for states in begun]) for key in begun[0]}
+        tokens = torch.cat([x[:, n : n + 1] for n in lengths])
+        together = mix(tokens, CacheOfRows(GivenStates(both), max(lengths)))
+    except Exception:  # of any model's code
+        return False
+    return _is_close(together, torch.cat(alone), model.dtype)
 
 
 def _at_once(mix: Mixer) -> Mixer:
@@ -219,15 +250,15 @@ def _at_once(mix: Mixer) -> Mixer:
 
 
 def _by_token(mix: Mixer) -> Mixer:
-    def one_by_one(hidden_states: Tensor, states: RowStates) -> Tensor:
+    def one_by_one(hidden_states: Tensor, states: CacheOfRows) -> Tensor:
         if states.n_before == 0:
             return mix(hidden_states, states)
         parts, read = [], states.read
         for token in range(hidden_states.shape[1]):
-            one = RowStates(read, states.n_before + token)
+            one = CacheOfRows(read, states.n_before + token)
             parts.append(mix(hidden_states[:, token : token + 1], one))
-            read = one.written
-        states.written.update(read)
+            read = GivenStates(one.written)
+        states.written.update(one.written)
         return torch.cat(parts, 1)
 
     return one_by_one
