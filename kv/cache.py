@@ -105,13 +105,19 @@ class KVCache:
     ) -> None:
         self.shape = shape
         self.groups = shape.groups
-        self.pool = PagePool(shape.n_pages, len(self.groups))
+        self.states: StateSlots | None = None
+        if shape.has_states:
+            # A page is no hit without a state behind it, and no state without its page.
+            self.pool = PagePool(
+                shape.n_pages, len(self.groups), tells=False, on_evict=self._drop_checkpoint
+            )
+            slots = shape.max_tasks, shape.max_checkpoints
+            self.states = StateSlots(*slots, self.pool.journal)
+        else:
+            self.pool = PagePool(shape.n_pages, len(self.groups))
         max_pages = shape.pages_for(shape.max_tokens)
         self.table = TaskTable(shape.max_tasks, max_pages, len(self.groups))
         self.storage = shape.storage(dtype, device)
-        self.states = (
-            StateSlots(shape.max_tasks, shape.max_checkpoints) if shape.has_states else None
-        )
         # Groups, pages handed out since the last batch to be filled in part or pages in doubt, and
         # how many of their first tokens stay.
         self._stale: list[tuple[int, int, int]] = []
@@ -185,7 +191,7 @@ class KVCache:
             return False
         self.table.insert(task_id, n, pages, n * page_size)
         if self.states is not None:
-            self.states.insert(task_id, usable[n - 1] if n else None, n * page_size)
+            self.states.insert(task_id, usable[:n], n * page_size)
         return True
 
     def cached_tokens(self, task_id: str) -> int:
@@ -256,7 +262,7 @@ class KVCache:
                     self.table.replace(task_id, index, shared, group)
         if self.states is not None and hashes:
             n_tokens = (first_page + len(hashes)) * self.shape.page_size
-            self.states.reach_border(task_id, n_tokens, hashes[-1])
+            self.states.reach_border(task_id, n_tokens, first_page, hashes)
 
     def let_go(self, task_id: str, n_tokens: int) -> None:
         """Gives back the pages that no token behind the task's `n_tokens` computed ones attends
@@ -296,6 +302,10 @@ class KVCache:
         assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"
         for page, count in held.items():
             assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"
+
+    def _drop_checkpoint(self, page_hash: bytes) -> None:
+        if self.states is not None:
+            self.states.drop(page_hash)
 
     def _longest_hit(self, hashes: Sequence[bytes]) -> int:
         """The most leading pages that all groups can serve: each has those that the next token

@@ -1,6 +1,6 @@
 """Hands out pages and shares those whose content is known; full pages are immutable."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kv.allocator import Allocator
 from kv.journal import Journal
@@ -13,9 +13,20 @@ class PagePool:
     A page is of any of the `n_groups` groups of layers, from when it is filled to its eviction.
     """
 
-    def __init__(self, n_pages: int, n_groups: int = 1) -> None:
-        self.prefix_cache = PrefixCache(n_groups)
-        self.allocator = Allocator(n_pages, on_evict=self.prefix_cache.remove)
+    def __init__(
+        self,
+        n_pages: int,
+        n_groups: int = 1,
+        *,
+        tells: bool = True,
+        on_evict: Callable[[bytes], object] = lambda page_hash: None,
+    ) -> None:
+        """`tells`: whether the journal says what can be found. `on_evict` is called with the hash
+        of a page that is taken for new content."""
+        self.prefix_cache = PrefixCache(n_groups, tells=tells)
+        self.allocator = Allocator(
+            n_pages, on_evict=lambda page: on_evict(self.prefix_cache.remove(page))
+        )
 
     @property
     def journal(self) -> Journal:

@@ -6,7 +6,7 @@ tokens that are not computed. A state is never written twice, so a checkpoint is
 leaves behind, and costs no copy.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kv.arrays import IntArray
+from kv.journal import Journal
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
 # One behind its committed tokens, one behind those of a step in progress, one that the next step
@@ -27,10 +28,17 @@ class State(NamedTuple):
 
 
 class Border(NamedTuple):
-    """A state behind full pages, and the hash of the last one."""
+    """A state behind full pages, and how many these are."""
 
     slot: int
-    page_hash: bytes
+    n_pages: int
+
+
+class Checkpoint(NamedTuple):
+    """A state behind full pages, and their hashes."""
+
+    slot: int
+    hashes: tuple[bytes, ...]
 
 
 @dataclass(slots=True)
@@ -39,13 +47,19 @@ class _Held:
 
     states: list[State] = field(default_factory=list)  # up to three; the newest is last
     border: Border | None = None
+    hashes: list[bytes] = field(default_factory=list)  # of its full pages
 
 
 class StateSlots:
     """Slots of up to `max_tasks` tasks and of up to `max_checkpoints` checkpoints, by the hash of
-    the last page that they stand behind. The least recently used one goes first."""
+    the last page that they stand behind. The least recently used one goes first.
 
-    def __init__(self, max_tasks: int, max_checkpoints: int = 0) -> None:
+    Its journal tells others which prefixes can be found: all pages before a checkpoint.
+    """
+
+    def __init__(
+        self, max_tasks: int, max_checkpoints: int = 0, journal: Journal | None = None
+    ) -> None:
         n_slots = SLOTS_PER_TASK * max_tasks + max_checkpoints
         self.max_checkpoints = max_checkpoints
         self.n_saved = self.n_restored = 0  # checkpoints, since the start
@@ -53,7 +67,9 @@ class StateSlots:
         self._free = list(range(n_slots - 1, -1, -1))
         self._references = [0] * n_slots
         self._tasks: dict[str, _Held] = {}
-        self._checkpoints: OrderedDict[bytes, int] = OrderedDict()
+        self._checkpoints: OrderedDict[bytes, Checkpoint] = OrderedDict()
+        self._journal = journal or Journal()
+        self._n_behind: Counter[bytes] = Counter()  # by page: checkpoints at it and behind it
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self._tasks
@@ -66,14 +82,15 @@ class StateSlots:
         """Whether a state behind the page with this hash is kept."""
         return page_hash in self._checkpoints
 
-    def insert(self, task_id: str, page_hash: bytes | None = None, n_tokens: int = 0) -> None:
-        """A new task, without a state or with the one of a checkpoint, which stands behind
-        `n_tokens`. Asserts that it is new; KeyError for an unknown checkpoint."""
+    def insert(self, task_id: str, hashes: Sequence[bytes] = (), n_tokens: int = 0) -> None:
+        """A new task, without a state or with the one of a checkpoint, which stands behind the
+        `n_tokens` of the pages with these hashes. Asserts that it is new; KeyError for an unknown
+        checkpoint."""
         assert task_id not in self._tasks, f"task {task_id} has a state already"
-        held = self._tasks[task_id] = _Held()
-        if page_hash is not None:
-            self._checkpoints.move_to_end(page_hash)
-            slot = self._checkpoints[page_hash]
+        held = self._tasks[task_id] = _Held(hashes=[*hashes])
+        if hashes:
+            self._checkpoints.move_to_end(hashes[-1])
+            slot = self._checkpoints[hashes[-1]].slot
             self._references[slot] += 1
             held.states.append(State(slot, n_tokens))
             self.n_restored += 1
@@ -115,21 +132,26 @@ class StateSlots:
         held.states = [*kept, written]
         return read[-1].slot if read else NO_STATE, written.slot
 
-    def reach_border(self, task_id: str, n_tokens: int, page_hash: bytes) -> None:
-        """The task has computed `n_tokens`, which fill a page with this hash. Its state there is
-        kept until the next border, if it has one there."""
+    def reach_border(
+        self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]
+    ) -> None:
+        """The task has computed `n_tokens`, which fill pages with these hashes from `first_page`
+        on. Its state there is kept until the next border, if it has one there."""
         held = self._tasks[task_id]
+        held.hashes[first_page:] = hashes
         for state in held.states:
             if state.n_tokens == n_tokens:
                 if held.border is not None:
                     self._release(held.border.slot)
                 self._references[state.slot] += 1
-                held.border = Border(state.slot, page_hash)
+                held.border = Border(state.slot, len(held.hashes))
 
     def save(self, task_id: str) -> None:
         """Makes the state at the task's last border a checkpoint, if there is one."""
-        if (border := self._tasks[task_id].border) is not None:
-            self._save(border)
+        held = self._tasks[task_id]
+        if held.border is not None:
+            hashes = tuple(held.hashes[: held.border.n_pages])
+            self._save(Checkpoint(held.border.slot, hashes))
 
     def forget_border(self, task_id: str) -> None:
         """The state behind the task's last full page can't be trusted."""
@@ -140,29 +162,43 @@ class StateSlots:
 
     def drop(self, page_hash: bytes) -> None:
         """Forgets a checkpoint, if there is one: it can't be trusted."""
-        slot = self._checkpoints.pop(page_hash, None)
-        if slot is not None:
-            self._release(slot)
+        if (checkpoint := self._checkpoints.pop(page_hash, None)) is None:
+            return
+        self._release(checkpoint.slot)
+        for one in checkpoint.hashes:
+            self._n_behind[one] -= 1
+            if not self._n_behind[one]:
+                del self._n_behind[one]
+                self._journal.evicted(one)
 
     def check(self) -> None:
         """Asserts that each slot is free or held, and as often as is counted."""
         held = [slot for task in self._tasks.values() for slot in _slots(task)]
-        held += self._checkpoints.values()
+        held += [checkpoint.slot for checkpoint in self._checkpoints.values()]
         counts = np.bincount(np.array(held, dtype=np.int64), minlength=len(self._references))
         assert counts.tolist() == self._references, "a slot is miscounted"
         free = {slot for slot, count in enumerate(self._references) if not count}
         assert sorted(self._free) == sorted(free), "slots are lost or free twice"
         assert len(self._checkpoints) <= self.max_checkpoints
+        behind = (one for kept in self._checkpoints.values() for one in kept.hashes)
+        assert self._n_behind == Counter(behind), "a page's checkpoints are miscounted"
 
-    def _save(self, border: Border) -> None:
-        if border.page_hash in self._checkpoints:  # of the same tokens, and so the same state
-            self._checkpoints.move_to_end(border.page_hash)
-        elif self.max_checkpoints:
-            if len(self._checkpoints) == self.max_checkpoints:
-                self._release(self._checkpoints.popitem(last=False)[1])
-            self._checkpoints[border.page_hash] = border.slot
-            self._references[border.slot] += 1
-            self.n_saved += 1
+    def _save(self, checkpoint: Checkpoint) -> None:
+        page_hash = checkpoint.hashes[-1]
+        if page_hash in self._checkpoints:  # of the same tokens, and so the same state
+            self._checkpoints.move_to_end(page_hash)
+            return
+        if not self.max_checkpoints:
+            return
+        if len(self._checkpoints) == self.max_checkpoints:
+            self.drop(next(iter(self._checkpoints)))
+        self._checkpoints[page_hash] = checkpoint
+        self._references[checkpoint.slot] += 1
+        self.n_saved += 1
+        for one in checkpoint.hashes:
+            if not self._n_behind[one]:
+                self._journal.stored(one)
+            self._n_behind[one] += 1
 
     def _allocate(self) -> int:
         slot = self._free.pop()  # there is one: tasks and checkpoints hold no more than all others

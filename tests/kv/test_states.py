@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kv.journal import Journal
 from kv.states import NO_STATE, StateSlots
 
 N_TASKS = 3
@@ -61,15 +62,18 @@ def test_behind_a_step_that_was_launched_ahead_in_vain_stands_the_last_good_stat
 
 
 def test_checkpoints_are_bounded_and_the_least_recently_used_goes_first() -> None:
-    slots = StateSlots(2, max_checkpoints=2)
+    journal = Journal()
+    slots = StateSlots(2, 2, journal)
     for number in range(3):
         slots.insert(f"{number}")
         slots.take([f"{number}"], np.array([4]), np.array([4]))
-        slots.reach_border(f"{number}", 4, bytes([number]))
+        slots.reach_border(f"{number}", 4, 0, [b"root", bytes([number])])
         slots.remove(f"{number}")
         if number == 1:
-            slots.insert("again", bytes([0]), 4)
+            slots.insert("again", [b"root", bytes([0])], 4)
             slots.remove("again")
         slots.check()
     assert [slots.has_checkpoint(bytes([number])) for number in range(3)] == [True, False, True]
     assert (slots.n_saved, slots.n_restored) == (3, 1)
+    stored, evicted = journal.drain()
+    assert (sorted(stored), evicted) == (sorted(b"root" + bytes([0, 2])), b"")
