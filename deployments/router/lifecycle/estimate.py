@@ -6,7 +6,7 @@ All of it but `cpu_needs` blocks, on files and on Ray: never to be called on an 
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle.capacity import GIB, Resources
 from deployments.router.presets.paths import CONFIG
 from deployments.router.settings import CapacitySettings
+from kv.layout import LayerShape, group_layers, page_numbers
 
 # Bytes of a weight, by its type in files and by the dtype of the settings.
 STORED_BYTES = {
@@ -117,14 +118,14 @@ def _kv_bytes(settings: ModelSettings) -> int:
     """Of one replica."""
     limits = settings.limits
     if limits.n_pages is not None:
-        return limits.n_pages * limits.page_size * _token_bytes(settings)
+        return limits.n_pages * _page_bytes(settings)
     # On a GPU the pages take what is left of it: no more of them than there is can be counted on.
     left_to_it = 0.0 if settings.num_gpus else CPU_KV_GIB
     return int(settings.tensor_parallel * (limits.kv_gib or left_to_it) * GIB)
 
 
-def _token_bytes(settings: ModelSettings) -> int:
-    """Of keys and values of one token, on all ranks; 0 without a config on this disk."""
+def _page_bytes(settings: ModelSettings) -> int:
+    """Of one page, on all ranks; 0 without a config on this disk."""
     try:
         config = json.loads((_folder(settings.path) / CONFIG).read_text())
         text = config.get("text_config") or config
@@ -133,12 +134,20 @@ def _token_bytes(settings: ModelSettings) -> int:
         head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
         if text.get("kv_lora_rank"):  # they are stored as each head sees them
             kv_heads, head_dim = heads, int(text["qk_nope_head_dim"] + text["qk_rope_head_dim"])
-        numbers = 2 * int(text["num_hidden_layers"]) * kv_heads * head_dim
+        layout = tuple(LayerShape(kv_heads, head_dim, window) for window in _windows(text))
+        numbers = page_numbers(layout, group_layers(layout), settings.limits.page_size)
     except CONFIG_ERRORS:
         return 0
     if settings.limits.kv_dtype == "fp8":
         return numbers
     return numbers * (4 if settings.dtype == "float32" else 2)
+
+
+def _windows(text: Mapping[str, Any]) -> list[int | None]:
+    """Of the layers that store keys and values, as far as the config says it layer by layer."""
+    types = text.get("layer_types") or ["full_attention"] * int(text["num_hidden_layers"])
+    windows = {"full_attention": None, "sliding_attention": text.get("sliding_window")}
+    return [windows[one] for one in types if one in windows]
 
 
 def _bytes(gib: float | None) -> float:

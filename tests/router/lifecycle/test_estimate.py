@@ -80,6 +80,11 @@ def test_pages_are_as_large_as_the_config_says(tmp_path: Path) -> None:
     assert pages({**shape, "num_key_value_heads": 2, "head_dim": 16}) == numbers * 2 // 8 * 16 * 2
     assert pages({"text_config": shape}, replace(made, dtype="float32")) == numbers * 8 * 4
     assert pages(shape, in_fp8) == numbers * 8
+    types = ["sliding_attention", "full_attention", "sliding_attention"]  # in groups of one layer
+    windows = {**shape, "layer_types": types, "sliding_window": 4}
+    assert pages(windows) == numbers * 8 * 2 // 3
+    states = {**shape, "layer_types": ["linear_attention", *types[1:]]}
+    assert pages(states) == numbers * 8 * 2 * 2 // 3
     shapeless: list[object] = [{}, [], {**shape, "num_attention_heads": 0}]
     assert [pages(config) for config in shapeless] == [0, 0, 0]
 
