@@ -155,6 +155,9 @@ def plan_cpu_attention(
         chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
         lengths = []
     padded = []
+    if lengths:
+        window = storage.groups[storage.group_of[layer]].window
+        page_table, total_len = _within_window(storage, window, page_table, total_len, new_len)
     for n in lengths:
         for rows in _split_by_context((new_len == n).nonzero()[0], total_len, storage):
             tokens = (starts[rows, None] + np.arange(n)).ravel()
@@ -162,6 +165,22 @@ def plan_cpu_attention(
             token_index = torch.from_numpy(tokens).to(storage.device)
             padded.append(PaddedRows(row_view, token_index, n))
     return CpuAttention(view, padded, decodes, chunks, has_kernels)
+
+
+def _within_window(
+    storage: Storage,
+    window: int | None,
+    page_table: IntArray,
+    total_len: IntArray,
+    new_len: IntArray,
+) -> tuple[IntArray, IntArray]:
+    """Pages and tokens of each row as if it began at the first page that a new token attends to."""
+    if window is None:
+        return page_table, total_len
+    first = (total_len - new_len - window + 1).clip(min=0) // storage.page_size
+    width = int((-(-total_len // storage.page_size) - first).max())
+    index = (first[:, None] + np.arange(width)).clip(max=page_table.shape[1] - 1)
+    return np.take_along_axis(page_table, index, 1), total_len - first * storage.page_size
 
 
 def _norm_and_rotate(
