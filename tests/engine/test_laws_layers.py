@@ -142,11 +142,11 @@ def test_drafted_is_plain(architecture: str) -> None:
 
 def conversation(running: Engine, n_turns: int) -> list[float]:
     """The cached share of each turn's prompt: all that was said before, and a question."""
-    shares, ids = [], random_ids(400)
+    shares, ids = [], random_ids(200)
     for turn in range(n_turns):
-        (answer,) = running.run(request(f"turn {turn}", ids, max_tokens=20))
+        (answer,) = running.run(request(f"turn {turn}", ids, max_tokens=12))
         shares.append(answer.cached_tokens / len(ids))
-        ids += answer.token_ids + random_ids(15, seed=turn)
+        ids += answer.token_ids + random_ids(8, seed=turn)
     return shares
 
 
@@ -154,7 +154,7 @@ def conversation(running: Engine, n_turns: int) -> list[float]:
 def test_a_conversation_is_cached_where_states_are_kept(architecture: str) -> None:
     limits = roomy(n_pages=1024, page_size=16, context_length=None)
     with engine(architecture, limits=limits) as running:
-        first, *others = conversation(running, 3)
+        first, *others = conversation(running, 10)
         assert first == 0
         assert min(others) >= 0.9
         stats = running.core.stats()
