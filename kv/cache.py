@@ -203,13 +203,16 @@ class KVCache:
 
         Returns the number of pages adopted in each group.
         """
-        if self.states is not None:  # a state behind them is needed, too
-            return 0
-        known = self.pool.prefix_cache
+        known, page_size = self.pool.prefix_cache, self.shape.page_size
         n = min(len(known.match(hashes, group)) for group in range(len(self.groups)))
+        if self.states is not None:  # a state behind them is needed, too
+            n = self.states.longest(hashes[:n])
         if n:
             pages = [self.pool.match(hashes[:n], group) for group in range(len(self.groups))]
-            self.table.append(task_id, pages, cached_tokens=n * self.shape.page_size)
+            self.table.append(task_id, pages, cached_tokens=n * page_size)
+        if n and self.states is not None:
+            n_tokens = self.table.n_pages(task_id) * page_size
+            self.states.replace(task_id, hashes[:n], n_tokens)
         return n
 
     def missing(self, task_id: str, n_tokens: int) -> int:
@@ -321,8 +324,7 @@ class KVCache:
     def _missing_at(self, hashes: Sequence[bytes], n: int) -> int | None:
         """None if `n` pages can be served. Else the most that may be, with what is missing now."""
         if self.states is not None and not self.states.has_checkpoint(hashes[n - 1]):
-            has_checkpoint = self.states.has_checkpoint
-            return next((m for m in range(n - 1, 0, -1) if has_checkpoint(hashes[m - 1])), 0)
+            return self.states.longest(hashes[:n])
         known, page_size = self.pool.prefix_cache, self.shape.page_size
         for number in self._windows:
             first = self.groups[number].first_needed(n * page_size) // page_size

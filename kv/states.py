@@ -82,18 +82,32 @@ class StateSlots:
         """Whether a state behind the page with this hash is kept."""
         return page_hash in self._checkpoints
 
+    def longest(self, hashes: Sequence[bytes]) -> int:
+        """The most leading pages with these hashes that a state is kept behind."""
+        known = self._checkpoints
+        return next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in known), 0)
+
     def insert(self, task_id: str, hashes: Sequence[bytes] = (), n_tokens: int = 0) -> None:
         """A new task, without a state or with the one of a checkpoint, which stands behind the
         `n_tokens` of the pages with these hashes. Asserts that it is new; KeyError for an unknown
         checkpoint."""
         assert task_id not in self._tasks, f"task {task_id} has a state already"
-        held = self._tasks[task_id] = _Held(hashes=[*hashes])
+        self._tasks[task_id] = _Held()
         if hashes:
-            self._checkpoints.move_to_end(hashes[-1])
-            slot = self._checkpoints[hashes[-1]].slot
-            self._references[slot] += 1
-            held.states.append(State(slot, n_tokens))
-            self.n_restored += 1
+            self.replace(task_id, hashes, n_tokens)
+
+    def replace(self, task_id: str, hashes: Sequence[bytes], n_tokens: int) -> None:
+        """Gives a task the state of a checkpoint, behind its `n_tokens` first tokens, of which the
+        last ones fill pages with these hashes. KeyError for an unknown checkpoint."""
+        held = self._tasks[task_id]
+        self._checkpoints.move_to_end(hashes[-1])
+        slot = self._checkpoints[hashes[-1]].slot
+        for state in held.states:
+            self._release(state.slot)
+        self._references[slot] += 1
+        held.states = [State(slot, n_tokens)]
+        held.hashes += hashes
+        self.n_restored += 1
 
     def remove(self, task_id: str) -> None:
         """Forgets a task. The state behind its last full page becomes a checkpoint. KeyError if it

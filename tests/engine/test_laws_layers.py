@@ -184,3 +184,19 @@ def test_the_least_recently_used_state_goes_first(architecture: str) -> None:
             running.run(one)
         assert running.core.stats().checkpoints == 2
         check([running.run(one)[0] for one in REQUESTS], architecture)
+
+
+@every_state
+def test_what_many_begin_with_is_computed_once(architecture: str) -> None:
+    """The same prompt at the same time, and others that part from it: they wait for its state."""
+    same = [request(f"s{i}", LONG, replace(SAMPLING, seed=i), max_tokens=5) for i in range(3)]
+    parting = request("p", LONG[:32] + random_ids(7, seed=9), SAMPLING, max_tokens=5)
+    alone = []
+    for one in (*same, parting):
+        with engine(architecture, limits=roomy(n_pages=1024)) as running:
+            alone += running.run(one)
+    limits = roomy(n_pages=1024, max_batch_tokens=16, max_running=8)
+    with engine(architecture, limits=limits) as running:
+        together = running.run_in_one_batch(*same, parting)
+    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
+    assert [one.cached_tokens for one in together] == [0, 44, 44, 32]

@@ -4,6 +4,9 @@ A prefix can only be hit where there is a checkpoint. Chunks of a prompt end the
 stands behind the last token of a step.
 """
 
+from bisect import bisect_left
+from collections.abc import Sequence
+
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
@@ -18,12 +21,17 @@ class CheckpointBorders:
         self._page_size = page_size = cache.shape.page_size
         self._step = max(1, min_step // page_size) * page_size
 
-    def find_branch(self, task: Task) -> None:
+    def find_branch(self, task: Task, running: Sequence[Task]) -> None:
         """Notes how much of an admitted task other tasks have computed, beyond what it was given:
-        there is no state behind that yet."""
-        if self._cache.checkpoints is not None:
-            n = self._cache.find(task.usable_pages(self._page_size))
-            task.branch = min(n, (task.n_tokens - 1) // self._page_size) * self._page_size
+        there is no state behind that yet. Running tasks keep theirs where it parts from them."""
+        if self._cache.checkpoints is None:
+            return
+        hashes = task.usable_pages(self._page_size)[: (task.n_tokens - 1) // self._page_size]
+        task.branches.add(self._cache.find(hashes) * self._page_size)
+        for other in [one for one in running if one.n_uncomputed > 1]:
+            common = _n_common(hashes, other.hash_pages(self._page_size)) * self._page_size
+            if common > other.n_computed:
+                other.branches.add(common)
 
     def next_border(self, task: Task) -> int | None:
         """The first one behind the task's computed tokens, as a number of tokens. None: there is
@@ -31,7 +39,7 @@ class CheckpointBorders:
         if self._cache.checkpoints is None:
             return None
         every = (task.n_computed // self._step + 1) * self._step
-        borders = (task.branch, self._last_of_prompt(task), every)
+        borders = (*task.branches, self._last_of_prompt(task), every)
         return min((one for one in borders if task.n_computed < one < task.n_tokens), default=None)
 
     def commit(self, task: Task) -> None:
@@ -39,9 +47,15 @@ class CheckpointBorders:
         n = task.n_computed
         if self._cache.checkpoints is None or n % self._page_size:
             return
-        if n in (task.branch, self._last_of_prompt(task)) or n % self._step == 0:
+        if n in task.branches or n == self._last_of_prompt(task) or n % self._step == 0:
             self._cache.checkpoints.save(task.id)
 
     def _last_of_prompt(self, task: Task) -> int:
         """The same prompt may come again, of which one token at least has to be computed."""
         return (task.n_prompt - 1) // self._page_size * self._page_size
+
+
+def _n_common(hashes: Sequence[bytes], others: Sequence[bytes]) -> int:
+    """Leading pages that two sequences share. A hash covers those before it."""
+    shorter = min(len(hashes), len(others))
+    return bisect_left(range(shorter), True, key=lambda index: hashes[index] != others[index])

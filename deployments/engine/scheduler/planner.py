@@ -93,9 +93,9 @@ class Planner:
     def _plan_prompts(self, prompts: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
         n_decodes = len(rows)
         left = self._pacer.max_prompt_tokens(n_decodes, budget - n_decodes)
-        coming: set[bytes] = set()  # hashes of pages that this step fills
+        coming: set[bytes] = set()  # hashes of pages that others should wait for
         for task in rows:
-            coming.update(task.filled_by(1, self._page_size))
+            coming.update(self._coming(task, 1))
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:
@@ -107,7 +107,7 @@ class Planner:
             if n > before and self._make_room(task, n, rows):
                 rows[task] = n
                 left -= n - before
-                coming.update(task.filled_by(n, self._page_size))
+                coming.update(self._coming(task, n))
                 is_first = False
 
     def _cut(self, task: Task, n: int, *, to_pages: bool) -> int:
@@ -124,15 +124,25 @@ class Planner:
         whole = (task.n_computed + n) // self._page_size * self._page_size - task.n_computed
         return whole if whole > 0 or to_pages else n
 
+    def _coming(self, task: Task, n: int) -> Sequence[bytes]:
+        """Hashes of the pages that another task can go on behind, once the task has computed its
+        next `n` tokens or, where layers keep a state, has come to its next checkpoint."""
+        if self._cache.states is None:
+            return task.filled_by(n, self._page_size)
+        border = self._borders.next_border(task)
+        if border is None:
+            return ()
+        return [task.hash_pages(self._page_size)[border // self._page_size - 1]]
+
     def _has_to_wait(self, task: Task, coming: set[bytes]) -> bool:
-        """Whether the task can't go on, or its next page is computed for another task in this step.
+        """Whether the task can't go on, or what it needs next is computed for another task.
 
         Adopts pages that were computed for others since the task was admitted.
         """
         page_size = self._page_size
         if task.id not in self._cache.table:  # preempted by one before it
             return True
-        if task.n_unscored or self._cache.states is not None:  # every position has to be computed
+        if task.n_unscored:  # every position has to be computed
             return False
         if task.n_uncomputed <= page_size or task.n_computed % page_size:
             return False
@@ -140,7 +150,10 @@ class Planner:
         following = task.hashes[first : (task.n_tokens - 1) // page_size]
         adopted = self._cache.adopt(task.id, following)
         task.n_computed += adopted * page_size
-        return adopted < len(following) and following[adopted] in coming
+        left = following[adopted:]
+        if self._cache.states is not None:
+            return not coming.isdisjoint(left)
+        return bool(left) and left[0] in coming
 
     def _make_room(self, task: Task, n: int, rows: dict[Task, int]) -> bool:
         """Gives the task pages for its next `n` tokens, taken from the last tasks if need be. False

@@ -221,7 +221,7 @@ class InferenceScheduler:
             if not self._admit(task, spare):
                 return
             task.n_computed = self._cache.cached_tokens(task.id)
-            self._borders.find_branch(task)
+            self._borders.find_branch(task, self._running)
             spare += self._cache.missing(task.id, task.n_tokens + 1)
             self._waiting.pop()
             insort(self._running, task, key=lambda task: task.order)

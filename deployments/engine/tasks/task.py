@@ -44,7 +44,7 @@ class Task:
     n_computed: int = 0  # tokens whose keys and values are in the cache
     cached_tokens: int = 0  # of the prompt, when its first token was sampled
     max_cached: int = sys.maxsize  # cached tokens when it was preempted; later ones are its own
-    branch: int = 0  # leading tokens that were computed for others when it was admitted
+    branches: set[int] = field(default_factory=set)  # tokens behind which others may go on
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
     ngrams: NgramIndex | None = None
     drafted_tokens: int = 0  # not told by any event yet
