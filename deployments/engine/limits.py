@@ -28,8 +28,9 @@ class EngineLimits:
     max_waiting: accepted requests that have no pages yet; more are refused as overload.
         One client's are at most 8 times the free ones.
     max_stuck_s: a step longer than this fails the health check.
-    draft_tokens: guessed for a sequence in a step, from where its last words stood before, and
-        checked at once (speculative decoding): fewer steps for what repeats itself; 0: none.
+    draft_tokens: guessed for a sequence in a step, from where its last words stood before and from
+        what its grammar leaves to say, and checked at once (speculative decoding): fewer steps for
+        what repeats itself; 0: none.
         A step has at most 16 tokens with drafts, on a GPU 128.
     async_scheduling: a step is launched before the host knows what the last one drew, where it
         needs nothing more of it, unless ranks share the model; else on a GPU.

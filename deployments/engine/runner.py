@@ -20,8 +20,8 @@ from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
 from deployments.engine.tasks.batch import Batch
-from deployments.engine.tasks.grammar_matcher import begin_masks, late_masks
 from deployments.engine.tasks.mailbox import NullMailbox
+from deployments.engine.tasks.step_masks import begin_masks, late_masks
 from deployments.engine.tasks.task import Task, make_task
 from deployments.wire import GenerationRequest, TokenLogprob
 from kv.arrays import IntArray
@@ -159,7 +159,9 @@ class Runner:
         """
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         tasks = [batch.tasks[row] for row in sampled_rows]
-        begin_masks([one for task in tasks if (one := task.active_grammar) is not None])
+        begin_masks(
+            {one: task.drafted for task in tasks if (one := task.active_grammar) is not None}
+        )
         n_ahead = _n_drafted_before(sampled_rows)
         logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}

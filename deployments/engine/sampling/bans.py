@@ -35,7 +35,7 @@ class BadWordsStrategy(BaseSamplingStrategy):
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for row in rows.where(_has_bad_words, "bad_words"):
-            banned = _banned_next(rows.tasks[row])
+            banned = _banned_next(rows.tasks[row], rows.n_tokens_before(row))
             if banned:
                 logits[row, _index(banned, logits)] = BANNED
 
@@ -44,15 +44,15 @@ def _has_bad_words(params: SamplingParams) -> bool:
     return bool(params.bad_words)
 
 
-def _banned_next(task: Task) -> list[int]:
+def _banned_next(task: Task, n: int) -> list[int]:
+    """Tokens that may not follow the first `n` of the task."""
     state = task.sampling_state
     if state.bad_words is None:
         state.bad_words = _by_prefix(task.sampling.bad_words)
-    known = task.tokens[: task.n_tokens]
     banned: list[int] = []
-    for n, lasts in state.bad_words.items():
-        if n <= len(known):
-            banned += lasts.get(known[len(known) - n :].tobytes(), [])
+    for n_before, lasts in state.bad_words.items():
+        if n_before <= n:
+            banned += lasts.get(task.tokens[n - n_before : n].tobytes(), [])
     return banned
 
 

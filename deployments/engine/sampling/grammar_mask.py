@@ -6,7 +6,7 @@ from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy
-from deployments.engine.tasks.grammar_matcher import Bitmask
+from deployments.engine.tasks.grammar_drafts import Bitmask
 from deployments.engine.transfer import to_device
 
 
@@ -19,7 +19,9 @@ class GrammarStrategy(BaseSamplingStrategy):
         }
         if grammars:
             index = to_device(np.array([*grammars], dtype=np.int64), logits.device)
-            masks = np.stack([grammar.mask() for grammar in grammars.values()])
+            masks = np.stack(
+                [grammar.mask(rows.n_drafted_before(row)) for row, grammar in grammars.items()]
+            )
             logits[index] = logits[index].masked_fill_(~_allowed(masks, logits), BANNED)
 
 

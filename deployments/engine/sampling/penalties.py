@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.sampling.rows import ParamGroup, SamplingRows
@@ -16,6 +17,7 @@ from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.token_counts import TokenCounts
 from deployments.engine.transfer import to_device
 from deployments.wire import SamplingParams
+from kv.arrays import IntArray
 
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 
@@ -27,7 +29,7 @@ class PenaltyStrategy(BaseSamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         group = rows.group(_has_penalties, *PENALTIES)
         if group:
-            counts = [_count_tokens(rows.tasks[row]) for row in group.rows]
+            counts = [_count_tokens(rows, row) for row in group.rows]
             counted = _on_device(group, counts, logits.device)
             if rows.newest_ids is not None:
                 counted = _with_newest(counted, group.take(rows.newest_ids), group)
@@ -39,15 +41,35 @@ def _has_penalties(params: SamplingParams) -> bool:
     return params.penalty_last_n != 0 and penalties != (0, 0, 1)
 
 
-def _count_tokens(task: Task) -> TokenCounts:
+@dataclass(frozen=True, slots=True)
+class _RowCounts:
+    """Of one row, as `TokenCounts` has them. All are [tokens]."""
+
+    ids: IntArray
+    counts: NDArray[np.float32]
+    in_prompt: NDArray[np.bool_]
+
+
+def _count_tokens(rows: SamplingRows, row: int) -> _RowCounts:
+    task = rows.tasks[row]
     last_n, state = task.sampling.penalty_last_n, task.sampling_state
     if state.token_counts is None:
         # The prompt counts for the repetition penalty alone, and only whether a token is in it.
         n_prompt = task.n_prompt if last_n is None and task.sampling.repetition_penalty != 1 else 0
         state.token_counts = TokenCounts(task.tokens, n_prompt)
-    first = task.n_prompt if last_n is None else task.n_tokens - last_n if last_n >= 0 else 0
-    state.token_counts.move_window(max(first, 0), task.n_tokens)
-    return state.token_counts
+    known, n_drafted = state.token_counts, rows.n_drafted_before(row)
+    known.move_window(_first_counted(task, task.n_tokens), task.n_tokens)
+    if n_drafted == 0:
+        return _RowCounts(known.ids, known.counts, known.in_prompt)
+    end = task.n_tokens + n_drafted
+    counts = known.peek(_first_counted(task, end), end)
+    return _RowCounts(known.ids, counts, known.in_prompt)
+
+
+def _first_counted(task: Task, end: int) -> int:
+    """Where the window that ends with the first `end` tokens begins."""
+    last_n = task.sampling.penalty_last_n
+    return task.n_prompt if last_n is None else max(end - last_n, 0) if last_n >= 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +83,8 @@ class _Counted:
     in_prompt: Tensor  # bool
 
 
-def _on_device(group: ParamGroup, counts: Sequence[TokenCounts], device: torch.device) -> _Counted:
-    n = [len(one) for one in counts]
+def _on_device(group: ParamGroup, counts: Sequence[_RowCounts], device: torch.device) -> _Counted:
+    n = [len(one.ids) for one in counts]
     group_row = np.repeat(np.arange(len(counts)), n)
     index = np.stack(
         [group_row, np.array(group.rows)[group_row], np.concatenate([one.ids for one in counts])]

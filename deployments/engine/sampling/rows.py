@@ -167,6 +167,13 @@ class SamplingRows:
         n_ahead = 0 if self.n_ahead is None else int(self.n_ahead[row])
         return self.tasks[row].n_tokens + n_ahead
 
+    def n_drafted_before(self, row: int) -> int:
+        """How many drafted tokens of its task stand before the one to sample: as many of `n_ahead`
+        as the host knows."""
+        if self.n_ahead is None or self.newest_ids is not None:
+            return 0
+        return int(self.n_ahead[row])
+
     def _cache_of(self, selected: Sequence[int]) -> _GroupCache:
         names = [non_default_fields(self.tasks[row]) for row in selected]
         return _GroupCache(self.params, frozenset[str]().union(*names), selected)
@@ -187,35 +194,37 @@ def non_default_fields(task: Task) -> frozenset[str]:
     return task.sampling_state.non_default
 
 
-# Fields of strategies that read the logits and the position, and no token before it.
-NO_HISTORY_FIELDS = frozenset(
+# Fields of strategies that read the logits and the position, or find the newest token on the
+# device.
+DEVICE_FIELDS = frozenset(
     {
         *("temperature", "seed", "top_k", "top_p", "min_p", "min_keep"),
         *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "samplers"),
         *("logit_bias", "logprobs", "sampled_logprobs"),
+        *("repetition_penalty", "presence_penalty", "frequency_penalty"),
     }
 )
-# Beside these, fields of strategies that find the newest token on the device.
-DEVICE_FIELDS = NO_HISTORY_FIELDS | {"repetition_penalty", "presence_penalty", "frequency_penalty"}
-
-
-def needs_no_history(task: Task) -> bool:
-    """Whether the task's next token can be sampled from its logits while nobody knows the token in
-    front of it."""
-    return _needs_at_most(task, NO_HISTORY_FIELDS)
+# Beside these, fields of strategies that read drafted tokens as they read known ones.
+DRAFTED_FIELDS = DEVICE_FIELDS | {"penalty_last_n", "bad_words"}
 
 
 def can_launch_ahead(task: Task) -> bool:
     """Whether the task's next token can be sampled while the device alone knows the token in front
     of it."""
-    return _needs_at_most(task, DEVICE_FIELDS)
-
-
-def _needs_at_most(task: Task, names: frozenset[str]) -> bool:
     request = task.request
     return (
         task.active_grammar is None
         and request.thinking is None
         and request.prompt_logprobs is None
-        and non_default_fields(task) <= names
+        and non_default_fields(task) <= DEVICE_FIELDS
+    )
+
+
+def can_draft(task: Task) -> bool:
+    """Whether tokens can be sampled behind drafted ones of the task."""
+    grammar = task.active_grammar
+    return (
+        (grammar is None or grammar.can_look_ahead)
+        and not task.n_unscored
+        and non_default_fields(task) <= DRAFTED_FIELDS
     )

@@ -145,8 +145,8 @@ class SamplingPipeline(BaseSamplingStrategy):
         """As `sample`, without waiting for the device.
 
         `n_ahead` [tasks]: so many tokens stand between a task's last known token and the sampled
-        one. It may be above 0 for tasks that `needs_no_history`, and 1 for tasks that
-        `can_launch_ahead` where `newest_ids` [tasks] has these tokens on the device.
+        one: drafted ones, for tasks that `can_draft`; or one each, for tasks that
+        `can_launch_ahead`, where `newest_ids` [tasks] has these on the device.
         """
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, newest_ids)
         self._previous = rows.without_tasks()

@@ -18,19 +18,22 @@ class ThinkingStrategy(BaseSamplingStrategy):
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         tasks = rows.tasks
         for row in [row for row in rows.selected if tasks[row].request.thinking is not None]:
-            task = tasks[row]
-            forced = _forced(task)
+            task, n_drafted = tasks[row], rows.n_drafted_before(row)
+            forced = _forced(task, n_drafted)
             grammar = task.active_grammar
-            if forced is not None and (grammar is None or grammar.allows(forced)):
+            if forced is not None and (grammar is None or grammar.allows(forced, n_drafted)):
                 logits[row] = BANNED
                 logits[row, forced] = 0
 
 
-def _forced(task: Task) -> int | None:
-    state = task.sampling_state
+def _forced(task: Task, n_drafted: int) -> int | None:
+    """The only token that may come behind the task's first `n_drafted` drafted ones."""
+    state, n = task.sampling_state, task.n_tokens
     if state.thinking is None:
         assert task.request.thinking is not None
         state.thinking = ThinkingTracker(task.request.thinking)
     first_unread = task.n_prompt + state.thinking.n_read
-    state.thinking.read(task.tokens[first_unread : task.n_tokens].tolist())
-    return state.thinking.forced(state.is_thinking_over)
+    state.thinking.read(task.tokens[first_unread:n].tolist())
+    ahead = state.thinking.copy() if n_drafted else state.thinking
+    ahead.read(task.tokens[n : n + n_drafted].tolist())
+    return ahead.forced(state.is_thinking_over)

@@ -103,11 +103,14 @@ class Committer:
     def _append_accepted(self, task: Task, samples: Sequence[Sample]) -> None:
         """Appends what was sampled behind those of the task's drafted tokens that were right."""
         self._stats.drafted_tokens += task.n_drafted
-        assert task.ngrams is not None
-        task.ngrams.learn(task.n_drafted, len(samples), task.n_tokens)
+        assert task.drafts is not None
+        task.drafts.learn(task.n_drafted, len(samples), task.n_tokens)
         task.n_drafted = 0
         for sample in samples:
-            if task.has_ended or task.refuses(sample.token_id):
+            # What no token is left for, or what a grammar reads for long, is for the next step.
+            if task.has_ended or task in self._held or sample.token_id is None:
+                break
+            if task.refuses(sample.token_id):
                 break
             self._stats.accepted_tokens += 1
             task.accepted_tokens += 1

@@ -1,4 +1,5 @@
-"""Speculative decoding without a second model: drafts what followed the same tokens before.
+"""Speculative decoding without a second model: drafts what followed the same tokens before, and
+what a grammar leaves no choice about.
 
 A step computes the logits behind every drafted token, and samples behind each. Chance depends on
 seed and position alone: as long as a sample is the drafted token, the next sample counts. So drafts
@@ -7,8 +8,8 @@ change how many steps a sequence takes, and none of its tokens. Saxena, Prompt L
 
 from collections.abc import Sequence
 
-from deployments.engine.sampling.rows import needs_no_history
-from deployments.engine.tasks.ngram_drafts import NgramIndex
+from deployments.engine.sampling.rows import can_draft
+from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.task import Task
 
 
@@ -34,13 +35,15 @@ class Drafter:
         for i, task in enumerate(decodes):
             share = left // (len(decodes) - i)
             n_max = min(self._max_per_task, share, task.n_limit - task.n_tokens - 1)
-            if n_max > 0 and needs_no_history(task):
+            if n_max > 0 and can_draft(task):
                 left -= self._write(task, n_max)
 
     def _write(self, task: Task, n_max: int) -> int:
-        if task.ngrams is None:
-            task.ngrams = NgramIndex()
-        drafted = task.ngrams.propose(task.tokens, task.n_tokens, n_max)
+        if task.drafts is None:
+            task.drafts = Drafts()
+        drafted = task.drafts.propose(
+            task.tokens, task.n_tokens, n_max, task.active_grammar, task.end_token_ids
+        )
         task.tokens[task.n_tokens : task.n_tokens + len(drafted)] = drafted
         task.n_drafted = len(drafted)
         return len(drafted)

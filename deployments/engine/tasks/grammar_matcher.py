@@ -6,16 +6,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from deployments.engine.tasks.free_text import FreeText, FreeTexts
+from deployments.engine.tasks.grammar_drafts import Bitmask, DraftMasks, compute_mask, follow
 from deployments.engine.tasks.ll_tokenizer import ll_tokenizer
 from deployments.engine.tasks.mask_worker import MaskWorker
 from deployments.text.grammar.grammar import (
@@ -36,10 +36,7 @@ STEP_MAX_ITEMS = 10_000
 STEP_LEXER_FUEL = 100_000
 LIMIT_PHRASES = ("Too many items", "; max is ", "too many expressions", "too many states")
 SLOW_MASK_S = 0.005  # of a core, above which a step does not compute the next mask itself
-MASK_GRACE_S = 0.01  # that a step waits for masks when all else is computed
 ALL = np.uint32(0xFFFFFFFF)
-
-Bitmask = NDArray[np.uint32]  # [vocab / 32] of one sequence, or [sequences, vocab / 32]
 
 
 class CompiledGrammar:
@@ -84,6 +81,7 @@ class Grammar:
         self._mask: Bitmask | None = None
         self._mask_cost = 0.0  # of the last mask, in seconds of a core
         self._advanced: Future[None] | None = None  # where a token is being read
+        self._ahead: DraftMasks | None = None  # behind drafted tokens
 
     @property
     def is_slow(self) -> bool:
@@ -102,14 +100,19 @@ class Grammar:
     @property
     def is_busy(self) -> bool:
         """Whether another thread works on it."""
-        begun = (self.masked, self._advanced)
-        return any(future is not None and not future.done() for future in begun)
+        return any(not future.done() for future in self.begun)
 
     def when_free(self, callback: Callable[[], object]) -> None:
         """Calls back, on any thread, when nothing of what is in progress is left."""
-        for future in (self.masked, self._advanced):
-            if future is not None:
-                future.add_done_callback(lambda _: callback())
+        for future in self.begun:
+            future.add_done_callback(lambda _: callback())
+
+    @property
+    def begun(self) -> "list[Future[None]]":
+        """What other threads do for it, or have done for its next token."""
+        ahead = None if self._ahead is None else self._ahead.computed
+        begun = (self.masked, self._advanced, ahead)
+        return [future for future in begun if future is not None]
 
     def note_slow(self) -> None:
         """Its mask takes long, until one does not."""
@@ -130,20 +133,38 @@ class Grammar:
         """On a thread of the worker."""
         mask = np.zeros(self.worker.n_words, dtype=np.uint32)
         before = time.thread_time()
-        self.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        compute_mask(self.matcher, mask, self._banned_ends)
         self._mask_cost = time.thread_time() - before
         if self._mask_cost > SLOW_MASK_S:
             self.note_slow()
         else:
             self._source.slow.discard(self)
-        if self.matcher.is_error():  # llguidance would have it end then
-            mask[:] = 0
-        for token_id in self._banned_ends:
-            mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
         self._mask = mask
 
-    def mask(self) -> Bitmask:
-        """Which tokens may follow, for a step that `begin_masks` was called for. [vocab / 32]"""
+    @property
+    def can_look_ahead(self) -> bool:
+        """Whether it takes little to say which tokens may follow drafted ones."""
+        return self.has_begun and not self.is_slow
+
+    def draft(self, guess: Sequence[int], n_max: int, n_forced: int) -> tuple[list[int], int]:
+        """As `grammar_drafts.follow`, of as many tokens as have masks in the time of a slow one."""
+        n_max = min(n_max, int(SLOW_MASK_S / max(self._mask_cost, 1e-6)))
+        drafted, n_guessed = follow(self.matcher, guess, n_max, n_forced)
+        ends = (i for i, one in enumerate(drafted) if one in self._banned_ends)
+        n = next(ends, len(drafted))
+        return drafted[:n], min(n_guessed, n)
+
+    def look_ahead(self, drafted: Sequence[int]) -> DraftMasks:
+        """For a step with these drafted tokens."""
+        self._ahead = DraftMasks(self.matcher, drafted, self.worker.n_words, self._banned_ends)
+        return self._ahead
+
+    def mask(self, n_drafted: int = 0) -> Bitmask:
+        """Which tokens may follow so many drafted ones, for a step that `begin_masks` was called
+        for. [vocab / 32]"""
+        if n_drafted:
+            assert self._ahead is not None
+            return self._ahead.behind(n_drafted)
         if not self.has_begun:
             self._mask = np.full(self.worker.n_words, ALL, dtype=np.uint32)
             for token_id in self._refused:
@@ -156,10 +177,9 @@ class Grammar:
         assert self._mask is not None
         return self._mask
 
-    def allows(self, token_id: int) -> bool:
-        """Whether the token is in the last mask."""
-        assert self._mask is not None
-        return bool(self._mask[token_id // 32] >> np.uint32(token_id % 32) & 1)
+    def allows(self, token_id: int, n_drafted: int = 0) -> bool:
+        """Whether the token is in the mask of the step behind so many drafted ones."""
+        return bool(self.mask(n_drafted)[token_id // 32] >> np.uint32(token_id % 32) & 1)
 
     def begins_in(self, token_ids: Sequence[int]) -> bool:
         """Whether the output, free until now, begins the grammar if it goes on with these."""
@@ -187,7 +207,7 @@ class Grammar:
         elif begun := self._begun_by([token_id]):
             self.matcher.consume_tokens(begun)
             self._end_if_stopped()
-        self.masked = self._advanced = None
+        self.masked = self._advanced = self._ahead = None
 
     def resume(self, token_ids: Sequence[int]) -> None:
         """These tokens follow, none of which is an end token. Leaves the other threads running,
@@ -341,27 +361,6 @@ def _check_text(text: str) -> None:
         raise _refused(str(failure)) from failure
     if size > MAX_GRAMMAR_BYTES:
         raise _refused(f"it is longer than {MAX_GRAMMAR_BYTES} bytes")
-
-
-def begin_masks(grammars: Sequence[Grammar]) -> None:
-    """Begins to compute, on other threads, which tokens may follow. All must be of one model."""
-    unmasked = [one for one in grammars if one.has_begun and one.masked is None]
-    for grammar in unmasked:
-        grammar.prepare()  # begins it where it takes long
-    unmasked = [grammar for grammar in unmasked if grammar.masked is None]
-    if unmasked:
-        begun = unmasked[0].worker.begin([grammar.compute_mask for grammar in unmasked])
-        for grammar, masked in zip(unmasked, begun, strict=True):
-            grammar.begin_mask(masked)
-
-
-def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
-    """Those whose masks are not there at the end of a short wait for all."""
-    wait([masked for grammar in grammars if (masked := grammar.masked) is not None], MASK_GRACE_S)
-    late = {grammar for grammar in grammars if grammar.is_busy}
-    for grammar in late:
-        grammar.note_slow()
-    return late
 
 
 def _compile(text: str, tokenizer: "LLTokenizer") -> "LLMatcher":

@@ -1,4 +1,7 @@
-"""Drafts tokens of a sequence: those that followed its newest n-gram when it came before."""
+"""Drafts tokens of a sequence: those that followed its newest n-gram when it came before.
+
+A draft whose first token is wrong doubles the wait for the next one.
+"""
 
 from dataclasses import dataclass, field
 
@@ -13,27 +16,44 @@ MAX_INDEXED_AT_ONCE = 2048  # tokens: streams wait meanwhile, and a prompt may b
 
 
 @dataclass(slots=True)
-class NgramIndex:
-    """Of one sequence. A draft whose first token is wrong doubles the wait for the next draft."""
+class Trust:
+    """How far drafts of one kind are trusted, for how right the last one was."""
 
-    # By n-gram, the position behind its last occurrence.
-    ends: dict[int, int] = field(default_factory=dict)
-    n_indexed: int = NGRAM_SIZE - 1  # tokens up to which n-grams are in `ends`
     max_length: int | None = None  # of the next draft
     wait: int = 0  # tokens, after the last draft
     next_at: int = 0  # known tokens from which on to draft
 
+    def limit(self, n: int, n_max: int) -> int:
+        """How many of `n_max` tokens to draft behind `n` known ones."""
+        if n < self.next_at:
+            return 0
+        return n_max if self.max_length is None else min(n_max, self.max_length)
+
+    def learn(self, n_drafted: int, n_right: int, n: int) -> None:
+        """The first `n_right` of the tokens drafted last were sampled; `n` tokens are known now."""
+        self.max_length = 2 * n_right if n_right == n_drafted else n_right + 1
+        self.wait = 0 if n_right else min(max(2 * self.wait, 1), MAX_WAIT)
+        self.next_at = n + self.wait
+
+
+@dataclass(slots=True)
+class NgramIndex(Trust):
+    """Of one sequence."""
+
+    # By n-gram, the position behind its last occurrence.
+    ends: dict[int, int] = field(default_factory=dict)
+    n_indexed: int = NGRAM_SIZE - 1  # tokens up to which n-grams are in `ends`
+
     def propose(self, tokens: IntArray, n: int, n_max: int) -> IntArray:
         """Up to `n_max` tokens that may follow the first `n` of `tokens`. A sequence that repeats
         itself is taken to go on so."""
-        if n <= NGRAM_SIZE or n < self.next_at:
+        n_max = self.limit(n, n_max)
+        if n <= NGRAM_SIZE or n_max == 0:
             return tokens[:0]
         newest = self._index(tokens, n)
         start = None if newest is None else self.ends.get(newest)
         if start is None:
             return tokens[:0]
-        if self.max_length is not None:
-            n_max = min(n_max, self.max_length)
         return tokens[start + np.arange(n_max) % (n - start)]
 
     def _index(self, tokens: IntArray, n: int) -> int | None:
@@ -47,9 +67,3 @@ class NgramIndex:
         self.ends.update(zip(known, range(self.n_indexed + 1, end), strict=True))
         self.n_indexed = end - 1
         return newest if end == n else None
-
-    def learn(self, n_drafted: int, n_right: int, n: int) -> None:
-        """The first `n_right` of the tokens drafted last were sampled; `n` tokens are known now."""
-        self.max_length = 2 * n_right if n_right == n_drafted else n_right + 1
-        self.wait = 0 if n_right else min(max(2 * self.wait, 1), MAX_WAIT)
-        self.next_at = n + self.wait

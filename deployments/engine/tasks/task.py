@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.grammar_matcher import Grammar
 from deployments.engine.tasks.mailbox import Mailbox
-from deployments.engine.tasks.ngram_drafts import NgramIndex
 from deployments.engine.tasks.sampling_state import SamplingState
 from deployments.wire import (
     FinishReason,
@@ -46,7 +46,7 @@ class Task:
     max_cached: int = sys.maxsize  # cached tokens when it was preempted; later ones are its own
     branches: set[int] = field(default_factory=set)  # tokens behind which others may go on
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
-    ngrams: NgramIndex | None = None
+    drafts: Drafts | None = None
     drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
@@ -60,6 +60,12 @@ class Task:
     @property
     def n_uncomputed(self) -> int:
         return self.n_tokens - self.n_computed
+
+    @property
+    def drafted(self) -> list[int]:
+        """The tokens that the step in progress takes for the next ones."""
+        drafted: list[int] = self.tokens[self.n_tokens : self.n_tokens + self.n_drafted].tolist()
+        return drafted
 
     @property
     def has_no_sample(self) -> bool:

@@ -1,6 +1,7 @@
 """Follows thinking in an output token by token, and forces its end where it has to end."""
 
 from collections.abc import Iterable
+from copy import copy
 
 from deployments.wire import ThinkingBudget
 
@@ -30,6 +31,13 @@ class ThinkingTracker:
                 self._is_open = False
                 for mark in (self._end, *self._breaks):
                     mark.reset()
+
+    def copy(self) -> "ThinkingTracker":
+        """One that goes on by itself."""
+        other = copy(self)
+        other._start, other._end = copy(self._start), copy(self._end)
+        other._breaks = [copy(mark) for mark in self._breaks]
+        return other
 
     def forced(self, is_over: bool) -> int | None:
         """The only token that may come next, where thinking has to end: its budget is spent, or

@@ -43,6 +43,16 @@ class TokenCounts:
         """Whether each stands in the first `n_prompt` tokens."""
         return self._in_prompt[: self._n]
 
+    def peek(self, first: int, end: int) -> NDArray[np.float32]:
+        """The counts, also of tokens that are new among `ids`, as if the window had been moved."""
+        before_first, before_end = self._window or (first, first)
+        added = [self._index_of(one) for one in self._tokens[before_end:end].tolist()]
+        left = [self._index_of(one) for one in self._tokens[before_first:first].tolist()]
+        counts = self.counts.copy()
+        np.add.at(counts, np.array(added, dtype=np.int64), 1)
+        np.subtract.at(counts, np.array(left, dtype=np.int64), 1)
+        return counts
+
     def move_window(self, first: int, end: int) -> None:
         """Counts the tokens from `first` up to `end`. Neither ever moves back."""
         before_first, before_end = self._window or (first, first)

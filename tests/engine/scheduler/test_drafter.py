@@ -10,8 +10,14 @@ import pytest
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.tasks.ngram_drafts import MAX_INDEXED_AT_ONCE, NgramIndex
-from deployments.text.grammar.grammar import from_regex
-from deployments.wire import FinishReason, GenerationRequest, MirostatParams, SamplingParams
+from deployments.wire import (
+    DryParams,
+    FinishReason,
+    GenerationRequest,
+    MirostatParams,
+    SamplingParams,
+    ThinkingBudget,
+)
 from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
 from tests.engine.scheduler.repeating import (
     N_NEW,
@@ -103,21 +109,25 @@ def test_whatever_is_asked_for_it_is_plain(name: str) -> None:
 
 
 REPEATING = repeating("greedy")[0]
+THINKING = ThinkingBudget(tokens=9, start_ids=(39,), end_ids=PERIOD[1:4])
+
+
+def asked(name: str, **changes: object) -> GenerationRequest:
+    sampling = replace(GREEDY, **changes)  # type: ignore[arg-type]
+    return replace(REPEATING, request_id=name, sampling=sampling)
 
 
 @pytest.mark.parametrize(
     "one",
     [
-        replace(REPEATING, sampling=replace(GREEDY, presence_penalty=0.3)),
-        replace(REPEATING, sampling=replace(GREEDY, bad_words=((PERIOD[0], PERIOD[2]),))),
+        replace(REPEATING, sampling=replace(GREEDY, dry=DryParams(multiplier=0.5))),
         replace(
             REPEATING,
             sampling=SamplingParams(seed=3, mirostat=MirostatParams(version=2, tau=0.1)),
         ),
-        replace(REPEATING, grammar=from_regex("([a-f]{3}-)*", "regex")),
     ],
 )
-def test_nothing_is_guessed_where_a_draw_depends_on_more_than_its_logits(
+def test_nothing_is_guessed_where_a_draw_changes_what_the_next_one_depends_on(
     one: GenerationRequest,
 ) -> None:
     with engine(model=forgetful()) as running:
@@ -130,13 +140,20 @@ def test_nothing_is_guessed_where_a_draw_depends_on_more_than_its_logits(
 @pytest.mark.parametrize(
     "one",
     [
-        replace(REPEATING, sampling=replace(GREEDY, logprobs=1)),
-        replace(REPEATING, sampling=replace(GREEDY, logit_bias=((PERIOD[0], 0.5),))),
-        replace(REPEATING, stop_token_ids=(PERIOD[2],), min_tokens=N_NEW - 1),
+        asked("logprobs", logprobs=1),
+        asked("bias", logit_bias=((PERIOD[0], 0.5),)),
+        replace(asked("min_tokens"), stop_token_ids=(PERIOD[2],), min_tokens=N_NEW - 1),
+        replace(asked("prompt logprobs"), prompt_logprobs=1),
+        asked("repetition", repetition_penalty=1.05),
+        asked("frequency", frequency_penalty=0.05, presence_penalty=0.1, logprobs=2),
+        asked("window", repetition_penalty=1.1, frequency_penalty=0.1, penalty_last_n=7),
+        asked("narrow window", frequency_penalty=1, penalty_last_n=3),
+        asked("bad words", bad_words=((PERIOD[0], PERIOD[2]), (*PERIOD[:3],), (9,))),
+        replace(asked("thinking"), thinking=THINKING),
     ],
-    ids=["logprobs", "bias", "min_tokens"],
+    ids=lambda one: one.request_id,
 )
-def test_what_reads_no_token_before_its_own_is_drafted(one: GenerationRequest) -> None:
+def test_whatever_reads_tokens_alone_is_drafted(one: GenerationRequest) -> None:
     with engine(model=forgetful()) as running:
         [expected] = running.run(one)
     with drafting() as running:

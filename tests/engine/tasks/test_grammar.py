@@ -118,6 +118,14 @@ def test_preempted_is_undisturbed(grammar: str, sampling: str) -> None:
 
 
 @every_case
+def test_drafted_is_plain(grammar: str, sampling: str) -> None:
+    """What a grammar forbids is dropped from a draft; what it leaves no choice about is drafted."""
+    with engine(eos=frozenset({END}), limits=roomy(draft_tokens=5)) as running:
+        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
+        assert running.core.stats().accepted_tokens > 0
+
+
+@every_case
 @pytest.mark.parametrize("n_produced", [1, 7])
 def test_failed_over_is_undisturbed(grammar: str, sampling: str, n_produced: int) -> None:
     expected = undisturbed(grammar, sampling)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.engine.tasks import grammar_matcher as matching
+from deployments.engine.tasks import step_masks
 from deployments.text.grammar.grammar import from_lark, from_regex
 from deployments.wire import ErrorKind, FinishReason, SamplingParams
 from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
@@ -22,7 +23,7 @@ def masks_that_wait(monkeypatch: pytest.MonkeyPatch, is_known: bool) -> Iterator
     """Every mask is computed between two steps: as it took long before, or as it is late."""
     with monkeypatch.context() as changed:
         changed.setattr(matching, "SLOW_MASK_S", -1.0 if is_known else 1e9)
-        changed.setattr(matching, "MASK_GRACE_S", 0.0)
+        changed.setattr(step_masks, "MASK_GRACE_S", 0.0)
         yield
 
 
@@ -30,12 +31,13 @@ def masks_that_wait(monkeypatch: pytest.MonkeyPatch, is_known: bool) -> Iterator
     ("grammar", "sampling", "is_known"),
     [("json", "random", False), ("regex", "greedy", True), ("lark", "truncated", True)],
 )
+@pytest.mark.parametrize("draft_tokens", [0, 5])
 def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
-    monkeypatch: pytest.MonkeyPatch, grammar: str, sampling: str, is_known: bool
+    monkeypatch: pytest.MonkeyPatch, grammar: str, sampling: str, is_known: bool, draft_tokens: int
 ) -> None:
     """Batched, chunked, preempted and failed over at once."""
     expected = undisturbed(grammar, sampling)
-    limits = roomy(n_pages=29, max_batch_tokens=12)
+    limits = roomy(n_pages=29, max_batch_tokens=12, draft_tokens=draft_tokens)
     with (
         masks_that_wait(monkeypatch, is_known),
         engine(eos=frozenset({0}), limits=limits) as running,

@@ -1,0 +1,34 @@
+"""The masks of one step: begun for all its rows before the model computes, collected behind it."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+
+from deployments.engine.tasks.grammar_matcher import Grammar
+
+MASK_GRACE_S = 0.01  # that a step waits for masks when all else is computed
+
+
+def begin_masks(drafted: Mapping[Grammar, Sequence[int]]) -> None:
+    """Begins to compute, on other threads, which tokens may follow each grammar's known ones, and
+    which may follow its drafted ones. All must be of one model."""
+    looking = [grammar.look_ahead(tokens) for grammar, tokens in drafted.items() if tokens]
+    unmasked = [one for one in drafted if one.has_begun and one.masked is None]
+    for grammar in unmasked:
+        grammar.prepare()  # begins it where it takes long
+    unmasked = [grammar for grammar in unmasked if grammar.masked is None]
+    jobs = [grammar.compute_mask for grammar in unmasked] + [one.compute for one in looking]
+    if jobs:
+        begun = next(iter(drafted)).worker.begin(jobs)
+        for grammar, masked in zip(unmasked, begun, strict=False):
+            grammar.begin_mask(masked)
+        for ahead, computed in zip(looking, begun[len(unmasked) :], strict=True):
+            ahead.computed = computed
+
+
+def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
+    """Those whose masks are not there at the end of a short wait for all."""
+    wait([future for grammar in grammars for future in grammar.begun], MASK_GRACE_S)
+    late = {grammar for grammar in grammars if grammar.is_busy}
+    for grammar in late:
+        grammar.note_slow()
+    return late
