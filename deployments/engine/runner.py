@@ -5,7 +5,7 @@ launched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 
 import numpy as np
@@ -18,6 +18,7 @@ from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
+from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import NullMailbox
@@ -36,7 +37,9 @@ class StepResult:
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]  # by row, of the prompt's next tokens
     # Rows whose last token is to be computed again: what may follow it was not known in time.
     late_rows: frozenset[int] = frozenset()
-    stale_rows: frozenset[int] = frozenset()  # as `PendingStep.stale_rows`
+    # Rows that were launched ahead in vain and are to be computed again: the token before them was
+    # refused, or grammars were not ready for it or for what follows it.
+    stale_rows: frozenset[int] = frozenset()
 
     def is_finite(self, row: int) -> bool:
         """Whether the model's output was finite, as far as anything was made of it."""
@@ -49,27 +52,27 @@ class PendingStep:
     """A step that was launched. A GPU may be computing it still."""
 
     batch: Batch
-    sampled_rows: Sequence[int]  # as `Batch.sampled_rows`, without the late ones
+    sampled_rows: Sequence[int]  # as `Batch.sampled_rows`, without those that come too late
     samples: PendingSamples | None  # one for each of `sampled_rows`
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
-    late_rows: frozenset[int] = frozenset()
+    late_rows: frozenset[int] = frozenset()  # as `StepResult.late_rows`
     # Of a step that was launched ahead: how many tokens of each row's task it takes for known.
     n_tokens: Sequence[int] = ()
-
-    @property
-    def stale_rows(self) -> frozenset[int]:
-        """Rows that were launched ahead in vain: the token before was refused, or the one after it
-        must follow a grammar. To be asked once that token is committed."""
-        rows = enumerate(zip(self.n_tokens, self.batch.tasks, strict=False))
-        return frozenset(
-            row
-            for row, (n_tokens, task) in rows
-            if task.n_tokens != n_tokens or task.active_grammar is not None
-        )
+    logits: Tensor | None = None  # [rows, vocab], where `Runner.settle` is to sample from them
+    stale_rows: frozenset[int] = frozenset()  # as `StepResult.stale_rows`, of a settled step
 
     @property
     def has_one_sample_per_row(self) -> bool:
         return [*self.sampled_rows] == [*range(len(self.batch.tasks))]
+
+    @property
+    def has_one_sample_per_task(self) -> bool:
+        """Whether a token is sampled for every task that has not ended, and one for each."""
+        rows = {*self.sampled_rows}
+        is_in_all = all(
+            row in rows for row, task in enumerate(self.batch.tasks) if not task.has_ended
+        )
+        return is_in_all and len(rows) == len(self.sampled_rows)
 
     @torch.inference_mode()
     def result(self) -> StepResult:
@@ -83,7 +86,7 @@ class PendingStep:
         for row, sample in zip(self.sampled_rows, sampled, strict=True):
             if _is_accepted(samples[row], tasks[row]):
                 samples[row].append(sample)
-        return StepResult(samples, self.prompt_logprobs, self.late_rows)
+        return StepResult(samples, self.prompt_logprobs, self.late_rows, self.stale_rows)
 
 
 def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
@@ -158,44 +161,76 @@ class Runner:
         the step's `result` only.
         """
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
-        tasks = [batch.tasks[row] for row in sampled_rows]
-        begin_masks(
-            {one: task.drafted for task in tasks if (one := task.active_grammar) is not None}
-        )
+        _begin_masks(batch, sampled_rows)
         n_ahead = _n_drafted_before(sampled_rows)
         logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
-        if late_rows:
-            punctual = [i for i, row in enumerate(sampled_rows) if row not in late_rows]
-            sampled_rows = [sampled_rows[i] for i in punctual]
-            tasks, n_ahead = [tasks[i] for i in punctual], n_ahead[punctual]
-            sampled_logits = sampled_logits[
-                self._forward.tensor(np.array(punctual, dtype=np.int64))
-            ]
-        samples = None
-        if sampled_rows:
-            samples = self._pipeline.launch(sampled_logits, tasks, n_ahead)
-        return PendingStep(batch, sampled_rows, samples, logprobs, late_rows)
+        rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
+        return PendingStep(batch, rows, samples, logprobs, late_rows)
 
     @torch.inference_mode()
     def launch_next(self, step: PendingStep, rows: Sequence[int]) -> PendingStep:
         """Begins the step after one that is in progress, for some of its rows.
 
-        The step must sample one token a row, and the tasks of `rows` must all be such that
-        `can_launch_ahead`. Their pages must hold one token more than is known. Raises as `launch`.
+        The step must be settled and have one sample a task; the tasks of `rows` must be such that
+        `can_launch_ahead`. Their pages must hold one token more than is known. Where one of them
+        can't be sampled before the host knows that token, all wait for it, and the model does not.
+        Raises as `launch`.
         """
         assert step.samples is not None
         batch = Batch([step.batch.tasks[row] for row in rows], [1] * len(rows))
         token_ids = step.samples.token_ids
         if len(rows) < len(token_ids):
-            token_ids = token_ids[self._forward.tensor(np.array(rows, dtype=np.int64))]
-        logits = self._forward.logits(self._next_inputs(batch.tasks, token_ids))
-        n_ahead = np.ones(len(rows), dtype=np.int64)
-        samples = self._pipeline.launch(logits.float(), batch.tasks, n_ahead, token_ids)
+            places = np.searchsorted(step.sampled_rows, rows)
+            token_ids = token_ids[self._forward.tensor(places)]
+        logits = self._forward.logits(self._next_inputs(batch.tasks, token_ids)).float()
         n_tokens = [task.n_tokens + 1 for task in batch.tasks]
+        if not all(can_sample_ahead(task) for task in batch.tasks):
+            return PendingStep(batch, (), None, {}, n_tokens=n_tokens, logits=logits)
+        n_ahead = np.ones(len(rows), dtype=np.int64)
+        samples = self._pipeline.launch(logits, batch.tasks, n_ahead, token_ids)
         return PendingStep(batch, range(len(rows)), samples, {}, n_tokens=n_tokens)
+
+    @torch.inference_mode()
+    def settle(self, step: PendingStep) -> PendingStep:
+        """A step that was launched ahead, once the tokens before it are committed: says which rows
+        are stale, and samples the others where that had to wait. Raises as `launch`."""
+        tasks, logits = step.batch.tasks, step.logits
+        alive = [row for row, task in enumerate(tasks) if not task.has_ended]
+        stale = frozenset(
+            row
+            for row in alive
+            if tasks[row].n_tokens != step.n_tokens[row]
+            or (logits is None and tasks[row].active_grammar is not None)
+        )
+        if logits is None:
+            return replace(step, stale_rows=stale)
+        going_on = [row for row in alive if row not in stale]
+        _begin_masks(step.batch, going_on)
+        stale |= _late_rows(step.batch, going_on)
+        left_out = stale.union(row for row, task in enumerate(tasks) if task.has_ended)
+        n_ahead = np.zeros(len(tasks), dtype=np.int64)
+        rows, samples = self._sample(logits, step.batch, range(len(tasks)), n_ahead, left_out)
+        return replace(step, sampled_rows=rows, samples=samples, logits=None, stale_rows=stale)
+
+    def _sample(
+        self,
+        logits: Tensor,
+        batch: Batch,
+        rows: Sequence[int],
+        n_ahead: IntArray,
+        left_out: frozenset[int],
+    ) -> tuple[Sequence[int], PendingSamples | None]:
+        """The rows that are not left out, and samples for these from logits [rows, vocab]."""
+        if left_out:
+            kept = [i for i, row in enumerate(rows) if row not in left_out]
+            rows, n_ahead = [rows[i] for i in kept], n_ahead[kept]
+            logits = logits[self._forward.tensor(np.array(kept, dtype=np.int64))]
+        if not rows:
+            return rows, None
+        return rows, self._pipeline.launch(logits, [batch.tasks[row] for row in rows], n_ahead)
 
     def _next_inputs(self, tasks: Sequence[Task], token_ids: Tensor) -> StepInputs:
         known = np.array([task.n_tokens for task in tasks], dtype=np.int64)
@@ -266,6 +301,11 @@ class Runner:
             scores[row] = list(score_tokens(logits[:n], ids, n_top))
             logits = logits[n:]
         return scores
+
+
+def _begin_masks(batch: Batch, rows: Sequence[int]) -> None:
+    tasks = [batch.tasks[row] for row in rows]
+    begin_masks({one: task.drafted for task in tasks if (one := task.active_grammar) is not None})
 
 
 def _late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:

@@ -146,7 +146,7 @@ class SamplingPipeline(BaseSamplingStrategy):
 
         `n_ahead` [tasks]: so many tokens stand between a task's last known token and the sampled
         one: drafted ones, for tasks that `can_draft`; or one each, for tasks that
-        `can_launch_ahead`, where `newest_ids` [tasks] has these on the device.
+        `can_sample_ahead`, where `newest_ids` [tasks] has these on the device.
         """
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, newest_ids)
         self._previous = rows.without_tasks()

@@ -24,24 +24,25 @@ class AsyncLauncher:
         self._is_async = is_async
         self.pending: PendingStep | None = None
 
-    def run(self, batch: Batch, n_running: int) -> StepResult:
+    def run(self, batch: Batch, n_ready: int) -> StepResult:
         """The result of `batch`, which is that of `pending` if there is such a step.
 
-        The next step is launched only if all `n_running` tasks are in this one. Raises whatever the
+        The next step is launched only if all `n_ready` tasks are in this one. Raises whatever the
         step raises; `pending` is None then.
         """
-        step, self.pending = self.pending or self._runner.launch(batch), None
-        following = self._launch_next(step, n_running)
+        pending, self.pending = self.pending, None
+        step = self._runner.launch(batch) if pending is None else self._runner.settle(pending)
+        following = self._launch_next(step, n_ready)
         result = step.result()
         self.pending = following
         return result
 
-    def _launch_next(self, step: PendingStep, n_running: int) -> PendingStep | None:
-        if not (self._is_async and step.has_one_sample_per_row and self._recovery.allows_async):
+    def _launch_next(self, step: PendingStep, n_ready: int) -> PendingStep | None:
+        if not (self._is_async and step.has_one_sample_per_task and self._recovery.allows_async):
             return None
         if step.stale_rows:
             return None
-        rows = self._planner.plan_next(step.batch.tasks, n_running)
+        rows = self._planner.plan_next(step.batch.tasks, n_ready)
         if not rows:
             return None
         try:

@@ -48,19 +48,19 @@ class Planner:
             self._plan_drafts(self._drafter, rows, budget)
         return Batch([*rows], [*rows.values()])
 
-    def plan_next(self, tasks: Sequence[Task], n_running: int) -> list[int]:
+    def plan_next(self, tasks: Sequence[Task], n_ready: int) -> list[int]:
         """Which rows of the step in progress the next step can continue before their samples are
-        known; none if it has to wait for these, or for other tasks.
+        known; none if it has to wait for these, or for others of the `n_ready` tasks.
 
         `tasks` are those of the step in progress, each of which samples one token. The rows' tasks
-        have a page for the token after that one.
+        have a page for the token after that one. A grammar that is slow has to read that one first.
         """
         if self._drafter is not None and self._drafter.can_draft(len(tasks)):
             return []
         alive = [row for row, task in enumerate(tasks) if not task.has_ended]
-        if len(alive) < n_running or not all(can_launch_ahead(tasks[row]) for row in alive):
+        if len(alive) < n_ready or not all(can_launch_ahead(tasks[row]) for row in alive):
             return []
-        rows = [row for row in alive if tasks[row].n_tokens + 1 < tasks[row].n_limit]
+        rows = [row for row in alive if _goes_on(tasks[row])]
         full = [tasks[row] for row in rows if tasks[row].n_tokens % self._page_size == 0]
         has_room = all(self._cache.extend(task.id, task.n_tokens + 1) for task in full)
         return rows if has_room else []
@@ -164,6 +164,12 @@ class Planner:
             if last is task:
                 return False
         return True
+
+
+def _goes_on(task: Task) -> bool:
+    """Whether the task may have a next step at once when one token more of it is known."""
+    is_slow = task.grammar is not None and task.grammar.is_slow
+    return task.n_tokens + 1 < task.n_limit and not is_slow
 
 
 def divide(prompts: Sequence[Task], budget: int) -> list[Share]:

@@ -67,8 +67,7 @@ class InferenceScheduler:
         max_running: tasks; every one must have room in a step, so no more than max_batch_tokens.
         max_batch_tokens: tokens of a step.
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
-        is_async: a step that needs nothing of the last one but its tokens is launched before the
-            host knows these.
+        is_async: a step is launched before the host knows the tokens of the last one.
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
 
         Raises what `Runner.start` raises.
@@ -269,7 +268,8 @@ class InferenceScheduler:
         failure = None
         with self._busy():
             try:
-                result = self._launcher.run(batch, len(self._running))
+                n_ready = sum(task.is_ready for task in self._running)
+                result = self._launcher.run(batch, n_ready)
             except RanksLostError:
                 raise
             except Exception as error:

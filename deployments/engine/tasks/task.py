@@ -120,6 +120,11 @@ class Task:
         grammar = self.grammar
         return grammar if grammar is not None and grammar.is_masking else None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether no other thread works on its grammar."""
+        return self.grammar is None or not self.grammar.is_busy
+
     def refuses(self, token_id: int | None) -> bool:
         """Whether a sampled token can't follow after all, and another one is to be sampled."""
         if self.grammar is None or token_id is None or token_id in self.end_token_ids:

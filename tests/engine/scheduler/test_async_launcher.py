@@ -8,13 +8,23 @@ import pytest
 import torch
 
 from deployments.engine.runner import PendingStep
-from deployments.wire import FinishReason, GenerationRequest, SamplingParams
-from tests.engine.drive import Outcome, Record, engine, random_ids, request, roomy
+from deployments.engine.tasks import grammar_matcher as matching
+from deployments.text.grammar.grammar import from_regex
+from deployments.wire import (
+    DryParams,
+    FinishReason,
+    GenerationRequest,
+    SamplingParams,
+    ThinkingBudget,
+)
+from tests.engine.drive import Engine, Outcome, Record, engine, random_ids, request, roomy
+from tests.engine.tasks.test_slow_grammar import CONSTRAINED, FREE, held_masks
 from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 
 AHEAD = roomy(async_scheduling=True)
 HOT = SamplingParams(temperature=2.5, top_k=50, top_p=0.95, min_p=0.001, seed=11)
 IDS = random_ids(9, seed=6)
+THINKING = ThinkingBudget(tokens=9, start_ids=(3,), end_ids=(7, 8, 9), open=True)
 
 
 @every_sampling
@@ -41,12 +51,24 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
 @pytest.mark.parametrize(
     "one",
     [
-        request("r", IDS, replace(HOT, repetition_penalty=1.05), max_tokens=100),
-        request("r", IDS, replace(HOT, presence_penalty=1, frequency_penalty=1), max_tokens=100),
-        request("r", IDS, replace(HOT, logprobs=2, sampled_logprobs=True), max_tokens=100),
-        replace(request("r", IDS, HOT, max_tokens=100), min_tokens=50),
+        request("repetition", IDS, replace(HOT, repetition_penalty=1.05), max_tokens=100),
+        request(
+            "presence and frequency",
+            IDS,
+            replace(HOT, presence_penalty=1, frequency_penalty=1),
+            max_tokens=100,
+        ),
+        request("logprobs", IDS, replace(HOT, logprobs=2, sampled_logprobs=True), max_tokens=100),
+        replace(request("min_tokens", IDS, HOT, max_tokens=100), min_tokens=50),
+        request("prompt logprobs", IDS, HOT, max_tokens=100, prompt_logprobs=1),
+        # The host has to know what was drawn before it can sample: the model does not wait for it.
+        request("window", IDS, replace(HOT, presence_penalty=3, penalty_last_n=9), max_tokens=100),
+        request("dry", IDS, replace(HOT, dry=DryParams(multiplier=1)), max_tokens=100),
+        request("bad words", IDS, replace(HOT, bad_words=((5, 6), (7,))), max_tokens=100),
+        request("grammar", IDS, HOT, max_tokens=100, grammar=from_regex("([a-f]{3}-)*", "regex")),
+        replace(request("thinking", IDS, HOT, max_tokens=100), thinking=THINKING),
     ],
-    ids=lambda one: f"{one.sampling.repetition_penalty} {one.sampling.logprobs} {one.min_tokens}",
+    ids=lambda one: one.request_id,
 )
 def test_a_row_that_reads_what_was_drawn_stops_nobody(one: GenerationRequest) -> None:
     others = [request(f"{i}", random_ids(5, seed=20 + i), HOT, max_tokens=100) for i in range(7)]
@@ -54,19 +76,55 @@ def test_a_row_that_reads_what_was_drawn_stops_nobody(one: GenerationRequest) ->
     one = replace(one, stop_token_ids=tuple(ends)) if one.min_tokens else one
     expected = [undisturbed(each) for each in (one, *others)]
     with engine(limits=AHEAD) as running:
-        runner = running.core._scheduler._runner
-        launch_next, n_ahead = runner.launch_next, 0
-
-        def count(step: PendingStep, rows: Sequence[int]) -> PendingStep:
-            nonlocal n_ahead
-            n_ahead += 1
-            return launch_next(step, rows)
-
-        runner.launch_next = count  # type: ignore[method-assign]
+        ahead = counted(running)
         outcomes = running.run_together(one, *others)
     assert [each.token_ids for each in outcomes] == [each.token_ids for each in expected]
     check_logprobs(outcomes[0], expected[0], 0)
-    assert n_ahead >= 95
+    assert len(ahead) >= 95
+
+
+def counted(running: Engine) -> list[int]:
+    """How many rows each step has that is launched ahead from now on."""
+    runner, n_rows = running.core._scheduler._runner, list[int]()
+    launch_next = runner.launch_next
+
+    def count(step: PendingStep, rows: Sequence[int]) -> PendingStep:
+        n_rows.append(len(rows))
+        return launch_next(step, rows)
+
+    runner.launch_next = count  # type: ignore[method-assign]
+    return n_rows
+
+
+def test_rows_that_end_leave_the_others_launched_ahead() -> None:
+    held = [
+        request(f"{n}", IDS, HOT, max_tokens=n, grammar=from_regex("([a-f]{3}-)*", "regex"))
+        for n in (5, 20, 40)
+    ]
+    with engine(limits=AHEAD) as running:
+        ahead = counted(running)
+        outcomes = running.run_together(*held)
+    assert [one.token_ids for one in outcomes] == [undisturbed(one).token_ids for one in held]
+    assert len(ahead) >= 36
+
+
+def test_a_row_that_waits_long_for_its_grammar_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matching, "SLOW_MASK_S", -1.0)
+    with engine(limits=AHEAD) as running:
+        alone, free_alone = [running.run(one)[0] for one in (CONSTRAINED, FREE)]
+        ahead, records = counted(running), (Record(), Record())
+        events = running.core.run([CONSTRAINED, FREE])
+        with held_masks(running):
+            while not records[1].finished:
+                index, event = next(events)
+                records[index].put(event)
+        for index, event in events:
+            records[index].put(event)
+    slow, free = (record.outcome for record in records)
+    assert (slow.token_ids, free.token_ids) == (alone.token_ids, free_alone.token_ids)
+    assert ahead.count(1) >= 15
 
 
 @pytest.mark.parametrize("is_async", [False, True])

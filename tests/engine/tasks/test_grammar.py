@@ -126,6 +126,12 @@ def test_drafted_is_plain(grammar: str, sampling: str) -> None:
 
 
 @every_case
+def test_launched_ahead_is_undisturbed(grammar: str, sampling: str) -> None:
+    with engine(eos=frozenset({END}), limits=roomy(async_scheduling=True)) as running:
+        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
+
+
+@every_case
 @pytest.mark.parametrize("n_produced", [1, 7])
 def test_failed_over_is_undisturbed(grammar: str, sampling: str, n_produced: int) -> None:
     expected = undisturbed(grammar, sampling)

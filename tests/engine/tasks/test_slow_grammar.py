@@ -31,13 +31,17 @@ def masks_that_wait(monkeypatch: pytest.MonkeyPatch, is_known: bool) -> Iterator
     ("grammar", "sampling", "is_known"),
     [("json", "random", False), ("regex", "greedy", True), ("lark", "truncated", True)],
 )
-@pytest.mark.parametrize("draft_tokens", [0, 5])
+@pytest.mark.parametrize("changes", [{}, {"draft_tokens": 5}, {"async_scheduling": True}])
 def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
-    monkeypatch: pytest.MonkeyPatch, grammar: str, sampling: str, is_known: bool, draft_tokens: int
+    monkeypatch: pytest.MonkeyPatch,
+    grammar: str,
+    sampling: str,
+    is_known: bool,
+    changes: dict[str, float],
 ) -> None:
     """Batched, chunked, preempted and failed over at once."""
     expected = undisturbed(grammar, sampling)
-    limits = roomy(n_pages=29, max_batch_tokens=12, draft_tokens=draft_tokens)
+    limits = roomy(n_pages=29, max_batch_tokens=12, **changes)
     with (
         masks_that_wait(monkeypatch, is_known),
         engine(eos=frozenset({0}), limits=limits) as running,
