@@ -34,7 +34,7 @@ class EngineLimits:
         A step has at most 16 tokens with drafts, on a GPU 128.
     async_scheduling: a step is launched before the host knows what the last one drew, unless ranks
         share the model; else on a GPU. Where the host has to know it to sample, as for a grammar,
-        sampling waits and the model does not. Mirostat puts it off.
+        sampling waits and the model does not.
     """
 
     page_size: int = 16

@@ -174,10 +174,9 @@ class Runner:
     def launch_next(self, step: PendingStep, rows: Sequence[int]) -> PendingStep:
         """Begins the step after one that is in progress, for some of its rows.
 
-        The step must be settled and have one sample a task; the tasks of `rows` must be such that
-        `can_launch_ahead`. Their pages must hold one token more than is known. Where one of them
-        can't be sampled before the host knows that token, all wait for it, and the model does not.
-        Raises as `launch`.
+        The step must be settled and have one sample a task. The pages of the rows' tasks must hold
+        one token more than is known. Where one of the rows can't be sampled before the host knows
+        that token, all wait for it, and the model does not. Raises as `launch`.
         """
         assert step.samples is not None
         batch = Batch([step.batch.tasks[row] for row in rows], [1] * len(rows))

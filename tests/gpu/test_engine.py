@@ -10,6 +10,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.wire import GenerationRequest, SamplingParams
 from tests.engine.drive import engine, roomy
+from tests.engine.sampling.test_samplers_laws import check, requests
 from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
 from tests.models import CONFIGS, VOCAB, forgetful, tiny_model
 
@@ -51,6 +52,13 @@ def test_drafted_tokens_are_those_on_a_cpu(name: str) -> None:
         outcomes = running.run_together(*repeating(name))
         assert running.core.stats().accepted_tokens > 0
     assert tokens(outcomes) == tokens(plain(name))
+
+
+@pytest.mark.parametrize("name", ["mirostat 1", "mirostat 2", "dry", "window", "thinking"])
+def test_what_is_sampled_behind_a_launch_is_as_on_a_cpu(name: str) -> None:
+    """The logits wait in the memory of a CUDA graph until the token before them is known."""
+    with engine(model=tiny_model().to("cuda"), limits=roomy(async_scheduling=True)) as running:
+        check(running.run_together(*requests(name)), name)
 
 
 def test_keys_and_values_of_one_byte_take_half_the_memory_of_two() -> None:

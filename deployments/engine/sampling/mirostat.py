@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from math import exp, expm1, log
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.task import Task
+from deployments.engine.transfer import Readback
 from deployments.wire import MirostatParams, SamplingParams
 
 N_ESTIMATED = 100  # most likely tokens that version 1 estimates Zipf's exponent from
@@ -33,15 +35,29 @@ class MirostatStrategy(BaseSamplingStrategy):
                 _cut_by_surprise(logits[row], state.mirostat_mu)
 
 
-def observe(logits: Tensor, rows: SamplingRows, sampled: Sequence[int | None]) -> None:
-    """Updates the tasks' states by the tokens sampled [rows] from `logits` [rows, vocab]."""
-    for row in _mirostat_rows(rows):
-        task, token_id = rows.tasks[row], sampled[row]
-        state, params = task.sampling_state, _params(task)
-        if state.mirostat_mu is not None and token_id is not None:
-            surprise = float(_surprises(logits[row])[token_id])
-            mu = state.mirostat_mu - params.eta * (surprise - params.tau)
-            state.mirostat_mu = min(max(mu, -MAX_LOGIT_CHANGE), MAX_LOGIT_CHANGE)
+class PendingSurprises:
+    """How much the tokens that were sampled surprise, in the distribution that they were sampled
+    from. The host does not wait for it before `observe`."""
+
+    def __init__(self, logits: Tensor, rows: SamplingRows, token_ids: Tensor) -> None:
+        """logits [rows, vocab], as all strategies left them; token_ids [rows]"""
+        self._rows = rows
+        found = [
+            _surprises(logits[row]).gather(0, token_ids[row : row + 1])
+            for row in _mirostat_rows(rows)
+        ]
+        self._readback = Readback(torch.cat(found)) if found else None
+
+    def observe(self, sampled: Sequence[int | None]) -> None:
+        """Updates the tasks' states by the tokens that count [rows]."""
+        if self._readback is None:
+            return
+        found = zip(_mirostat_rows(self._rows), self._readback.tolist(), strict=True)
+        for row, surprise in found:
+            state, params = self._rows.tasks[row].sampling_state, _params(self._rows.tasks[row])
+            if state.mirostat_mu is not None and sampled[row] is not None:
+                mu = state.mirostat_mu - params.eta * (surprise - params.tau)
+                state.mirostat_mu = min(max(mu, -MAX_LOGIT_CHANGE), MAX_LOGIT_CHANGE)
 
 
 def _mirostat_rows(rows: SamplingRows) -> Sequence[int]:

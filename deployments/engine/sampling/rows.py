@@ -208,12 +208,6 @@ DEVICE_FIELDS = frozenset(
 DRAFTED_FIELDS = DEVICE_FIELDS | {"penalty_last_n", "bad_words"}
 
 
-def can_launch_ahead(task: Task) -> bool:
-    """Whether a step of the task may be launched while the device alone knows its token. Mirostat
-    reads the logits of a step on the host, which would wait for the next step as well."""
-    return "mirostat" not in non_default_fields(task)
-
-
 def can_sample_ahead(task: Task) -> bool:
     """Whether the task's next token can be sampled while the device alone knows the token in front
     of it."""

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.engine.sampling import mirostat
 from deployments.engine.sampling.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.dry import DryStrategy
 from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs
-from deployments.engine.sampling.mirostat import MirostatStrategy
+from deployments.engine.sampling.mirostat import MirostatStrategy, PendingSurprises
 from deployments.engine.sampling.penalties import PenaltyStrategy
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
@@ -69,7 +68,7 @@ class PendingSamples:
     """Tokens that a GPU may be sampling still."""
 
     rows: SamplingRows
-    logits: Tensor | None  # [rows, vocab], as strategies left them; None where nobody needs them
+    surprises: PendingSurprises
     logprobs: Sequence[PendingLogprobs]
     token_ids: Tensor  # [rows], without meaning where no token could be sampled
     # [3, rows]: token ids, whether the model's logits were finite, whether any token is not banned
@@ -84,8 +83,7 @@ class PendingSamples:
         ]
         if not rows.has_non_default("mirostat", "logprobs") and None not in ids:
             return [Sample(token_id) for token_id in ids]
-        if self.logits is not None:
-            mirostat.observe(self.logits, rows, ids)
+        self.surprises.observe(ids)
         logprobs: dict[int, TokenLogprob] = {}
         for one in self.logprobs:
             logprobs |= one.result(ids)
@@ -159,10 +157,10 @@ class SamplingPipeline(BaseSamplingStrategy):
         )
         readback = Readback(facts)
         own.read(token_ids)
-        kept = logits if rows.has_non_default("mirostat") else None
+        surprises = PendingSurprises(logits, rows, token_ids)
         drawn = draw_logprobs(logits, rows)
         drawn.read(token_ids)
-        return PendingSamples(rows, kept, (own, drawn), token_ids, readback)
+        return PendingSamples(rows, surprises, (own, drawn), token_ids, readback)
 
 
 # Fields whose strategies leave every finite logit finite.

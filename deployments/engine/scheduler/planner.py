@@ -5,7 +5,6 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 
 from collections.abc import Callable, Sequence
 
-from deployments.engine.sampling.rows import can_launch_ahead
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
@@ -50,7 +49,7 @@ class Planner:
 
     def plan_next(self, tasks: Sequence[Task], n_ready: int) -> list[int]:
         """Which rows of the step in progress the next step can continue before their samples are
-        known; none if it has to wait for these, or for others of the `n_ready` tasks.
+        known; none if it has to wait for others of the `n_ready` tasks.
 
         `tasks` are those of the step in progress, each of which samples one token. The rows' tasks
         have a page for the token after that one. A grammar that is slow has to read that one first.
@@ -58,7 +57,7 @@ class Planner:
         if self._drafter is not None and self._drafter.can_draft(len(tasks)):
             return []
         alive = [row for row, task in enumerate(tasks) if not task.has_ended]
-        if len(alive) < n_ready or not all(can_launch_ahead(tasks[row]) for row in alive):
+        if len(alive) < n_ready:
             return []
         rows = [row for row in alive if _goes_on(tasks[row])]
         full = [tasks[row] for row in rows if tasks[row].n_tokens % self._page_size == 0]

@@ -268,8 +268,7 @@ class InferenceScheduler:
         failure = None
         with self._busy():
             try:
-                n_ready = sum(task.is_ready for task in self._running)
-                result = self._launcher.run(batch, n_ready)
+                result = self._launcher.run(batch, self._running)
             except RanksLostError:
                 raise
             except Exception as error:

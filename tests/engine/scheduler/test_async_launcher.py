@@ -14,6 +14,7 @@ from deployments.wire import (
     DryParams,
     FinishReason,
     GenerationRequest,
+    MirostatParams,
     SamplingParams,
     ThinkingBudget,
 )
@@ -24,6 +25,7 @@ from tests.engine.test_laws import check, check_logprobs, every_sampling, reques
 AHEAD = roomy(async_scheduling=True)
 HOT = SamplingParams(temperature=2.5, top_k=50, top_p=0.95, min_p=0.001, seed=11)
 IDS = random_ids(9, seed=6)
+MIROSTAT = MirostatParams(version=2, tau=3)
 THINKING = ThinkingBudget(tokens=9, start_ids=(3,), end_ids=(7, 8, 9), open=True)
 
 
@@ -64,6 +66,7 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
         # The host has to know what was drawn before it can sample: the model does not wait for it.
         request("window", IDS, replace(HOT, presence_penalty=3, penalty_last_n=9), max_tokens=100),
         request("dry", IDS, replace(HOT, dry=DryParams(multiplier=1)), max_tokens=100),
+        request("mirostat", IDS, replace(HOT, mirostat=MIROSTAT), max_tokens=100),
         request("bad words", IDS, replace(HOT, bad_words=((5, 6), (7,))), max_tokens=100),
         request("grammar", IDS, HOT, max_tokens=100, grammar=from_regex("([a-f]{3}-)*", "regex")),
         replace(request("thinking", IDS, HOT, max_tokens=100), thinking=THINKING),
