@@ -1,5 +1,6 @@
 """Who waits for a grammar that takes long, and how long it may take."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import pytest
 
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.engine.tasks import step_masks
+from deployments.engine.tasks.grammar_matcher import Grammar
 from deployments.text.grammar.grammar import from_lark, from_regex
 from deployments.wire import ErrorKind, FinishReason, SamplingParams
 from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
@@ -52,6 +54,24 @@ def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
             for one, outcome in zip(requests(grammar, sampling), expected, strict=True)
         ]
         check(running.run_at_once(*continued), grammar, sampling, 5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"draft_tokens": 5}, {"async_scheduling": True}])
+def test_a_mask_that_fails_costs_nobody_anything(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, float]
+) -> None:
+    compute, number = Grammar.compute_mask, itertools.count()
+
+    def fail(grammar: Grammar) -> None:
+        if next(number) in (0, 9, 20):
+            raise MemoryError
+        compute(grammar)
+
+    undisturbed("regex", "random")
+    monkeypatch.setattr(Grammar, "compute_mask", fail)
+    with engine(eos=frozenset({0}), limits=roomy(**changes)) as running:
+        check(running.run_at_once(*requests("regex", "random")), "regex", "random")
+        assert running.core.stats().failed_steps == 3
 
 
 @contextmanager
