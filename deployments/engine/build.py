@@ -62,8 +62,7 @@ def build_scheduler(
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
         is_async=ranks is None and _is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
-        # A state has gone over a token for good: none may be computed that may be wrong.
-        drafter=_drafter(limits, model.device) if cache.states is None else None,
+        drafter=_drafter(limits, model.device),
     )
 
 

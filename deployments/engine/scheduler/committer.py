@@ -47,8 +47,8 @@ class Committer:
                 self.take_back(task)
             elif result.is_finite(row):
                 n = batch.new_len[row] - task.n_drafted - (row in result.late_rows)
-                if row in result.late_rows and self._cache.states is not None:
-                    n = 0  # there is no state behind all of its tokens but the last one
+                if self._cache.states is not None and n < batch.new_len[row]:
+                    n = 0  # there is a state behind all of its tokens alone
                 self._advance(task, n, logprobs)
                 self.report_progress(task)
                 task.drafted_tokens += task.n_drafted
@@ -105,7 +105,8 @@ class Committer:
         self._stats.drafted_tokens += task.n_drafted
         assert task.drafts is not None
         task.drafts.learn(task.n_drafted, len(samples), task.n_tokens)
-        task.n_drafted = 0
+        n_drafted, task.n_drafted = task.n_drafted, 0
+        n_before = task.n_tokens
         for sample in samples:
             # What no token is left for, or what a grammar reads for long, is for the next step.
             if task.has_ended or task in self._held or sample.token_id is None:
@@ -114,10 +115,14 @@ class Committer:
                 break
             self._stats.accepted_tokens += 1
             task.accepted_tokens += 1
-            self._advance(task, 1, ())
+            if self._cache.states is None:
+                self._advance(task, 1, ())
             self._append(task, sample)
-        if not task.has_ended:
-            self._cache.retract(task.id, task.n_computed)
+        if task.has_ended:
+            return
+        if self._cache.states is not None and task.n_tokens == n_before + n_drafted:
+            self._advance(task, 1 + n_drafted, ())  # else what was right is computed again
+        self._cache.retract(task.id, task.n_computed)
 
     def _append(self, task: Task, sample: Sample | None) -> None:
         """Appends what was sampled behind the last known token, if anything was, and posts it; or
