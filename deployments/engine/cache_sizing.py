@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.decoder import first_position
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
@@ -189,23 +191,25 @@ def max_sampled_tokens(limits: EngineLimits) -> int:
 
 def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> CacheShape:
     """The shape with `n_pages` 0 and the whole context as `max_tokens`."""
+    how = by_rows(model)
     return CacheShape(
         layout=layout,
         n_pages=0,
         page_size=limits.page_size,
         max_tasks=limits.max_running,
-        max_tokens=_context_length(model.config.get_text_config(decoder=True), limits, layout),
+        max_tokens=_context_length(model, limits, layout),
         is_fp8=limits.kv_dtype == "fp8",
-        has_states=bool(find_mixers(model)),
+        has_states=bool(find_mixers(model)) if how is None else how.has_states,
     )
 
 
-def _context_length(config: PretrainedConfig, limits: EngineLimits, layout: Layout) -> int:
+def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> int:
     """The tokens of the longest sequence.
 
     Raises UnsupportedModelError if the config has no limit, ValueError for a setting beyond it.
     """
-    max_position: int | None = getattr(config, "max_position_embeddings", None)
+    config = model.config.get_text_config(decoder=True)
+    max_position = _max_position(model)
     if max_position is None and {*layout} == {NOTHING}:  # nothing in it grows with the context
         return limits.context_length or STATES_CONTEXT
     if max_position is None:
@@ -213,3 +217,10 @@ def _context_length(config: PretrainedConfig, limits: EngineLimits, layout: Layo
     if (limits.context_length or 0) > max_position:
         raise ValueError(f"context_length: the model was made for {max_position} tokens")
     return limits.context_length or max_position
+
+
+def _max_position(model: PreTrainedModel) -> int | None:
+    """How many tokens a model has positions for; None: its config does not say."""
+    config = model.config.get_text_config(decoder=True)
+    found: int | None = getattr(config, "max_position_embeddings", None)
+    return None if found is None else found - first_position(model)

@@ -1,0 +1,272 @@
+"""Runs a model row by row, whole and as transformers has it, with a cache that is the pages.
+
+For models whose attention is not ours to replace: each row is a forward pass of its own, whose
+keys, values and states are kept where those of other models are. Slower than one pass for all rows,
+and no less exact.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.recurrent import RowStates, States
+from kv.arrays import IntArray
+from kv.layout import NOTHING, LayerShape, Layout
+from kv.states import NO_STATE
+from kv.storage import Storage
+from kv.view import KvcacheView, bind
+
+Entry = tuple[str, int]  # what is stored, and of which layer as the model counts them
+CACHE_NAMES = ("cache", "past_key_values")  # of arguments, the newer one first
+BY_ROWS = "paged_by_rows"  # attribute of a model that is run so: its `ByRows`
+
+
+@dataclass(frozen=True, slots=True)
+class ByRows:
+    """What a model that is run row by row keeps of a token.
+
+    layers: of the storage, by what is stored in them.
+    is_by_token: it goes on behind its cache with one token at a time alone.
+    """
+
+    layers: Mapping[Entry, int]
+    has_states: bool
+    is_by_token: bool = False
+
+
+def by_rows(model: PreTrainedModel) -> ByRows | None:
+    """None: the model is run with all rows at once."""
+    found: ByRows | None = getattr(model, BY_ROWS, None)
+    return found
+
+
+def attention_of_rows(model: PreTrainedModel) -> str:
+    """Which of transformers' implementations such a model attends by."""
+    return "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
+
+
+class Stored(Protocol):
+    """The keys and values of one row."""
+
+    def extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores those of new tokens, each [kv_heads, tokens, dim]. Returns those of all tokens."""
+
+
+class RowCache(Cache):
+    """One row of a step in the form of transformers' cache."""
+
+    def __init__(self, stored: Stored, states: RowStates, n_new: int) -> None:
+        self.layers = []
+        self._stored, self._states = stored, states
+        self._n_new = n_new
+        self._is_extended: set[int] = set()  # layers that hold the new tokens
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[Tensor, Tensor]:
+        """[1, kv_heads, tokens, dim] -> the same of all tokens"""
+        k, v = self._extend(("attention", layer_idx), key_states, value_states)
+        self._is_extended.add(layer_idx)
+        return k, v
+
+    def update_indexer(self, indexer_key_states: Tensor, layer_idx: int) -> Tensor:
+        """[1, tokens, dim] -> the same of all tokens"""
+        k = indexer_key_states[:, None]
+        return self._extend(("index", layer_idx), k, k[..., :0])[0][:, 0]
+
+    def _extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if k.shape[:3] != v.shape[:3] or k.shape[0] != 1 or k.shape[2] != self._n_new:
+            raise UnsupportedModelError("its cache holds something else than one key a token")
+        keys, values = self._stored.extend(entry, k[0], v[0])
+        return keys[None], values[None]
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._states.get_conv_state(layer_idx, state_idx)
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._states.get_recurrent_state(layer_idx, state_idx)
+
+    def update_conv_state(
+        self,
+        conv_states: Tensor,
+        layer_idx: int,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **_: object,
+    ) -> Tensor:
+        return self._states.update_conv_state(conv_states, layer_idx, state_idx, conv_kernel_size)
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: object
+    ) -> Tensor:
+        return self._states.update_recurrent_state(recurrent_states, layer_idx, state_idx)
+
+    def has_previous_state(self, *_: object, **__: object) -> bool:
+        return self._states.n_before > 0
+
+    def is_recording_past(self, *_: object) -> bool:
+        return False
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        is_extended = layer_idx in self._is_extended
+        return self._states.n_before + (self._n_new if is_extended else 0)
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        """How many keys there are, and the position of the first one."""
+        return self.get_seq_length(layer_idx) + query_length, 0
+
+    @property
+    def is_initialized(self) -> bool:
+        return self._states.n_before > 0 or bool(self._is_extended)
+
+    @property
+    def is_compileable(self) -> bool:
+        return False
+
+
+class PagedRow:
+    """The keys and values of one row in its pages."""
+
+    def __init__(self, step: StepInputs, row: int, storage: Storage, how: ByRows) -> None:
+        self._layers = how.layers
+        self._total = int(step.total_len[row])
+        pages = step.page_table[row : row + 1, : -(-self._total // storage.page_size)]
+        lengths = slice(row, row + 1)
+        self._view: KvcacheView = bind(
+            storage, pages, step.total_len[lengths], step.new_len[lengths]
+        )
+
+    def extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        layer = self._layers[entry]
+        pages = self._view.storage.k[layer]
+        dim = pages.shape[-1]
+        self._view.write(layer, *(_to_pages(one, dim).to(pages.dtype) for one in (k, v)))
+        if k.shape[1] == self._total:  # nothing is before them
+            return k, v
+        found = self._view.gather(layer)
+        keys, values = (one[0, : self._total].transpose(0, 1).to(k.dtype) for one in found)
+        return keys[..., : k.shape[-1]], values[..., : v.shape[-1]]
+
+
+def _to_pages(heads: Tensor, dim: int) -> Tensor:
+    """[heads, tokens, any dim] -> [tokens, heads, dim], with zeros behind"""
+    return F.pad(heads.transpose(0, 1), (0, dim - heads.shape[-1]))
+
+
+class RowPass:
+    """One forward pass of the whole model over new tokens of one row."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Raises UnsupportedModelError for a model that takes no cache of transformers."""
+        self._model = model
+        arguments = inspect.signature(type(model).forward).parameters
+        self._cache_name = next((one for one in CACHE_NAMES if one in arguments), None)
+        if self._cache_name is None:
+            raise UnsupportedModelError(f"{type(model).__name__} takes no cache")
+        self._computes_needed_alone = "logits_to_keep" in arguments
+
+    def __call__(self, token_ids: Tensor, cache: Cache | None, needed: Sequence[int]) -> Tensor:
+        """Logits behind the tokens [tokens] with the indices `needed`. [needed, vocab]"""
+        index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
+        arguments: dict[str, object] = {}
+        if cache is not None:
+            arguments[str(self._cache_name)] = cache
+        if self._computes_needed_alone:
+            arguments["logits_to_keep"] = index
+        given = self._model(input_ids=token_ids[None], use_cache=cache is not None, **arguments)
+        logits: Tensor = given.logits[0]
+        return logits if self._computes_needed_alone else logits.index_select(0, index)
+
+
+class RowByRow:
+    """The forward pass of a model that is run row by row, and the states of all of its slots."""
+
+    def __init__(self, model: PreTrainedModel, how: ByRows, storage: Storage) -> None:
+        self._run = RowPass(model)
+        self._how = how
+        self._storage = storage
+        self._slots: dict[int, States] = {}
+
+    def logits(self, step: StepInputs, token_ids: Tensor) -> Tensor:
+        """token_ids [tokens] -> logits [logits, vocab]"""
+        needed, order = np.unique(step.logit_indices, return_inverse=True)
+        ends = step.new_len.cumsum()
+        parts = []
+        for row, end in enumerate(ends.tolist()):
+            begin = end - int(step.new_len[row])
+            of_row = needed[(needed >= begin) & (needed < end)] - begin
+            parts.append(self._row(step, row, token_ids[begin:end], of_row.tolist()))
+        return torch.cat(parts).index_select(0, torch.from_numpy(order).to(token_ids.device))
+
+    def _row(self, step: StepInputs, row: int, token_ids: Tensor, needed: Sequence[int]) -> Tensor:
+        """[tokens of the row] -> [needed, vocab]"""
+        if self._how.is_by_token and len(token_ids) > 1:
+            return self._token_by_token(step, row, token_ids, needed)
+        n_before = int(step.total_len[row]) - len(token_ids)
+        read, written = step.state_slots[row].tolist() if self._how.has_states else (NO_STATE,) * 2
+        states = RowStates({} if read == NO_STATE else self._slots[read], n_before)
+        stored = PagedRow(step, row, self._storage, self._how)
+        logits = self._run(token_ids, RowCache(stored, states, len(token_ids)), needed)
+        if self._how.has_states:
+            self._slots[written] = states.written
+        return logits
+
+    def _token_by_token(
+        self, step: StepInputs, row: int, token_ids: Tensor, needed: Sequence[int]
+    ) -> Tensor:
+        parts, slots = [], step.state_slots[row : row + 1]
+        for token in range(len(token_ids)):
+            one = replace(
+                step,
+                total_len=step.total_len[row : row + 1] - len(token_ids) + 1 + token,
+                new_len=np.ones(1, dtype=np.int64),
+                page_table=step.page_table[row : row + 1],
+                state_slots=slots,
+            )
+            parts.append(self._row(one, 0, token_ids[token : token + 1], [0] * (token in needed)))
+            slots = slots[:, [1, 1]]  # from here on, what the token before has written
+        return torch.cat(parts)
+
+
+class NotedRow:
+    """The keys and values of one row without any before: they are noted, not stored."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[Entry, LayerShape] = {}
+
+    def extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if entry in self.shapes:  # the second keys would overwrite the first
+            raise UnsupportedModelError("it attends more than once in a layer")
+        self.shapes[entry] = LayerShape(k.shape[0], max(k.shape[-1], v.shape[-1]))
+        return k, v
+
+
+def find_entries(model: PreTrainedModel, token_ids: IntArray) -> tuple[ByRows, Layout]:
+    """What a model keeps in transformers' cache, found by a pass over these tokens.
+
+    Raises UnsupportedModelError for one that keeps nothing there, or something else.
+    """
+    noted, states = NotedRow(), RowStates({}, 0)
+    ids = torch.from_numpy(token_ids).to(model.device)
+    run = RowPass(model)
+    try:
+        run(ids, RowCache(noted, states, len(ids)), [0])
+    except UnsupportedModelError:
+        raise
+    except Exception as error:  # of any model's code
+        raise UnsupportedModelError(
+            f"{model.config.model_type} does not run with a cache of the engine's: {error}"
+        ) from error
+    if not noted.shapes and not states.written:
+        raise UnsupportedModelError(f"{type(model).__name__} keeps nothing in its cache")
+    layers = {entry: layer for layer, entry in enumerate(noted.shapes)}
+    return ByRows(layers, has_states=bool(states.written)), (*noted.shapes.values(),) or (NOTHING,)

@@ -1,0 +1,106 @@
+"""Tries a model before it is served: what the engine computes in parts must be what transformers
+computes at once."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.inputs import StepInputs
+from kv.arrays import IntArray
+from kv.layout import Layout
+from kv.states import NO_STATE
+from kv.storage import Storage
+
+N_TOKENS = 8  # of each of two rows
+# Tokens of each row in each step: both rows have chunks and single tokens, also side by side.
+STEPS = ((3, 2), (1, 1), (3, 1), (1, 4))
+PAGE_SIZE = 16  # tokens, so that a row has one page
+# Of the logits of a row, relative. In half precision an expert may be chosen otherwise.
+MAX_ERROR = {torch.float32: 0.01, torch.bfloat16: 0.25, torch.float16: 0.25}
+
+
+class Trial:
+    """Two short rows of tokens, and what transformers alone makes of them."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Raises UnsupportedModelError for a model that transformers itself can't run."""
+        self._model = model
+        self.rows = _token_ids(model)
+        try:
+            model.set_attn_implementation("eager")
+            self._expected = [self._alone(row) for row in self.rows]
+        except Exception as error:  # of any model's code
+            raise UnsupportedModelError(
+                f"transformers can't run {model.config.model_type}: {error}"
+            ) from error
+
+    def _alone(self, row: IntArray) -> Tensor:
+        """Logits behind each token. [tokens, vocab]"""
+        ids = torch.from_numpy(row)[None].to(self._model.device)
+        return _centered(self._model(input_ids=ids, use_cache=False).logits[0])
+
+    def check(self, layout: Layout) -> None:
+        """Raises UnsupportedModelError unless the engine computes the same, step by step and both
+        rows at once, in pages of this layout."""
+        model = self._model
+        try:
+            storage = Storage(
+                layout, len(self.rows), PAGE_SIZE, dtype=model.dtype, device=model.device
+            )
+            forward = Forward(model, storage)
+            found = [_centered(forward.logits(step)) for step in self._steps()]
+        except UnsupportedModelError:
+            raise
+        except Exception as error:  # of any model's code
+            raise UnsupportedModelError(
+                f"{model.config.model_type} can't be computed in parts: {error}"
+            ) from error
+        for row, expected in enumerate(self._expected):
+            of_row = [
+                logits.split(new_len)[row] for logits, new_len in zip(found, STEPS, strict=True)
+            ]
+            difference = (torch.cat(of_row) - expected).norm() / expected.norm()
+            if not float(difference) <= MAX_ERROR[model.dtype]:
+                raise UnsupportedModelError(
+                    f"{model.config.model_type} computes other logits in parts than at once"
+                )
+
+    def _steps(self) -> Iterator[StepInputs]:
+        ends = np.cumsum(STEPS, axis=0)
+        for nth, (new_len, total_len) in enumerate(zip(np.array(STEPS), ends, strict=True)):
+            spans = [np.arange(end - n, end) for n, end in zip(new_len, total_len, strict=True)]
+            slots = np.array([[0, 1], [2, 3]])[:, :: 1 if nth % 2 else -1]
+            if nth == 0:
+                slots[:, 0] = NO_STATE
+            yield StepInputs(
+                token_ids=np.concatenate(
+                    [row[span] for row, span in zip(self.rows, spans, strict=True)]
+                ),
+                positions=np.concatenate(spans),
+                total_len=total_len,
+                new_len=new_len,
+                page_table=np.arange(len(self.rows))[:, None],
+                logit_indices=np.arange(new_len.sum()),
+                stale_tails=np.empty((0, 2), dtype=np.int64),
+                state_slots=slots,
+            )
+
+
+def _token_ids(model: PreTrainedModel) -> tuple[IntArray, IntArray]:
+    """Two rows of tokens from all over the vocabulary, without padding."""
+    config = model.config.get_text_config(decoder=True)
+    step = max(1, config.vocab_size // (N_TOKENS + 2))
+    ids = np.arange(1, N_TOKENS + 2) * step % config.vocab_size
+    ids = ids[ids != getattr(config, "pad_token_id", None)][:N_TOKENS]
+    return ids, ids[::-1].copy()
+
+
+def _centered(logits: Tensor) -> Tensor:
+    """Without what all tokens of the vocabulary have in common, which changes no probability."""
+    logits = logits.float().nan_to_num()
+    return logits - logits.mean(-1, keepdim=True)
