@@ -27,6 +27,11 @@ from kv.states import NO_STATE
 
 GIB = 1 << 30
 STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
+# The names that configs have for the longest sequence, in tokens.
+CONTEXT_LENGTHS = (
+    *("max_position_embeddings", "max_target_positions", "n_positions"),
+    *("max_seq_len", "seq_length"),
+)
 # The part of the free memory that may be used. The rest is for other processes on the device, whose
 # use may grow, and for the blocks in which memory is allocated.
 USABLE_FREE_FRACTION = 0.9
@@ -220,7 +225,8 @@ def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout
 
 
 def _max_position(model: PreTrainedModel) -> int | None:
-    """How many tokens a model has positions for; None: its config does not say."""
+    """How many tokens a model was made for; None: its config does not say."""
     config = model.config.get_text_config(decoder=True)
-    found: int | None = getattr(config, "max_position_embeddings", None)
-    return None if found is None else found - first_position(model)
+    found = (getattr(config, name, None) for name in CONTEXT_LENGTHS)
+    longest: int | None = next((one for one in found if one is not None), None)
+    return None if longest is None else longest - first_position(model)

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.by_rows import by_rows
 from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.families.tiny import tiny_model
@@ -20,6 +21,7 @@ LONG = random_ids(45, seed=1)
 PROMPTS = (LONG, LONG[:30] + random_ids(9, seed=2), random_ids(18, seed=3), LONG[:16])
 MAX_ERROR = 2e-3  # of a log-probability; either of two tokens that differ by less may be drawn
 BY_PASSES = "as by passes over all tokens; `generate` gives others with its cache"
+ROW_BY_ROW = "row by row"
 PAGE_SIZE = 4
 FEW_PAGES = 28  # for two of the prompts and what follows them
 
@@ -111,8 +113,13 @@ def judge(model_type: str) -> Verdict:
         return Verdict(model_type, Kind.REFUSED, _line(error))
     except Exception as error:
         return Verdict(model_type, Kind.DIFFERENT, _line(error))
-    by_passes = any(one.is_by_passes for one in expected)
-    return Verdict(model_type, Kind.SERVED, BY_PASSES if by_passes else "")
+    notes = {
+        ROW_BY_ROW: by_rows(model) is not None,
+        BY_PASSES: any(one.is_by_passes for one in expected),
+    }
+    return Verdict(
+        model_type, Kind.SERVED, "; ".join(note for note, is_so in notes.items() if is_so)
+    )
 
 
 def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
