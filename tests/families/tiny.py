@@ -92,6 +92,13 @@ OWN: dict[str, dict[str, object]] = {
     "bailing_hybrid": {"layer_group_size": 2},
     "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "dbrx": {"attn_config": {"kv_n_heads": KV_HEADS, "rope_theta": 10_000.0, "clip_qkv": 8.0}},
+    "dots3_note_vision_encoder": {
+        "num_hidden_layers": 42,
+        "adapter_in_dim": HIDDEN,
+        "adapter_out_dim": HIDDEN,
+    },
+    "dots3_note_audio_encoder": {"adapter_input_size": HIDDEN, "adapter_out_dim": HIDDEN},
+    "dory": {"n_input_layers": 1, "n_recurrent_layers": 2, "n_output_layers": 1},
     "falcon_h1": {"mamba_d_ssm": 64},
     "gemma4_text": {"pad_token_id": 0},
     "gemma4_unified_text": {"pad_token_id": 0},

@@ -61,11 +61,20 @@ class Stored(Protocol):
         """Stores those of new tokens, each [kv_heads, tokens, dim]. Returns those of all tokens."""
 
 
-class RowCache(Cache):
+class _Layer:
+    """What models read of a layer of their cache beside keys, values and states: a model that reads
+    more is refused."""
+
+    def __init__(self, n_before: int) -> None:
+        # [3, 1, tokens before], as of text: one position in three dimensions
+        self.indexer_position_ids = torch.arange(n_before).expand(3, 1, -1) if n_before else None
+
+
+class RowCache(Cache):  # type: ignore[misc]
     """One row of a step in the form of transformers' cache."""
 
-    def __init__(self, stored: Stored, states: RowStates, n_new: int) -> None:
-        self.layers = []
+    def __init__(self, stored: Stored, states: RowStates, n_new: int, n_layers: int) -> None:
+        self.layers = [_Layer(states.n_before)] * n_layers
         self._stored, self._states = stored, states
         self._n_new = n_new
         self._is_extended: set[int] = set()  # layers that hold the new tokens
@@ -168,21 +177,24 @@ class RowPass:
     def __init__(self, model: PreTrainedModel) -> None:
         """Raises UnsupportedModelError for a model that takes no cache of transformers."""
         self._model = model
+        self._n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
         arguments = inspect.signature(type(model).forward).parameters
-        self._cache_name = next((one for one in CACHE_NAMES if one in arguments), None)
-        if self._cache_name is None:
+        found = next((one for one in CACHE_NAMES if one in arguments), None)
+        if found is None:
             raise UnsupportedModelError(f"{type(model).__name__} takes no cache")
+        self._cache_name = found
         self._computes_needed_alone = "logits_to_keep" in arguments
 
-    def __call__(self, token_ids: Tensor, cache: Cache | None, needed: Sequence[int]) -> Tensor:
+    def __call__(
+        self, token_ids: Tensor, stored: Stored, states: RowStates, needed: Sequence[int]
+    ) -> Tensor:
         """Logits behind the tokens [tokens] with the indices `needed`. [needed, vocab]"""
         index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
-        arguments: dict[str, object] = {}
-        if cache is not None:
-            arguments[str(self._cache_name)] = cache
+        cache = RowCache(stored, states, len(token_ids), self._n_layers)
+        arguments: dict[str, object] = {self._cache_name: cache}
         if self._computes_needed_alone:
             arguments["logits_to_keep"] = index
-        given = self._model(input_ids=token_ids[None], use_cache=cache is not None, **arguments)
+        given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
         logits: Tensor = given.logits[0]
         return logits if self._computes_needed_alone else logits.index_select(0, index)
 
@@ -215,7 +227,7 @@ class RowByRow:
         read, written = step.state_slots[row].tolist() if self._how.has_states else (NO_STATE,) * 2
         states = RowStates({} if read == NO_STATE else self._slots[read], n_before)
         stored = PagedRow(step, row, self._storage, self._how)
-        logits = self._run(token_ids, RowCache(stored, states, len(token_ids)), needed)
+        logits = self._run(token_ids, stored, states, needed)
         if self._how.has_states:
             self._slots[written] = states.written
         return logits
@@ -259,7 +271,7 @@ def find_entries(model: PreTrainedModel, token_ids: IntArray) -> tuple[ByRows, L
     ids = torch.from_numpy(token_ids).to(model.device)
     run = RowPass(model)
     try:
-        run(ids, RowCache(noted, states, len(ids)), [0])
+        run(ids, noted, states, [0])
     except UnsupportedModelError:
         raise
     except Exception as error:  # of any model's code
