@@ -3,11 +3,14 @@
 What a token attends to is read out of the masks that transformers would build.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from deployments.engine.attention.hf_hook import (
@@ -27,6 +30,8 @@ from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_m
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_computable_at_once
 from deployments.engine.loading.trial import Trial
 from kv.layout import NOTHING, LayerShape, Layout, alike
+
+log = logging.getLogger(__name__)
 
 CHECKED_ATTN_IMPLEMENTATION = "manta_check"
 MAX_CHECKED_TOKENS = 1 << 20  # a longer context is read so far
@@ -109,7 +114,9 @@ def read_window(
     k = torch.arange(n_tokens + 1, device=device)
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
     try:
-        allowed = mask_function(zero, zero, q[:, None], k).expand(1, 1, len(q), len(k))[0, 0]
+        with _OneForAll():
+            allowed = mask_function(zero, zero, q[:, None], k)
+        allowed = allowed.expand(1, 1, len(q), len(k))[0, 0]
     except Exception as error:  # the function is of any model's code, for indices of other kinds
         raise UnsupportedModelError(f"{model_type} has a mask that can't be read") from error
     window = int(allowed[-1].sum())
@@ -118,6 +125,26 @@ def read_window(
         kind = "is not causal" if allowed[k > q[:, None]].any() else "is no window, as of chunks"
         raise UnsupportedModelError(f"{model_type} has a mask that {kind}")
     return None if window == n_tokens else window
+
+
+class _OneForAll(TorchFunctionMode):
+    """What a mask looks up by the trial's single token is the same of all other tokens: a model
+    that is told of text alone takes all for text."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is Tensor.__getitem__ and isinstance(args[1], tuple):
+            of, index = args
+            if all(isinstance(at, Tensor) for at in index):
+                sizes = of.shape[: len(index)]
+                looked_up = zip(index, sizes, strict=True)
+                args = of, tuple(at * 0 if size == 1 else at for at, size in looked_up)
+        return func(*args, **kwargs or {})
 
 
 def _keep_mask_function(
@@ -186,9 +213,11 @@ def find_layout(model: PreTrainedModel) -> Layout:
     except UnsupportedModelError as error:
         reason = error
     try:
-        return _layout_by_rows(model, trial)
+        layout = _layout_by_rows(model, trial)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{reason}; row by row: {error}") from error
+    log.warning("run row by row, which is slower: %s", reason)
+    return layout
 
 
 def _layout_at_once(model: PreTrainedModel, trial: Trial) -> Layout:

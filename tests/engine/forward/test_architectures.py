@@ -97,6 +97,7 @@ def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
     ]
     with engine(architecture, limits=roomy(max_batch_tokens=9, max_running=5)) as running:
+        assert (by_rows(running.model) is None) is (architecture not in BY_ROWS)
         check(architecture, running.run_together(*requests))
 
 
@@ -165,7 +166,6 @@ def test_frequencies_of_each_type_of_layers_are_those_of_the_context() -> None:
 def test_a_model_whose_attention_is_its_own_keeps_its_prefixes(architecture: str) -> None:
     model = tiny_model(architecture)
     with engine(model=model, limits=roomy(max_batch_tokens=9, draft_tokens=3)) as running:
-        assert by_rows(model) is not None
         requests = [
             request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
         ]
