@@ -26,6 +26,8 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
     Qwen3NextConfig,
+    RecurrentGemmaConfig,
+    RwkvConfig,
 )
 
 from deployments.engine.forward.recurrent import can_keep_states
@@ -138,6 +140,11 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         num_local_experts=4,
         intermediate_size_mlp=64,
     ),
+    # These two are run so as well. One holds its states in its modules, one returns them.
+    "recurrent_gemma": lambda: RecurrentGemmaConfig(
+        **SIZES, lru_width=32, attention_window_size=16
+    ),
+    "rwkv": lambda: RwkvConfig(**NO_ATTENTION, context_length=512),
     # Its frequencies depend on whether a sequence is longer than 64 tokens.
     "phi3_longrope": lambda: Phi3Config(
         **{**SIZES, "pad_token_id": 0},

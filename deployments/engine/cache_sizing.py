@@ -215,10 +215,14 @@ def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout
     """
     config = model.config.get_text_config(decoder=True)
     max_position = _max_position(model)
-    if max_position is None and {*layout} == {NOTHING}:  # nothing in it grows with the context
-        return limits.context_length or STATES_CONTEXT
     if max_position is None:
-        raise UnsupportedModelError(f"{config.model_type} does not say how long its context is")
+        if limits.context_length:
+            return limits.context_length
+        if {*layout} == {NOTHING}:  # nothing in it grows with the context
+            return STATES_CONTEXT
+        raise UnsupportedModelError(
+            f"{config.model_type} does not say how long its context is: set context_length"
+        )
     if (limits.context_length or 0) > max_position:
         raise ValueError(f"context_length: the model was made for {max_position} tokens")
     return limits.context_length or max_position

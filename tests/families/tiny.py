@@ -83,6 +83,8 @@ OWN: dict[str, dict[str, object]] = {
         "loop_layer_index_end": 3,
     },
     **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), INDEXED),
+    # `context_length` does the same for those that do not say it.
+    "recurrent_gemma": {"max_position_embeddings": CONTEXT},
     "reformer": {"axial_pos_embds": False, "attn_layers": ["local"] * LAYERS},
     "xlstm": {"hidden_size": 128, "embedding_dim": 128},
     "zamba": {

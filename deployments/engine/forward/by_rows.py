@@ -5,8 +5,10 @@ keys, values and states are kept where those of other models are. Slower than on
 and no less exact.
 """
 
+import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,29 +20,32 @@ from transformers import Cache, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.forward.recurrent import RowStates, States
-from kv.arrays import IntArray
-from kv.layout import NOTHING, LayerShape, Layout
+from deployments.engine.forward.recurrent import Key, RowStates, States
 from kv.states import NO_STATE
 from kv.storage import Storage
 from kv.view import KvcacheView, bind
 
 Entry = tuple[str, int]  # what is stored, and of which layer as the model counts them
+OWN_STATE: Key = ("own", 0, 0)
 CACHE_NAMES = ("cache", "past_key_values")  # of arguments, the newer one first
 BY_ROWS = "paged_by_rows"  # attribute of a model that is run so: its `ByRows`
 
 
 @dataclass(frozen=True, slots=True)
 class ByRows:
-    """What a model that is run row by row keeps of a token.
+    """What a model that is run row by row keeps of a token, and where.
 
     layers: of the storage, by what is stored in them.
     is_by_token: it goes on behind its cache with one token at a time alone.
+    held: modules by their names, with the attributes in which they hold states themselves.
+    own_state: the argument that takes a model's own kind of state, in the place of a cache.
     """
 
     layers: Mapping[Entry, int]
     has_states: bool
     is_by_token: bool = False
+    held: tuple[tuple[str, str], ...] = ()
+    own_state: str | None = None
 
 
 def by_rows(model: PreTrainedModel) -> ByRows | None:
@@ -174,9 +179,10 @@ def _to_pages(heads: Tensor, dim: int) -> Tensor:
 class RowPass:
     """One forward pass of the whole model over new tokens of one row."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, held: Sequence[tuple[str, str]] = ()) -> None:
         """Raises UnsupportedModelError for a model that takes no cache of transformers."""
         self._model = model
+        self._held = [(model.get_submodule(name), attribute) for name, attribute in held]
         self._n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
         arguments = inspect.signature(type(model).forward).parameters
         found = next((one for one in CACHE_NAMES if one in arguments), None)
@@ -194,16 +200,51 @@ class RowPass:
         arguments: dict[str, object] = {self._cache_name: cache}
         if self._computes_needed_alone:
             arguments["logits_to_keep"] = index
-        given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
+        with self._holding(states):
+            given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
         logits: Tensor = given.logits[0]
         return logits if self._computes_needed_alone else logits.index_select(0, index)
+
+    @contextmanager
+    def _holding(self, states: RowStates) -> Iterator[None]:
+        """Gives modules the states of this row to hold, and takes what they hold afterwards."""
+        for nth, (module, attribute) in enumerate(self._held):
+            before = states.read.get(("held", nth, 0))
+            setattr(module, attribute, None if before is None else before.clone())
+        yield
+        for nth, (module, attribute) in enumerate(self._held):
+            states.written["held", nth, 0] = getattr(module, attribute)
+
+
+class OwnStatePass:
+    """The same of a model that takes and returns all of its state as one object of its own."""
+
+    def __init__(self, model: PreTrainedModel, argument: str) -> None:
+        self._model = model
+        self._argument = argument
+
+    def __call__(
+        self, token_ids: Tensor, stored: Stored, states: RowStates, needed: Sequence[int]
+    ) -> Tensor:
+        before = states.read.get(OWN_STATE)
+        arguments = {} if before is None else {self._argument: copy.deepcopy(before)}
+        given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
+        states.written[OWN_STATE] = getattr(given, self._argument)
+        index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
+        return given.logits[0].index_select(0, index)  # type: ignore[no-any-return]
+
+
+def _row_pass(model: PreTrainedModel, how: ByRows) -> RowPass | OwnStatePass:
+    if how.own_state is not None:
+        return OwnStatePass(model, how.own_state)
+    return RowPass(model, how.held)
 
 
 class RowByRow:
     """The forward pass of a model that is run row by row, and the states of all of its slots."""
 
     def __init__(self, model: PreTrainedModel, how: ByRows, storage: Storage) -> None:
-        self._run = RowPass(model)
+        self._run = _row_pass(model, how)
         self._how = how
         self._storage = storage
         self._slots: dict[int, States] = {}
@@ -221,9 +262,9 @@ class RowByRow:
 
     def _row(self, step: StepInputs, row: int, token_ids: Tensor, needed: Sequence[int]) -> Tensor:
         """[tokens of the row] -> [needed, vocab]"""
-        if self._how.is_by_token and len(token_ids) > 1:
-            return self._token_by_token(step, row, token_ids, needed)
         n_before = int(step.total_len[row]) - len(token_ids)
+        if self._how.is_by_token and n_before and len(token_ids) > 1:
+            return self._token_by_token(step, row, token_ids, needed)
         read, written = step.state_slots[row].tolist() if self._how.has_states else (NO_STATE,) * 2
         states = RowStates({} if read == NO_STATE else self._slots[read], n_before)
         stored = PagedRow(step, row, self._storage, self._how)
@@ -247,38 +288,3 @@ class RowByRow:
             parts.append(self._row(one, 0, token_ids[token : token + 1], [0] * (token in needed)))
             slots = slots[:, [1, 1]]  # from here on, what the token before has written
         return torch.cat(parts)
-
-
-class NotedRow:
-    """The keys and values of one row without any before: they are noted, not stored."""
-
-    def __init__(self) -> None:
-        self.shapes: dict[Entry, LayerShape] = {}
-
-    def extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if entry in self.shapes:  # the second keys would overwrite the first
-            raise UnsupportedModelError("it attends more than once in a layer")
-        self.shapes[entry] = LayerShape(k.shape[0], max(k.shape[-1], v.shape[-1]))
-        return k, v
-
-
-def find_entries(model: PreTrainedModel, token_ids: IntArray) -> tuple[ByRows, Layout]:
-    """What a model keeps in transformers' cache, found by a pass over these tokens.
-
-    Raises UnsupportedModelError for one that keeps nothing there, or something else.
-    """
-    noted, states = NotedRow(), RowStates({}, 0)
-    ids = torch.from_numpy(token_ids).to(model.device)
-    run = RowPass(model)
-    try:
-        run(ids, noted, states, [0])
-    except UnsupportedModelError:
-        raise
-    except Exception as error:  # of any model's code
-        raise UnsupportedModelError(
-            f"{model.config.model_type} does not run with a cache of the engine's: {error}"
-        ) from error
-    if not noted.shapes and not states.written:
-        raise UnsupportedModelError(f"{type(model).__name__} keeps nothing in its cache")
-    layers = {entry: layer for layer, entry in enumerate(noted.shapes)}
-    return ByRows(layers, has_states=bool(states.written)), (*noted.shapes.values(),) or (NOTHING,)

@@ -5,7 +5,6 @@ What a token attends to is read out of the masks that transformers would build.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,14 +20,15 @@ from deployments.engine.attention.hf_hook import (
 )
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.by_rows import BY_ROWS, attention_of_rows, find_entries
+from deployments.engine.forward.by_rows import BY_ROWS, attention_of_rows
 from deployments.engine.forward.decoder import FIRST_POSITION, PlainDecoder
 from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.families.registry import family_of
 from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_computable_at_once
-from deployments.engine.loading.trial import Trial
+from deployments.engine.loading.rows_check import find_ways
+from deployments.engine.loading.trial import N_TOKENS, Trial
 from kv.layout import NOTHING, LayerShape, Layout, alike
 
 log = logging.getLogger(__name__)
@@ -243,8 +243,12 @@ def _layout_at_once(model: PreTrainedModel, trial: Trial) -> Layout:
 
 def _first_positions(model: PreTrainedModel) -> list[int]:
     """What the position of a first token may be. Some models count on from that of padding."""
-    padding = getattr(model.config.get_text_config(decoder=True), "pad_token_id", None)
-    return [0] if padding is None else [0, padding + 1]
+    config = model.config.get_text_config(decoder=True)
+    padding: int | None = getattr(config, "pad_token_id", None)
+    n_positions: int = getattr(config, "max_position_embeddings", None) or 0
+    if padding is None or not 0 <= padding < n_positions - N_TOKENS:
+        return [0]
+    return [0, padding + 1]
 
 
 def _noted_layout(model: PreTrainedModel, attention: TrialAttention) -> Layout:
@@ -267,8 +271,7 @@ def _layout_by_rows(model: PreTrainedModel, trial: Trial) -> Layout:
     for module in find_mixers(model):
         vars(module).pop("forward", None)  # as it is, for rows one after the other
     model.set_attn_implementation(attention_of_rows(model))
-    how, layout = find_entries(model, trial.rows[0])
-    ways = [replace(how, is_by_token=is_by_token) for is_by_token in (False, True)]
+    ways, layout = find_ways(model, trial.rows[0])
     _choose(model, BY_ROWS, ways, trial, layout)
     return layout
 

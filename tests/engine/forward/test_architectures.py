@@ -7,9 +7,9 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
+    MiniMaxConfig,
     OpenAIGPTConfig,
     PretrainedConfig,
-    RecurrentGemmaConfig,
 )
 
 from deployments.engine.cache_sizing import cache_shape
@@ -90,6 +90,7 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
         *("qwen2_moe", "phimoe", "gemma4", "deepseek_v3"),
         *sorted(STATES.keys() & CONFIGS.keys()),
         *BY_ROWS,
+        "rwkv",
     ],
 )
 def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None:
@@ -97,7 +98,7 @@ def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
     ]
     with engine(architecture, limits=roomy(max_batch_tokens=9, max_running=5)) as running:
-        assert (by_rows(running.model) is None) is (architecture not in BY_ROWS)
+        assert (by_rows(running.model) is None) is (architecture not in [*BY_ROWS, "rwkv"])
         check(architecture, running.run_together(*requests))
 
 
@@ -179,10 +180,7 @@ def test_a_model_whose_attention_is_its_own_keeps_its_prefixes(architecture: str
     ("config", "reason"),
     [
         (OpenAIGPTConfig(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4), "takes no cache"),
-        (
-            RecurrentGemmaConfig(**SIZES, lru_width=32, attention_window_size=16),
-            "computes other logits in parts than at once",
-        ),
+        (MiniMaxConfig(**SIZES, num_local_experts=4), "uses cache of its own"),
     ],
 )
 def test_a_model_that_keeps_its_past_elsewhere_is_refused_before_it_has_pages(

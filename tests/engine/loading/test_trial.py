@@ -51,3 +51,11 @@ def test_positions_may_begin_behind_that_of_padding_and_leave_a_shorter_context(
 @pytest.mark.parametrize("architecture", ["gpt_oss", "deepseek_v3", "diffllama"])
 def test_rounding_is_no_reason_to_refuse(architecture: str, dtype: torch.dtype) -> None:
     find_layout(tiny_model(architecture).to(dtype))
+
+
+def test_states_that_modules_hold_themselves_are_those_of_each_row() -> None:
+    model = tiny_model("recurrent_gemma")
+    assert cache_shape(model, roomy(context_length=64)).has_states
+    how = by_rows(model)
+    assert how is not None
+    assert [attribute for _, attribute in how.held] == ["conv1d_state", "recurrent_states"] * 2
