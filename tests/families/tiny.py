@@ -83,6 +83,11 @@ OWN: dict[str, dict[str, object]] = {
         "loop_layer_index_end": 3,
     },
     **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), INDEXED),
+    "prophetnet": {
+        **PADDED,
+        **dict.fromkeys(("num_decoder_layers", "num_encoder_layers"), LAYERS),
+        **dict.fromkeys(("num_decoder_attention_heads", "num_encoder_attention_heads"), HEADS),
+    },
     # `context_length` does the same for those that do not say it.
     "recurrent_gemma": {"max_position_embeddings": CONTEXT},
     "reformer": {"axial_pos_embds": False, "attn_layers": ["local"] * LAYERS},

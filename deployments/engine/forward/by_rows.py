@@ -7,6 +7,7 @@ and no less exact.
 
 import copy
 import inspect
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -124,6 +125,13 @@ class RowCache(Cache):  # type: ignore[misc]
     ) -> Tensor:
         return self._states.update_recurrent_state(recurrent_states, layer_idx, state_idx)
 
+    def get_linear_cache(self, layer_idx: int) -> Tensor | None:
+        """As MiniMax calls its recurrent state."""
+        return self._states.get_recurrent_state(layer_idx)
+
+    def set_linear_cache(self, layer_idx: int, linear_cache: Tensor) -> None:
+        self._states.update_recurrent_state(linear_cache, layer_idx)
+
     def has_previous_state(self, *_: object, **__: object) -> bool:
         return self._states.n_before > 0
 
@@ -137,6 +145,9 @@ class RowCache(Cache):  # type: ignore[misc]
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
         """How many keys there are, and the position of the first one."""
         return self.get_seq_length(layer_idx) + query_length, 0
+
+    def __len__(self) -> int:
+        return len(self.layers)
 
     @property
     def is_initialized(self) -> bool:
@@ -176,6 +187,17 @@ def _to_pages(heads: Tensor, dim: int) -> Tensor:
     return F.pad(heads.transpose(0, 1), (0, dim - heads.shape[-1]))
 
 
+def _cache_type(model: PreTrainedModel) -> type[RowCache]:
+    """Also of the kind of cache that the model's own code has, and asks for."""
+    code = sys.modules[type(model).__module__]
+    own = [
+        one
+        for one in vars(code).values()
+        if isinstance(one, type) and issubclass(one, Cache) and one.__module__ == code.__name__
+    ]
+    return type("RowCache", (RowCache, *own), {}) if own else RowCache
+
+
 class RowPass:
     """One forward pass of the whole model over new tokens of one row."""
 
@@ -183,6 +205,7 @@ class RowPass:
         """Raises UnsupportedModelError for a model that takes no cache of transformers."""
         self._model = model
         self._held = [(model.get_submodule(name), attribute) for name, attribute in held]
+        self._cache_type = _cache_type(model)
         self._n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
         arguments = inspect.signature(type(model).forward).parameters
         found = next((one for one in CACHE_NAMES if one in arguments), None)
@@ -196,7 +219,7 @@ class RowPass:
     ) -> Tensor:
         """Logits behind the tokens [tokens] with the indices `needed`. [needed, vocab]"""
         index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
-        cache = RowCache(stored, states, len(token_ids), self._n_layers)
+        cache = self._cache_type(stored, states, len(token_ids), self._n_layers)
         arguments: dict[str, object] = {self._cache_name: cache}
         if self._computes_needed_alone:
             arguments["logits_to_keep"] = index
