@@ -71,18 +71,22 @@ class _Layer:
     """What models read of a layer of their cache beside keys, values and states: a model that reads
     more is refused."""
 
-    def __init__(self, n_before: int) -> None:
-        # [3, 1, tokens before], as of text: one position in three dimensions
-        self.indexer_position_ids = torch.arange(n_before).expand(3, 1, -1) if n_before else None
+    is_initialized = False  # keys and values of images: there are none
+
+    def __init__(self, n_before: int, device: torch.device) -> None:
+        self.indexer_position_ids: Tensor | None = None
+        if n_before:  # [3, 1, tokens before], as of text: one position in three dimensions
+            self.indexer_position_ids = torch.arange(n_before, device=device).expand(3, 1, -1)
 
 
 class RowCache(Cache):  # type: ignore[misc]
     """One row of a step in the form of transformers' cache."""
 
-    def __init__(self, stored: Stored, states: RowStates, n_new: int, n_layers: int) -> None:
-        self.layers = [_Layer(states.n_before)] * n_layers
+    def __init__(self, stored: Stored, states: RowStates, token_ids: Tensor, n_layers: int) -> None:
+        """token_ids [tokens] are the row's new ones."""
+        self.layers = [_Layer(states.n_before, token_ids.device)] * n_layers
         self._stored, self._states = stored, states
-        self._n_new = n_new
+        self._n_new = len(token_ids)
         self._is_extended: set[int] = set()  # layers that hold the new tokens
 
     def update(
@@ -219,7 +223,7 @@ class RowPass:
     ) -> Tensor:
         """Logits behind the tokens [tokens] with the indices `needed`. [needed, vocab]"""
         index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
-        cache = self._cache_type(stored, states, len(token_ids), self._n_layers)
+        cache = self._cache_type(stored, states, token_ids, self._n_layers)
         arguments: dict[str, object] = {self._cache_name: cache}
         if self._computes_needed_alone:
             arguments["logits_to_keep"] = index

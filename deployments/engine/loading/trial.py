@@ -22,6 +22,7 @@ STEPS = ((3, 2), (1, 1), (3, 1), (1, 4))
 PAGE_SIZE = 16  # tokens, so that a row has one page
 # Of the logits of a row, relative. In half precision an expert may be chosen otherwise.
 MAX_DIFFERENCE = {torch.float32: 0.01, torch.bfloat16: 0.25, torch.float16: 0.25}
+BANNED = 1e4  # no logit of a token that may be drawn is so far from 0
 
 
 class Trial:
@@ -107,6 +108,8 @@ def _token_ids(model: PreTrainedModel) -> tuple[IntArray, IntArray]:
 
 
 def _centered(logits: Tensor) -> Tensor:
-    """Without what all tokens of the vocabulary have in common, which changes no probability."""
-    logits = logits.float().nan_to_num()
+    """Without what all tokens of the vocabulary have in common, which changes no probability, and
+    without those that are banned."""
+    logits = logits.float()
+    logits = logits.masked_fill(~(logits.abs() < BANNED), 0)
     return logits - logits.mean(-1, keepdim=True)
