@@ -205,24 +205,24 @@ def find_layout(model: PreTrainedModel) -> Layout:
     """
     if family_of(model) is not None and getattr(model, "_supports_attention_backend", True):
         return _layout_of_family(model)
-    trial = Trial(model)
     setattr(model, BY_ROWS, None)
     setattr(model, FIRST_POSITION, 0)
     try:
-        return _layout_at_once(model, trial)
+        return _layout_at_once(model)
     except UnsupportedModelError as error:
         reason = error
     try:
-        layout = _layout_by_rows(model, trial)
+        layout = _layout_by_rows(model)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{reason}; row by row: {error}") from error
     log.warning("run row by row, which is slower: %s", reason)
     return layout
 
 
-def _layout_at_once(model: PreTrainedModel, trial: Trial) -> Layout:
+def _layout_at_once(model: PreTrainedModel) -> Layout:
     """Of a model that computes all rows of a step at once, with our attention."""
     check_computable_at_once(model.config)
+    trial = Trial(model, "eager")
     attention = TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
     try:
@@ -266,11 +266,11 @@ def _noted_layout(model: PreTrainedModel, attention: TrialAttention) -> Layout:
     return tuple(layout)
 
 
-def _layout_by_rows(model: PreTrainedModel, trial: Trial) -> Layout:
+def _layout_by_rows(model: PreTrainedModel) -> Layout:
     """Of a model that transformers runs row by row, with a cache that is the pages."""
     for module in find_mixers(model):
         vars(module).pop("forward", None)  # as it is, for rows one after the other
-    model.set_attn_implementation(attention_of_rows(model))
+    trial = Trial(model, attention_of_rows(model))
     ways, layout = find_ways(model, trial.rows[0])
     _choose(model, BY_ROWS, ways, trial, layout)
     return layout
