@@ -12,6 +12,7 @@ from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.decoder import first_position
 from deployments.engine.loading.attention_check import find_layout
 from tests.engine.drive import roomy
+from tests.families import tiny as families
 from tests.models import SIZES, tiny_model
 
 
@@ -51,6 +52,13 @@ def test_positions_may_begin_behind_that_of_padding_and_leave_a_shorter_context(
 @pytest.mark.parametrize("architecture", ["gpt_oss", "deepseek_v3", "diffllama"])
 def test_rounding_is_no_reason_to_refuse(architecture: str, dtype: torch.dtype) -> None:
     find_layout(tiny_model(architecture).to(dtype))
+
+
+def test_rounding_hides_no_state_that_is_left_out() -> None:
+    """Its mixers begin anew with each chunk, which changes little in bfloat16."""
+    model = families.tiny_model("falcon_mamba").to(torch.bfloat16)
+    find_layout(model)
+    assert by_rows(model) is None
 
 
 def test_states_that_modules_hold_themselves_are_those_of_each_row() -> None:
