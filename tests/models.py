@@ -7,10 +7,13 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     DeepseekV3Config,
+    DiffLlamaConfig,
+    FalconConfig,
     Gemma2Config,
     Gemma3TextConfig,
     Gemma4TextConfig,
     GptOssConfig,
+    Llama4TextConfig,
     LlamaConfig,
     Mamba2Config,
     MambaConfig,
@@ -23,6 +26,8 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
     Qwen3NextConfig,
+    RecurrentGemmaConfig,
+    RwkvConfig,
 )
 
 from deployments.engine.forward.recurrent import can_keep_states
@@ -118,6 +123,28 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         moe_intermediate_size=32,
         first_k_dense_replace=1,
     ),
+    # The next three are run row by row. This one attends twice in a layer,
+    "diffllama": lambda: DiffLlamaConfig(**SIZES),
+    # this one by distance alone, without positions,
+    "falcon": lambda: FalconConfig(
+        **{name: size for name, size in SIZES.items() if name != "head_dim"},
+        num_kv_heads=2,
+        alibi=True,
+        new_decoder_architecture=True,
+        tie_word_embeddings=False,
+    ),
+    # and this one within chunks of 16 tokens.
+    "llama4": lambda: Llama4TextConfig(
+        **{**SIZES, "num_hidden_layers": 4},
+        attention_chunk_size=16,
+        num_local_experts=4,
+        intermediate_size_mlp=64,
+    ),
+    # These two are run so as well. One holds its states in its modules, one returns them.
+    "recurrent_gemma": lambda: RecurrentGemmaConfig(
+        **SIZES, lru_width=32, attention_window_size=16
+    ),
+    "rwkv": lambda: RwkvConfig(**NO_ATTENTION, context_length=512),
     # Its frequencies depend on whether a sequence is longer than 64 tokens.
     "phi3_longrope": lambda: Phi3Config(
         **{**SIZES, "pad_token_id": 0},

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.decoder import first_position
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
@@ -25,6 +27,11 @@ from kv.states import NO_STATE, SLOTS_PER_TASK
 
 MIB, GIB = 1 << 20, 1 << 30
 STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
+# The names that configs have for the longest sequence, in tokens.
+CONTEXT_LENGTHS = (
+    *("max_position_embeddings", "max_target_positions", "n_positions"),
+    *("max_seq_len", "seq_length"),
+)
 # The part of the free memory that may be used. The rest is for other processes on the device, whose
 # use may grow, and for the blocks in which memory is allocated.
 USABLE_FREE_FRACTION = 0.9
@@ -205,9 +212,10 @@ def max_sampled_tokens(limits: EngineLimits) -> int:
 
 def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> CacheShape:
     """The shape with `n_pages` 0 and the whole context as `max_tokens`."""
-    max_tokens = _context_length(model.config.get_text_config(decoder=True), limits, layout)
-    has_states = bool(find_mixers(model))
-    n_bytes = state_bytes(model) if has_states else 0
+    how = by_rows(model)
+    max_tokens = _context_length(model, limits, layout)
+    has_states = bool(find_mixers(model)) if how is None else how.has_states
+    n_bytes = state_bytes(model) if how is None else how.state_bytes
     return CacheShape(
         layout=within(layout, max_tokens),
         n_pages=0,
@@ -230,16 +238,29 @@ def _max_checkpoints(limits: EngineLimits, n_bytes: int) -> int:
     return n if limits.cache_ram_mib < 0 else min(n, limits.cache_ram_mib * MIB // n_bytes)
 
 
-def _context_length(config: PretrainedConfig, limits: EngineLimits, layout: Layout) -> int:
+def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> int:
     """The tokens of the longest sequence.
 
     Raises UnsupportedModelError if the config has no limit, ValueError for a setting beyond it.
     """
-    max_position: int | None = getattr(config, "max_position_embeddings", None)
-    if max_position is None and {*layout} == {NOTHING}:  # nothing in it grows with the context
-        return limits.context_length or STATES_CONTEXT
+    config = model.config.get_text_config(decoder=True)
+    max_position = _max_position(model)
     if max_position is None:
-        raise UnsupportedModelError(f"{config.model_type} does not say how long its context is")
+        if limits.context_length:
+            return limits.context_length
+        if {*layout} == {NOTHING}:  # nothing in it grows with the context
+            return STATES_CONTEXT
+        raise UnsupportedModelError(
+            f"{config.model_type} does not say how long its context is: set context_length"
+        )
     if (limits.context_length or 0) > max_position:
         raise ValueError(f"context_length: the model was made for {max_position} tokens")
     return limits.context_length or max_position
+
+
+def _max_position(model: PreTrainedModel) -> int | None:
+    """How many tokens a model was made for; None: its config does not say."""
+    config = model.config.get_text_config(decoder=True)
+    found = (getattr(config, name, None) for name in CONTEXT_LENGTHS)
+    longest: int | None = next((one for one in found if one is not None), None)
+    return None if longest is None else longest - first_position(model)

@@ -27,7 +27,8 @@ SIZES: dict[str, object] = {
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), HEAD_DIM),
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), KV_HEADS),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "hidden_size_per_layer_input"), 16),
-    **dict.fromkeys(("index_n_heads",), KV_HEADS),
+    # With few heads many keys have an index of 0, and which of them is chosen is chance.
+    **dict.fromkeys(("index_n_heads", "indexer_n_heads"), 32),
     "index_topk": 8,
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"), 64),
     **dict.fromkeys(("decoder_ffn_dim", "encoder_ffn_dim", "dense_intermediate_size"), 64),
@@ -48,15 +49,63 @@ SIZES: dict[str, object] = {
     "is_decoder": True,
     **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id"), None),
 }
+# Models that count positions from this one on: no prompt has it, nor does any draw it.
+PADDED: dict[str, object] = {"vocab_size": VOCAB + 1, "pad_token_id": VOCAB}
 IDS: dict[str, object] = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 ALTERNATING = ["linear_attention", "full_attention"] * (LAYERS // 2)
 MULTI_HEAD: dict[str, object] = {"num_key_value_heads": HEADS}
+INDEXED: dict[str, object] = {
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": HEAD_DIM,
+    "indexer_budget": 8,
+    "indexer_compress_ratio": 2,
+    "hc_lowrank": 16,
+    "indexer_n_heads": 32,
+}
+# Attention over the embeddings beside the hidden states.
+SHARED: dict[str, object] = {
+    **MULTI_HEAD,
+    "attention_hidden_size": 2 * HIDDEN,
+    "attention_head_dim": 2 * HIDDEN // HEADS,
+}
 # What a type needs beside these, or in their place.
 OWN: dict[str, dict[str, object]] = {
+    **dict.fromkeys(("camembert", "data2vec-text", "roberta", "roberta-prelayernorm"), PADDED),
+    **dict.fromkeys(("xlm-roberta", "xlm-roberta-xl"), PADDED),
+    "xmod": {**PADDED, "default_language": "en_XX"},
+    "bloom": {"seq_length": CONTEXT},
+    "inkling2_text": {"unpadded_vocab_size": VOCAB},
+    "inkling2_loop_text": {
+        "unpadded_vocab_size": VOCAB,
+        "n_layers_per_attn_res_block": 1,
+        "loop_layer_index_start": 1,
+        "loop_layer_index_end": 3,
+    },
+    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), INDEXED),
+    "prophetnet": {
+        **PADDED,
+        **dict.fromkeys(("num_decoder_layers", "num_encoder_layers"), LAYERS),
+        **dict.fromkeys(("num_decoder_attention_heads", "num_encoder_attention_heads"), HEADS),
+    },
+    # `context_length` does the same for those that do not say it.
+    "recurrent_gemma": {"max_position_embeddings": CONTEXT},
+    "reformer": {"axial_pos_embds": False, "attn_layers": ["local"] * LAYERS},
+    "xlstm": {"hidden_size": 128, "embedding_dim": 128},
+    "zamba": {
+        **SHARED,
+        "layers_block_type": ["linear_attention", "hybrid"] * (LAYERS // 2),
+    },
     "bailing_hybrid": {"layer_group_size": 2},
     "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "dbrx": {"attn_config": {"kv_n_heads": KV_HEADS, "rope_theta": 10_000.0, "clip_qkv": 8.0}},
+    "dots3_note_vision_encoder": {
+        "num_hidden_layers": 42,
+        "adapter_in_dim": HIDDEN,
+        "adapter_out_dim": HIDDEN,
+    },
+    "dots3_note_audio_encoder": {"adapter_input_size": HIDDEN, "adapter_out_dim": HIDDEN},
+    "dory": {"n_input_layers": 1, "n_recurrent_layers": 2, "n_output_layers": 1},
     "falcon_h1": {"mamba_d_ssm": 64},
     "gemma4_text": {"pad_token_id": 0},
     "gemma4_unified_text": {"pad_token_id": 0},
@@ -64,11 +113,11 @@ OWN: dict[str, dict[str, object]] = {
     "gemma3n_text": {"num_hidden_layers": 10, "num_kv_shared_layers": 5},
     "lfm2": {"layer_types": ["conv", "full_attention"] * (LAYERS // 2)},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (LAYERS // 2)},
-    "zamba2": {"layers_block_type": ["mamba", "hybrid"] * (LAYERS // 2)},
+    "zamba2": {**SHARED, "layers_block_type": ["mamba", "hybrid"] * (LAYERS // 2)},
     "bamba": {"attn_layer_indices": [1, 3]},
     "codegen": {"rotary_dim": 4},
     "cwm": IDS,
-    "emu3": IDS,
+    **dict.fromkeys(("emu3", "emu3_text_model"), IDS),
     "gpt_neo": {"attention_types": [[["global", "local"], LAYERS // 2]], "window_size": WINDOW},
     "gptj": {"rotary_dim": 4},
     "granitemoehybrid": {"layer_types": ALTERNATING},
@@ -94,7 +143,7 @@ def tiny_config(model_type: str) -> PretrainedConfig:
 
 def _sizes(config: PretrainedConfig) -> dict[str, object]:
     sizes = {name: size for name, size in SIZES.items() if _can_be_set(config, name)}
-    if getattr(config, "kv_lora_rank", None):
+    if "kv_lora_rank" in sizes:
         sizes |= MULTI_HEAD
     return sizes
 
@@ -105,7 +154,7 @@ def _can_be_set(config: PretrainedConfig, name: str) -> bool:
         return False
     try:
         return hasattr(config, name)
-    except RuntimeError:  # it differs by layer
+    except Exception:  # of several kinds: it differs by layer
         return True
 
 
@@ -119,4 +168,6 @@ def tiny_model(model_type: str) -> PreTrainedModel:
                 weight.normal_(0, WEIGHT_STD)
             elif weight.ndim == 1 and ("norm" in name or name.endswith("bias")):
                 weight.add_(torch.empty_like(weight).uniform_(-0.2, 0.2))
+    if model.generation_config is not None:
+        model.generation_config.eos_token_id = None  # each reference has equally many tokens
     return model.float().eval()

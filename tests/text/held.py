@@ -8,7 +8,8 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from tokenizers import Tokenizer
 
-from deployments.engine.tasks.grammar_matcher import GrammarCompiler, begin_masks
+from deployments.engine.tasks.grammar_matcher import GrammarCompiler
+from deployments.engine.tasks.step_masks import begin_masks
 from deployments.grammar_triggers import GrammarTriggers
 from deployments.wire import GenerationRequest
 from tests.text.cards import byte_level, token_id
@@ -71,7 +72,7 @@ class HeldReply:
             return []
         if not self.grammar.is_masking:
             return self._all
-        begin_masks([self.grammar])
+        begin_masks({self.grammar: ()})
         mask = np.unpackbits(self.grammar.mask().view(np.uint8), bitorder="little")
         return [one for one in np.flatnonzero(mask).tolist() if one in self._all]
 

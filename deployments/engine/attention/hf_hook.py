@@ -1,5 +1,8 @@
 """The attention function that Hugging Face models call. It passes their tensors to a step."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
@@ -12,6 +15,34 @@ ATTN_IMPLEMENTATION = "manta"
 # An attention module's attribute: its window as `loading.attention_check` found it, or None. Some
 # models tell their window to the mask alone.
 WINDOW = "paged_window"
+CURRENT_STEP = "paged_step"  # attribute of each module of a model: its `CurrentStep`
+
+
+class CurrentStep:
+    """The step that a model computes now. All of its modules share this object.
+
+    The attention function finds the step here: not every model hands on to its attention what it
+    is called with.
+    """
+
+    def __init__(self) -> None:
+        self.attention: StepAttention | None = None
+
+    @contextmanager
+    def of(self, attention: StepAttention) -> Iterator[None]:
+        self.attention = attention
+        try:
+            yield
+        finally:
+            self.attention = None
+
+
+def current_step(model: nn.Module) -> CurrentStep:
+    """The one of a model, which its modules have from the first call on."""
+    current: CurrentStep = getattr(model, CURRENT_STEP, None) or CurrentStep()
+    for module in model.modules():
+        setattr(module, CURRENT_STEP, current)
+    return current
 
 
 def paged_attention(
@@ -21,7 +52,6 @@ def paged_attention(
     value: Tensor,  # [1, kv_heads, tokens, value_dim]
     attention_mask: Tensor | None,
     *,
-    step: StepAttention,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -36,13 +66,15 @@ def paged_attention(
     """
     if attention_mask is not None or getattr(module, "is_causal", True) is False:
         raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
+    current: CurrentStep = getattr(module, CURRENT_STEP)
+    assert current.attention is not None, "the model runs outside of a step"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: int = module.layer_idx  # type: ignore[assignment]
     # Zeros change no product. A page has room for one width, of keys and of values.
     dim = max(key.shape[-1], value.shape[-1])
     q, k, v = (_padded(given[0].transpose(0, 1), dim) for given in (query, key, value))
     params = AttentionParams(scale, getattr(module, WINDOW, sliding_window), softcap, s_aux)
-    out = step.attend(layer, q, k, v, params)
+    out = current.attention.attend(layer, q, k, v, params)
     return out[None, ..., : value.shape[-1]], None
 
 

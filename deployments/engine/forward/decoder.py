@@ -8,6 +8,7 @@ from collections.abc import Callable
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.engine.attention.hf_hook import current_step
 from deployments.engine.attention.interface import FusedStepAttention, StepAttention
 from deployments.engine.forward.cpu_recording import RecordedLayers
 from deployments.engine.forward.families.family import Module
@@ -16,6 +17,9 @@ from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import base_name
 from deployments.engine.forward.layer import FusedLayer, Norm
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
+
+# A model's attribute: the position that it gives to a first token; None: 0.
+FIRST_POSITION = "paged_first_position"
 
 # token_ids [tokens], positions [tokens], needed [n], step -> [n, hidden]: behind the last norm, the
 # hidden states of the tokens with the indices `needed`
@@ -33,14 +37,25 @@ class PlainDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         """Raises UnsupportedModelError as `base_name` does."""
         self._base: Module = getattr(model, base_name(model))
+        self._current = current_step(model)
+        self._first_position = first_position(model)
 
     def __call__(
         self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: StepAttention
     ) -> Tensor:
-        hidden: Tensor = self._base(
-            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, step=step
-        ).last_hidden_state[0]
+        if self._first_position:
+            positions = positions + self._first_position
+        with self._current.of(step):
+            hidden: Tensor = self._base(
+                input_ids=token_ids[None], position_ids=positions[None], use_cache=False
+            ).last_hidden_state[0]
         return hidden.index_select(0, needed)
+
+
+def first_position(model: PreTrainedModel) -> int:
+    """The position that a model gives to the first token of a sequence."""
+    found: int | None = getattr(model, FIRST_POSITION, None)
+    return found or 0
 
 
 class FusedDecoder:

@@ -12,6 +12,7 @@ from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.forward.by_rows import RowByRow, by_rows
 from deployments.engine.forward.cuda_graphs import DecodeGraphs, capture_decodes
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.head import head
@@ -30,17 +31,21 @@ class Forward:
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
+        self._graphs: DecodeGraphs | None = None
+        how = by_rows(model)
+        self._by_rows = None if how is None else RowByRow(model, how, storage)
+        if self._by_rows is not None:
+            return
         self._decode = decoder(model)
         self._recurrent = RecurrentLayers(model, n_state_slots) if find_mixers(model) else None
         self._head = head(model)
-        self._graphs: DecodeGraphs | None = None
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
         """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens.
 
         Must be called on the thread that will call `logits`.
         """
-        if not self._is_on_gpu:
+        if not self._is_on_gpu or self._by_rows is not None:
             return
         if self._recurrent is not None:
             if not self._recurrent.can_batch:
@@ -60,6 +65,8 @@ class Forward:
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
         if step.sampled_ids is not None:
             token_ids = step.sampled_ids
+        if self._by_rows is not None:
+            return self._by_rows.logits(step, token_ids)
         logit_indices = self.tensor(step.logit_indices)
         arguments = token_ids, positions, logit_indices, self._attention(step)
         if self._recurrent is None:

@@ -1,6 +1,7 @@
 """The memory of recurrent states, and the form in which transformers' layers read and write it."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Protocol
 
 import torch
@@ -23,14 +24,14 @@ class NoStates:
 
 
 class GivenStates:
-    """States in a mapping, which stay as they are."""
+    """States in a mapping, which stay as they are; some models have objects of their own there."""
 
     def __init__(self, states: Mapping[Key, Tensor]) -> None:
         self._states = states
 
     def get(self, key: Key) -> Tensor | None:
         state = self._states.get(key)
-        return None if state is None else state.clone()
+        return state.clone() if isinstance(state, Tensor) else deepcopy(state)
 
 
 class StatePool:

@@ -3,26 +3,37 @@
 What a token attends to is read out of the masks that transformers would build.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION, WINDOW, paged_attention
+from deployments.engine.attention.hf_hook import (
+    ATTN_IMPLEMENTATION,
+    CURRENT_STEP,
+    WINDOW,
+    paged_attention,
+)
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.decoder import PlainDecoder
+from deployments.engine.forward.by_rows import BY_ROWS, attention_of_rows
+from deployments.engine.forward.decoder import FIRST_POSITION, PlainDecoder
 from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.families.registry import FAMILIES, family_of
 from deployments.engine.forward.fusing import is_fused
-from deployments.engine.forward.head import PlainHead
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
-from deployments.engine.loading.checks import STATELESS_LAYER_TYPES
+from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_computable_at_once
+from deployments.engine.loading.rows_check import find_ways
+from deployments.engine.loading.trial import N_TOKENS, Trial
 from kv.layout import NOTHING, LayerShape, Layout
 
+log = logging.getLogger(__name__)
+
 CHECKED_ATTN_IMPLEMENTATION = "manta_check"
-MAX_LOGIT_ERROR = 0.02  # relative
 MAX_CHECKED_TOKENS = 1 << 20  # a longer context is read so far
 # Arguments of attention that change nothing in evaluation mode, or say what `step` says.
 IGNORED_ARGUMENTS = frozenset(
@@ -103,7 +114,9 @@ def read_window(
     k = torch.arange(n_tokens + 1, device=device)
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
     try:
-        allowed = mask_function(zero, zero, q[:, None], k).expand(1, 1, len(q), len(k))[0, 0]
+        with _OneForAll():
+            allowed = mask_function(zero, zero, q[:, None], k)
+        allowed = allowed.expand(1, 1, len(q), len(k))[0, 0]
     except Exception as error:  # the function is of any model's code, for indices of other kinds
         raise UnsupportedModelError(f"{model_type} has a mask that can't be read") from error
     window = int(allowed[-1].sum())
@@ -112,6 +125,26 @@ def read_window(
         kind = "is not causal" if allowed[k > q[:, None]].any() else "is no window, as of chunks"
         raise UnsupportedModelError(f"{model_type} has a mask that {kind}")
     return None if window == n_tokens else window
+
+
+class _OneForAll(TorchFunctionMode):
+    """What a mask looks up by the trial's single token is the same of all other tokens: a model
+    that is told of text alone takes all for text."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is Tensor.__getitem__ and isinstance(args[1], tuple):
+            of, index = args
+            if all(isinstance(at, Tensor) for at in index):
+                sizes = of.shape[: len(index)]
+                looked_up = zip(index, sizes, strict=True)
+                args = of, tuple(at * 0 if size == 1 else at for at, size in looked_up)
+        return func(*args, **kwargs or {})
 
 
 def _keep_mask_function(
@@ -133,7 +166,6 @@ def _checked_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    step: TrialAttention,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -151,13 +183,11 @@ def _checked_attention(
         )
     if is_causal is False:
         raise UnsupportedModelError(f"{type(module).__name__} is not causal")
-    setattr(module, WINDOW, step.window(module, attention_mask, sliding_window))
+    trial = getattr(module, CURRENT_STEP).attention
+    assert isinstance(trial, TrialAttention), "attention is checked before a model is served"
+    setattr(module, WINDOW, trial.window(module, attention_mask, sliding_window))
     return paged_attention(
-        *(module, query, key, value, None),
-        step=step,
-        scaling=scaling,
-        softcap=softcap,
-        s_aux=s_aux,
+        *(module, query, key, value, None), scaling=scaling, softcap=softcap, s_aux=s_aux
     )
 
 
@@ -167,53 +197,100 @@ AttentionMaskInterface.register(CHECKED_ATTN_IMPLEMENTATION, _keep_mask_function
 
 @torch.inference_mode()
 def find_layout(model: PreTrainedModel) -> Layout:
-    """What each layer stores of a token, found by computing one. Where ranks share the model, all
+    """What each layer stores of a token, found by computing some. Where ranks share the model, all
     of them must call this together. The model's attention is the engine's afterwards.
 
-    Raises UnsupportedModelError for a model whose attention can't be replaced, and if a layer does
-    not attend exactly once, or to other tokens than the engine can.
+    Raises UnsupportedModelError for a model that the engine does not compute as transformers does,
+    neither with all rows at once nor row by row.
     """
-    model_type: str = model.config.model_type
     if family_of(model) is not None and getattr(model, "_supports_attention_backend", True):
         return _layout_of_family(model)
-    mixers = find_mixers(model)
-    # Older code may also make positions by itself. Models with states say nothing of this.
-    if not mixers and not getattr(model, "_supports_attention_backend", True):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} does not let its attention be replaced"
-        )
-    attention, again = TrialAttention(model), TrialAttention(model)
+    setattr(model, BY_ROWS, None)
+    setattr(model, FIRST_POSITION, 0)
+    try:
+        return _layout_at_once(model)
+    except UnsupportedModelError as error:
+        reason = error
+    try:
+        layout = _layout_by_rows(model)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{reason}; row by row: {error}") from error
+    log.warning("run row by row, which is slower: %s", reason)
+    return layout
+
+
+def _layout_at_once(model: PreTrainedModel) -> Layout:
+    """Of a model that computes all rows of a step at once, with our attention."""
+    check_computable_at_once(model.config)
+    trial = Trial(model, "eager")
+    attention = TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
     try:
         model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
-        logits = PlainHead(model)(PlainDecoder(model)(token, token, token, attention))
-        whole = model(input_ids=token[None], position_ids=token[None], use_cache=False, step=again)
+        PlainDecoder(model)(token, token, token, attention)
     except UnsupportedModelError:
         raise
-    except (TypeError, AttributeError, LookupError, ValueError) as error:
+    except Exception as error:  # of any model's code
         raise UnsupportedModelError(
-            f"{model_type} does not attend in a way that can be replaced: {error}"
+            f"{model.config.model_type} does not attend in a way that can be replaced: {error}"
         ) from error
     finally:
         model.set_attn_implementation(ATTN_IMPLEMENTATION)
-    if not _are_close(logits, whole.logits[0]):
-        raise UnsupportedModelError(f"{model_type} computes more than logits behind its layers")
+    layout = _noted_layout(model, attention)
+    _choose(model, FIRST_POSITION, _first_positions(model), trial, layout)
+    return layout
+
+
+def _first_positions(model: PreTrainedModel) -> list[int]:
+    """What the position of a first token may be. Some models count on from that of padding."""
+    config = model.config.get_text_config(decoder=True)
+    padding: int | None = getattr(config, "pad_token_id", None)
+    n_positions: int = getattr(config, "max_position_embeddings", None) or 0
+    if padding is None or not 0 <= padding < n_positions - N_TOKENS:
+        return [0]
+    return [0, padding + 1]
+
+
+def _noted_layout(model: PreTrainedModel, attention: TrialAttention) -> Layout:
     config = model.config.get_text_config(decoder=True)
     types = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
-    mixed = {module.layer_idx for module in mixers}
+    mixed = {module.layer_idx for module in find_mixers(model)}
     layout = []
     for layer, layer_type in enumerate(types):
         is_known = layer in attention.shapes or layer in mixed
         if not is_known and layer_type not in STATELESS_LAYER_TYPES:
-            raise UnsupportedModelError(f"{model_type} has layers that {_why_unknown()}")
+            raise UnsupportedModelError(
+                f"{model.config.model_type} has layers that {_why_unknown()}"
+            )
         layout.append(attention.shapes.get(layer, NOTHING))
     return tuple(layout)
 
 
-def _are_close(logits: Tensor, whole: Tensor) -> bool:
-    """Whether they are those of one computation, up to the order of its additions."""
-    logits, whole = (one.float().nan_to_num() for one in (logits, whole))
-    return bool((logits - whole).norm() <= MAX_LOGIT_ERROR * whole.norm())
+def _layout_by_rows(model: PreTrainedModel) -> Layout:
+    """Of a model that transformers runs row by row, with a cache that is the pages."""
+    for module in find_mixers(model):
+        vars(module).pop("forward", None)  # as it is, for rows one after the other
+    trial = Trial(model, attention_of_rows(model))
+    ways, layout = find_ways(model, trial.rows[0])
+    _choose(model, BY_ROWS, ways, trial, layout)
+    return layout
+
+
+def _choose(
+    model: PreTrainedModel, attribute: str, choices: Sequence[object], trial: Trial, layout: Layout
+) -> None:
+    """Gives the model the first of the choices that passes the trial. Raises UnsupportedModelError
+    where none does."""
+    reasons = []
+    for choice in choices:
+        setattr(model, attribute, choice)
+        try:
+            trial.check(layout)
+            return
+        except UnsupportedModelError as error:
+            reasons.append(error)
+    setattr(model, attribute, None)
+    raise reasons[0]
 
 
 def _why_unknown() -> str:

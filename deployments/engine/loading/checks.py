@@ -21,6 +21,10 @@ from deployments.engine.loading.weight_files import weight_files
 SUPPORTED_LAYER_TYPES = frozenset(
     {"full_attention", "sliding_attention", "linear_attention", "conv", "hybrid", "mlp", "moe"}
 )
+# Served where transformers runs them row by row: their masks and indices are its own.
+LAYER_TYPES_BY_ROWS = SUPPORTED_LAYER_TYPES | {
+    *("chunked_attention", "hybrid_sliding", "indexed_attention")
+}
 STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
@@ -72,18 +76,29 @@ def check_supported(config: PretrainedConfig) -> None:
     text = config.get_text_config(decoder=True)
     if getattr(text, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{text.model_type} is an encoder-decoder model")
-    if getattr(text, "index_topk", None):
-        raise UnsupportedModelError(f"{text.model_type} chooses by an index what it attends to")
-    unknown = set(getattr(text, "layer_types", None) or ()) - SUPPORTED_LAYER_TYPES
-    if unknown:
-        raise UnsupportedModelError(
-            f"{text.model_type} has layers of type {', '.join(sorted(unknown))}; "
-            f"served are {', '.join(sorted(SUPPORTED_LAYER_TYPES))}"
-        )
+    _check_layer_types(text, LAYER_TYPES_BY_ROWS)
     if not hasattr(text, "num_hidden_layers"):
         raise UnsupportedModelError(f"{text.model_type} does not say how many layers it has")
     if (method := quantization_method(config)) not in (None, SUPPORTED_QUANTIZATION):
         raise UnsupportedModelError(f"its weights are quantized ({method}): name the original")
+
+
+def check_computable_at_once(config: PretrainedConfig) -> None:
+    """Raises UnsupportedModelError for an architecture that attends to other tokens than our
+    attention can."""
+    text = config.get_text_config(decoder=True)
+    if getattr(text, "index_topk", None):
+        raise UnsupportedModelError(f"{text.model_type} chooses by an index what it attends to")
+    _check_layer_types(text, SUPPORTED_LAYER_TYPES)
+
+
+def _check_layer_types(config: PretrainedConfig, known: frozenset[str]) -> None:
+    unknown = set(getattr(config, "layer_types", None) or ()) - known
+    if unknown:
+        raise UnsupportedModelError(
+            f"{config.model_type} has layers of type {', '.join(sorted(unknown))}; "
+            f"served are {', '.join(sorted(known))}"
+        )
 
 
 def quantization_method(config: PretrainedConfig) -> str | None:

@@ -16,6 +16,7 @@ from transformers import (
 
 from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.by_rows import attention_of_rows, by_rows
 from deployments.engine.forward.families.registry import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (
@@ -126,11 +127,12 @@ def _move_weight(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
 
 def replace_attention(model: PreTrainedModel, context_length: int) -> None:
     """Replaces the model's attention by the engine's, for sequences of up to `context_length`
-    tokens. Only the engine can run the model afterwards.
+    tokens, unless it is run row by row. Only the engine can run the model afterwards.
 
     The last call counts: the first one may have a longer context than the pages have room for.
     """
-    model.set_attn_implementation(ATTN_IMPLEMENTATION)
+    is_ours = by_rows(model) is None
+    model.set_attn_implementation(ATTN_IMPLEMENTATION if is_ours else attention_of_rows(model))
     _fix_rotary_frequencies(model, context_length)
 
 

@@ -6,21 +6,22 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    DiffLlamaConfig,
-    DogeConfig,
+    CpmAntConfig,
     Gemma3TextConfig,
-    NemotronConfig,
+    OpenAIGPTConfig,
     PretrainedConfig,
 )
 
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.loading.loader import replace_attention
 from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
-from tests.models import CONFIGS, SIZES, STATES, tiny_model
+from tests.models import CONFIGS, SIZES, STATES, VOCAB, tiny_model
 
+BY_ROWS = ["diffllama", "falcon", "llama4"]
 ARCHITECTURES = ["llama", "qwen3", "mistral", "gemma3", "gemma2", "qwen3_moe", "gpt_oss"]
 N_NEW = 16
 LONG = random_ids(45, seed=1)
@@ -86,13 +87,19 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
 # Windows that only the mask has; heads that differ by layer; values narrower than keys; states.
 @pytest.mark.parametrize(
     "architecture",
-    [*("qwen2_moe", "phimoe", "gemma4", "deepseek_v3"), *sorted(STATES.keys() & CONFIGS.keys())],
+    [
+        *("qwen2_moe", "phimoe", "gemma4", "deepseek_v3"),
+        *sorted(STATES.keys() & CONFIGS.keys()),
+        *BY_ROWS,
+        "rwkv",
+    ],
 )
 def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None:
     requests = [
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
     ]
     with engine(architecture, limits=roomy(max_batch_tokens=9, max_running=5)) as running:
+        assert (by_rows(running.model) is None) is (architecture not in [*BY_ROWS, "rwkv"])
         check(architecture, running.run_together(*requests))
 
 
@@ -157,22 +164,30 @@ def test_frequencies_of_each_type_of_layers_are_those_of_the_context() -> None:
     assert frequencies(64) != frequencies(65)
 
 
-def test_a_model_whose_attention_can_not_be_replaced_is_refused() -> None:
-    model = tiny_model()
-    model._supports_attention_backend = False
-    with pytest.raises(UnsupportedModelError, match="attention"):
-        replace_attention(model, cache_shape(model, roomy()).max_tokens)
+@pytest.mark.parametrize("architecture", BY_ROWS)
+def test_a_model_whose_attention_is_its_own_keeps_its_prefixes(architecture: str) -> None:
+    model = tiny_model(architecture)
+    with engine(model=model, limits=roomy(max_batch_tokens=9, draft_tokens=3)) as running:
+        requests = [
+            request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
+        ]
+        check(architecture, running.run(*requests))
+        again = running.run(*requests)
+        check(architecture, again)
+        assert again[0].cached_tokens == len(LONG) // 4 * 4
 
 
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (DiffLlamaConfig(**SIZES), "diffllama attends more than once in a layer"),
-        (DogeConfig(**SIZES), "DogeAttention attends by a mask of its own"),
-        (NemotronConfig(**SIZES), "nemotron does not attend in a way that can be replaced"),
+        (OpenAIGPTConfig(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4), "takes no cache"),
+        (
+            CpmAntConfig(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, dim_head=8),
+            "its cache holds something else than one key a token",
+        ),
     ],
 )
-def test_a_model_that_attends_otherwise_is_refused_before_it_has_pages(
+def test_a_model_that_keeps_its_past_elsewhere_is_refused_before_it_has_pages(
     config: PretrainedConfig, reason: str
 ) -> None:
     model = AutoModelForCausalLM.from_config(config).float().eval()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import masking_utils as masks
 
+from deployments.engine.attention.hf_hook import current_step
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading import attention_check
@@ -75,8 +76,8 @@ def attend(**arguments: Any) -> int | None:
         1, 1, masks.sliding_window_causal_mask_function(8), torch.device("cpu")
     )
     module, heads = Layer(), torch.zeros(1, 2, 1, 8)
-    step = Attention(tiny_model())
-    attention_check._checked_attention(module, heads, heads, heads, mask, step=step, **arguments)
+    with current_step(module).of(Attention(tiny_model())):
+        attention_check._checked_attention(module, heads, heads, heads, mask, **arguments)
     return found[0]
 
 

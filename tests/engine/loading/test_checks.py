@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.loading.checks import check_supported
+from deployments.engine.loading.checks import check_computable_at_once, check_supported
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, request, roomy
@@ -154,14 +154,27 @@ def test_multimodal_models_are_refused_by_name(
 
 def test_unsupported_layer_types_are_refused_by_name() -> None:
     config = CONFIGS["qwen3"]()
-    config.layer_types = ["full_attention", "chunked_attention", "full_attention"]
-    with pytest.raises(UnsupportedModelError, match="chunked_attention"):
+    config.layer_types = ["full_attention", "compressed_sparse_attention", "full_attention"]
+    with pytest.raises(UnsupportedModelError, match="compressed_sparse_attention"):
         check_supported(config)
 
 
-def test_an_index_of_what_is_attended_to_is_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="chooses by an index"):
-        check_supported(DeepseekV32Config())
+def of_chunks() -> PretrainedConfig:
+    config = CONFIGS["qwen3"]()
+    config.layer_types = ["full_attention", "chunked_attention", "full_attention"]
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [(of_chunks(), "chunked_attention"), (DeepseekV32Config(), "chooses by an index")],
+)
+def test_what_our_attention_can_not_attend_to_is_left_to_transformers(
+    config: PretrainedConfig, reason: str
+) -> None:
+    check_supported(config)
+    with pytest.raises(UnsupportedModelError, match=reason):
+        check_computable_at_once(config)
 
 
 def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,323 @@
+"""Runs a model row by row, whole and as transformers has it, with a cache that is the pages.
+
+For models whose attention is not ours to replace: each row is a forward pass of its own, whose
+keys, values and states are kept where those of other models are. Slower than one pass for all rows,
+and no less exact.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, Key, NoStates
+from kv.states import NO_STATE
+from kv.storage import Storage
+from kv.view import KvcacheView, bind
+
+Entry = tuple[str, int]  # what is stored, and of which layer as the model counts them
+OWN_STATE: Key = ("own", 0, 0)
+CACHE_NAMES = ("cache", "past_key_values")  # of arguments, the newer one first
+BY_ROWS = "paged_by_rows"  # attribute of a model that is run so: its `ByRows`
+
+
+@dataclass(frozen=True, slots=True)
+class ByRows:
+    """What a model that is run row by row keeps of a token, and where.
+
+    layers: of the storage, by what is stored in them.
+    is_by_token: it goes on behind its cache with one token at a time alone.
+    held: modules by their names, with the attributes in which they hold states themselves.
+    own_state: the argument that takes a model's own kind of state, in the place of a cache.
+    state_bytes: of all states of one sequence.
+    """
+
+    layers: Mapping[Entry, int]
+    has_states: bool
+    is_by_token: bool = False
+    held: tuple[tuple[str, str], ...] = ()
+    own_state: str | None = None
+    state_bytes: int = 0
+
+
+def by_rows(model: PreTrainedModel) -> ByRows | None:
+    """None: the model is run with all rows at once."""
+    found: ByRows | None = getattr(model, BY_ROWS, None)
+    return found
+
+
+def attention_of_rows(model: PreTrainedModel) -> str:
+    """Which of transformers' implementations such a model attends by."""
+    return "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
+
+
+class Stored(Protocol):
+    """The keys and values of one row."""
+
+    def extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores those of new tokens, each [kv_heads, tokens, dim]. Returns those of all tokens."""
+
+
+class _Layer:
+    """What models read of a layer of their cache beside keys, values and states: a model that reads
+    more is refused."""
+
+    is_initialized = False  # keys and values of images: there are none
+
+    def __init__(self, n_before: int, device: torch.device) -> None:
+        self.indexer_position_ids: Tensor | None = None
+        if n_before:  # [3, 1, tokens before], as of text: one position in three dimensions
+            self.indexer_position_ids = torch.arange(n_before, device=device).expand(3, 1, -1)
+
+
+class RowCache(Cache):  # type: ignore[misc]
+    """One row of a step in the form of transformers' cache."""
+
+    def __init__(
+        self, stored: Stored, states: CacheOfRows, token_ids: Tensor, n_layers: int
+    ) -> None:
+        """token_ids [tokens] are the row's new ones."""
+        self.layers = [_Layer(states.n_before, token_ids.device)] * n_layers
+        self._stored, self._states = stored, states
+        self._n_new = len(token_ids)
+        self._is_extended: set[int] = set()  # layers that hold the new tokens
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[Tensor, Tensor]:
+        """[1, kv_heads, tokens, dim] -> the same of all tokens"""
+        k, v = self._extend(("attention", layer_idx), key_states, value_states)
+        self._is_extended.add(layer_idx)
+        return k, v
+
+    def update_indexer(self, indexer_key_states: Tensor, layer_idx: int) -> Tensor:
+        """[1, tokens, dim] -> the same of all tokens"""
+        k = indexer_key_states[:, None]
+        return self._extend(("index", layer_idx), k, k[..., :0])[0][:, 0]
+
+    def _extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if k.shape[:3] != v.shape[:3] or k.shape[0] != 1 or k.shape[2] != self._n_new:
+            raise UnsupportedModelError("its cache holds something else than one key a token")
+        keys, values = self._stored.extend(entry, k[0], v[0])
+        return keys[None], values[None]
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._states.get_conv_state(layer_idx, state_idx)
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._states.get_recurrent_state(layer_idx, state_idx)
+
+    def update_conv_state(
+        self,
+        conv_states: Tensor,
+        layer_idx: int,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **_: object,
+    ) -> Tensor:
+        return self._states.update_conv_state(conv_states, layer_idx, state_idx, conv_kernel_size)
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: object
+    ) -> Tensor:
+        return self._states.update_recurrent_state(recurrent_states, layer_idx, state_idx)
+
+    def get_linear_cache(self, layer_idx: int) -> Tensor | None:
+        """As MiniMax calls its recurrent state."""
+        return self._states.get_recurrent_state(layer_idx)
+
+    def set_linear_cache(self, layer_idx: int, linear_cache: Tensor) -> None:
+        self._states.update_recurrent_state(linear_cache, layer_idx)
+
+    def has_previous_state(self, *_: object, **__: object) -> bool:
+        return self._states.n_before > 0
+
+    def is_recording_past(self, *_: object) -> bool:
+        return False
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        is_extended = layer_idx in self._is_extended
+        return self._states.n_before + (self._n_new if is_extended else 0)
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        """How many keys there are, and the position of the first one."""
+        return self.get_seq_length(layer_idx) + query_length, 0
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def is_initialized(self) -> bool:
+        return self._states.n_before > 0 or bool(self._is_extended)
+
+    @property
+    def is_compileable(self) -> bool:
+        return False
+
+
+class PagedRow:
+    """The keys and values of one row in its pages."""
+
+    def __init__(self, step: StepInputs, row: int, storage: Storage, how: ByRows) -> None:
+        self._layers = how.layers
+        self._total = int(step.total_len[row])
+        pages = step.page_table[0, row : row + 1, : -(-self._total // storage.page_size)]
+        lengths = slice(row, row + 1)
+        rows = pages, step.total_len[lengths], step.new_len[lengths]
+        self._views: dict[int, KvcacheView] = {
+            layer: bind(storage, *rows, layer) for layer in dict.fromkeys(storage.addressed_as)
+        }
+        self._storage = storage
+
+    def extend(self, entry: Entry, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        layer = self._layers[entry]
+        view, pages = self._views[self._storage.addressed_as[layer]], self._storage.k[layer]
+        dim = pages.shape[-1]
+        view.write(layer, *(_to_pages(one, dim).to(pages.dtype) for one in (k, v)))
+        if k.shape[1] == self._total:  # nothing is before them
+            return k, v
+        found = view.gather(layer)
+        keys, values = (one[0, : self._total].transpose(0, 1).to(k.dtype) for one in found)
+        return keys[..., : k.shape[-1]], values[..., : v.shape[-1]]
+
+
+def _to_pages(heads: Tensor, dim: int) -> Tensor:
+    """[heads, tokens, any dim] -> [tokens, heads, dim], with zeros behind"""
+    return F.pad(heads.transpose(0, 1), (0, dim - heads.shape[-1]))
+
+
+def _cache_type(model: PreTrainedModel) -> type[RowCache]:
+    """Also of the kind of cache that the model's own code has, and asks for."""
+    code = sys.modules[type(model).__module__]
+    own = [
+        one
+        for one in vars(code).values()
+        if isinstance(one, type) and issubclass(one, Cache) and one.__module__ == code.__name__
+    ]
+    return type("RowCache", (RowCache, *own), {}) if own else RowCache
+
+
+class RowPass:
+    """One forward pass of the whole model over new tokens of one row."""
+
+    def __init__(self, model: PreTrainedModel, held: Sequence[tuple[str, str]] = ()) -> None:
+        """Raises UnsupportedModelError for a model that takes no cache of transformers."""
+        self._model = model
+        self._held = [(model.get_submodule(name), attribute) for name, attribute in held]
+        self._cache_type = _cache_type(model)
+        self._n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
+        arguments = inspect.signature(type(model).forward).parameters
+        found = next((one for one in CACHE_NAMES if one in arguments), None)
+        if found is None:
+            raise UnsupportedModelError(f"{type(model).__name__} takes no cache")
+        self._cache_name = found
+        self._computes_needed_alone = "logits_to_keep" in arguments
+
+    def __call__(
+        self, token_ids: Tensor, stored: Stored, states: CacheOfRows, needed: Sequence[int]
+    ) -> Tensor:
+        """Logits behind the tokens [tokens] with the indices `needed`. [needed, vocab]"""
+        index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
+        cache = self._cache_type(stored, states, token_ids, self._n_layers)
+        arguments: dict[str, object] = {self._cache_name: cache}
+        if self._computes_needed_alone:
+            arguments["logits_to_keep"] = index
+        with self._holding(states):
+            given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
+        logits: Tensor = given.logits[0]
+        return logits if self._computes_needed_alone else logits.index_select(0, index)
+
+    @contextmanager
+    def _holding(self, states: CacheOfRows) -> Iterator[None]:
+        """Gives modules the states of this row to hold, and takes what they hold afterwards."""
+        for nth, (module, attribute) in enumerate(self._held):
+            setattr(module, attribute, states.read.get(("held", nth, 0)))
+        yield
+        for nth, (module, attribute) in enumerate(self._held):
+            states.written["held", nth, 0] = getattr(module, attribute)
+
+
+class OwnStatePass:
+    """The same of a model that takes and returns all of its state as one object of its own."""
+
+    def __init__(self, model: PreTrainedModel, argument: str) -> None:
+        self._model = model
+        self._argument = argument
+
+    def __call__(
+        self, token_ids: Tensor, stored: Stored, states: CacheOfRows, needed: Sequence[int]
+    ) -> Tensor:
+        before = states.read.get(OWN_STATE)
+        arguments = {} if before is None else {self._argument: before}
+        given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
+        states.written[OWN_STATE] = getattr(given, self._argument)
+        index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
+        return given.logits[0].index_select(0, index)  # type: ignore[no-any-return]
+
+
+def _row_pass(model: PreTrainedModel, how: ByRows) -> RowPass | OwnStatePass:
+    if how.own_state is not None:
+        return OwnStatePass(model, how.own_state)
+    return RowPass(model, how.held)
+
+
+class RowByRow:
+    """The forward pass of a model that is run row by row, and the states of all of its slots."""
+
+    def __init__(self, model: PreTrainedModel, how: ByRows, storage: Storage) -> None:
+        self._run = _row_pass(model, how)
+        self._how = how
+        self._storage = storage
+        self._slots: dict[int, dict[Key, Tensor]] = {}
+
+    def logits(self, step: StepInputs, token_ids: Tensor) -> Tensor:
+        """token_ids [tokens] -> logits [logits, vocab]"""
+        needed, order = np.unique(step.logit_indices, return_inverse=True)
+        ends = step.new_len.cumsum()
+        parts = []
+        for row, end in enumerate(ends.tolist()):
+            begin = end - int(step.new_len[row])
+            of_row = needed[(needed >= begin) & (needed < end)] - begin
+            parts.append(self._row(step, row, token_ids[begin:end], of_row.tolist()))
+        return torch.cat(parts).index_select(0, torch.from_numpy(order).to(token_ids.device))
+
+    def _row(self, step: StepInputs, row: int, token_ids: Tensor, needed: Sequence[int]) -> Tensor:
+        """[tokens of the row] -> [needed, vocab]"""
+        n_before = int(step.total_len[row]) - len(token_ids)
+        if self._how.is_by_token and n_before and len(token_ids) > 1:
+            return self._token_by_token(step, row, token_ids, needed)
+        read, written = step.state_slots[row].tolist() if self._how.has_states else (NO_STATE,) * 2
+        states = CacheOfRows(
+            NoStates() if read == NO_STATE else GivenStates(self._slots[read]), n_before
+        )
+        stored = PagedRow(step, row, self._storage, self._how)
+        logits = self._run(token_ids, stored, states, needed)
+        if self._how.has_states:
+            self._slots[written] = states.written
+        return logits
+
+    def _token_by_token(
+        self, step: StepInputs, row: int, token_ids: Tensor, needed: Sequence[int]
+    ) -> Tensor:
+        parts, slots = [], step.state_slots[row : row + 1]
+        for token in range(len(token_ids)):
+            one = replace(
+                step,
+                total_len=step.total_len[row : row + 1] - len(token_ids) + 1 + token,
+                new_len=np.ones(1, dtype=np.int64),
+                page_table=step.page_table[:, row : row + 1],
+                state_slots=slots,
+            )
+            parts.append(self._row(one, 0, token_ids[token : token + 1], [0] * (token in needed)))
+            slots = slots[:, [1, 1]]  # from here on, what the token before has written
+        return torch.cat(parts)

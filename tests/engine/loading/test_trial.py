@@ -1,0 +1,69 @@
+"""A model is served if the engine computes in parts what transformers computes at once."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel, RobertaConfig
+
+from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.decoder import first_position
+from deployments.engine.loading.attention_check import find_layout
+from tests.engine.drive import roomy
+from tests.families import tiny as families
+from tests.models import SIZES, tiny_model
+
+
+def add_token_before(_: nn.Module, __: object, hidden: Tensor) -> Tensor:
+    return hidden + F.pad(hidden, (0, 0, 1, 0))[:, :-1]
+
+
+def test_a_model_that_mixes_tokens_beside_its_attention_is_refused() -> None:
+    model = tiny_model("gemma2")
+    find_layout(model)
+    model.model.layers[1].mlp.register_forward_hook(add_token_before)
+    reason = "gemma2 computes other logits in parts than at once"
+    with pytest.raises(UnsupportedModelError, match=f"^{reason}; row by row: {reason}$"):
+        find_layout(model)
+
+
+def test_a_model_that_transformers_itself_can_not_run_is_refused() -> None:
+    model = tiny_model("gemma2")
+    model.model.layers[1].mlp.down_proj = nn.Linear(7, 32)
+    with pytest.raises(UnsupportedModelError, match="transformers can't run gemma2"):
+        find_layout(model)
+
+
+def roberta(padding: int, n_positions: int) -> PreTrainedModel:
+    sizes = {**SIZES, "pad_token_id": padding, "max_position_embeddings": n_positions}
+    return AutoModelForCausalLM.from_config(RobertaConfig(**sizes, is_decoder=True)).eval()
+
+
+def test_positions_may_begin_behind_that_of_padding_and_leave_a_shorter_context() -> None:
+    model = roberta(padding=1, n_positions=64)
+    assert cache_shape(model, roomy()).max_tokens == 62
+    assert first_position(model) == 2
+    assert by_rows(model) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("architecture", ["gpt_oss", "deepseek_v3", "diffllama"])
+def test_rounding_is_no_reason_to_refuse(architecture: str, dtype: torch.dtype) -> None:
+    find_layout(tiny_model(architecture).to(dtype))
+
+
+def test_rounding_hides_no_state_that_is_left_out() -> None:
+    """Its mixers begin anew with each chunk, which changes little in bfloat16."""
+    model = families.tiny_model("falcon_mamba").to(torch.bfloat16)
+    find_layout(model)
+    assert by_rows(model) is None
+
+
+def test_states_that_modules_hold_themselves_are_those_of_each_row() -> None:
+    model = tiny_model("recurrent_gemma")
+    assert cache_shape(model, roomy(context_length=64)).has_states
+    how = by_rows(model)
+    assert how is not None
+    assert [attribute for _, attribute in how.held] == ["conv1d_state", "recurrent_states"] * 2
