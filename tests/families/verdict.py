@@ -25,7 +25,7 @@ ROW_BY_ROW = "row by row"
 PAGE_SIZE = 4
 # Pages that are too few for two of the prompts and what follows them, as parts of those of the
 # longest one: where tokens stay, and where windows let go of them.
-FEW_PAGES = (1.87, 1.27)
+FEW_PAGES = (1.87, 1.27, 1.12)
 
 
 class Kind(StrEnum):
@@ -146,13 +146,13 @@ def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
     with engine(model=model, limits=roomy(page_size=PAGE_SIZE)) as running:
         yield "alone", [outcome for one in alone for outcome in running.run(one)]
         longest = running.core.cache.shape.pages_held(len(LONG) + N_NEW)
-    n_preempted = 0
     for part in FEW_PAGES:
         limits = roomy(page_size=PAGE_SIZE, n_pages=int(part * longest))
         with engine(model=model, limits=limits) as running:
             yield "preempted", running.run_together(*requests)
-            n_preempted += running.core.stats().preemptions
-    assert n_preempted > 0
+            if running.core.stats().preemptions:
+                return
+    raise AssertionError("no number of pages has preempted a task")
 
 
 def _line(error: Exception) -> str:
