@@ -19,6 +19,7 @@ from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import PlainHead
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES
+from deployments.engine.loading.latent_check import store_latents
 from kv.layout import NOTHING, LayerShape, Layout
 
 CHECKED_ATTN_IMPLEMENTATION = "manta_check"
@@ -60,7 +61,8 @@ class TrialAttention:
         """Returns the queries. Raises UnsupportedModelError for what pages can't hold."""
         if layer in self.shapes:  # the second keys would overwrite the first
             raise UnsupportedModelError(f"{self._model_type} attends more than once in a layer")
-        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], params.window)
+        value_dim = v.shape[2] if v.data_ptr() == k.data_ptr() else None
+        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], params.window, value_dim)
         return q.contiguous()
 
     def window(self, module: nn.Module, mask: Tensor | None, told: int | None) -> int | None:
@@ -182,6 +184,7 @@ def find_layout(model: PreTrainedModel) -> Layout:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not let its attention be replaced"
         )
+    store_latents(model)
     attention, again = TrialAttention(model), TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
     try:
