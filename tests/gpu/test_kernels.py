@@ -25,18 +25,20 @@ from tests.models import CONFIGS, STATES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 LONG = ((9000, 1), (700, 300), (0, 1), (0, 0), (0, 513), (4095, 1))
-SHAPES = {  # heads, key heads, head size
-    "llama": (32, 8, 128),
-    "qwen": (14, 2, 64),
-    "gemma": (8, 4, 256),
-    "phi": (32, 32, 96),
-    "old": (8, 8, 80),
+# Heads, key heads, head size, and how many of a key's numbers are its value, if they are.
+SHAPES: dict[str, tuple[int, int, int, int | None]] = {
+    "llama": (32, 8, 128, None),
+    "qwen": (14, 2, 64, None),
+    "gemma": (8, 4, 256, None),
+    "phi": (32, 32, 96, None),
+    "old": (8, 8, 80, None),
+    "deepseek": (128, 1, 576, 512),
+    "minicpm": (40, 1, 288, 256),
 }
 
 
 def case(shape: str, dtype: str, rows: tuple[tuple[int, int], ...] = LONG) -> Case:
-    heads, kv_heads, head_dim = SHAPES[shape]
-    return Case(rows, heads, kv_heads, head_dim, page_size=16, dtype=dtype, small_tiles=False)
+    return Case(rows, *SHAPES[shape], page_size=16, dtype=dtype, small_tiles=False)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

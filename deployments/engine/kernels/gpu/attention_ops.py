@@ -51,8 +51,12 @@ _TILINGS = (
 _FLOAT32_TILING = Tiling(queries=16, keys=16, chunk_warps=4, stages=2)
 
 
-# Of latents: the sums of wide values fill all registers.
-_LATENT_TILING = Tiling(queries=64, keys=32, decode_heads=64, decode_warps=8, stages=2)
+# Of latents, whose sums are wide: they may fill all registers. One block is keys and values.
+_LATENT_TILINGS = (
+    Tiling(queries=64, keys=32, decode_heads=64, decode_warps=8, stages=2),
+    Tiling(queries=32, keys=32, decode_heads=32, decode_warps=8, stages=2),
+    Tiling(queries=16, keys=16, decode_heads=16, chunk_warps=4, stages=2),
+)
 
 
 def tiling_for(
@@ -64,7 +68,12 @@ def tiling_for(
     if dtype == torch.float32:
         return _FLOAT32_TILING
     if value_dim is not None:
-        return _LATENT_TILING
+        dim = _padded(value_dim) + _padded(head_dim - value_dim)
+        for tiling in _LATENT_TILINGS:
+            needed = dim * dtype.itemsize * (tiling.queries + tiling.keys * tiling.stages)
+            if needed < shared_bytes:
+                return tiling
+        return _LATENT_TILINGS[-1]
     dim = _padded(head_dim)
     for tiling in _TILINGS:
         needed = dim * dtype.itemsize * (tiling.queries + 2 * tiling.keys * tiling.stages)
@@ -93,7 +102,8 @@ def store(
         k, v, k_pages, v_pages, slots, *scales,
         k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         KV_HEADS=kv_heads, DIM=dim, SIZE=triton.next_power_of_2(kv_heads * dim),
-        HAS_VALUES=v_pages is not k_pages, FP8=k_pages.dtype == torch.float8_e4m3fn, FP8_MAX=FP8_MAX, enable_fp_fusion=True,
+        HAS_VALUES=v_pages is not k_pages,
+        FP8=k_pages.dtype == torch.float8_e4m3fn, FP8_MAX=FP8_MAX, enable_fp_fusion=True,
     )  # fmt: skip
 
 
