@@ -85,7 +85,8 @@ class TritonAttention:
 
         value_dim = self.storage.layout[layer].value_dim
         tiling = self.tiling or tiling_of(q.dtype, q.shape[-1], q.device, value_dim)
-        attention = Attention(*self._pages(layer), *params, FP8_SCALES, tiling, value_dim)
+        k_pages, v_pages = self._pages(layer)
+        attention = Attention(k_pages, v_pages, *params, FP8_SCALES, tiling, value_dim)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
             out = self._attend_chunks(attention, out, q)

@@ -16,7 +16,7 @@ PROJECTION = "kv_b_proj"
 class LatentHeads(nn.Module):
     """The matrices of the heads of one attention module, with the weight of its projection."""
 
-    def __init__(self, weight: nn.Parameter, key_dim: int, value_dim: int) -> None:
+    def __init__(self, weight: Tensor, key_dim: int, value_dim: int) -> None:
         """`weight` is [heads * (key_dim + value_dim), rank]: of each head, its matrix of keys
         without their rotary part, then its matrix of values."""
         super().__init__()
@@ -27,12 +27,13 @@ class LatentHeads(nn.Module):
     def absorb(self, query: Tensor) -> Tensor:
         """[1, heads, tokens, key_dim + rotary_dim] -> [1, heads, tokens, rank + rotary_dim]"""
         key_dim, _ = self._dims
-        latent = query[0, ..., :key_dim] @ self._matrices(0)
+        latent = query[0, ..., :key_dim] @ self._matrices[:, :key_dim]
         return torch.cat([latent, query[0, ..., key_dim:]], -1)[None]
 
     def expand(self, latents: Tensor) -> Tensor:
         """[1, tokens, heads, rank] -> [1, tokens, heads, value_dim]"""
-        values = latents[0].transpose(0, 1) @ self._matrices(1).transpose(1, 2)
+        key_dim, _ = self._dims
+        values = latents[0].transpose(0, 1) @ self._matrices[:, key_dim:].transpose(1, 2)
         return values.transpose(0, 1)[None]
 
     def shared(self, latent: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,10 +44,10 @@ class LatentHeads(nn.Module):
         keys = torch.cat([latent, rotary], -1)
         return keys, keys[..., : self.rank]
 
-    def _matrices(self, nth: int) -> Tensor:
-        """Of keys (0) or of values (1). [heads, dim, rank]"""
-        of_heads = self.weight.view(-1, sum(self._dims), self.rank)
-        return of_heads.split(self._dims, 1)[nth]
+    @property
+    def _matrices(self) -> Tensor:
+        """[heads, key_dim + value_dim, rank]"""
+        return self.weight.view(-1, sum(self._dims), self.rank)
 
 
 def latent_heads(module: nn.Module) -> LatentHeads | None:
