@@ -71,8 +71,9 @@ def test_batched_equals_alone_to_the_last_bit(shape: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [None, 100])
-def test_chunked_equals_whole_to_the_last_bit(dtype: str, window: int | None) -> None:
-    one_row = replace(case("llama", dtype, ((300, 700),)), window=window)
+@pytest.mark.parametrize("shape", ["llama", "deepseek"])
+def test_chunked_equals_whole_to_the_last_bit(shape: str, dtype: str, window: int | None) -> None:
+    one_row = replace(case(shape, dtype, ((300, 700),)), window=window)
     whole, chunked = whole_and_chunked(one_row, [437, 500, 777], "cuda")
     assert torch.equal(whole, chunked)
 

@@ -4,6 +4,7 @@ Each is proven on tokens of its own model: what it gives its attention must be w
 latents, and attention to the latents must give the same. Others store what each head sees.
 """
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -12,6 +13,8 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from deployments.engine.attention.latents import PROJECTION, LatentHeads
 from deployments.engine.forward.head import base_name
+
+log = logging.getLogger(__name__)
 
 COMPARED_ATTN_IMPLEMENTATION = "manta_compare_latents"
 COMPARISON = "latent_comparison"  # attribute of an attention module while it is compared
@@ -100,7 +103,8 @@ def store_latents(model: PreTrainedModel) -> None:
         model.set_attn_implementation(COMPARED_ATTN_IMPLEMENTATION)
         ids = torch.arange(N_TOKENS, device=model.device)[None]
         getattr(model, base_name(model))(input_ids=ids, position_ids=ids, use_cache=False)
-    except Exception:  # of any model's code; whether it can be served is found out elsewhere
+    except Exception as error:  # of any model's code; whether it is served is found out elsewhere
+        log.warning("latents of %s are not stored: %s", model.config.model_type, error)
         return
     finally:
         for module in comparisons:
@@ -110,6 +114,8 @@ def store_latents(model: PreTrainedModel) -> None:
         if comparison.has_passed:
             setattr(module, PROJECTION, comparison.heads)
             setattr(module, EXPAND, comparison.heads.shared)
+        else:
+            log.warning("latents of %s are not what they seem", type(module).__name__)
 
 
 def _heads_of(module: nn.Module) -> LatentHeads | None:

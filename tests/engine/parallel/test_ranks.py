@@ -72,7 +72,10 @@ def check_same(outcomes: list[Outcome], expected: list[Outcome]) -> None:
         assert ours == pytest.approx([entry.logprob for entry in other.logprobs], abs=TOLERANCE)
 
 
-PARALLEL = ("llama", "qwen3", "mistral", "gemma2", "gemma3", "qwen3_moe", "phi3_longrope")
+PARALLEL = (
+    *("llama", "qwen3", "mistral", "gemma2", "gemma3", "qwen3_moe", "phi3_longrope"),
+    "deepseek_v3",
+)
 
 
 @pytest.mark.parametrize("architecture", PARALLEL)
