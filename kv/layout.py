@@ -17,21 +17,28 @@ class LayerShape(NamedTuple):
     that does not attend.
 
     window: tokens that a token attends to, itself included; None: all.
+    value_dim: a head's value is the first so many numbers of its key, as of latents, and is not
+        stored by itself; None: it is stored beside the key.
     """
 
     kv_heads: int
     head_dim: int
     window: int | None = None
+    value_dim: int | None = None
 
     @property
     def key_numbers(self) -> int:
-        """Numbers stored of one token's keys, and of its values."""
+        """Numbers stored of one token's keys, and of its values if these are stored."""
         return self.kv_heads * self.head_dim
 
     @property
     def token_numbers(self) -> int:
         """Numbers stored of one token, keys and values."""
-        return 2 * self.key_numbers
+        return self.key_numbers if self.has_values_in_keys else 2 * self.key_numbers
+
+    @property
+    def has_values_in_keys(self) -> bool:
+        return self.value_dim is not None
 
 
 NOTHING = LayerShape(0, 0)

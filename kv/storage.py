@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from kv.arrays import IntArray
-from kv.layout import Layout, group_layers, page_numbers
+from kv.layout import LayerShape, Layout, group_layers, page_numbers
 
 
 class Storage:
-    """`k` and `v` by layer, each [n_pages, page_size, kv_heads, head_dim] as `layout` says.
+    """`k` and `v` by layer, each [n_pages, page_size, kv_heads, head_dim] as `layout` says. Where
+    values are the first numbers of keys, `v` is `k`.
 
     All groups of layers share the pages: a page holds one group at a time. Zeroed, because
     attention reads whole pages and multiplies what it masks by 0: what was never written, or by a
@@ -26,6 +27,7 @@ class Storage:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
+        self.layout = layout
         self.page_size = page_size
         self.dtype = dtype
         self.groups = group_layers(layout)
@@ -37,23 +39,19 @@ class Storage:
         # if all of a page were its tokens.
         self.group_of = [0] * len(layout)
         self.page_stride = [size // max(1, shape.key_numbers) for shape in layout]
-        parts = [self._pages[:, :0]] * (2 * len(layout))
+        begins = [0] * len(layout)  # of each layer in its page
         for number, group in enumerate(self.groups):
             begin = 0
             for layer in group.layers:
-                self.group_of[layer] = number
-                n = page_size * layout[layer].key_numbers
-                parts[2 * layer : 2 * layer + 2] = (
-                    self._pages[:, begin : begin + n],
-                    self._pages[:, begin + n : begin + 2 * n],
-                )
-                begin += 2 * n
-        shapes = [(n_pages, page_size, one.kv_heads, one.head_dim) for one in layout]
+                self.group_of[layer], begins[layer] = number, begin
+                begin += page_size * layout[layer].token_numbers
         self.addressed_as = self._addressed_as(layout)
         # As views that need not be made anew in every step.
-        self.k = [part.view(shape) for part, shape in zip(parts[::2], shapes, strict=True)]
-        self.v = [part.view(shape) for part, shape in zip(parts[1::2], shapes, strict=True)]
-        self.layers: list[tuple[Tensor, Tensor]] = [*zip(self.k, self.v, strict=True)]
+        self.layers = [
+            self._views(begin, shape) for begin, shape in zip(begins, layout, strict=True)
+        ]
+        self.k = [k for k, _ in self.layers]
+        self.v = [v for _, v in self.layers]
 
     @property
     def device(self) -> torch.device:
@@ -61,8 +59,9 @@ class Storage:
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Stores keys and values [tokens, kv_heads, head_dim] at `slots` [tokens] int64: page times
-        the layer's `page_stride` plus offset in the page."""
-        for cache, new in zip(self.layers[layer], (k, v), strict=True):
+        the layer's `page_stride` plus offset in the page. Values that are in the keys are left."""
+        n_stored = 1 if self.layout[layer].has_values_in_keys else 2
+        for cache, new in [*zip(self.layers[layer], (k, v), strict=True)][:n_stored]:
             _, page_size, *shape = cache.shape
             # What lies between two pages of the layer is not written: no slot is there.
             n_slots = (len(cache) - 1) * self.page_stride[layer] + page_size
@@ -85,6 +84,14 @@ class Storage:
             self.clear(whole)
         for group, page, n_kept in tails[tails[:, 2] > 0].tolist():
             self.clear_tail(group, page, n_kept)
+
+    def _views(self, begin: int, shape: LayerShape) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, which has the numbers of its pages from `begin` on."""
+        sizes = len(self._pages), self.page_size, shape.kv_heads, shape.head_dim
+        middle = begin + self.page_size * shape.key_numbers
+        end = begin + self.page_size * shape.token_numbers
+        k = self._pages[:, begin:middle].view(sizes)
+        return k, k if shape.has_values_in_keys else self._pages[:, middle:end].view(sizes)
 
     def _addressed_as(self, layout: Layout) -> list[int]:
         """By layer, the first one whose tokens have the same pages and slots. A layer that stores

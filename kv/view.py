@@ -27,16 +27,20 @@ class KvcacheView:
     slots: Tensor
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """Stores keys and values [tokens, kv_heads, head_dim] of the new tokens, row after row.
-        Both have the storage's dtype."""
+        """Stores keys and values [tokens, kv_heads, head_dim] of the new tokens, row after row, as
+        `Storage.write` does. Both have the storage's dtype."""
         self.storage.write(layer, self.slots, k, v)
 
     def gather(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values [rows, pages * page_size, kv_heads, head_dim] of all rows.
 
-        Behind a row's `total_len` stands whatever its pages hold: mask it.
+        Behind a row's `total_len` stands whatever its pages hold: mask it. Where values are the
+        first numbers of keys, both are one tensor.
         """
-        return self._gather(self.storage.k[layer]), self._gather(self.storage.v[layer])
+        keys = self._gather(self.storage.k[layer])
+        if self.storage.layout[layer].has_values_in_keys:
+            return keys, keys
+        return keys, self._gather(self.storage.v[layer])
 
     @cached_property
     def _pages(self) -> Tensor:

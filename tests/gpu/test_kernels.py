@@ -25,18 +25,20 @@ from tests.models import CONFIGS, STATES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 LONG = ((9000, 1), (700, 300), (0, 1), (0, 0), (0, 513), (4095, 1))
-SHAPES = {  # heads, key heads, head size
-    "llama": (32, 8, 128),
-    "qwen": (14, 2, 64),
-    "gemma": (8, 4, 256),
-    "phi": (32, 32, 96),
-    "old": (8, 8, 80),
+# Heads, key heads, head size, and how many of a key's numbers are its value, if they are.
+SHAPES: dict[str, tuple[int, int, int, int | None]] = {
+    "llama": (32, 8, 128, None),
+    "qwen": (14, 2, 64, None),
+    "gemma": (8, 4, 256, None),
+    "phi": (32, 32, 96, None),
+    "old": (8, 8, 80, None),
+    "deepseek": (128, 1, 576, 512),
+    "minicpm": (40, 1, 288, 256),
 }
 
 
 def case(shape: str, dtype: str, rows: tuple[tuple[int, int], ...] = LONG) -> Case:
-    heads, kv_heads, head_dim = SHAPES[shape]
-    return Case(rows, heads, kv_heads, head_dim, page_size=16, dtype=dtype, small_tiles=False)
+    return Case(rows, *SHAPES[shape], page_size=16, dtype=dtype, small_tiles=False)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -69,8 +71,9 @@ def test_batched_equals_alone_to_the_last_bit(shape: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [None, 100])
-def test_chunked_equals_whole_to_the_last_bit(dtype: str, window: int | None) -> None:
-    one_row = replace(case("llama", dtype, ((300, 700),)), window=window)
+@pytest.mark.parametrize("shape", ["llama", "deepseek"])
+def test_chunked_equals_whole_to_the_last_bit(shape: str, dtype: str, window: int | None) -> None:
+    one_row = replace(case(shape, dtype, ((300, 700),)), window=window)
     whole, chunked = whole_and_chunked(one_row, [437, 500, 777], "cuda")
     assert torch.equal(whole, chunked)
 

@@ -151,3 +151,24 @@ def test_page_bytes_are_what_a_page_takes_in_memory() -> None:
     assert [pages.shape for pages in storage.v] == [(7, 4, *shape[:2]) for shape in layout]
     taken = sum(pages.nbytes for pages in (*storage.k, *storage.v))
     assert taken == 7 * Storage.page_bytes(layout, 4, torch.bfloat16)
+
+
+def test_values_in_keys_are_stored_once() -> None:
+    """Beside a layer that stores both; each gets back what it was given."""
+    layout = (LayerShape(1, 6, value_dim=4), LayerShape(2, 3))
+    shape = CacheShape(layout=layout, n_pages=8, page_size=4, max_tasks=2, max_tokens=16)
+    assert shape.page_bytes(torch.float32) == 4 * (6 + 2 * 6) * 4
+    cache = KVCache(shape)
+    assert cache.allocate("a", [], 6, 0)
+    assert cache.extend("a", 6)
+    view = cache.bind(cache.table.page_table(["a"])[0], np.array([6]), np.array([6]))
+    keys = torch.randn(6, 1, 6), torch.randn(6, 2, 3)
+    view.write(0, keys[0], keys[0][..., :4])
+    view.write(1, keys[1], -keys[1])
+    (latents, values), (k, v) = view.gather(0), view.gather(1)
+    assert values is latents
+    assert torch.equal(latents[0, :6], keys[0])
+    assert torch.equal(k[0, :6], keys[1])
+    assert torch.equal(v[0, :6], -keys[1])
+    cache.storage.clear_tail(0, int(view.page_table[0, 1]), 1)
+    assert torch.equal(view.gather(0)[0][0, :6], torch.cat([keys[0][:5], torch.zeros(1, 1, 6)]))

@@ -139,7 +139,7 @@ def plan_cpu_attention(
     starts = new_len.cumsum() - new_len
     view = bind(storage, page_table, total_len, new_len, layer)
     decodes = chunks = None
-    has_kernels = is_cpu_bf16(storage.k[0])
+    has_kernels = _has_kernels(storage)
     lengths = np.unique(new_len).tolist()
     # Rows with drafts are decodes, too: their tokens then have the results of single tokens.
     if has_kernels and lengths[0] <= MAX_DRAFTED_STEP_CPU:
@@ -150,7 +150,7 @@ def plan_cpu_attention(
         context = total_len[rows] - new_len[rows] + 1 + nth
         decodes = DecodeRows(starts[rows] + nth, page_table[rows], context)
         lengths = [n for n in lengths if n > MAX_DRAFTED_STEP_CPU]
-    if lengths and _has_chunk_kernel(storage):
+    if lengths and has_kernels and _has_chunk_kernel(storage):
         rows = (new_len > MAX_DRAFTED_STEP_CPU).nonzero()[0]
         chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
         lengths = []
@@ -200,9 +200,15 @@ def _norm_and_rotate(
     return rotary.apply_(qk)
 
 
+def _has_kernels(storage: Storage) -> bool:
+    """Whether our kernels compute attention. For the many heads of a latent they take half a minute
+    to compile, and torch is faster."""
+    return is_cpu_bf16(storage.k[0]) and not any(one.has_values_in_keys for one in storage.layout)
+
+
 def _has_chunk_kernel(storage: Storage) -> bool:
     """Whether our chunk kernel can run, and is faster than torch."""
-    if not is_cpu_bf16(storage.k[0]) or not has_matmul_kernels() or has_native_bf16():
+    if not has_matmul_kernels() or has_native_bf16():
         return False
     return all(k.shape[-1] % 2 == 0 for k in storage.k)  # it reads a key's elements in pairs
 
@@ -242,6 +248,10 @@ def _attend_padded(rows: PaddedRows, layer: int, q: Tensor, params: AttentionPar
 def _sdpa(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
     """Torch's scaled dot-product attention. Without a mask it is causal."""
     q, k, v = qkv
+    # Heads that share all keys see what so many tokens would see: torch reads the keys once then.
+    swaps_heads = q.shape[2] == k.shape[1] == 1
+    if swaps_heads:
+        q = q.transpose(1, 2)
     dtype, is_grouped = q.dtype, q.shape[1] != k.shape[1]
     # Without AVX-512 torch multiplies bfloat16 slowly.
     if is_cpu_bf16(q) and not HAS_AVX512:
@@ -250,7 +260,7 @@ def _sdpa(qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> Tensor:
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=is_grouped
     )
-    return out.to(dtype)
+    return (out.transpose(1, 2) if swaps_heads else out).to(dtype)
 
 
 def _eager_attention(

@@ -159,6 +159,8 @@ def _kernel_config(attention: "Attention", q: Tensor) -> KernelConfig | None:
     pages = attention.k_pages
     if attention.softcap is not None or attention.sinks is not None:
         return None
+    if attention.value_dim is not None:
+        return None
     if q.dtype not in DTYPES or pages.dtype != q.dtype or q.shape[-1] > MAX_HEAD_DIM:
         return None
     _, page_size, kv_heads, head_dim = pages.shape

@@ -83,9 +83,10 @@ class TritonAttention:
     def _attend(self, layer: int, q: Tensor, params: AttentionParams) -> Tensor:
         from deployments.engine.kernels.gpu.attention_ops import Attention
 
-        tiling = self.tiling or tiling_of(q.dtype, q.shape[-1], q.device)
+        value_dim = self.storage.layout[layer].value_dim
+        tiling = self.tiling or tiling_of(q.dtype, q.shape[-1], q.device, value_dim)
         k_pages, v_pages = self._pages(layer)
-        attention = Attention(k_pages, v_pages, *params, FP8_SCALES, tiling)
+        attention = Attention(k_pages, v_pages, *params, FP8_SCALES, tiling, value_dim)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
             out = self._attend_chunks(attention, out, q)
@@ -140,7 +141,9 @@ def plan_triton_attention(
 
 
 @cache
-def tiling_of(dtype: torch.dtype, head_dim: int, device: torch.device) -> "Tiling":
+def tiling_of(
+    dtype: torch.dtype, head_dim: int, device: torch.device, value_dim: int | None = None
+) -> "Tiling":
     """The largest tiling that the device's shared memory holds."""
     from deployments.engine.kernels.gpu.attention_ops import tiling_for
 
@@ -148,4 +151,4 @@ def tiling_of(dtype: torch.dtype, head_dim: int, device: torch.device) -> "Tilin
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         shared = getattr(properties, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES)
-    return tiling_for(dtype, head_dim, shared)
+    return tiling_for(dtype, head_dim, shared, value_dim)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from deployments.engine.attention.interface import AttentionParams, StepAttention
+from deployments.engine.attention.latents import latent_heads
 from deployments.engine.errors import UnsupportedModelError
 
 # For a name that it knows no masks of, transformers builds none.
@@ -70,12 +71,17 @@ def paged_attention(
     assert current.attention is not None, "the model runs outside of a step"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: int = module.layer_idx  # type: ignore[assignment]
-    # Zeros change no product. A page has room for one width, of keys and of values.
-    dim = max(key.shape[-1], value.shape[-1])
-    q, k, v = (_padded(given[0].transpose(0, 1), dim) for given in (query, key, value))
+    heads = latent_heads(module)
+    if heads is not None:
+        query = heads.absorb(query)
+    q, k, v = (given[0].transpose(0, 1) for given in (query, key, value))
+    if heads is None:
+        # Zeros change no product. A page has room for one width, of keys and of values.
+        dim = max(key.shape[-1], value.shape[-1])
+        q, k, v = (_padded(given, dim) for given in (q, k, v))
     params = AttentionParams(scale, getattr(module, WINDOW, sliding_window), softcap, s_aux)
-    out = current.attention.attend(layer, q, k, v, params)
-    return out[None, ..., : value.shape[-1]], None
+    out = current.attention.attend(layer, q, k, v, params)[None, ..., : value.shape[-1]]
+    return (out if heads is None else heads.expand(out)), None
 
 
 def _padded(heads: Tensor, dim: int) -> Tensor:

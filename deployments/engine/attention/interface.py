@@ -24,12 +24,13 @@ class StepAttention(Protocol):
         layer: int,
         q: Tensor,  # [tokens, heads, head_dim], rotary embedding applied
         k: Tensor,  # [tokens, kv_heads, head_dim], rotary embedding applied
-        v: Tensor,  # [tokens, kv_heads, head_dim]
+        v: Tensor,  # [tokens, kv_heads, head_dim]; or the first numbers of `k`, in its memory
         params: AttentionParams,
     ) -> Tensor:
         """Stores the new keys and values in the pages, then attends to the context of each row.
 
-        Returns [tokens, heads, head_dim]. Raises ValueError for shapes or types that do not fit
+        Returns [tokens, heads, head_dim], of which the first numbers are the result where values
+        are the first numbers of keys. Raises ValueError for shapes or types that do not fit
         the pages.
         """
 

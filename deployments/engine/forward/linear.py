@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deployments.engine.attention.latents import PROJECTION
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, PackFormat
@@ -166,7 +167,8 @@ def silu_mul(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
     return F.silu(gate(x)).mul_(up(x))
 
 
-READ_DIRECTLY = frozenset({"dt_proj"})  # layers whose weights their parents (Mamba) multiply
+# Layers whose weights their parents multiply: those of Mamba and of latents.
+READ_DIRECTLY = frozenset({"dt_proj", PROJECTION})
 
 
 def pack_linears(module: nn.Module) -> None:

@@ -27,6 +27,7 @@ from deployments.engine.forward.families.registry import FAMILIES, family_of
 from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_computable_at_once
+from deployments.engine.loading.latent_check import drop_latents, store_latents
 from deployments.engine.loading.rows_check import find_ways
 from deployments.engine.loading.trial import N_TOKENS, Trial
 from kv.layout import NOTHING, LayerShape, Layout
@@ -71,7 +72,8 @@ class TrialAttention:
         """Returns the queries. Raises UnsupportedModelError for what pages can't hold."""
         if layer in self.shapes:  # the second keys would overwrite the first
             raise UnsupportedModelError(f"{self._model_type} attends more than once in a layer")
-        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], params.window)
+        value_dim = v.shape[2] if v.data_ptr() == k.data_ptr() else None
+        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], params.window, value_dim)
         return q.contiguous()
 
     def window(self, module: nn.Module, mask: Tensor | None, told: int | None) -> int | None:
@@ -205,12 +207,14 @@ def find_layout(model: PreTrainedModel) -> Layout:
     """
     if family_of(model) is not None and getattr(model, "_supports_attention_backend", True):
         return _layout_of_family(model)
+    drop_latents(model)
     setattr(model, BY_ROWS, None)
     setattr(model, FIRST_POSITION, 0)
     try:
         return _layout_at_once(model)
     except UnsupportedModelError as error:
         reason = error
+    drop_latents(model)
     try:
         layout = _layout_by_rows(model)
     except UnsupportedModelError as error:
@@ -223,6 +227,7 @@ def _layout_at_once(model: PreTrainedModel) -> Layout:
     """Of a model that computes all rows of a step at once, with our attention."""
     check_computable_at_once(model.config)
     trial = Trial(model, "eager")
+    store_latents(model)
     attention = TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
     try:

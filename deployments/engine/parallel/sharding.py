@@ -201,6 +201,7 @@ PARALLEL_STYLES: Mapping[str, ParallelStyle] = {
     "packed_colwise": ParallelStyle(split_packed_output),
     "packed_rowwise": ParallelStyle(split_packed_input),
     "embedding_rowwise": ParallelStyle(split_vocab, look_up_local_vocab),
+    "mla_kv_a_proj": ParallelStyle(),  # all heads share what it computes
     "moe_tp_experts": ParallelStyle(add_hooks=sum_output),
     "all_reduce": ParallelStyle(add_hooks=sum_output),
     "replicated_with_grad_allreduce": ParallelStyle(),

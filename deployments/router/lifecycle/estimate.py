@@ -132,9 +132,12 @@ def _page_bytes(settings: ModelSettings) -> int:
         heads = int(text["num_attention_heads"])
         kv_heads = int(text.get("num_key_value_heads") or heads)
         head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
-        if text.get("kv_lora_rank"):  # they are stored as each head sees them
-            kv_heads, head_dim = heads, int(text["qk_nope_head_dim"] + text["qk_rope_head_dim"])
-        layout = tuple(LayerShape(kv_heads, head_dim, window) for window in _windows(text))
+        value_dim: int | None = None
+        if rank := int(text.get("kv_lora_rank") or 0):  # every rank stores the latents of all heads
+            kv_heads, value_dim = settings.tensor_parallel, rank
+            head_dim = rank + int(text["qk_rope_head_dim"])
+        shape = LayerShape(kv_heads, head_dim, value_dim=value_dim)
+        layout = tuple(shape._replace(window=window) for window in _windows(text))
         numbers = page_numbers(layout, group_layers(layout), settings.limits.page_size)
     except CONFIG_ERRORS:
         return 0

@@ -40,7 +40,7 @@ def interpreted() -> Iterator[Interpreter]:
 
 
 @needs_triton
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt_oss"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt_oss", "deepseek_v3"])
 def test_a_model_has_the_same_logits_through_the_kernels(
     interpreted: Interpreter, architecture: str
 ) -> None:

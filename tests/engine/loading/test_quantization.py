@@ -19,6 +19,7 @@ from deployments.engine.forward.quantized_linear import (
     to_float8,
 )
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
+from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.quantization import (
     MIN_DEQUANTIZED_ROWS,
@@ -29,6 +30,7 @@ from deployments.engine.loading.quantization import (
 from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, random_ids, request
 from tests.engine.loading.torchao import skip_without_torchao
+from tests.families import tiny
 from tests.models import tiny_model
 
 skip_without_torchao()
@@ -232,3 +234,13 @@ def test_float8_rounds_within_its_precision() -> None:
     back = float8.float() * scale
     assert torch.all((back - rows.float()).abs() <= rows.float().abs() / 16 + scale)
     assert torch.all(back[2] == 0)
+
+
+@pytest.mark.skipif("minicpm3" not in tiny.MODEL_TYPES, reason="needs a newer transformers")
+def test_quantized_layers_stand_beside_latents() -> None:
+    model = tiny.tiny_model("minicpm3")
+    quantize(model, "int8", "cpu")
+    attention = model.model.layers[0].self_attn
+    assert type(attention.o_proj) is not nn.Linear
+    assert type(attention.kv_b_proj) is nn.Linear
+    assert all(shape.has_values_in_keys for shape in find_layout(model))

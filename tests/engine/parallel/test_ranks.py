@@ -20,6 +20,7 @@ from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, requ
 from tests.engine.loading.test_lora import lora_tensors, save_adapter
 from tests.engine.parallel.two_ranks import Follower, join_group, start_follower, two_rank_engine
 from tests.engine.scheduler.repeating import plain, repeating, tokens
+from tests.families import tiny
 from tests.models import CONFIGS, forgetful, tiny_model
 
 SEEDED = SamplingParams(temperature=1.5, top_p=0.95, seed=11, logprobs=2)
@@ -72,7 +73,10 @@ def check_same(outcomes: list[Outcome], expected: list[Outcome]) -> None:
         assert ours == pytest.approx([entry.logprob for entry in other.logprobs], abs=TOLERANCE)
 
 
-PARALLEL = ("llama", "qwen3", "mistral", "gemma2", "gemma3", "qwen3_moe", "phi3_longrope")
+PARALLEL = (
+    *("llama", "qwen3", "mistral", "gemma2", "gemma3", "qwen3_moe", "phi3_longrope"),
+    "deepseek_v3",
+)
 
 
 @pytest.mark.parametrize("architecture", PARALLEL)
@@ -91,6 +95,20 @@ LIMITS = {
     "preempted": roomy(n_pages=22),
     "one row at a time": roomy(max_running=1),
 }
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v2", "minicpm3"])
+def test_ranks_share_the_heads_of_latents(
+    model_type: str, follower: Follower, tmp_path: Path
+) -> None:
+    path = save(tiny.tiny_model(model_type), tmp_path)
+    with two_rank_engine(follower, path) as running:
+        outcomes = running.run(*requests())
+        layout = running.core.cache.shape.layout
+        heads = running.model.model.layers[0].self_attn.q_b_proj.weight.shape[0] / (2 * 8)
+    check_same(outcomes, run_unsharded(tiny.tiny_model(model_type)))
+    assert {shape.token_numbers for shape in layout} == {16 + 8}
+    assert heads == tiny.HEADS / 2
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -85,6 +85,9 @@ def test_pages_are_as_large_as_the_config_says(tmp_path: Path) -> None:
     assert pages(windows) == numbers * 8 * 2 // 3
     states = {**shape, "layer_types": ["linear_attention", *types[1:]]}
     assert pages(states) == numbers * 8 * 2 * 2 // 3
+    latents = {**shape, "kv_lora_rank": 24, "qk_rope_head_dim": 8}  # a token's, in 3 layers
+    assert pages(latents) == 10 * 16 * 3 * (24 + 8) * 2
+    assert pages(latents, replace(made, tensor_parallel=2)) == 2 * pages(latents)
     shapeless: list[object] = [{}, [], {**shape, "num_attention_heads": 0}]
     assert [pages(config) for config in shapeless] == [0, 0, 0]
 

@@ -20,16 +20,32 @@ PARTS_AT_ONCE = tl.constexpr(8)  # of a decode, which are added up together
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a layer's heads and pages, known to the compiler; what is padded is a power of two."""
+    """Of a layer's heads and pages, known to the compiler; what is padded is a power of two.
+
+    Where values are in the keys (latents), they are their first `dim` numbers, and `rest` numbers
+    follow. Padded as one, these would take nearly twice the memory.
+    """
 
     heads: int
     kv_heads: int
     group: int  # heads that share one KV head
-    group_padded: int
+    group_padded: int  # of these, that one program takes
     dim: int
     dim_padded: int
     page_size: int
     page_stride: int  # numbers from one page of the layer to the next one
+    rest: int = 0
+    rest_padded: int = 0
+    has_values_in_keys: bool = False
+
+    @property
+    def key_dim(self) -> int:
+        return self.dim + self.rest
+
+    @property
+    def blocks(self) -> int:
+        """Programs that share one KV head."""
+        return -(-self.group // self.group_padded)
 
 
 @dataclass(frozen=True)
@@ -53,6 +69,7 @@ class Splits:
 
 class Queries(NamedTuple):
     q: tl.tensor  # [queries, dim_padded]
+    rest: tl.tensor  # [queries, rest_padded], or anything where keys have no rest
     position: tl.tensor  # [queries]
 
 
@@ -70,7 +87,7 @@ class Context(NamedTuple):
 def store_kernel(
     k, v, k_pages, v_pages, slots, k_scale, v_scale, k_token_stride, k_head_stride, v_token_stride,
     v_head_stride, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    FP8: tl.constexpr, FP8_MAX: tl.constexpr,
+    HAS_VALUES: tl.constexpr, FP8: tl.constexpr, FP8_MAX: tl.constexpr,
 ):  # fmt: skip
     """One program for each token; a slot below 0 belongs to no token."""
     token = tl.program_id(0).to(tl.int64)
@@ -79,16 +96,18 @@ def store_kernel(
         index = tl.arange(0, SIZE)
         mask = index < KV_HEADS * DIM
         head, dim = index // DIM, index % DIM
+        target = slot * (KV_HEADS * DIM) + index
         key = tl.load(k + token * k_token_stride + head * k_head_stride + dim, mask=mask, other=0.0)
-        value = tl.load(
-            v + token * v_token_stride + head * v_head_stride + dim, mask=mask, other=0.0
-        )
         if FP8:
             key = divided_to_fp8_range(key.to(tl.float32), k_scale, FP8_MAX)
-            value = divided_to_fp8_range(value.to(tl.float32), v_scale, FP8_MAX)
-        target = slot * (KV_HEADS * DIM) + index
         tl.store(k_pages + target, key.to(k_pages.dtype.element_ty), mask=mask)
-        tl.store(v_pages + target, value.to(v_pages.dtype.element_ty), mask=mask)
+        if HAS_VALUES:
+            value = tl.load(
+                v + token * v_token_stride + head * v_head_stride + dim, mask=mask, other=0.0
+            )
+            if FP8:
+                value = divided_to_fp8_range(value.to(tl.float32), v_scale, FP8_MAX)
+            tl.store(v_pages + target, value.to(v_pages.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -103,8 +122,23 @@ def _row(row, starts, total_len):
 def _context(
     k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE: tl.constexpr
 ):  # fmt: skip
-    offset = kv_head * SHAPE.dim
+    offset = kv_head * SHAPE.key_dim
     return Context(k_pages + offset, v_pages + offset, table + row * table_stride, first, last)
+
+
+@triton.jit
+def _load_queries(q, source, mask, position, SHAPE: tl.constexpr):
+    """`source`: where each query begins."""
+    DIM: tl.constexpr = SHAPE.dim
+    dim = tl.arange(0, SHAPE.dim_padded)
+    numbers = mask[:, None] & (dim < DIM)[None, :]
+    first = tl.load(q + source[:, None] + dim[None, :], mask=numbers, other=0.0)
+    rest = first
+    if SHAPE.rest > 0:
+        dim = tl.arange(0, SHAPE.rest_padded)
+        numbers = mask[:, None] & (dim < SHAPE.rest)[None, :]
+        rest = tl.load(q + DIM + source[:, None] + dim[None, :], mask=numbers, other=0.0)
+    return Queries(first, rest, position)
 
 
 @triton.jit
@@ -128,12 +162,12 @@ def _load_block(pages, offset, mask, dim, DIM: tl.constexpr):
 
 @triton.jit
 def _scores(
-    q, k, key, position, mask, scale, softcap, WINDOW: tl.constexpr, SCORING: tl.constexpr,
+    scores, key, position, mask, scale, softcap, WINDOW: tl.constexpr, SCORING: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """In base 2 [queries, keys]; -inf where a query does not see a key."""
-    dot_dtype: tl.constexpr = SCORING.dot_dtype
-    scores = tl.dot(q.to(dot_dtype), k.to(dot_dtype), input_precision="ieee") * scale
+    """Of products of queries and keys. In base 2 [queries, keys]; -inf where a query does not see a
+    key."""
+    scores *= scale
     if SCORING.has_softcap:
         scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
     scores *= LOG2_E
@@ -159,19 +193,34 @@ def _attend(
         key = start + tl.arange(0, KEYS)
         mask = (key >= context.first) & (key < context.last) if MASKED else key >= 0
         page = tl.load(context.table + key // PAGE, mask=mask, other=0).to(tl.int64)
-        offset = page * SHAPE.page_stride + key % PAGE * (SHAPE.kv_heads * SHAPE.dim)
+        offset = page * SHAPE.page_stride + key % PAGE * (SHAPE.kv_heads * SHAPE.key_dim)
         k = _load_block(
             context.k_pages, offset[None, :], mask[None, :], dim[:, None], SHAPE.dim
         ).to(q.dtype)
-        scores = _scores(q, k, key, queries.position, mask, scale, softcap, WINDOW, SCORING, MASKED)
+        products = tl.dot(q.to(dot_dtype), k.to(dot_dtype), input_precision="ieee")
+        if SHAPE.rest > 0:
+            rest_dim = tl.arange(0, SHAPE.rest_padded)
+            k_rest = _load_block(
+                context.k_pages + SHAPE.dim, offset[None, :], mask[None, :], rest_dim[:, None],
+                SHAPE.rest,
+            ).to(q.dtype)  # fmt: skip
+            products = tl.dot(
+                queries.rest.to(dot_dtype), k_rest.to(dot_dtype), products, input_precision="ieee"
+            )
+        scores = _scores(
+            products, key, queries.position, mask, scale, softcap, WINDOW, SCORING, MASKED
+        )
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         # Nothing was seen so far: exp2 of -inf less -inf is no number.
         safe_max = tl.where(new_max == float("-inf"), 0.0, new_max)
         rescale = tl.exp2(row_max - safe_max)
         p = tl.exp2(scores - safe_max[:, None])
-        v = _load_block(
-            context.v_pages, offset[:, None], mask[:, None], dim[None, :], SHAPE.dim
-        ).to(q.dtype)
+        if SHAPE.has_values_in_keys:
+            v = tl.trans(k)
+        else:
+            v = _load_block(
+                context.v_pages, offset[:, None], mask[:, None], dim[None, :], SHAPE.dim
+            ).to(q.dtype)
         row_sum = row_sum * rescale + tl.sum(p, 1)
         added = tl.dot(p.to(q.dtype).to(dot_dtype), v.to(dot_dtype), input_precision="ieee")
         acc = acc * rescale[:, None] + added
@@ -212,10 +261,10 @@ def chunk_kernel(
     q_token_stride, q_head_stride, table_stride, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     SHAPE: tl.constexpr, SCORING: tl.constexpr,
 ):  # fmt: skip
-    """One program for a tile of a row's new tokens and the heads that share one KV head."""
+    """One program for a tile of a row's new tokens and heads that share one KV head."""
     GROUP_PADDED: tl.constexpr = SHAPE.group_padded
     tile = tl.program_id(0)
-    kv_head = tl.program_id(1)
+    kv_head = tl.program_id(1) // SHAPE.blocks
     row = tl.load(tiles + 2 * tile).to(tl.int64)
     offset = tl.load(tiles + 2 * tile + 1).to(tl.int32)
     start, new, total_tokens = _row(row, starts, total_len)
@@ -223,12 +272,12 @@ def chunk_kernel(
     before = total_tokens - new
     lane = tl.arange(0, QUERIES)
     token = offset + lane // GROUP_PADDED
-    head = kv_head * SHAPE.group + lane % GROUP_PADDED
-    mask = (token < new) & (lane % GROUP_PADDED < SHAPE.group)
+    nth_head = tl.program_id(1) % SHAPE.blocks * GROUP_PADDED + lane % GROUP_PADDED
+    head = kv_head * SHAPE.group + nth_head
+    mask = (token < new) & (nth_head < SHAPE.group)
     dim = tl.arange(0, SHAPE.dim_padded)
-    numbers = mask[:, None] & (dim < SHAPE.dim)[None, :]
-    source = (start + token)[:, None] * q_token_stride + head[:, None] * q_head_stride
-    queries = Queries(tl.load(q + source + dim[None, :], mask=numbers, other=0.0), before + token)
+    source = (start + token) * q_token_stride + head * q_head_stride
+    queries = _load_queries(q, source, mask, before + token, SHAPE)
     lowest = before + offset
     last = tl.minimum(total_tokens, lowest + QUERIES // GROUP_PADDED)
     first = 0
@@ -241,7 +290,8 @@ def chunk_kernel(
         QUERIES, KEYS, SHAPE, SCORING,
     )  # fmt: skip
     result = acc / row_sum[:, None] * v_scale
-    target = ((start + token)[:, None] * SHAPE.heads + head[:, None]) * SHAPE.dim + dim[None, :]
+    target = ((start + token) * SHAPE.heads + head)[:, None] * SHAPE.key_dim + dim[None, :]
+    numbers = mask[:, None] & (dim < SHAPE.dim)[None, :]
     tl.store(out + target, result.to(out.dtype.element_ty), mask=numbers)
 
 
@@ -270,7 +320,7 @@ def decode_kernel(
     """One program for a split of a row's context, when the row has one new token."""
     DIM_PADDED: tl.constexpr = SHAPE.dim_padded
     row = tl.program_id(0).to(tl.int64)
-    kv_head = tl.program_id(1)
+    kv_head = tl.program_id(1) // SHAPE.blocks
     split = tl.program_id(2)
     start, new, total_tokens = _row(row, starts, total_len)
     first, context_begin, split_keys = _split_context(total_tokens, SCORING.window, SPLITS)
@@ -278,17 +328,13 @@ def decode_kernel(
     if (new == 1) & (begin < total_tokens):
         last = tl.minimum(begin + split_keys, total_tokens)
         lane = tl.arange(0, QUERIES)
-        head = kv_head * SHAPE.group + lane
-        mask = lane < SHAPE.group
+        nth_head = tl.program_id(1) % SHAPE.blocks * SHAPE.group_padded + lane
+        head = kv_head * SHAPE.group + nth_head
+        mask = (lane < SHAPE.group_padded) & (nth_head < SHAPE.group)
         dim = tl.arange(0, DIM_PADDED)
-        queries = Queries(
-            tl.load(
-                q + start * q_token_stride + head[:, None] * q_head_stride + dim[None, :],
-                mask=mask[:, None] & (dim < SHAPE.dim)[None, :],
-                other=0.0,
-            ),
-            tl.zeros([QUERIES], tl.int32) + total_tokens,
-        )
+        source = start * q_token_stride + head * q_head_stride
+        position = tl.zeros([QUERIES], tl.int32) + total_tokens
+        queries = _load_queries(q, source, mask, position, SHAPE)
         row_max, row_sum = _begin_softmax(sinks, head, mask, split == 0, QUERIES, SCORING.has_sinks)
         acc = tl.zeros([QUERIES, DIM_PADDED], tl.float32)
         context = _context(k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE)
@@ -339,5 +385,5 @@ def merge_kernel(
             acc += tl.sum(own * rescale[:, None], 0)
         # A padding row has no key, and its result is 0 rather than whatever stood there.
         result = tl.where(used > 0, acc / tl.where(used > 0, row_sum, 1.0), 0.0) * v_scale
-        target = (start * SHAPE.heads + head) * SHAPE.dim + dim
+        target = (start * SHAPE.heads + head) * SHAPE.key_dim + dim
         tl.store(out + target, result.to(out.dtype.element_ty), mask=dim < SHAPE.dim)

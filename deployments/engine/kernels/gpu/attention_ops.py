@@ -32,6 +32,7 @@ class Tiling:
     queries: int = 128  # of a chunk's program: tokens times the heads that share a KV head
     keys: int = 128
     min_split_keys: int = 256  # that one program of a decode reads
+    decode_heads: int = 128  # that one program of a decode takes at most
     chunk_warps: int = 8
     decode_warps: int = 4
     stages: int = 3
@@ -50,12 +51,29 @@ _TILINGS = (
 _FLOAT32_TILING = Tiling(queries=16, keys=16, chunk_warps=4, stages=2)
 
 
-def tiling_for(dtype: torch.dtype, head_dim: int, shared_bytes: int) -> Tiling:
+# Of latents, whose sums are wide: they may fill all registers. One block is keys and values.
+_LATENT_TILINGS = (
+    Tiling(queries=64, keys=32, decode_heads=64, decode_warps=8, stages=2),
+    Tiling(queries=32, keys=32, decode_heads=32, decode_warps=8, stages=2),
+    Tiling(queries=16, keys=16, decode_heads=16, chunk_warps=4, stages=2),
+)
+
+
+def tiling_for(
+    dtype: torch.dtype, head_dim: int, shared_bytes: int, value_dim: int | None = None
+) -> Tiling:
     """The largest whose blocks fit the shared memory of a multiprocessor, and whose sums fit
-    registers.
+    registers. `value_dim` is that of values in keys.
     """
     if dtype == torch.float32:
         return _FLOAT32_TILING
+    if value_dim is not None:
+        dim = _padded(value_dim) + _padded(head_dim - value_dim)
+        for tiling in _LATENT_TILINGS:
+            needed = dim * dtype.itemsize * (tiling.queries + tiling.keys * tiling.stages)
+            if needed < shared_bytes:
+                return tiling
+        return _LATENT_TILINGS[-1]
     dim = _padded(head_dim)
     for tiling in _TILINGS:
         needed = dim * dtype.itemsize * (tiling.queries + 2 * tiling.keys * tiling.stages)
@@ -84,6 +102,7 @@ def store(
         k, v, k_pages, v_pages, slots, *scales,
         k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         KV_HEADS=kv_heads, DIM=dim, SIZE=triton.next_power_of_2(kv_heads * dim),
+        HAS_VALUES=v_pages is not k_pages,
         FP8=k_pages.dtype == torch.float8_e4m3fn, FP8_MAX=FP8_MAX, enable_fp_fusion=True,
     )  # fmt: skip
 
@@ -104,11 +123,13 @@ class Attention:
     sinks: Tensor | None  # [heads]
     scales: tuple[float, float]  # what stored keys and values were divided by in fp8, else 1
     tiling: Tiling
+    value_dim: int | None = None  # values are the first so many numbers of keys, if it is given
 
     def tile_tokens(self, heads: int) -> int:
         """New tokens of a row that one program of `chunks` takes."""
+        queries = max(MIN_QUERIES, self.tiling.queries)
         group: int = triton.next_power_of_2(heads // self.k_pages.shape[2])
-        return max(1, max(MIN_QUERIES, self.tiling.queries) // group)
+        return queries // min(queries, group)
 
     def chunks(
         self,
@@ -121,10 +142,10 @@ class Attention:
     ) -> None:
         q = _dense(q)
         heads = q.shape[1]
-        shape = self._shape(q)
+        shape = self._shape(q, max(MIN_QUERIES, self.tiling.queries))
         # Fusion would give other scores in one of the two loops over keys than in the other, and
         # a prompt that is cut elsewhere has its keys in the other one.
-        chunk_kernel[(len(tiles), shape.kv_heads)](
+        chunk_kernel[(len(tiles), shape.kv_heads * shape.blocks)](
             out, q, self.k_pages, self.v_pages, table, total_len, starts, tiles,
             *self._scores(q), self.scales[1], q.stride(0), q.stride(1), table.stride(0),
             QUERIES=self.tile_tokens(heads) * shape.group_padded, KEYS=self.tiling.keys,
@@ -144,11 +165,11 @@ class Attention:
     ) -> None:
         q = _dense(q)
         rows, heads = len(total_len), q.shape[1]
-        shape, n_splits = self._shape(q), self._n_splits(longest)
+        shape, n_splits = self._shape(q, self.tiling.decode_heads), self._n_splits(longest)
         splits = _splits(self.tiling)
         parts = q.new_empty(rows, heads, n_splits, shape.dim_padded, dtype=torch.float32)
         part_max, part_sum = q.new_empty(2, rows, heads, n_splits, dtype=torch.float32)
-        decode_kernel[(rows, shape.kv_heads, n_splits)](
+        decode_kernel[(rows, shape.kv_heads * shape.blocks, n_splits)](
             parts, part_max, part_sum, q, self.k_pages, self.v_pages, table, total_len, starts,
             *self._scores(q), q.stride(0), q.stride(1), table.stride(0), n_splits,
             QUERIES=max(MIN_QUERIES, shape.group_padded),
@@ -173,10 +194,11 @@ class Attention:
         sinks = q if self.sinks is None else self.sinks
         return sinks, self.scale * self.scales[0], self.softcap or 1.0
 
-    def _shape(self, q: Tensor) -> Shape:
+    def _shape(self, q: Tensor, max_heads: int) -> Shape:
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = self.k_pages.shape
-        return _shape(heads, kv_heads, dim, page_size, self.k_pages.stride(0))
+        pages = page_size, self.k_pages.stride(0)
+        return _shape(heads, kv_heads, max_heads, dim, self.value_dim, *pages)
 
     def _scoring(self, q: Tensor) -> Scoring:
         has_softcap, has_sinks = self.softcap is not None, self.sinks is not None
@@ -187,10 +209,22 @@ class Attention:
 
 
 @cache
-def _shape(heads: int, kv_heads: int, dim: int, page_size: int, page_stride: int) -> Shape:
+def _shape(
+    heads: int,
+    kv_heads: int,
+    max_heads: int,  # that one program takes
+    dim: int,
+    value_dim: int | None,
+    page_size: int,
+    page_stride: int,
+) -> Shape:
     group = heads // kv_heads
-    padded = triton.next_power_of_2(group)
-    return Shape(heads, kv_heads, group, padded, dim, _padded(dim), page_size, page_stride)
+    padded = min(max_heads, triton.next_power_of_2(group))
+    rest = 0 if value_dim is None else dim - value_dim
+    return Shape(
+        *(heads, kv_heads, group, padded, dim - rest, _padded(dim - rest)),
+        *(page_size, page_stride, rest, _padded(rest), value_dim is not None),
+    )
 
 
 @cache
@@ -211,4 +245,4 @@ def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
 
 
 def _padded(dim: int) -> int:
-    return max(16, 1 << (dim - 1).bit_length())
+    return 0 if dim == 0 else max(16, 1 << (dim - 1).bit_length())

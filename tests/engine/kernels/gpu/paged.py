@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention
 from deployments.engine.attention.interface import AttentionParams
-from kv.layout import alike
+from kv.layout import LayerShape
 from kv.storage import Storage
 
 # And the errors they allow. Of float32 the scores of wide heads err by 3e-6, here as there.
@@ -26,6 +26,7 @@ class Case:
     heads: int = 4
     kv_heads: int = 2
     head_dim: int = 16
+    value_dim: int | None = None  # values are the first so many numbers of keys
     page_size: int = 4
     dtype: str = "float32"
     fp8_pages: bool = False
@@ -69,13 +70,13 @@ class Layer:
         ]
         case = self.case
         params = AttentionParams(0.3, case.window, case.softcap, self.sinks)
-        return step.attend(0, q, k, v, params)
+        return step.attend(0, q, k, v, params)[..., : v.shape[-1]]
 
     def _plan(self, rows: Sequence[tuple[int, int]]) -> TritonAttention:
         from deployments.engine.kernels.gpu.attention_ops import Tiling
 
         before, new = np.array(rows, dtype=np.int64).T
-        small = Tiling(queries=32, keys=16, min_split_keys=32, stages=2)
+        small = Tiling(queries=32, keys=16, min_split_keys=32, decode_heads=16, stages=2)
         tiling = small if self.case.small_tiles else None
         return plan_triton_attention(self.storage, self.page_table, before + new, new, tiling)
 
@@ -110,12 +111,15 @@ def lay_out(case: Case, device: str) -> Layer:
     q = [_tokens(case, n, case.heads, 0).to(dtype).to(device) for n in total]
     k = [_tokens(case, n, case.kv_heads, 1).to(stored).to(dtype).to(device) for n in total]
     v = [_tokens(case, n, case.kv_heads, 2).to(stored).to(dtype).to(device) for n in total]
+    if case.value_dim is not None:
+        v = [key[..., : case.value_dim] for key in k]
     width = max(1, *(-(-n // case.page_size) for n in total))
     table = np.random.default_rng(case.seed).permutation(len(total) * width + 1)
-    layout = alike(1, case.kv_heads, case.head_dim)
+    layout = (LayerShape(case.kv_heads, case.head_dim, case.window, case.value_dim),)
     storage = Storage(layout, len(table), case.page_size, dtype=stored, device=device)
     layer = Layer(case, q, k, v, _sinks(case, device), storage, table[:-1].reshape(-1, width))
-    for pages, known in zip(storage.layers[0], (k, v), strict=True):
+    n_stored = 2 if case.value_dim is None else 1
+    for pages, known in [*zip(storage.layers[0], (k, v), strict=True)][:n_stored]:
         pages.copy_(_filled(layer, known).to(stored))
     return layer
 

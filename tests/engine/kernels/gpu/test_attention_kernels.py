@@ -33,6 +33,14 @@ VARIANTS = {
     "pages of 1": Case(MIXED, page_size=1),
     "pages longer than a block": Case(MIXED, page_size=32),
     "tiles of a device": Case(MIXED, small_tiles=False),
+    "latents": Case(MIXED, heads=5, kv_heads=1, head_dim=24, value_dim=16),
+    "latents of many heads": Case(
+        MIXED, heads=40, kv_heads=1, head_dim=40, value_dim=32, window=20
+    ),
+    "values that are keys": Case(MIXED, value_dim=16),
+    "the latents of DeepSeek": Case(
+        ((70, 1), (3, 4)), heads=20, kv_heads=1, head_dim=576, value_dim=512, small_tiles=False
+    ),
 }
 
 

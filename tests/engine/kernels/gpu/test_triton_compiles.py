@@ -107,6 +107,34 @@ def test_wide_heads_fit_into_its_memory(monkeypatch: pytest.MonkeyPatch, pages: 
 
 
 @pytest.mark.parametrize("pages", ["*bf16", "*fp8e4nv"])
+def test_latents_are_not_padded_to_twice_their_memory(
+    monkeypatch: pytest.MonkeyPatch, pages: str
+) -> None:
+    import triton.language as tl
+
+    from deployments.engine.kernels.gpu import attention_kernels
+    from deployments.engine.kernels.gpu.attention_ops import MAX_SPLITS, tiling_for
+
+    monkeypatch.setitem(POINTERS, "k_pages", pages)
+    monkeypatch.setitem(POINTERS, "v_pages", pages)
+    tiling = tiling_for(torch.bfloat16, 576, SHARED, 512)
+    deepseek = {
+        "SHAPE": attention_kernels.Shape(128, 1, 128, 64, 512, 512, 16, 16 * 576, 64, 64, True),
+        "SCORING": attention_kernels.Scoring(0, False, False, tl.bfloat16),
+    }
+    chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, **deepseek}
+    ptx = compiled(attention_kernels, "chunk_kernel", tiling.chunk_warps, chunks, fused=False)
+    assert "wgmma" in ptx
+    assert "fma.rn.f32" not in ptx
+    assert ".local" not in ptx
+    splits = attention_kernels.Splits(tiling.keys, tiling.min_split_keys, MAX_SPLITS)
+    decodes = {"QUERIES": tiling.decode_heads, "SPLITS": splits, **deepseek}
+    ptx = compiled(attention_kernels, "decode_kernel", tiling.decode_warps, decodes)
+    assert "wgmma" in ptx
+    assert ".local" not in ptx
+
+
+@pytest.mark.parametrize("pages", ["*bf16", "*fp8e4nv"])
 @pytest.mark.parametrize("normed", [False, True])
 def test_what_stands_between_products_compiles(
     monkeypatch: pytest.MonkeyPatch, pages: str, normed: bool
