@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-import torch
 import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
