@@ -38,7 +38,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from tests.bench.chunks import chunk_seconds
-from tests.bench.device_time import best_seconds
+from tests.bench.device_time import bandwidth, matmul_rate
 from tests.bench.engine import decode_step_ms
 
 DTYPE = torch.bfloat16
@@ -158,19 +158,6 @@ class Report:
             self.path.write_text(json.dumps(self.figures, indent=2) + "\n")
 
 
-def bandwidth(plan: Plan, device: str) -> float:
-    """Bytes a second that are read and written by a copy larger than all caches."""
-    source = torch.empty(plan.copied // 2, dtype=DTYPE, device=device).normal_()
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / best_seconds(lambda: target.copy_(source), device)
-
-
-def matmul_rate(plan: Plan, device: str) -> float:
-    """Operations a second of a product of two large random matrices."""
-    a, b = torch.randn(2, plan.matrix, plan.matrix, device=device).to(DTYPE)
-    return 2 * plan.matrix**3 / best_seconds(lambda: a @ b, device)
-
-
 def build(config: PretrainedConfig, device: str) -> PreTrainedModel:
     torch.manual_seed(0)
     with torch.device(device):
@@ -253,7 +240,7 @@ def decode_bytes(config: PretrainedConfig, rows: int, context: int) -> float:
 
 
 def measure_device(plan: Plan, device: str, report: Report) -> None:
-    speed, rate = bandwidth(plan, device), matmul_rate(plan, device)
+    speed, rate = bandwidth(plan.copied, DTYPE, device), matmul_rate(plan.matrix, DTYPE, device)
     report.add("bytes_a_second", speed, "a copy", f"{speed / 1e12:.2f} TB/s")
     report.add("operations_a_second", rate, "bf16 matmul", f"{rate / 1e12:.0f} TFLOP/s")
 
