@@ -33,8 +33,7 @@ def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | Non
             raise UnsupportedModelError("ranks can't share a model whose layers keep a state")
         send_cache_shape(ranks, shape)
     replace_attention(model, shape.max_tokens)
-    if ranks is None:
-        fuse(model)
+    fuse(model)
     return KVCache(shape, dtype=model.dtype, device=model.device)
 
 

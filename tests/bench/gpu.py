@@ -37,6 +37,8 @@ from transformers import (
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
+from tests.bench.chunks import chunk_seconds
+from tests.bench.device_time import bandwidth, matmul_rate
 from tests.bench.engine import decode_step_ms
 
 DTYPE = torch.bfloat16
@@ -52,6 +54,7 @@ class Plan:
     decodes: tuple[tuple[int, int], ...]  # rows, context
     steps: int
     prefill: int  # tokens
+    follow_up: tuple[int, int]  # cached tokens, new ones
     requests: int
     tokens_in: int
     tokens_out: int
@@ -72,7 +75,7 @@ PLANS = {
             num_hidden_layers=32,
             num_attention_heads=32,
             num_key_value_heads=8,
-            max_position_embeddings=16384,
+            max_position_embeddings=40960,
             rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
             **ENDS,
         ),
@@ -91,6 +94,7 @@ PLANS = {
         decodes=((1, 128), (64, 1024)),
         steps=128,
         prefill=8192,
+        follow_up=(32768, 17),
         requests=500,
         tokens_in=512,
         tokens_out=128,
@@ -125,6 +129,7 @@ PLANS = {
         decodes=((1, 16), (4, 32)),
         steps=8,
         prefill=64,
+        follow_up=(96, 5),
         requests=6,
         tokens_in=16,
         tokens_out=4,
@@ -151,37 +156,6 @@ class Report:
         print(f"{what}: {shown}", flush=True)
         if self.path:
             self.path.write_text(json.dumps(self.figures, indent=2) + "\n")
-
-
-def wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def best_seconds(run: Callable[[], object], device: str, times: int = 10) -> float:
-    """The shortest of several, after one that does not count."""
-    best = float("inf")
-    for attempt in range(times + 1):
-        wait(device)
-        start = time.perf_counter()
-        run()
-        wait(device)
-        if attempt:
-            best = min(best, time.perf_counter() - start)
-    return best
-
-
-def bandwidth(plan: Plan, device: str) -> float:
-    """Bytes a second that are read and written by a copy larger than all caches."""
-    source = torch.empty(plan.copied // 2, dtype=DTYPE, device=device).normal_()
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / best_seconds(lambda: target.copy_(source), device)
-
-
-def matmul_rate(plan: Plan, device: str) -> float:
-    """Operations a second of a product of two large random matrices."""
-    a, b = torch.randn(2, plan.matrix, plan.matrix, device=device).to(DTYPE)
-    return 2 * plan.matrix**3 / best_seconds(lambda: a @ b, device)
 
 
 def build(config: PretrainedConfig, device: str) -> PreTrainedModel:
@@ -227,7 +201,11 @@ def prompts(n: int, length: int, vocab: int) -> list[list[int]]:
 
 def prefill_seconds(core: EngineCore, tokens: int) -> float:
     """From the request to its first token, of a prompt that nothing is known of."""
-    one = request(prompts(1, tokens, core.vocab_size)[0], 1)
+    return seconds_to_token(core, prompts(1, tokens, core.vocab_size)[0])
+
+
+def seconds_to_token(core: EngineCore, prompt: list[int]) -> float:
+    one = request(prompt, 1)
     start = time.perf_counter()
     for _, event in core.run([one]):
         check(event)
@@ -262,7 +240,7 @@ def decode_bytes(config: PretrainedConfig, rows: int, context: int) -> float:
 
 
 def measure_device(plan: Plan, device: str, report: Report) -> None:
-    speed, rate = bandwidth(plan, device), matmul_rate(plan, device)
+    speed, rate = bandwidth(plan.copied, DTYPE, device), matmul_rate(plan.matrix, DTYPE, device)
     report.add("bytes_a_second", speed, "a copy", f"{speed / 1e12:.2f} TB/s")
     report.add("operations_a_second", rate, "bf16 matmul", f"{rate / 1e12:.0f} TFLOP/s")
 
@@ -283,6 +261,32 @@ def measure_large(plan: Plan, device: str, report: Report) -> None:
         share = prefill_operations(plan.large, plan.prefill) / seconds / rate
         what = f"large model, prompt of {plan.prefill}: share of the matmul rate"
         report.add("prefill", share, what, f"{share:.1%} ({seconds * 1e3:.0f} ms)", ">= 60 %")
+        measure_follow_up(core, plan, device, report)
+
+
+def measure_follow_up(core: EngineCore, plan: Plan, device: str, report: Report) -> None:
+    """A step of a few tokens behind many that are cached, and its attention by itself."""
+    cached, new = plan.follow_up
+    prefix = prompts(1, cached, core.vocab_size)[0]
+    seconds = follow_up_seconds(core, prefix, new)
+    read = decode_bytes(plan.large, 1, cached)
+    figures = {"follow_up": (seconds, read)}
+    if device == "cuda":
+        config = plan.large
+        heads = config.num_attention_heads, config.num_key_value_heads
+        attended = read - decode_bytes(config, 1, 0)
+        each = chunk_seconds(cached, new, *heads, config.hidden_size // heads[0])
+        figures["follow_up_attention"] = config.num_hidden_layers * each, attended
+    for name, (taken, n_bytes) in figures.items():
+        share = n_bytes / report.figures["bytes_a_second"] / taken
+        what = f"{name.replace('_', ' ')}, {new} tokens at {cached}: share of the bandwidth"
+        report.add(name, share, what, f"{share:.1%} ({taken * 1e3:.2f} ms)")
+
+
+def follow_up_seconds(core: EngineCore, prefix: list[int], new: int) -> float:
+    """The shortest of some, from the request to its first token; the first computes the prefix."""
+    taken = [seconds_to_token(core, prefix + prompts(1, new, core.vocab_size)[0]) for _ in range(6)]
+    return min(taken[1:])
 
 
 def requests_a_second(plan: Plan, device: str) -> float:

@@ -15,6 +15,7 @@ from tests.engine.kernels.gpu.paged import (
     Case,
     error,
     lay_out,
+    output,
     places_written,
     rows_that_differ_alone,
     whole_and_chunked,
@@ -24,6 +25,7 @@ from tests.engine.kernels.gpu.test_layer_kernels import JOINED
 from tests.models import CONFIGS, STATES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+FOLLOW_UP = ((9000, 17), (2040, 40), (0, 100), (4095, 1))
 LONG = ((9000, 1), (700, 300), (0, 1), (0, 0), (0, 513), (4095, 1))
 # Heads, key heads, head size, and how many of a key's numbers are its value, if they are.
 SHAPES: dict[str, tuple[int, int, int, int | None]] = {
@@ -70,11 +72,22 @@ def test_batched_equals_alone_to_the_last_bit(shape: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_chunk_has_the_same_bits_from_one_program_and_from_one_for_each_split(
+    shape: str, dtype: str
+) -> None:
+    follow_up = case(shape, dtype, FOLLOW_UP)
+    assert error(follow_up, "cuda") < DTYPES[dtype]
+    alone, *shared = (output(replace(follow_up, multiprocessors=n), "cuda") for n in (1, 40, 1000))
+    assert all(torch.equal(alone, one) for one in shared)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.parametrize("shape", ["llama", "deepseek"])
 def test_chunked_equals_whole_to_the_last_bit(shape: str, dtype: str, window: int | None) -> None:
-    one_row = replace(case(shape, dtype, ((300, 700),)), window=window)
-    whole, chunked = whole_and_chunked(one_row, [437, 500, 777], "cuda")
+    one_row = replace(case(shape, dtype, ((1900, 700),)), window=window)
+    whole, chunked = whole_and_chunked(one_row, [2037, 2100, 2377], "cuda")
     assert torch.equal(whole, chunked)
 
 

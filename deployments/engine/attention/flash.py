@@ -1,17 +1,19 @@
 """FlashAttention 3 or 4 for chunks of prompts, where torch and its libraries bring it.
 
-Decodes stay with our kernels. If the library chose the splits of a context, a row's result would
-depend on its batch. Without splits, one program would have to read a whole long context.
+Decodes, and a few tokens behind a long context, stay with our kernels. If the library chose the
+splits of a context, a row's result would depend on its batch. Without splits, one program would
+have to read a whole long context.
 """
 
 import inspect
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import attention as torch_attention
 
@@ -84,11 +86,44 @@ class FlashAttention(TritonAttention):
     their results differ, our kernel is used from then on. The same holds once the library fails.
     """
 
+    # By how many tokens are few, and how many make a context long: the chunks of either kernel.
+    _shares: dict[tuple[int, int], tuple[Self, Self]] = field(default_factory=dict)
+
     @classmethod
     def from_triton(cls, step: TritonAttention) -> Self:
-        return cls(**{field.name: getattr(step, field.name) for field in fields(step)})
+        return cls(**{one.name: getattr(step, one.name) for one in fields(step)})
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
+        ours, others = self._divided(attention, q.shape[1])
+        if len(others.chunk_rows):
+            out = others._attend_prompts(attention, out, q)
+        if len(ours.chunk_rows):
+            out = super(FlashAttention, ours)._attend_chunks(attention, out, q)
+        return out
+
+    def _divided(self, attention: "Attention", heads: int) -> tuple[Self, Self]:
+        """The step with the rows of one tile behind a context of several splits, and with the other
+        ones. A row goes by its own lengths alone."""
+        few, long = attention.tile_tokens(heads), attention.tiling.chunk_split_keys
+        if attention.window is not None and attention.window + few <= long:
+            few = 0
+        if (few, long) not in self._shares:
+            is_ours = (self.chunk_len <= few) & (self.chunk_total > long)
+            self._shares[few, long] = self._of(is_ours), self._of(~is_ours)
+        return self._shares[few, long]
+
+    def _of(self, chosen: NDArray[np.bool_]) -> Self:
+        return replace(
+            self,
+            chunk_rows=self.chunk_rows[chosen],
+            chunk_len=self.chunk_len[chosen],
+            chunk_total=self.chunk_total[chosen],
+            _tiles={},
+            _contexts={},
+            _shares={},
+        )
+
+    def _attend_prompts(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
         config = _kernel_config(attention, q)
         if config is not None and config not in _IS_RELIABLE:
             _IS_RELIABLE[config] = self._agrees(config)

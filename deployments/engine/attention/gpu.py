@@ -46,7 +46,9 @@ class TritonAttention:
     chunk_total: IntArray  # [chunks], tokens of each after the step
     max_decode_len: int  # at least the total_len of all rows with one new token; 0: none
     tiling: "Tiling | None" = None
+    multiprocessors: int | None = None  # None: those of the device. Results do not depend on it.
     _tiles: dict[int, Tensor] = field(default_factory=dict)
+    _contexts: dict[int, IntArray] = field(default_factory=dict)
 
     def attend(
         self,
@@ -98,15 +100,18 @@ class TritonAttention:
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
         """Returns `out` with the results of rows that have more than one new token."""
-        tiles = self._chunk_tiles(attention.tile_tokens(q.shape[1]))
-        attention.chunks(out, q, self.page_table, self.total_len, self.starts, tiles)
-        return out
-
-    def _chunk_tiles(self, tokens: int) -> Tensor:
+        tokens, device = attention.tile_tokens(q.shape[1]), self.slots.device
         if tokens not in self._tiles:
             tiles = tile(self.chunk_rows, self.chunk_len, self.chunk_total, tokens)
-            self._tiles[tokens] = to_device(tiles, self.slots.device)
-        return self._tiles[tokens]
+            self._tiles[tokens] = to_device(tiles, device)
+            row = np.searchsorted(self.chunk_rows, tiles[:, 0])
+            before = self.chunk_total - self.chunk_len
+            self._contexts[tokens] = before[row] + tiles[:, 1] + tokens
+        attention.chunks(
+            out, q, self.page_table, self.total_len, self.starts, self._tiles[tokens],
+            self._contexts[tokens], self.multiprocessors or multiprocessors_of(device),
+        )  # fmt: skip
+        return out
 
 
 def plan_triton_attention(
@@ -116,6 +121,7 @@ def plan_triton_attention(
     new_len: IntArray,  # [rows]
     tiling: "Tiling | None" = None,
     layer: int = 0,
+    multiprocessors: int | None = None,
 ) -> TritonAttention:
     """Lays out a flat batch for the attention kernels, with one copy to the device. It is for all
     layers with the group and the page stride of `layer`."""
@@ -137,6 +143,7 @@ def plan_triton_attention(
         chunk_total=total_len[chunks],
         max_decode_len=int(total_len[new_len == 1].max(initial=0)),
         tiling=tiling,
+        multiprocessors=multiprocessors,
     )
 
 
@@ -152,3 +159,10 @@ def tiling_of(
         properties = torch.cuda.get_device_properties(device)
         shared = getattr(properties, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES)
     return tiling_for(dtype, head_dim, shared, value_dim)
+
+
+@cache
+def multiprocessors_of(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

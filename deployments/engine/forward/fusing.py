@@ -13,7 +13,7 @@ def fuse(model: PreTrainedModel) -> None:
     """Fuses a model's projections in place, and packs its linear layers for the processor.
 
     A model that is not fusable keeps its projections. A fused one can only be called through its
-    `decoder`. A second call changes nothing.
+    `decoder`. A second call changes nothing. A rank fuses its share, after it was sharded.
     """
     fuse_projections(model, model.device)
     pack_linears(model)
@@ -26,7 +26,11 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
     """
     if family_of(model) is not None and _has_usual_parts(model) and not is_fused(model):
         for layer in model.model.layers:
-            _concatenate(layer.self_attn, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
+            attention = layer.self_attn
+            projections = attention.q_proj, attention.k_proj
+            sizes = (len(one.weight) // attention.head_dim for one in projections)
+            attention.fused_heads = tuple(sizes)
+            _concatenate(attention, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
             is_on_cpu = torch.device(device).type == "cpu"
             # Packed projections stay apart: each computes a part of the SwiGLU in its epilogue.
             if not is_on_cpu or not is_packable(layer.mlp.gate_proj):
@@ -43,6 +47,12 @@ def _has_usual_parts(model: PreTrainedModel) -> bool:
 
 def is_fused(model: PreTrainedModel) -> bool:
     return family_of(model) is not None and hasattr(model.model.layers[0].self_attn, "qkv_proj")
+
+
+def heads_of(attention: Module) -> tuple[int, int]:
+    """Heads of queries and of keys of a fused attention: a rank's share has fewer than a model."""
+    heads: tuple[int, int] = attention.fused_heads
+    return heads
 
 
 def _concatenate(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
 from deployments.engine.forward.families.family import Family, Module
+from deployments.engine.forward.fusing import heads_of
 from deployments.engine.forward.linear import linear_add, silu_mul
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import is_cpu_bf16
@@ -37,9 +38,9 @@ class FusedLayer:
     """A decoder layer of a fused model, with the weights of that model."""
 
     def __init__(self, layer: Module, family: Family) -> None:
-        attention, config = layer.self_attn, layer.self_attn.config
+        attention = layer.self_attn
         self._index: int = attention.layer_idx
-        self._heads: tuple[int, int] = (config.num_attention_heads, config.num_key_value_heads)
+        self._heads = heads_of(attention)
         self._head_dim: int = attention.head_dim
         self._params = AttentionParams(attention.scaling, family.window(attention))
         self._norms = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)

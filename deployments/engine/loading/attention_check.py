@@ -24,7 +24,7 @@ from deployments.engine.forward.by_rows import BY_ROWS, attention_of_rows
 from deployments.engine.forward.decoder import FIRST_POSITION, PlainDecoder
 from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.families.registry import FAMILIES, family_of
-from deployments.engine.forward.fusing import is_fused
+from deployments.engine.forward.fusing import heads_of, is_fused
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_computable_at_once
 from deployments.engine.loading.latent_check import drop_latents, store_latents
@@ -311,9 +311,10 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
     head_dim: int = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads
     )
-    kv_heads: int = config.num_key_value_heads
-    if not is_fused(model):  # it may be one rank's share
-        attention: Module = model.model.layers[0].self_attn
+    attention: Module = model.model.layers[0].self_attn
+    if is_fused(model):
+        kv_heads = heads_of(attention)[1]
+    else:  # it may be one rank's share, too
         kv_heads = attention.k_proj.weight.shape[0] // head_dim
     family = FAMILIES[type(model)]
     base: Module = model.model

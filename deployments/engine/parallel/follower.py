@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.loader import replace_attention
@@ -47,7 +48,7 @@ def send_cache_shape(ranks: Ranks, shape: CacheShape) -> None:
 def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     """Computes every step that rank 0 sends. Returns when rank 0 stops the group.
 
-    model: this rank's shard. Its attention is replaced.
+    model: this rank's shard. Its attention is replaced, and it is fused.
     Raises whatever fails. The other ranks can't go on without this one then.
     """
     ranks.receive()
@@ -55,6 +56,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     sizes = dict(zip(SENT_SIZES, ranks.receive().tolist(), strict=True))
     shape = CacheShape(layout=within(layout, sizes["max_tokens"]), **sizes)
     replace_attention(model, shape.max_tokens)
+    fuse(model)
     forward = Forward(model, shape.storage(model.dtype, model.device))
     while len(packed := ranks.receive()):
         forward.logits(StepInputs.unpack(packed))

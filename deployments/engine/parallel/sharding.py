@@ -81,6 +81,8 @@ def shard(model: PreTrainedModel, ranks: Ranks) -> None:
                 module.register_parameter(name, shard)
         if module_style is not None:
             PARALLEL_STYLES[module_style].add_hooks(module, ranks)
+        if isinstance(module, nn.Linear):
+            module.out_features, module.in_features = module.weight.shape
 
 
 def _plan_key(name: str) -> str:

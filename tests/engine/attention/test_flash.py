@@ -49,6 +49,17 @@ def test_it_is_used_once_it_has_passed_the_check(interpreted: Interpreter) -> No
 
 
 @needs_triton
+@pytest.mark.parametrize(("window", "n_calls"), [(None, 0), (20, 0), (9, 4)])
+def test_few_tokens_behind_a_long_context_stay_with_our_kernel_which_splits_it(
+    interpreted: Interpreter, window: int | None, n_calls: int
+) -> None:
+    follow_up = replace(CHUNK, rows=((90, 9), (30, 3), (40, 1)), window=window)
+    n_calls_made, error = interpreted(attend_with_stand_in, follow_up)
+    assert n_calls_made == n_calls
+    assert error < DTYPES["bfloat16"]
+
+
+@needs_triton
 @pytest.mark.parametrize("wrong_by", tries([float("nan")], [0.05, float("nan")]))
 def test_it_is_not_used_where_it_is_wrong(interpreted: Interpreter, wrong_by: float) -> None:
     n_calls_made, error = interpreted(attend_with_stand_in, CHUNK, wrong_by)

@@ -15,7 +15,7 @@ import triton.language as tl
 from deployments.engine.kernels.gpu.layer_kernels import divided_to_fp8_range
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-PARTS_AT_ONCE = tl.constexpr(8)  # of a decode, which are added up together
+PARTS_AT_ONCE = tl.constexpr(8)  # of a context, which are read together
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def store_kernel(
 
 
 @triton.jit
-def _row(row, starts, total_len):
+def lengths_of(row, starts, total_len):
     """Its first new token's place in the batch, how many are new, how many it has in all."""
     start = tl.load(starts + row).to(tl.int64)
     new = tl.load(starts + row + 1) - start
@@ -119,7 +119,7 @@ def _row(row, starts, total_len):
 
 
 @triton.jit
-def _context(
+def context_of(
     k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE: tl.constexpr
 ):  # fmt: skip
     offset = kv_head * SHAPE.key_dim
@@ -127,7 +127,7 @@ def _context(
 
 
 @triton.jit
-def _load_queries(q, source, mask, position, SHAPE: tl.constexpr):
+def load_queries(q, source, mask, position, SHAPE: tl.constexpr):
     """`source`: where each query begins."""
     DIM: tl.constexpr = SHAPE.dim
     dim = tl.arange(0, SHAPE.dim_padded)
@@ -142,7 +142,7 @@ def _load_queries(q, source, mask, position, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def _begin_softmax(sinks, head, mask, is_first, QUERIES: tl.constexpr, HAS_SINKS: tl.constexpr):
+def begin_softmax(sinks, head, mask, is_first, QUERIES: tl.constexpr, HAS_SINKS: tl.constexpr):
     """Maximum and sum of each query before its first key: a sink is a key without a value."""
     if HAS_SINKS:
         sink = tl.load(sinks + head, mask=mask, other=0.0).to(tl.float32) * LOG2_E
@@ -180,7 +180,7 @@ def _scores(
 
 
 @triton.jit
-def _attend(
+def attend(
     acc, row_max, row_sum, queries, context, begin, end, scale, softcap, dim,
     KEYS: tl.constexpr, WINDOW: tl.constexpr, MASKED: tl.constexpr, SHAPE: tl.constexpr,
     SCORING: tl.constexpr,
@@ -229,73 +229,6 @@ def _attend(
 
 
 @triton.jit
-def _attend_chunk(
-    queries, context, row_max, row_sum, lowest, scale, softcap, dim, QUERIES: tl.constexpr,
-    KEYS: tl.constexpr, SHAPE: tl.constexpr, SCORING: tl.constexpr,
-):  # fmt: skip
-    """Sums of a tile of queries, of which `lowest` is the first one's position."""
-    WINDOW: tl.constexpr = SCORING.window
-    DIM_PADDED: tl.constexpr = SHAPE.dim_padded
-    acc = tl.zeros([QUERIES, DIM_PADDED], tl.float32)
-    begin = context.first // KEYS * KEYS
-    if WINDOW == 0:  # blocks that every query sees whole need no masks
-        whole = (lowest + 1) // KEYS * KEYS
-        acc, row_max, row_sum = _attend(
-            acc, row_max, row_sum, queries, context, begin, whole, scale, softcap, dim,
-            KEYS, WINDOW, False, SHAPE, SCORING,
-        )  # fmt: skip
-        begin = whole
-    acc, row_max, row_sum = _attend(
-        acc, row_max, row_sum, queries, context, begin, context.last, scale, softcap, dim,
-        KEYS, WINDOW, True, SHAPE, SCORING,
-    )  # fmt: skip
-    return acc, row_sum
-
-
-@triton.jit(
-    do_not_specialize=["table_stride"],
-    do_not_specialize_on_alignment=["table", "total_len", "starts", "tiles"],
-)
-def chunk_kernel(
-    out, q, k_pages, v_pages, table, total_len, starts, tiles, sinks, scale, softcap, v_scale,
-    q_token_stride, q_head_stride, table_stride, QUERIES: tl.constexpr, KEYS: tl.constexpr,
-    SHAPE: tl.constexpr, SCORING: tl.constexpr,
-):  # fmt: skip
-    """One program for a tile of a row's new tokens and heads that share one KV head."""
-    GROUP_PADDED: tl.constexpr = SHAPE.group_padded
-    tile = tl.program_id(0)
-    kv_head = tl.program_id(1) // SHAPE.blocks
-    row = tl.load(tiles + 2 * tile).to(tl.int64)
-    offset = tl.load(tiles + 2 * tile + 1).to(tl.int32)
-    start, new, total_tokens = _row(row, starts, total_len)
-    new = new.to(tl.int32)
-    before = total_tokens - new
-    lane = tl.arange(0, QUERIES)
-    token = offset + lane // GROUP_PADDED
-    nth_head = tl.program_id(1) % SHAPE.blocks * GROUP_PADDED + lane % GROUP_PADDED
-    head = kv_head * SHAPE.group + nth_head
-    mask = (token < new) & (nth_head < SHAPE.group)
-    dim = tl.arange(0, SHAPE.dim_padded)
-    source = (start + token) * q_token_stride + head * q_head_stride
-    queries = _load_queries(q, source, mask, before + token, SHAPE)
-    lowest = before + offset
-    last = tl.minimum(total_tokens, lowest + QUERIES // GROUP_PADDED)
-    first = 0
-    if SCORING.window > 0:
-        first = tl.maximum(0, lowest - SCORING.window + 1)
-    row_max, row_sum = _begin_softmax(sinks, head, mask, True, QUERIES, SCORING.has_sinks)
-    context = _context(k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE)
-    acc, row_sum = _attend_chunk(
-        queries, context, row_max, row_sum, lowest, scale, softcap, dim,
-        QUERIES, KEYS, SHAPE, SCORING,
-    )  # fmt: skip
-    result = acc / row_sum[:, None] * v_scale
-    target = ((start + token) * SHAPE.heads + head)[:, None] * SHAPE.key_dim + dim[None, :]
-    numbers = mask[:, None] & (dim < SHAPE.dim)[None, :]
-    tl.store(out + target, result.to(out.dtype.element_ty), mask=numbers)
-
-
-@triton.jit
 def _split_context(total_tokens, WINDOW: tl.constexpr, SPLITS: tl.constexpr):
     """Of a decode: its first key, where the first block begins, how many keys a split has."""
     KEYS: tl.constexpr = SPLITS.keys
@@ -322,7 +255,7 @@ def decode_kernel(
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1) // SHAPE.blocks
     split = tl.program_id(2)
-    start, new, total_tokens = _row(row, starts, total_len)
+    start, new, total_tokens = lengths_of(row, starts, total_len)
     first, context_begin, split_keys = _split_context(total_tokens, SCORING.window, SPLITS)
     begin = context_begin + split * split_keys
     if (new == 1) & (begin < total_tokens):
@@ -334,12 +267,14 @@ def decode_kernel(
         dim = tl.arange(0, DIM_PADDED)
         source = start * q_token_stride + head * q_head_stride
         position = tl.zeros([QUERIES], tl.int32) + total_tokens
-        queries = _load_queries(q, source, mask, position, SHAPE)
-        row_max, row_sum = _begin_softmax(sinks, head, mask, split == 0, QUERIES, SCORING.has_sinks)
+        queries = load_queries(q, source, mask, position, SHAPE)
+        row_max, row_sum = begin_softmax(sinks, head, mask, split == 0, QUERIES, SCORING.has_sinks)
         acc = tl.zeros([QUERIES, DIM_PADDED], tl.float32)
-        context = _context(k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE)
+        context = context_of(
+            k_pages, v_pages, table, row, table_stride, kv_head, first, last, SHAPE
+        )
         # Every key in the range is seen: the window's first one begins it.
-        acc, row_max, row_sum = _attend(
+        acc, row_max, row_sum = attend(
             acc, row_max, row_sum, queries, context, begin, last, scale, softcap, dim,
             SPLITS.keys, 0, True, SHAPE, SCORING,
         )  # fmt: skip
@@ -362,7 +297,7 @@ def merge_kernel(
     DIM_PADDED: tl.constexpr = SHAPE.dim_padded
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
-    start, new, total_tokens = _row(row, starts, total_len)
+    start, new, total_tokens = lengths_of(row, starts, total_len)
     if new == 1:
         dim = tl.arange(0, DIM_PADDED)
         _, context_begin, split_keys = _split_context(total_tokens, WINDOW, SPLITS)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -12,17 +13,21 @@ from deployments.engine.kernels.gpu.attention_kernels import (
     Scoring,
     Shape,
     Splits,
-    chunk_kernel,
     decode_kernel,
     merge_kernel,
     store_kernel,
 )
+from deployments.engine.kernels.gpu.chunk_kernels import chunk_kernel, chunk_merge_kernel
+from kv.arrays import IntArray
 
 MAX_SPLITS = 32  # of one context
 FP8_MAX = 448.0  # the largest number of e4m3
 MIN_QUERIES = 16  # of a block: matrix units take no fewer
 MAX_ACC_REGISTERS = 64  # of a thread, for sums
 WARP = 32  # threads
+MERGED_QUERIES = 8  # of a tile, by one program of `chunk_merge_kernel`
+MERGE_WARPS = 4  # of it
+MAX_PART_BYTES = 128 << 20  # of the sums over splits that a launch leaves for the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class Tiling:
     keys: int = 128
     min_split_keys: int = 256  # that one program of a decode reads
     decode_heads: int = 128  # that one program of a decode takes at most
+    chunk_split_keys: int = 2048  # whose sums a chunk makes apart
     chunk_warps: int = 8
     decode_warps: int = 4
     stages: int = 3
@@ -111,6 +117,21 @@ def _dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+_COMPILED: set[tuple[object, ...]] = set()  # kinds of attention of which one chunk was split
+
+
+def tiles_to_split(keys: IntArray, min_keys: int, n_programs: int, multiprocessors: int) -> int:
+    """How many tiles have more keys than `min_keys` and than a multiprocessor's share of all keys,
+    with `n_programs` a tile.
+
+    `keys` [tiles] descend. All others would wait for the programs of such a tile.
+    """
+    if keys[0] <= min_keys:
+        return 0
+    share = int(keys.sum()) * n_programs / multiprocessors
+    return int((keys > max(min_keys, share)).sum())
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
     """One layer's attention: its pages, and how scores are made of queries and keys."""
@@ -139,20 +160,83 @@ class Attention:
         total_len: Tensor,  # [rows]
         starts: Tensor,  # [rows + 1], each row's first token in q
         tiles: Tensor,  # [tiles, 2] int32: a row, and the first of its new tokens
+        contexts: IntArray,  # [tiles] on the host, descending: at least the tokens up to its end
+        multiprocessors: int,  # of the device
     ) -> None:
+        """Results do not depend on `multiprocessors`, nor on the order of the launches."""
         q = _dense(q)
-        heads = q.shape[1]
-        shape = self._shape(q, max(MIN_QUERIES, self.tiling.queries))
+        tokens = self.tile_tokens(q.shape[1])
+        keys = contexts if self.window is None else np.minimum(contexts, self.window + tokens)
+        n_split, n_splits = self._split_tiles(keys, q, multiprocessors)
+        rows = table, total_len, starts
+        if not n_split and self._is_first_of_kind(q):
+            self._chunks(out, q, *rows, tiles[:1], self._n_chunk_splits(keys))
+        if n_split:
+            self._chunks(out, q, *rows, tiles[:n_split], n_splits)
+        if n_split < len(tiles):
+            self._chunks(out, q, *rows, tiles[n_split:], 0)
+
+    def _split_tiles(self, keys: IntArray, q: Tensor, multiprocessors: int) -> tuple[int, int]:
+        """How many of the first tiles are split, and the most splits of one."""
+        shape, split_keys = self._chunk_shape(q), self.tiling.chunk_split_keys
+        n_programs = shape.kv_heads * shape.blocks
+        n = tiles_to_split(keys, split_keys, n_programs, multiprocessors)
+        if n == 0:
+            return 0, 0
+        n_splits = self._n_chunk_splits(keys)
+        tile_bytes = n_splits * n_programs * self._queries(q) * shape.dim_padded * 4
+        return min(n, MAX_PART_BYTES // tile_bytes), n_splits
+
+    def _n_chunk_splits(self, keys: IntArray) -> int:
+        """Of one tile, at most. A window begins anywhere in a split."""
+        most: int = triton.cdiv(int(keys[0]), self.tiling.chunk_split_keys)
+        return most + (self.window is not None)
+
+    def _is_first_of_kind(self, q: Tensor) -> bool:
+        """Whether a split chunk of this kind may have to be compiled: no request is to wait for
+        that."""
+        kind = self._chunk_shape(q), self._scoring(q), self.tiling, self.k_pages.dtype, q.device
+        is_first = kind not in _COMPILED
+        _COMPILED.add(kind)
+        return is_first
+
+    def _chunk_shape(self, q: Tensor) -> Shape:
+        return self._shape(q, max(MIN_QUERIES, self.tiling.queries))
+
+    def _queries(self, q: Tensor) -> int:
+        return self.tile_tokens(q.shape[1]) * self._chunk_shape(q).group_padded
+
+    def _chunks(
+        self, out: Tensor, q: Tensor, table: Tensor, total_len: Tensor, starts: Tensor,
+        tiles: Tensor, n_splits: int,
+    ) -> None:  # fmt: skip
+        """With a program for each of `n_splits` splits of a tile, or for a tile with 0."""
+        shape, queries = self._chunk_shape(q), self._queries(q)
+        split_keys = self.tiling.chunk_split_keys
+        n_programs = shape.kv_heads * shape.blocks
+        sinks, scale, softcap = self._scores(q)
+        parts = part_max = part_sum = q  # not read
+        if n_splits:
+            sizes = len(tiles), n_programs, n_splits, queries
+            parts = q.new_empty(*sizes, shape.dim_padded, dtype=torch.float32)
+            part_max, part_sum = q.new_empty(2, *sizes, dtype=torch.float32)
         # Fusion would give other scores in one of the two loops over keys than in the other, and
         # a prompt that is cut elsewhere has its keys in the other one.
-        chunk_kernel[(len(tiles), shape.kv_heads * shape.blocks)](
-            out, q, self.k_pages, self.v_pages, table, total_len, starts, tiles,
-            *self._scores(q), self.scales[1], q.stride(0), q.stride(1), table.stride(0),
-            QUERIES=self.tile_tokens(heads) * shape.group_padded, KEYS=self.tiling.keys,
-            SHAPE=shape, SCORING=self._scoring(q),
+        chunk_kernel[(len(tiles), n_programs, max(1, n_splits))](
+            out, parts, part_max, part_sum, q, self.k_pages, self.v_pages, table, total_len, starts,
+            tiles, sinks, scale, softcap, self.scales[1], q.stride(0), q.stride(1), table.stride(0),
+            n_splits, QUERIES=queries, KEYS=self.tiling.keys, SPLIT_KEYS=split_keys,
+            IS_SPLIT=n_splits > 0, SHAPE=shape, SCORING=self._scoring(q),
             num_warps=self.tiling.chunk_warps, num_stages=self.tiling.stages,
             enable_fp_fusion=False,
         )  # fmt: skip
+        if n_splits:
+            chunk_merge_kernel[(len(tiles), n_programs, queries // MERGED_QUERIES)](
+                out, parts, part_max, part_sum, total_len, starts, tiles, sinks, self.scales[1],
+                n_splits, QUERIES=queries, LANES=MERGED_QUERIES, SPLIT_KEYS=split_keys,
+                SHAPE=shape, SCORING=self._scoring(q), num_warps=MERGE_WARPS,
+                enable_fp_fusion=False,
+            )  # fmt: skip
 
     def decodes(
         self,

@@ -34,6 +34,7 @@ class Case:
     softcap: float | None = None
     sinks: bool = False
     small_tiles: bool = True  # several of each, although the contexts are short
+    multiprocessors: int = 6  # as of a device that some tiles of some batches do not fill
     seed: int = 0
 
     @property
@@ -76,9 +77,14 @@ class Layer:
         from deployments.engine.kernels.gpu.attention_ops import Tiling
 
         before, new = np.array(rows, dtype=np.int64).T
-        small = Tiling(queries=32, keys=16, min_split_keys=32, decode_heads=16, stages=2)
+        small = Tiling(
+            queries=32, keys=16, min_split_keys=32, decode_heads=16, chunk_split_keys=32, stages=2
+        )
         tiling = small if self.case.small_tiles else None
-        return plan_triton_attention(self.storage, self.page_table, before + new, new, tiling)
+        return plan_triton_attention(
+            self.storage, self.page_table, before + new, new, tiling,
+            multiprocessors=self.case.multiprocessors,
+        )  # fmt: skip
 
     def expected(self) -> Tensor:
         """The same in float32, row by row, written out."""
@@ -153,6 +159,10 @@ def error(case: Case, device: str = "cpu") -> float:
     out, expected = layer.attend().float(), layer.expected()
     assert out.isfinite().all()
     return float((out - expected).norm() / expected.norm().clamp(min=1e-9))
+
+
+def output(case: Case, device: str = "cpu") -> Tensor:
+    return lay_out(case, device).attend().cpu()
 
 
 def rows_that_differ_alone(case: Case, device: str = "cpu") -> list[int]:

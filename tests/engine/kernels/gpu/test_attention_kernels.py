@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from tests.engine.kernels.gpu.paged import (
     DTYPES,
     Case,
     error,
+    output,
     places_written,
     rows_that_differ_alone,
     whole_and_chunked,
@@ -32,6 +34,7 @@ VARIANTS = {
     "no sharing": Case(MIXED, heads=2),
     "pages of 1": Case(MIXED, page_size=1),
     "pages longer than a block": Case(MIXED, page_size=32),
+    "chunks without splits": Case(MIXED, multiprocessors=1, sinks=True),
     "tiles of a device": Case(MIXED, small_tiles=False),
     "latents": Case(MIXED, heads=5, kv_heads=1, head_dim=24, value_dim=16),
     "latents of many heads": Case(
@@ -81,6 +84,7 @@ cases = st.builds(
     window=st.none() | st.integers(1, 80),
     softcap=st.none() | st.just(4.0),
     sinks=st.booleans(),
+    multiprocessors=st.sampled_from([1, 6, 100]),
     seed=st.integers(0, 1000),
 )
 
@@ -107,6 +111,26 @@ def test_chunked_equals_whole_to_the_last_bit(
     one_row = replace(case, rows=((before, first + second),))
     whole, chunked = interpreted(whole_and_chunked, one_row, [before + first])
     assert torch.equal(whole, chunked)
+
+
+@pytest.mark.parametrize("window", [None, 9, 50])
+def test_a_chunk_has_the_same_bits_from_one_program_and_from_one_for_each_split(
+    interpreted: Interpreter, window: int | None
+) -> None:
+    case = Case(((300, 19), (31, 2), (90, 3)), heads=6, window=window, sinks=True)
+    alone, *shared = (interpreted(output, replace(case, multiprocessors=n)) for n in (1, 12, 1000))
+    assert all(torch.equal(alone, one) for one in shared)
+
+
+def test_tiles_are_split_that_are_longer_than_a_multiprocessors_share() -> None:
+    from deployments.engine.kernels.gpu.attention_ops import tiles_to_split
+
+    follow_up, prompt = np.array([32_800]), np.arange(8192, 0, -32)
+    many = np.full(17, 32_800)
+    beside = np.concatenate([follow_up, np.full(40, 100)])
+    split = [tiles_to_split(keys, 2048, 8, 132) for keys in (follow_up, prompt, many, beside)]
+    assert split == [1, 0, 0, 1]
+    assert tiles_to_split(np.array([2048]), 2048, 8, 132) == 0
 
 
 def test_only_the_new_tokens_are_written(interpreted: Interpreter) -> None:

@@ -63,18 +63,29 @@ def compiled(
 def test_kernels_compile_for_hopper_and_use_its_matrix_units() -> None:
     import triton.language as tl
 
-    from deployments.engine.kernels.gpu import attention_kernels
-    from deployments.engine.kernels.gpu.attention_ops import MAX_SPLITS, MIN_QUERIES, tiling_for
+    from deployments.engine.kernels.gpu import attention_kernels, chunk_kernels
+    from deployments.engine.kernels.gpu.attention_ops import (
+        MAX_SPLITS,
+        MERGE_WARPS,
+        MERGED_QUERIES,
+        MIN_QUERIES,
+        tiling_for,
+    )
 
     tiling = tiling_for(torch.bfloat16, 128, SHARED)
     shape = attention_kernels.Shape(32, 8, 4, 4, 128, 128, 16, 32 * 2 * 16 * 8 * 128)
     both = {"SHAPE": shape, "SCORING": attention_kernels.Scoring(0, False, False, tl.bfloat16)}
     splits = {"SPLITS": attention_kernels.Splits(tiling.keys, tiling.min_split_keys, MAX_SPLITS)}
-    chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, **both}
-    ptx = compiled(attention_kernels, "chunk_kernel", tiling.chunk_warps, chunks, fused=False)
-    assert "wgmma" in ptx
-    assert "fma.rn.f32" not in ptx, "its loops would differ in the last bit"
-    assert ".local" not in ptx
+    split = {"QUERIES": tiling.queries, "SPLIT_KEYS": tiling.chunk_split_keys, **both}
+    for is_split in (False, True):
+        chunks = {"KEYS": tiling.keys, "IS_SPLIT": is_split, **split}
+        ptx = compiled(chunk_kernels, "chunk_kernel", tiling.chunk_warps, chunks, fused=False)
+        assert "wgmma" in ptx
+        assert "fma.rn.f32" not in ptx, "its loops would differ in the last bit"
+        assert ".local" not in ptx
+    lanes = {"LANES": MERGED_QUERIES, **split}
+    ptx = compiled(chunk_kernels, "chunk_merge_kernel", MERGE_WARPS, lanes, fused=False)
+    assert "fma.rn.f32" not in ptx, "its sums would differ in the last bit"
     decodes = {"QUERIES": MIN_QUERIES, **splits, **both}
     ptx = compiled(attention_kernels, "decode_kernel", tiling.decode_warps, decodes)
     assert "mma.sync" in ptx
@@ -86,7 +97,7 @@ def test_kernels_compile_for_hopper_and_use_its_matrix_units() -> None:
 def test_wide_heads_fit_into_its_memory(monkeypatch: pytest.MonkeyPatch, pages: str) -> None:
     import triton.language as tl
 
-    from deployments.engine.kernels.gpu import attention_kernels
+    from deployments.engine.kernels.gpu import attention_kernels, chunk_kernels
     from deployments.engine.kernels.gpu.attention_ops import MAX_SPLITS, MIN_QUERIES, tiling_for
 
     monkeypatch.setitem(POINTERS, "k_pages", pages)
@@ -96,8 +107,9 @@ def test_wide_heads_fit_into_its_memory(monkeypatch: pytest.MonkeyPatch, pages: 
         "SHAPE": attention_kernels.Shape(8, 4, 2, 2, 256, 256, 16, 8 * 2 * 16 * 4 * 256),
         "SCORING": attention_kernels.Scoring(128, True, True, tl.bfloat16),
     }
-    chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, **gemma}
-    ptx = compiled(attention_kernels, "chunk_kernel", tiling.chunk_warps, chunks, fused=False)
+    chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, "IS_SPLIT": False, **gemma}
+    chunks["SPLIT_KEYS"] = tiling.chunk_split_keys
+    ptx = compiled(chunk_kernels, "chunk_kernel", tiling.chunk_warps, chunks, fused=False)
     assert ".local" not in ptx
     splits = attention_kernels.Splits(tiling.keys, tiling.min_split_keys, MAX_SPLITS)
     decodes = {"QUERIES": MIN_QUERIES, "SPLITS": splits, **gemma}
@@ -112,7 +124,7 @@ def test_latents_are_not_padded_to_twice_their_memory(
 ) -> None:
     import triton.language as tl
 
-    from deployments.engine.kernels.gpu import attention_kernels
+    from deployments.engine.kernels.gpu import attention_kernels, chunk_kernels
     from deployments.engine.kernels.gpu.attention_ops import MAX_SPLITS, tiling_for
 
     monkeypatch.setitem(POINTERS, "k_pages", pages)
@@ -122,11 +134,13 @@ def test_latents_are_not_padded_to_twice_their_memory(
         "SHAPE": attention_kernels.Shape(128, 1, 128, 64, 512, 512, 16, 16 * 576, 64, 64, True),
         "SCORING": attention_kernels.Scoring(0, False, False, tl.bfloat16),
     }
-    chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, **deepseek}
-    ptx = compiled(attention_kernels, "chunk_kernel", tiling.chunk_warps, chunks, fused=False)
-    assert "wgmma" in ptx
-    assert "fma.rn.f32" not in ptx
-    assert ".local" not in ptx
+    for is_split in (False, True):
+        chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, "IS_SPLIT": is_split, **deepseek}
+        chunks["SPLIT_KEYS"] = tiling.chunk_split_keys
+        ptx = compiled(chunk_kernels, "chunk_kernel", tiling.chunk_warps, chunks, fused=False)
+        assert "wgmma" in ptx
+        assert "fma.rn.f32" not in ptx
+        assert ".local" not in ptx
     splits = attention_kernels.Splits(tiling.keys, tiling.min_split_keys, MAX_SPLITS)
     decodes = {"QUERIES": tiling.decode_heads, "SPLITS": splits, **deepseek}
     ptx = compiled(attention_kernels, "decode_kernel", tiling.decode_warps, decodes)
