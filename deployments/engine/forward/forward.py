@@ -12,7 +12,7 @@ from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
-from deployments.engine.forward.cuda_graphs import DecodeGraphs, capture_decodes
+from deployments.engine.forward.cuda_graphs import StepGraphs, capture_steps
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
@@ -32,15 +32,16 @@ class Forward:
         self._decode = decoder(model)
         self._recurrent = RecurrentLayers(model) if find_mixers(model) else None
         self._head = head(model)
-        self._graphs: DecodeGraphs | None = None
+        self._graphs: StepGraphs | None = None
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
-        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens.
+        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens, and
+        small steps with chunks.
 
         Must be called on the thread that will call `logits`.
         """
         if self._is_on_gpu and self._recurrent is None:
-            self._graphs = capture_decodes(self._logits, self._storage, max_rows, max_tokens)
+            self._graphs = capture_steps(self._logits, self._storage, max_rows, max_tokens)
 
     def logits(self, step: StepInputs) -> Tensor:
         """Computes a step. Returns [logits, vocab], which the next call may overwrite.
