@@ -35,8 +35,8 @@ class Forward:
         self._graphs: StepGraphs | None = None
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
-        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens, and
-        small steps with chunks.
+        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
+        and small steps with chunks.
 
         Must be called on the thread that will call `logits`.
         """
