@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.decoder import first_position
@@ -147,19 +148,25 @@ def _measure_step(model: PreTrainedModel, limits: EngineLimits, shape: CacheShap
     del pages
     memory = _device_memory(model, activations)
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
-    logits_bytes = limits.max_running * vocab_size * model.dtype.itemsize
+    logits_bytes = captured_tokens(limits) * vocab_size * model.dtype.itemsize
     return replace(memory, graphs=graph_bytes(limits, shape, activations, logits_bytes))
+
+
+def captured_tokens(limits: EngineLimits) -> int:
+    """Of the largest captured step."""
+    return max(limits.max_running, MAX_SMALL_CHUNK)
 
 
 def graph_bytes(
     limits: EngineLimits, shape: CacheShape, activations: int, logits_bytes: int
 ) -> int:
-    """Estimated memory of the captured decodes, which share one pool: the activations of as many
+    """Estimated memory of the captured steps, which share one pool: the activations of as many
     tokens as there are rows, their logits there and in the output, and the static page table.
 
-    activations: of the largest step, in bytes. logits_bytes: of one step of decodes.
+    activations: of the largest step, in bytes. logits_bytes: of the largest captured step.
     """
-    rows, tokens = limits.max_running, max(limits.max_batch_tokens, limits.max_running)
+    rows = captured_tokens(limits)
+    tokens = max(limits.max_batch_tokens, rows)
     table_bytes = len(shape.groups) * rows * shape.pages_for(shape.max_tokens) * 4
     return -(-activations * rows // tokens) + 2 * logits_bytes + table_bytes
 

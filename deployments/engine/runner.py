@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
@@ -130,8 +131,9 @@ class Runner:
         if device.type == "cuda":
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
         try:
-            # Chunks are computed by other code than single tokens and drafts.
-            for n_tokens in (1, min(MAX_DRAFTED_STEP_CPU + 1, self._cache.shape.max_tokens - 1)):
+            # Chunks are computed by other code than single tokens, drafts and small chunks.
+            chunk = max(MAX_DRAFTED_STEP_CPU, MAX_SMALL_CHUNK) + 1
+            for n_tokens in (1, min(chunk, self._cache.shape.max_tokens - 1)):
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error

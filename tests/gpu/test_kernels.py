@@ -102,14 +102,14 @@ def test_a_model_has_the_same_logits_through_the_kernels(architecture: str) -> N
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "mistral", "qwen3"])
-def test_captured_decodes_have_the_logits_of_eager_ones(architecture: str) -> None:
+def test_captured_steps_have_the_logits_of_eager_ones(architecture: str) -> None:
     for captured, eager in captured_and_eager_logits(architecture, CudaGraphCapture(), "cuda"):
         torch.testing.assert_close(captured, eager, rtol=1e-4, atol=1e-4)
 
 
 def test_captured_decodes_of_as_many_rows_are_exact() -> None:
     for captured, eager in captured_and_eager_logits(
-        "llama", CudaGraphCapture(), "cuda", max_rows=3
+        "llama", CudaGraphCapture(), "cuda", max_rows=3, replays_chunks=False
     ):
         assert torch.equal(captured, eager)
 

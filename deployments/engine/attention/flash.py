@@ -1,8 +1,8 @@
 """FlashAttention 3 or 4 for chunks of prompts, where torch and its libraries bring it.
 
-Decodes, and a few tokens behind a long context, stay with our kernels. If the library chose the
-splits of a context, a row's result would depend on its batch. Without splits, one program would
-have to read a whole long context.
+Decodes and small chunks stay with our kernels. If the library chose the splits of a context, a
+row's result would depend on its batch. Without splits, one program would have to read a whole long
+context. Captured steps have small chunks, too, which must not depend on what else is in the batch.
 """
 
 import inspect
@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import attention as torch_attention
 
-from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention, tiling_of
+from deployments.engine.attention.gpu import (
+    MAX_SMALL_CHUNK,
+    TritonAttention,
+    plan_triton_attention,
+    tiling_of,
+)
 from deployments.engine.transfer import to_device
 from kv.layout import alike
 from kv.storage import Storage
@@ -86,33 +91,27 @@ class FlashAttention(TritonAttention):
     their results differ, our kernel is used from then on. The same holds once the library fails.
     """
 
-    # By how many tokens are few, and how many make a context long: the chunks of either kernel.
-    _shares: dict[tuple[int, int], tuple[Self, Self]] = field(default_factory=dict)
+    _shares: dict[bool, "FlashAttention"] = field(
+        default_factory=dict
+    )  # of small chunks, and of others
 
     @classmethod
     def from_triton(cls, step: TritonAttention) -> Self:
         return cls(**{one.name: getattr(step, one.name) for one in fields(step)})
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
-        ours, others = self._divided(attention, q.shape[1])
+        if not self._shares:
+            is_small = self.chunk_len <= MAX_SMALL_CHUNK
+            self._shares.update({True: self._of(is_small), False: self._of(~is_small)})
+        ours, others = self._shares[True], self._shares[False]
         if len(others.chunk_rows):
             out = others._attend_prompts(attention, out, q)
         if len(ours.chunk_rows):
+            # A bare `super()` would refer to the class that `slots=True` has replaced.
             out = super(FlashAttention, ours)._attend_chunks(attention, out, q)
         return out
 
-    def _divided(self, attention: "Attention", heads: int) -> tuple[Self, Self]:
-        """The step with the rows of one tile behind a context of several splits, and with the other
-        ones. A row goes by its own lengths alone."""
-        few, long = attention.tile_tokens(heads), attention.tiling.chunk_split_keys
-        if attention.window is not None and attention.window + few <= long:
-            few = 0
-        if (few, long) not in self._shares:
-            is_ours = (self.chunk_len <= few) & (self.chunk_total > long)
-            self._shares[few, long] = self._of(is_ours), self._of(~is_ours)
-        return self._shares[few, long]
-
-    def _of(self, chosen: NDArray[np.bool_]) -> Self:
+    def _of(self, chosen: NDArray[np.bool_]) -> "FlashAttention":
         return replace(
             self,
             chunk_rows=self.chunk_rows[chosen],
@@ -135,7 +134,6 @@ class FlashAttention(TritonAttention):
             except Exception as error:
                 log.warning("FlashAttention failed and is no longer used: %s", error)
                 _IS_RELIABLE[config] = False
-        # A bare `super()` would refer to the class that `slots=True` has replaced.
         return super(FlashAttention, self)._attend_chunks(attention, out, q)
 
     def _agrees(self, config: KernelConfig) -> bool:

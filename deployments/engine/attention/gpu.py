@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FP8_SCALES = 1.0, 1.0  # divisors of keys and values that are stored in fp8
 NO_SLOT = -1  # slot of a padding token, whose keys and values are not stored
+MAX_SMALL_CHUNK = 32  # tokens of a row that are always computed by our own kernels
 DEFAULT_SHARED_BYTES = 227 << 10  # of a multiprocessor, where torch does not report it
 
 

@@ -1,7 +1,8 @@
-"""Captures decode steps as CUDA graphs, one for each batch size, and replays them.
+"""Captures small steps as CUDA graphs, one for each batch size, and replays them.
 
 A replayed row has the result of an uncaptured step. Graphs read their inputs from static memory.
-Padding rows have no context and no slot, so they write nothing and no other row reads them.
+Each padding token is a row of its own, without a context and without a slot. So it writes nothing,
+and no other row reads it.
 """
 
 import logging
@@ -9,15 +10,17 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
+from deployments.engine.attention.gpu import MAX_SMALL_CHUNK, NO_SLOT, TritonAttention
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.attention.tiles import tile
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
@@ -26,6 +29,7 @@ from kv.view import token_slots
 
 if TYPE_CHECKING:
     from deployments.engine.forward.inputs import StepInputs
+    from deployments.engine.kernels.gpu.attention_ops import Attention
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +38,11 @@ Decode = Callable[[Tensor, Tensor, Tensor, FusedStepAttention], Tensor]
 # Captures a function that works on static tensors. Returns a function that replays it.
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 
-NO_CHUNKS = np.empty(0, dtype=np.int64)
+NO_CHUNKS, SOME_CHUNKS = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+# Tokens of a step with chunks: of drafts, or of short prompts. Larger ones hide their launches.
+CHUNK_SIZES = (8, 16, MAX_SMALL_CHUNK)
+# Tokens of a row with a chunk. A longer one is split among programs, whose number changes.
+MAX_CHUNK_CONTEXT = 2048
 # Graphs for contexts of at most this many tokens launch fewer programs.
 SHORT_CONTEXT = 2048
 # So few rows do not fill a GPU. Idle programs then cost nothing, and one graph serves all contexts.
@@ -48,74 +56,130 @@ def capture_sizes(max_rows: int) -> list[int]:
     return [size for size in sizes if size < max_rows] + [max_rows]
 
 
+class GraphKey(NamedTuple):
+    """What one graph serves."""
+
+    tokens: int  # of a step, which is padded to them; as many rows have room
+    max_context: int  # tokens of a row
+    has_chunks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedAttention(TritonAttention):
+    """The attention of a captured step, whose chunks are wherever the tiles in memory say."""
+
+    static_tiles: Callable[[int], Tensor] | None = None
+
+    def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
+        assert self.static_tiles is not None
+        tiles = self.static_tiles(attention.tile_tokens(q.shape[1]))
+        rows = self.page_table, self.total_len, self.starts
+        attention.chunks(out, q, *rows, tiles, contexts=SOME_CHUNKS, multiprocessors=1)
+        return out
+
+
 class StaticInputs:
-    """The inputs of up to `max_rows` decodes of up to `max_tokens` tokens, in static memory."""
+    """The inputs of small steps in static memory: of up to `max_rows` decodes, or of chunks with up
+    to CHUNK_SIZES tokens. A row has up to `max_tokens` tokens."""
 
     def __init__(self, storage: Storage, max_rows: int, max_tokens: int) -> None:
         device = storage.device
         pages = -(-max_tokens // storage.page_size)
         self._storage = storage
-        groups = len(storage.groups)
-        self._table = torch.zeros(groups, max_rows, pages, dtype=torch.int32, device=device)
+        self._size = max(max_rows, CHUNK_SIZES[-1])
+        shape = len(storage.groups), self._size, pages
+        self._table = torch.zeros(shape, dtype=torch.int32, device=device)
         self._addresses = [*dict.fromkeys(storage.addressed_as)]  # layers, each with slots
-        self._starts = torch.arange(max_rows + 1, device=device)
-        # [3 + addresses, max_rows]: token ids, positions, tokens after the step, slots
-        self._rows = to_device(self._padding(), device)
+        # [5 + addresses, size + 1]: token ids, positions, indices of logits, slots of each address;
+        # of rows, tokens after the step and where each begins
+        self._numbers = to_device(self._padding(0, 0, self._size), device)
+        self._tiles: dict[int, Tensor] = {}  # [tiles, 2], by how many tokens a tile has
         self.max_rows = max_rows
         self.max_tokens = max_tokens
 
-    def load(self, step: "StepInputs") -> None:
-        """Copies a step of rows with one new token each. Does not wait for the copy to end."""
-        _, n, width = step.page_table.shape
-        rows = self._padding()
-        rows[:3, :n] = step.token_ids, step.positions, step.total_len
+    def load(self, step: "StepInputs", n: int) -> None:
+        """Copies a step, padded to `n` tokens. Does not wait for the copy to end."""
+        _, rows, width = step.page_table.shape
+        tokens = len(step.positions)
+        numbers = self._padding(rows, tokens, n)
+        numbers[:2, :tokens] = step.token_ids, step.positions
+        numbers[2, : len(step.logit_indices)] = step.logit_indices
+        numbers[-2, :rows] = step.total_len
+        numbers[-1, 1 : rows + 1] = step.new_len.cumsum()
         for row, layer in enumerate(self._addresses, 3):
             table = step.page_table[self._storage.group_of[layer]]
-            rows[row, :n] = token_slots(self._storage, layer, table, step.total_len, step.new_len)
-        device = self._rows.device
-        self._rows.copy_(to_device(rows, device), non_blocking=True)
+            lengths = step.total_len, step.new_len
+            numbers[row, :tokens] = token_slots(self._storage, layer, table, *lengths)
+        device = self._numbers.device
+        self._numbers.copy_(to_device(numbers, device), non_blocking=True)
         if step.sampled_ids is not None:
-            self._rows[0, :n].copy_(step.sampled_ids)
+            self._numbers[0, :tokens].copy_(step.sampled_ids)
         tables = torch.from_numpy(step.page_table.astype(np.int32))
         if device.type == "cuda":
             tables = tables.pin_memory()
-        self._table[:, :n, :width].copy_(tables, non_blocking=True)
+        self._table[:, :rows, :width].copy_(tables, non_blocking=True)
+        self._load_tiles(step, n)
 
-    def views(self, n: int, max_context: int) -> tuple[Tensor, Tensor, Tensor, FusedStepAttention]:
-        """The arguments of a `Decode` for `n` rows of at most `max_context` tokens."""
-        token_ids, positions, total_len, *slots = self._rows[:, :n]
+    def _load_tiles(self, step: "StepInputs", n: int) -> None:
+        chunks = (step.new_len > 1).nonzero()[0]
+        if not len(chunks):
+            return
+        for tokens, static in self._tiles.items():
+            own = tile(chunks, step.new_len[chunks], step.total_len[chunks], tokens)
+            tiles = np.empty((len(static), 2), dtype=np.int64)
+            tiles[: len(own)] = own
+            tiles[len(own) :] = n - 1, 1  # behind the token of a padding row
+            static.copy_(to_device(tiles, static.device), non_blocking=True)
+
+    def views(self, key: GraphKey) -> tuple[Tensor, Tensor, Tensor, FusedStepAttention]:
+        """The arguments of a `Decode` for a graph's steps."""
+        n = key.tokens
+        token_ids, positions, logit_indices, *slots, total_len, _ = self._numbers[:, :n]
 
         def plan(layer: int) -> TritonAttention:
-            return TritonAttention(
+            return CapturedAttention(
                 storage=self._storage,
                 page_table=self._table[self._storage.group_of[layer], :n],
                 total_len=total_len,
-                starts=self._starts[: n + 1],
+                starts=self._numbers[-1, : n + 1],
                 slots=slots[self._addresses.index(layer)],
-                chunk_rows=NO_CHUNKS,
+                chunk_rows=SOME_CHUNKS if key.has_chunks else NO_CHUNKS,
                 chunk_len=NO_CHUNKS,
                 chunk_total=NO_CHUNKS,
-                max_decode_len=max_context,
+                max_decode_len=key.max_context,
+                static_tiles=lambda tokens: self._static_tiles(tokens)[:n],
             )
 
-        return token_ids, positions, self._starts[:n], plan_by_layer(self._storage, plan)
+        return token_ids, positions, logit_indices, plan_by_layer(self._storage, plan)
 
-    def _padding(self) -> IntArray:
-        rows = np.zeros((3 + len(self._addresses), len(self._starts) - 1), dtype=np.int64)
-        rows[3:] = NO_SLOT
-        return rows
+    def _static_tiles(self, tokens: int) -> Tensor:
+        """There are never more tiles than tokens."""
+        if tokens not in self._tiles:
+            self._tiles[tokens] = self._numbers.new_ones(CHUNK_SIZES[-1], 2)
+        return self._tiles[tokens]
+
+    def _padding(self, rows: int, tokens: int, n: int) -> IntArray:
+        """What stands behind so many rows and tokens: a row for each token, up to `n` tokens."""
+        numbers = np.zeros((5 + len(self._addresses), self._size + 1), dtype=np.int64)
+        numbers[3:-2] = NO_SLOT
+        numbers[-1, rows:] = np.minimum(tokens + np.arange(self._size + 1 - rows), n)
+        return numbers
 
 
-class DecodeGraphs:
-    """The captured decode steps of one model. They share one pool of memory."""
+class StepGraphs:
+    """The captured steps of one model. They share one pool of memory."""
 
-    def __init__(self, decode: Decode, inputs: StaticInputs, capture: Capture) -> None:
+    def __init__(
+        self, decode: Decode, inputs: StaticInputs, capture: Capture, *, has_chunks: bool = True
+    ) -> None:
+        """`has_chunks`: whether steps with chunks are captured, too."""
         self._decode = decode
+        self._chunk_sizes = CHUNK_SIZES if has_chunks else ()
         self._inputs = inputs
         self._capture = capture
         self._sizes = capture_sizes(inputs.max_rows)
-        self._replays: dict[tuple[int, int], Callable[[], None]] = {}
-        self._logits: Tensor | None = None  # [max_rows, vocab], the output of all graphs
+        self._replays: dict[GraphKey, Callable[[], None]] = {}
+        self._logits: Tensor | None = None  # [tokens, vocab], the output of all graphs
 
     def __len__(self) -> int:
         return len(self._replays)
@@ -127,7 +191,7 @@ class DecodeGraphs:
         keys = [*self._keys()]
         try:
             for n_done, key in enumerate(keys, 1):
-                self._replays[key] = self._capture(lambda key=key: self._run(*key))  # type: ignore[misc]
+                self._replays[key] = self._capture(lambda key=key: self._run(key))  # type: ignore[misc]
                 if n_done % PROGRESS_INTERVAL == 0 or n_done == len(keys):
                     log.info("captured %d of %d CUDA graphs", n_done, len(keys))
         except RuntimeError as error:  # the model waits for the device, say to branch on a value
@@ -150,36 +214,46 @@ class DecodeGraphs:
 
         None if there is no graph for the step.
         """
-        if not self._replays or len(step.new_len) > self._inputs.max_rows:
+        key = self._key(step)
+        if key is None or key not in self._replays or len(step.logit_indices) > key.tokens:
             return None
-        if (step.new_len != 1).any():
-            return None
-        self._inputs.load(step)
-        self._replays[self._key(len(step.new_len), int(step.total_len.max()))]()
+        self._inputs.load(step, key.tokens)
+        self._replays[key]()
         assert self._logits is not None
-        if np.array_equal(step.logit_indices, np.arange(len(step.logit_indices))):
-            return self._logits[: len(step.logit_indices)]
-        return self._logits[to_device(step.logit_indices, self._logits.device)]
+        return self._logits[: len(step.logit_indices)]
 
-    def _keys(self) -> Iterator[tuple[int, int]]:
-        """Batch sizes and bounds of the context. The largest graph is first: its memory is large
-        enough for all others."""
-        for n in reversed(self._sizes):
-            yield from ((n, bound) for bound in self._context_bounds(n))
+    def _keys(self) -> Iterator[GraphKey]:
+        """Of decodes the largest graph is first: its memory is large enough for all others."""
+        for has_chunks, sizes in ((False, self._sizes), (True, self._chunk_sizes)):
+            for n in reversed(sizes):
+                yield from (GraphKey(n, bound, has_chunks) for bound in self._context_bounds(n))
 
     def _context_bounds(self, n: int) -> Sequence[int]:
         bound = self._inputs.max_tokens
         return (bound,) if n <= SMALL_BATCH or bound <= SHORT_CONTEXT else (bound, SHORT_CONTEXT)
 
-    def _key(self, rows: int, max_context: int) -> tuple[int, int]:
-        n = self._sizes[bisect_left(self._sizes, rows)]
-        return n, min(bound for bound in self._context_bounds(n) if bound >= max_context)
+    def _key(self, step: "StepInputs") -> GraphKey | None:
+        is_chunk = step.new_len > 1
+        has_chunks = bool(is_chunk.any())
+        if has_chunks and step.total_len[is_chunk].max() > MAX_CHUNK_CONTEXT:
+            return None
+        sizes = CHUNK_SIZES if has_chunks else self._sizes
+        needed = max(
+            len(step.positions), len(step.new_len) + has_chunks
+        )  # tiles need a padding row
+        if needed > sizes[-1]:
+            return None
+        n = sizes[bisect_left(sizes, needed)]
+        longest = int(step.total_len.max())
+        bound = min(bound for bound in self._context_bounds(n) if bound >= longest)
+        return GraphKey(n, bound, has_chunks)
 
-    def _run(self, n: int, max_context: int) -> None:
-        logits = self._decode(*self._inputs.views(n, max_context))
+    def _run(self, key: GraphKey) -> None:
+        logits = self._decode(*self._inputs.views(key))
         if self._logits is None:
-            self._logits = logits.new_zeros(self._inputs.max_rows, logits.shape[1])
-        self._logits[:n].copy_(logits)
+            rows = max(self._inputs.max_rows, CHUNK_SIZES[-1])
+            self._logits = logits.new_zeros(rows, logits.shape[1])
+        self._logits[: key.tokens].copy_(logits)
 
 
 class CudaGraphCapture:
@@ -228,13 +302,15 @@ def _raise_on_sync() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def capture_decodes(
-    decode: Decode, storage: Storage, max_rows: int, max_tokens: int
-) -> DecodeGraphs:
-    """Captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens.
+def capture_steps(
+    decode: Decode, storage: Storage, max_rows: int, max_tokens: int, *, has_chunks: bool
+) -> StepGraphs:
+    """Captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens, and small steps
+    with chunks if `has_chunks`.
 
     Must be called on the thread that will replay them, after the model has run once.
     """
-    graphs = DecodeGraphs(decode, StaticInputs(storage, max_rows, max_tokens), CudaGraphCapture())
+    inputs = StaticInputs(storage, max_rows, max_tokens)
+    graphs = StepGraphs(decode, inputs, CudaGraphCapture(), has_chunks=has_chunks)
     graphs.capture()
     return graphs

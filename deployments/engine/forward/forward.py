@@ -13,7 +13,7 @@ from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.by_rows import RowByRow, by_rows
-from deployments.engine.forward.cuda_graphs import DecodeGraphs, capture_decodes
+from deployments.engine.forward.cuda_graphs import StepGraphs, capture_steps
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
@@ -31,7 +31,7 @@ class Forward:
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
-        self._graphs: DecodeGraphs | None = None
+        self._graphs: StepGraphs | None = None
         how = by_rows(model)
         self._by_rows = None if how is None else RowByRow(model, how, storage)
         if self._by_rows is not None:
@@ -41,7 +41,8 @@ class Forward:
         self._head = head(model)
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
-        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens.
+        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
+        and small steps with chunks.
 
         Must be called on the thread that will call `logits`.
         """
@@ -51,7 +52,13 @@ class Forward:
             if not self._recurrent.can_batch:
                 return
             self._recurrent.make_static(max_rows)
-        self._graphs = capture_decodes(self._static_logits, self._storage, max_rows, max_tokens)
+        self._graphs = capture_steps(
+            self._static_logits,
+            self._storage,
+            max_rows,
+            max_tokens,
+            has_chunks=self._recurrent is None,
+        )
 
     def logits(self, step: StepInputs) -> Tensor:
         """Computes a step. Returns [logits, vocab], which the next call may overwrite.
@@ -76,16 +83,17 @@ class Forward:
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
-        if self._graphs is None or (step.new_len != 1).any():
+        if self._graphs is None:
             return None
-        if self._recurrent is not None and not self._recurrent.load(step.state_slots):
+        recurrent, is_decode = self._recurrent, bool((step.new_len == 1).all())
+        if recurrent is not None and not (is_decode and recurrent.load(step.state_slots)):
             return None
         return self._graphs.logits(step)
 
     def _static_logits(
         self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention
     ) -> Tensor:
-        """As `_logits`, of decodes; what else they read is in static memory, too."""
+        """As `_logits`, for a graph; what else decodes with states read is in static memory."""
         if self._recurrent is None:
             return self._logits(token_ids, positions, indices, attention)
         with self._recurrent.running_static(len(token_ids)):

@@ -49,13 +49,16 @@ def test_it_is_used_once_it_has_passed_the_check(interpreted: Interpreter) -> No
 
 
 @needs_triton
-@pytest.mark.parametrize(("window", "n_calls"), [(None, 0), (20, 0), (9, 4)])
-def test_few_tokens_behind_a_long_context_stay_with_our_kernel_which_splits_it(
-    interpreted: Interpreter, window: int | None, n_calls: int
+def test_small_chunks_stay_with_our_kernel_which_splits_their_contexts(
+    interpreted: Interpreter,
 ) -> None:
-    follow_up = replace(CHUNK, rows=((90, 9), (30, 3), (40, 1)), window=window)
-    n_calls_made, error = interpreted(attend_with_stand_in, follow_up)
-    assert n_calls_made == n_calls
+    small = ((90, 9), (0, 32), (40, 1))
+    n_calls_made, error = interpreted(attend_with_stand_in, replace(CHUNK, rows=small))
+    assert n_calls_made == 0
+    assert error < DTYPES["bfloat16"]
+    both = (*small, (7, 33))
+    n_calls_made, error = interpreted(attend_with_stand_in, replace(CHUNK, rows=both))
+    assert n_calls_made == 1 + 3
     assert error < DTYPES["bfloat16"]
 
 

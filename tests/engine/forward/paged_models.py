@@ -14,8 +14,8 @@ from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.cuda_graphs import (
     Capture,
     Decode,
-    DecodeGraphs,
     StaticInputs,
+    StepGraphs,
     capture_sizes,
 )
 from deployments.engine.forward.decoder import decoder
@@ -112,7 +112,8 @@ def max_logit_error(architecture: str, device: str = "cpu") -> float:
 
 
 def repeat(run: Callable[[], None]) -> Callable[[], None]:
-    """In the place of a capture: the replay runs the function."""
+    """In the place of a capture, which runs the function once before: the replay runs it."""
+    run()
     return run
 
 
@@ -126,24 +127,28 @@ def with_real_padding(rows: list[tuple[int, int]], max_rows: int) -> list[tuple[
 
 @torch.inference_mode()
 def captured_and_eager_logits(
-    architecture: str, capture: Capture = repeat, device: str = "cpu", max_rows: int = 4
+    architecture: str,
+    capture: Capture = repeat,
+    device: str = "cpu",
+    max_rows: int = 4,
+    replays_chunks: bool = True,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Logits of decodes of three rows and of one, from graphs and without.
+    """Logits of chunks, of chunks beside decodes, and of decodes, from graphs and without.
 
-    Without a graph, real rows stand where the graph has padding rows. The number of rows is then
-    the same in both, and libraries choose the same matrix products.
+    Without a graph, real rows stand where the graph of decodes has padding rows. The number of rows
+    is then the same in both, and libraries choose the same matrix products.
     """
     captured, eager = paged_model(architecture, device), paged_model(architecture, device)
-    graphs = DecodeGraphs(captured.decode, StaticInputs(captured.storage, max_rows, 32), capture)
+    graphs = StepGraphs(captured.decode, StaticInputs(captured.storage, max_rows, 32), capture)
     graphs.capture()
     assert len(graphs) > 0
     results = []
     for rows in (*ROWS, [(21, 1)]):
         groups = len(captured.storage.groups)
         step, filled = inputs(rows, groups), inputs(with_real_padding(rows, max_rows), groups)
-        logits = graphs.logits(step)
-        if logits is None:
-            logits = captured.eager_logits(step)
+        is_replayed = replays_chunks or bool((step.new_len == 1).all())
+        logits = graphs.logits(step) if is_replayed else captured.eager_logits(step)
+        assert logits is not None
         results.append((logits.clone().cpu(), eager.eager_logits(filled)[: len(rows)].cpu()))
         # A padding row writes nothing, but a real row in its place has.
         eager.storage.clear(filled.page_table[:, len(rows) :].ravel().tolist())

@@ -1,4 +1,4 @@
-"""Models compute the same through the Triton kernels, and through padded decode graphs."""
+"""Models compute the same through the Triton kernels, and through graphs of padded steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,8 +13,10 @@ from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.attention.tiles import tile
 from deployments.engine.forward.cuda_graphs import (
     Capture,
-    DecodeGraphs,
+    CapturedAttention,
+    GraphKey,
     StaticInputs,
+    StepGraphs,
     capture_sizes,
 )
 from kv.layout import alike
@@ -48,7 +50,7 @@ def test_a_model_has_the_same_logits_through_the_kernels(
 
 
 @needs_triton
-def test_padded_decodes_have_the_logits_of_unpadded_ones(interpreted: Interpreter) -> None:
+def test_padded_steps_have_the_logits_of_unpadded_ones(interpreted: Interpreter) -> None:
     for padded, unpadded in interpreted(captured_and_eager_logits, "llama"):
         # The two models' weights have different addresses, which changes rounding on some CPUs.
         torch.testing.assert_close(padded, unpadded, rtol=1e-4, atol=1e-4)
@@ -88,12 +90,12 @@ def run_now(run: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def graphs(capture: Capture = run_now, max_rows: int = 6) -> DecodeGraphs:
-    decode_graphs = DecodeGraphs(
+def graphs(capture: Capture = run_now, max_rows: int = 6) -> StepGraphs:
+    step_graphs = StepGraphs(
         RecordingDecode(), StaticInputs(small_storage(), max_rows, 48), capture
     )
-    decode_graphs.capture()
-    return decode_graphs
+    step_graphs.capture()
+    return step_graphs
 
 
 def test_capture_sizes_end_with_the_most_rows() -> None:
@@ -107,13 +109,14 @@ def test_capture_sizes_end_with_the_most_rows() -> None:
 
 def test_rows_without_a_task_are_written_nowhere_and_have_no_context() -> None:
     static = StaticInputs(small_storage(), 6, 48)
-    static.load(DECODES)
-    token_ids, positions, logit_indices, step = static.views(4, 48)
+    static.load(DECODES, 4)
+    token_ids, positions, logit_indices, step = static.views(GraphKey(4, 48, has_chunks=False))
     assert isinstance(step, TritonAttention)
-    assert logit_indices.tolist() == [0, 1, 2, 3]
+    assert logit_indices.tolist() == [0, 1, 2, 0]
     assert token_ids.tolist() == [*DECODES.token_ids.tolist(), 0]
     assert positions.tolist() == [*DECODES.positions.tolist(), 0]
     assert step.total_len.tolist() == [*DECODES.total_len.tolist(), 0]
+    assert step.starts.tolist() == [0, 1, 2, 3, 4]
     assert step.slots.tolist()[3] == NO_SLOT
     assert (step.slots[:3] >= 0).all()
     assert step.page_table[:3, :8].tolist() == DECODES.page_table[0].tolist()
@@ -121,19 +124,43 @@ def test_rows_without_a_task_are_written_nowhere_and_have_no_context() -> None:
 
 def test_a_smaller_step_leaves_nothing_of_the_one_before() -> None:
     static = StaticInputs(small_storage(), 6, 48)
-    static.load(DECODES)
-    static.load(inputs([(7, 1)]))
-    *_, step = static.views(4, 48)
+    static.load(DECODES, 4)
+    static.load(inputs([(7, 1)]), 4)
+    *_, step = static.views(GraphKey(4, 48, has_chunks=False))
     assert isinstance(step, TritonAttention)
     assert step.total_len.tolist() == [8, 0, 0, 0]
     assert step.slots.tolist()[1:] == [NO_SLOT] * 3
 
 
-def test_only_decodes_of_no_more_rows_than_captured_are_replayed() -> None:
-    decode_graphs = graphs()
-    assert decode_graphs.logits(CHUNKS) is None
-    assert decode_graphs.logits(inputs([(3, 1)] * 6)) is not None
+def test_padding_tokens_of_a_step_with_chunks_are_rows_without_a_context() -> None:
+    static = StaticInputs(small_storage(), 6, 48)
+    *_, step = static.views(GraphKey(8, 48, has_chunks=True))
+    assert isinstance(step, CapturedAttention)
+    assert step.static_tiles is not None
+    step.static_tiles(3)
+    static.load(CHUNKS, 8)  # rows of 1, 4 and 1 tokens
+    assert step.starts.tolist() == [0, 1, 5, 6, 7, 8, 8, 8, 8]
+    assert step.total_len.tolist() == [*CHUNKS.total_len.tolist(), 0, 0, 0, 0, 0]
+    assert step.slots.tolist()[6:] == [NO_SLOT] * 2
+    assert step.static_tiles(3).tolist() == [[1, 3], [1, 0], *[[7, 1]] * 6]
+
+
+def test_only_steps_as_small_as_those_captured_are_replayed() -> None:
+    step_graphs = graphs()
+    assert step_graphs.logits(CHUNKS) is not None
+    assert step_graphs.logits(inputs([(0, 16), (0, 16)])) is not None
+    assert step_graphs.logits(inputs([(0, 17), (0, 16)])) is None
+    assert step_graphs.logits(inputs([(3, 1)] * 6)) is not None
     assert graphs(max_rows=2).logits(DECODES) is None
+
+
+def test_chunks_that_may_be_split_among_programs_are_not_replayed() -> None:
+    static = StaticInputs(Storage(alike(1, 1, 8), 8, 1024), 6, 4096)
+    step_graphs = StepGraphs(RecordingDecode(), static, run_now)
+    step_graphs.capture()
+    step = replace(CHUNKS, page_table=CHUNKS.page_table[..., :4])
+    assert step_graphs.logits(replace(step, total_len=np.array([3000, 7, 7]))) is not None
+    assert step_graphs.logits(replace(step, total_len=np.array([20, 3000, 7]))) is None
 
 
 def test_logits_are_of_the_indices_asked_for() -> None:
@@ -148,12 +175,14 @@ def test_logits_are_of_the_indices_asked_for() -> None:
 
 def test_long_contexts_have_graphs_of_their_own_where_rows_are_many() -> None:
     decode = RecordingDecode()
-    decode_graphs = DecodeGraphs(
+    step_graphs = StepGraphs(
         decode, StaticInputs(Storage(alike(1, 1, 8), 8, 16), 16, 8192), run_now
     )
-    decode_graphs.capture()
+    step_graphs.capture()
     captured = [(len(ids), step.max_decode_len) for ids, step in decode.steps]
-    assert captured == [(16, 8192), (16, 2048), (8, 8192), (4, 8192), (2, 8192), (1, 8192)]
+    decodes = [(16, 8192), (16, 2048), (8, 8192), (4, 8192), (2, 8192), (1, 8192)]
+    chunks = [(32, 8192), (32, 2048), (16, 8192), (16, 2048), (8, 8192)]
+    assert captured == decodes + chunks
 
 
 def test_a_model_that_can_not_be_captured_runs_as_it_did(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,9 +194,9 @@ def test_a_model_that_can_not_be_captured_runs_as_it_did(caplog: pytest.LogCaptu
             raise RuntimeError("operation not permitted when stream is capturing")
         return run
 
-    decode_graphs = graphs(refuse)
-    assert len(decode_graphs) == 0
-    assert decode_graphs.logits(DECODES) is None
+    step_graphs = graphs(refuse)
+    assert len(step_graphs) == 0
+    assert step_graphs.logits(DECODES) is None
     assert "not permitted" in caplog.text
 
 
@@ -183,11 +212,11 @@ def test_graphs_that_the_memory_does_not_hold_are_dropped_and_the_log_says_so(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return run
 
-    decode_graphs = graphs(run_out)
-    assert len(decode_graphs) == 0
-    assert decode_graphs.logits(DECODES) is None
+    step_graphs = graphs(run_out)
+    assert len(step_graphs) == 0
+    assert step_graphs.logits(DECODES) is None
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "no memory for CUDA graphs: of 4 only 2 could be captured" in record.message
+    assert "no memory for CUDA graphs: of 7 only 2 could be captured" in record.message
     assert "Lower gpu_memory_utilization" in record.message
     assert "can't be captured" not in caplog.text
 

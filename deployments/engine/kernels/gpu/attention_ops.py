@@ -170,7 +170,7 @@ class Attention:
         n_split, n_splits = self._split_tiles(keys, q, multiprocessors)
         rows = table, total_len, starts
         if not n_split and self._is_first_of_kind(q):
-            self._chunks(out, q, *rows, tiles[:1], self._n_chunk_splits(keys))
+            self._chunks(out, q, *rows, tiles[:1], max(1, self._n_chunk_splits(keys)))
         if n_split:
             self._chunks(out, q, *rows, tiles[:n_split], n_splits)
         if n_split < len(tiles):
