@@ -54,7 +54,7 @@ _TILINGS = (
     Tiling(queries=32, keys=16, chunk_warps=4, stages=2),
 )
 # Without matrix units the factors are in registers, too: larger blocks were seen to spill.
-_FLOAT32_TILING = Tiling(queries=16, keys=16, chunk_warps=4, stages=2)
+_FLOAT32_TILING = Tiling(queries=16, keys=16, decode_heads=16, chunk_warps=4, stages=2)
 
 
 # Of latents, whose sums are wide: they may fill all registers. One block is keys and values.
