@@ -89,7 +89,9 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
     [
         *("qwen2_moe", "phimoe", "gemma4", "deepseek_v3"),
         *sorted(STATES.keys() & CONFIGS.keys()),
-        *sorted(BY_ROWS),
+        *sorted(
+            BY_ROWS - {"recurrent_gemma"}
+        ),  # one of a single token begins with states of others
     ],
 )
 def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None:
