@@ -42,7 +42,7 @@ NO_CHUNKS, SOME_CHUNKS = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64
 # Tokens of a step with chunks: of drafts, or of short prompts. Larger ones hide their launches.
 CHUNK_SIZES = (8, 16, MAX_SMALL_CHUNK)
 # Tokens of a row with a chunk. A longer one is split among programs, whose number changes.
-MAX_CHUNK_CONTEXT = 2048
+MAX_CHUNK_CONTEXT = 4096
 # Graphs for contexts of at most this many tokens launch fewer programs.
 SHORT_CONTEXT = 2048
 # So few rows do not fill a GPU. Idle programs then cost nothing, and one graph serves all contexts.

@@ -38,7 +38,7 @@ class Tiling:
     keys: int = 128
     min_split_keys: int = 256  # that one program of a decode reads
     decode_heads: int = 128  # that one program of a decode takes at most
-    chunk_split_keys: int = 2048  # whose sums a chunk makes apart
+    chunk_split_keys: int = 4096  # whose sums a chunk makes apart
     chunk_warps: int = 8
     decode_warps: int = 4
     stages: int = 3
