@@ -155,12 +155,12 @@ def test_only_steps_as_small_as_those_captured_are_replayed() -> None:
 
 
 def test_chunks_that_may_be_split_among_programs_are_not_replayed() -> None:
-    static = StaticInputs(Storage(alike(1, 1, 8), 8, 1024), 6, 4096)
+    static = StaticInputs(Storage(alike(1, 1, 8), 8, 2048), 6, 8192)
     step_graphs = StepGraphs(RecordingDecode(), static, run_now)
     step_graphs.capture()
     step = replace(CHUNKS, page_table=CHUNKS.page_table[..., :4])
-    assert step_graphs.logits(replace(step, total_len=np.array([3000, 7, 7]))) is not None
-    assert step_graphs.logits(replace(step, total_len=np.array([20, 3000, 7]))) is None
+    assert step_graphs.logits(replace(step, total_len=np.array([5000, 7, 7]))) is not None
+    assert step_graphs.logits(replace(step, total_len=np.array([20, 5000, 7]))) is None
 
 
 def test_logits_are_of_the_indices_asked_for() -> None:
