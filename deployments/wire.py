@@ -175,6 +175,8 @@ class GenerationRequest:
     Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn,
     and of one client those with the lowest `own_priority`.
     `session` names a conversation, whose requests are best served where its last one was.
+    `last_message_at` is about the index of the token in the prompt that the last message begins
+    with: other prompts may share what is before it. 0: it is not known.
     With `tells_progress` events say how much of the prompt is computed.
     """
 
@@ -197,6 +199,7 @@ class GenerationRequest:
     session: str = ""
     response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False
+    last_message_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +293,7 @@ class ModelCard:
     eos_token_ids: tuple[int, ...]
     sampling: SamplingParams  # the model's own defaults, from its generation config
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
+    keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
 
 
 class ModelState(StrEnum):

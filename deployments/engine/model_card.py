@@ -52,6 +52,7 @@ def make_card(
         eos_token_ids=tuple(sorted(core.eos_token_ids)),
         sampling=sampling,
         dialect=dialect,
+        keeps_states=core.cache.states is not None,
     )
     version = blake2b(repr((card, fingerprint)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))

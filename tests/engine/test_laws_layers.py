@@ -170,6 +170,18 @@ def test_a_conversation_is_cached_where_states_are_kept(architecture: str) -> No
 
 
 @every_state
+def test_another_last_message_finds_what_is_before_it(architecture: str) -> None:
+    first = replace(REQUESTS[0], last_message_at=34)
+    other = request("other", LONG[:34] + random_ids(9, seed=6), SAMPLING, max_tokens=N_NEW)
+    with engine(architecture, limits=roomy(n_pages=1024)) as running:
+        (alone,) = running.run(replace_salt(other, "alone"))
+        running.run(first)
+        (found,) = running.run(other)
+    assert found.token_ids == alone.token_ids
+    assert found.cached_tokens == 32
+
+
+@every_state
 def test_many_streams_in_room_for_few_are_as_alone(architecture: str) -> None:
     many = [
         request(f"r{i}", LONG[: 16 + i % 3 * 8] + (i,), SAMPLING, max_tokens=6) for i in range(64)

@@ -13,7 +13,8 @@ from kv.cache import KVCache
 
 class CheckpointBorders:
     """Where a task's checkpoints are: behind the prompt's last page that another prompt may share,
-    where others with the same beginning went on differently, and every so many tokens."""
+    before its last message, where others with the same beginning went on differently, and every so
+    many tokens."""
 
     def __init__(self, cache: KVCache, min_step: int) -> None:
         """`min_step` tokens lie between two checkpoints of a long sequence."""
@@ -39,7 +40,7 @@ class CheckpointBorders:
         if self._cache.checkpoints is None:
             return None
         every = (task.n_computed // self._step + 1) * self._step
-        borders = (*task.branches, self._last_of_prompt(task), every)
+        borders = (*task.branches, *self._of_prompt(task), every)
         return min((one for one in borders if task.n_computed < one < task.n_tokens), default=None)
 
     def commit(self, task: Task) -> None:
@@ -47,12 +48,15 @@ class CheckpointBorders:
         n = task.n_computed
         if self._cache.checkpoints is None or n % self._page_size:
             return
-        if n in task.branches or n == self._last_of_prompt(task) or n % self._step == 0:
+        if n in task.branches or n in self._of_prompt(task) or n % self._step == 0:
             self._cache.checkpoints.save(task.id)
 
-    def _last_of_prompt(self, task: Task) -> int:
-        """The same prompt may come again, of which one token at least has to be computed."""
-        return (task.n_prompt - 1) // self._page_size * self._page_size
+    def _of_prompt(self, task: Task) -> tuple[int, int]:
+        """The same prompt may come again, of which one token at least has to be computed, or with
+        another last message."""
+        ends = task.n_prompt - 1, task.request.last_message_at
+        whole, before = (end // self._page_size * self._page_size for end in ends)
+        return whole, before
 
 
 def _n_common(hashes: Sequence[bytes], others: Sequence[bytes]) -> int:

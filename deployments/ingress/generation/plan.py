@@ -85,6 +85,7 @@ class Plan:
             triggers=self._triggers(prompt),
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,
             thinking=prompt.thinking,
+            last_message_at=prompt.last_message_at,
             priority=self.priority,
             tells_progress=self.tells_progress,
         )

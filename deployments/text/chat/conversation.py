@@ -92,9 +92,12 @@ def prepare_prompt(
         )
     else:
         grammar = _grammar(conversation, dialect, context, tool_prompt.thinks, mark)
+    ids = tokenizer.encode(text, add_special_tokens=False, limit=card.context_length)
+    at = _last_message_at(conversation, text, len(ids), tokenizer) if card.keeps_states else 0
     return ChatPrompt(
         text=text,
-        ids=tokenizer.encode(text, add_special_tokens=False, limit=card.context_length),
+        ids=ids,
+        last_message_at=at,
         grammar=grammar,
         triggers=triggers,
         kept_specials=_kept_specials(dialect, context, tokenizer),
@@ -103,6 +106,20 @@ def prepare_prompt(
         dialect=dialect,
         context=context,
     )
+
+
+def _last_message_at(
+    conversation: Conversation, text: str, n_ids: int, tokenizer: TextTokenizer
+) -> int:
+    """The same conversation may come again with another last message. One id earlier than where it
+    seems to begin: by itself its text may be encoded in another way."""
+    content = conversation.messages[-1].get("content") if conversation.messages else None
+    if not isinstance(content, str) or not content.strip():
+        return 0
+    at = text.rfind(content.strip())
+    if at < 0:
+        return 0
+    return max(0, n_ids - len(tokenizer.encode(text[at:], add_special_tokens=False)) - 1)
 
 
 def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, ...]:

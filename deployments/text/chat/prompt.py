@@ -15,7 +15,8 @@ class Prompt:
 
     `grammar` is llguidance's, "" for any reply. With `triggers` the reply is free up to the first
     of these. `kept_specials` are special tokens that stay in
-    the text of the reply when others are skipped.
+    the text of the reply when others are skipped. `last_message_at` is about the index of the id
+    that the last message begins with; 0: it is not known, or the model needs none.
     """
 
     ids: Sequence[int]
@@ -24,6 +25,7 @@ class Prompt:
     triggers: GrammarTriggers | None = None
     kept_specials: frozenset[int] = frozenset()
     thinking: ThinkingBudget | None = None
+    last_message_at: int = 0
 
     def parser(self) -> ReplyParser | None:
         """A new parser for each choice; None where the reply is plain text."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -196,3 +197,24 @@ def test_where_a_template_shows_ids_alone_they_name_the_function() -> None:
     ]
     first, *later = ["functions.f:0", "functions.f:1", "functions.f:2", "functions.f:3"]
     assert prompt(BY_ID, messages).split("|")[1:-1] == [first, first, *later, *later]
+
+
+@pytest.mark.parametrize("last", ["why  is it so?", " Ä, and a second question\n", "said before"])
+def test_where_the_last_message_begins_is_known_for_models_with_states(last: str) -> None:
+    """About: what is before it must be the same with any other last message."""
+    said = [
+        {"role": "user", "content": "said before"},
+        {"role": "assistant", "content": "yes"},
+    ]
+
+    def begun(content: str, keeps_states: bool) -> tuple[list[int], int]:
+        of = replace(card(chat_template=SAYS), keeps_states=keeps_states)
+        messages = [*said, {"role": "user", "content": content}]
+        made = prepare_prompt(Conversation(messages=messages), of, TextTokenizer(of))
+        return [*made.ids], made.last_message_at
+
+    (ids, at), (others, _) = begun(last, True), begun("another question", True)
+    assert ids[:at] == others[:at]
+    n_common = next(n for n, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b)
+    assert n_common - 4 <= at
+    assert begun(last, False) == (ids, 0)
