@@ -32,6 +32,9 @@ class Committer:
     ) -> None:
         self._cache = cache
         self._borders = borders
+        # A call for each row of each step is not free.
+        self._lets_go = any(group.window is not None for group in cache.groups)
+        self._keeps_states = cache.checkpoints is not None
         self._running = running
         self._outbox = outbox
         self._stats = stats
@@ -95,8 +98,10 @@ class Committer:
         if full_pages := task.filled_by(n, page_size):
             self._cache.record(task.id, task.n_computed // page_size, full_pages)
         task.n_computed += n
-        self._cache.let_go(task.id, task.n_computed)
-        self._borders.commit(task)
+        if self._lets_go:
+            self._cache.let_go(task.id, task.n_computed)
+        if self._keeps_states:
+            self._borders.commit(task)
         task.last_step = self._stats.steps
         task.prompt_logprobs.extend(prompt_logprobs)
 
