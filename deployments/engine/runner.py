@@ -132,13 +132,12 @@ class Runner:
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
         try:
             # Chunks are computed by other code than single tokens, drafts and small chunks.
-            chunk = max(MAX_DRAFTED_STEP_CPU, MAX_SMALL_CHUNK) + 1
-            for n_tokens in (1, min(chunk, self._cache.shape.max_tokens - 1)):
+            shape, chunk = self._cache.shape, max(MAX_DRAFTED_STEP_CPU, MAX_SMALL_CHUNK) + 1
+            for n_tokens in (1, min(chunk, shape.max_new_tokens or chunk, shape.max_tokens - 1)):
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
         if self._ranks is None:
-            shape = self._cache.shape
             self._forward.capture(shape.max_tasks, shape.max_tokens)
 
     def probe(self, n_tokens: int = 1) -> None:
@@ -148,9 +147,11 @@ class Runner:
         """
         request = GenerationRequest(request_id="probe", prompt_ids=(0,) * n_tokens)
         task = make_task(request.request_id, request, NullMailbox(), frozenset(), n_tokens + 1)
-        self._cache.allocate(task.id, [], task.n_tokens, spare=0)
-        self._cache.extend(task.id, task.n_tokens)
+        is_admitted = self._cache.allocate(task.id, [], task.n_tokens, spare=0)
+        assert is_admitted, "there are no pages to try a step with"
         try:
+            has_pages = self._cache.extend(task.id, task.n_tokens)
+            assert has_pages, "there are no pages to try a step with"
             self.launch(Batch([task], [n_tokens])).result()
         finally:
             self._cache.free(task.id)

@@ -5,8 +5,10 @@ once, or of one row's tokens, and a cache that holds the states of these rows al
 """
 
 import inspect
+import logging
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +17,14 @@ import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.states import NO_STATE
+
+log = logging.getLogger(__name__)
 
 N_TRIED, N_BEGUN = 7, 3  # tokens that each kind of mixer is tried with, at once and in two parts
 MAX_ERROR = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.02}  # relative, of these
@@ -59,7 +63,7 @@ def state_bytes(model: PreTrainedModel) -> int:
     hidden: int = model.config.get_text_config(decoder=True).hidden_size
     token = torch.zeros(1, 1, hidden, device=model.device, dtype=model.dtype)
     total = 0
-    with _unsupported_on_error(model):
+    with _running_states_of(model):
         for module in find_mixers(model):
             states = CacheOfRows(NoStates(), 0)
             _mixer(module)(token, states)
@@ -90,7 +94,8 @@ class RecurrentLayers:
     """The layers of one model that keep a state, and the states of all of its slots."""
 
     def __init__(self, model: PreTrainedModel, n_slots: int) -> None:
-        """The model's layers belong to this object from now on.
+        """The model's layers belong to this object while it lives: a model that sleeps has no
+        states.
 
         Raises UnsupportedModelError if a state does not do in the place of the tokens before it.
         """
@@ -157,19 +162,26 @@ class RecurrentLayers:
         return parts
 
     def _wrap(self, module: nn.Module, mix: Mixer) -> None:
+        owner = weakref.ref(self)
+
         def by_rows(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
             """[1, tokens, hidden] -> [1, tokens, hidden]"""
-            if not self._parts:  # a token by itself, whose state nobody needs
+            layers = owner()
+            if layers is None or not layers._parts:  # tokens whose state nobody needs
                 return mix(hidden_states, CacheOfRows(NoStates(), 0))
-            mixed = [part.compute(mix, hidden_states, self._pool) for part in self._parts]
-            if len(mixed) == 1:
-                return mixed[0][None]
-            out = torch.empty_like(hidden_states)
-            for part, own in zip(self._parts, mixed, strict=True):
-                out[0, part.tokens] = own
-            return out
+            return layers._mix(mix, hidden_states)
 
         module.forward = by_rows
+
+    def _mix(self, mix: Mixer, hidden: Tensor) -> Tensor:
+        """[1, tokens, hidden] -> [1, tokens, hidden]"""
+        mixed = [part.compute(mix, hidden, self._pool) for part in self._parts]
+        if len(mixed) == 1:
+            return mixed[0][None]
+        out = torch.empty_like(hidden)
+        for part, own in zip(self._parts, mixed, strict=True):
+            out[0, part.tokens] = own
+        return out
 
 
 def _mixer(module: nn.Module) -> Mixer:
@@ -185,14 +197,8 @@ def _mixer(module: nn.Module) -> Mixer:
     return mix
 
 
-@contextmanager
-def _unsupported_on_error(model: PreTrainedModel) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # of any model's code
-        raise UnsupportedModelError(
-            f"the engine can't run the states of {model.config.model_type}: {error}"
-        ) from error
+def _running_states_of(model: PreTrainedModel) -> AbstractContextManager[None]:
+    return unsupported_on_error(f"the engine can't run the states of {model.config.model_type}")
 
 
 def _tried(model: PreTrainedModel) -> Tensor:
@@ -214,7 +220,7 @@ def _way_to_continue(mix: Mixer, model: PreTrainedModel) -> Callable[[Mixer], Mi
     UnsupportedModelError for one that does not go on at all.
     """
     x = _tried(model)
-    with _unsupported_on_error(model):
+    with _running_states_of(model):
         whole = mix(x, CacheOfRows(NoStates(), 0))
         errors = {}
         for way in (_at_once, _by_token):
@@ -244,7 +250,8 @@ def _can_batch(mix: Mixer, model: PreTrainedModel) -> bool:
         both = {key: torch.cat([states[key] for states in begun]) for key in begun[0]}
         tokens = torch.cat([x[:, n : n + 1] for n in lengths])
         together = mix(tokens, CacheOfRows(GivenStates(both), max(lengths)))
-    except Exception:  # of any model's code
+    except Exception as error:  # of any model's code
+        log.warning("states of %s are computed row by row: %s", model.config.model_type, error)
         return False
     return _error(together, torch.cat(alone)) <= MAX_ERROR[model.dtype]
 

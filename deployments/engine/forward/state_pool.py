@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
+from math import prod
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -37,7 +39,8 @@ class GivenStates:
 class StatePool:
     """States by slot, each kind [n_slots + 1, ...]. The last slot is for padding rows.
 
-    Memory for a kind of states is taken when one is first written.
+    Memory for a kind of states is taken when one is first written; on a CPU that of a slot, when
+    it is.
     """
 
     def __init__(self, n_slots: int) -> None:
@@ -48,14 +51,22 @@ class StatePool:
         """`states` [rows, ...] of each kind go to `slots` [rows] int64."""
         for key, new in states.items():
             if key not in self._states:
-                shape = self.padding_slot + 1, *new.shape[1:]
-                self._states[key] = torch.zeros(shape, dtype=new.dtype, device=new.device)
+                self._states[key] = _empty_slots(self.padding_slot + 1, new)
             kept = self._states[key]
             kept.index_copy_(0, slots, new.to(kept.dtype))
 
     def rows(self, slots: Tensor) -> "PoolRows":
         """The states in some slots [rows] int64."""
         return PoolRows(self._states, slots)
+
+
+def _empty_slots(n_slots: int, states: Tensor) -> Tensor:
+    """[n_slots, ...], as `states` [rows, ...] are. torch would touch all of it on a CPU."""
+    shape = n_slots, *states.shape[1:]
+    if states.device.type != "cpu":
+        return torch.zeros(shape, dtype=states.dtype, device=states.device)
+    untouched = np.zeros(prod(shape) * states.itemsize, dtype=np.uint8)
+    return torch.from_numpy(untouched).view(states.dtype).view(shape)
 
 
 class PoolRows:

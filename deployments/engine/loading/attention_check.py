@@ -19,7 +19,7 @@ from deployments.engine.attention.hf_hook import (
     paged_attention,
 )
 from deployments.engine.attention.interface import AttentionParams
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.by_rows import BY_ROWS, attention_of_rows
 from deployments.engine.forward.decoder import FIRST_POSITION, PlainDecoder
 from deployments.engine.forward.families.family import Module
@@ -30,6 +30,7 @@ from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_compu
 from deployments.engine.loading.latent_check import drop_latents, store_latents
 from deployments.engine.loading.rows_check import find_ways
 from deployments.engine.loading.trial import N_TOKENS, Trial
+from deployments.engine.out_of_memory import is_out_of_memory
 from kv.layout import NOTHING, LayerShape, Layout
 
 log = logging.getLogger(__name__)
@@ -213,6 +214,8 @@ def find_layout(model: PreTrainedModel) -> Layout:
     try:
         return _layout_at_once(model)
     except UnsupportedModelError as error:
+        if isinstance(error.__cause__, Exception) and is_out_of_memory(error.__cause__):
+            raise  # this says nothing of its attention
         reason = error
     drop_latents(model)
     try:
@@ -230,15 +233,11 @@ def _layout_at_once(model: PreTrainedModel) -> Layout:
     store_latents(model)
     attention = TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
+    reason = f"{model.config.model_type} does not attend in a way that can be replaced"
     try:
         model.set_attn_implementation(CHECKED_ATTN_IMPLEMENTATION)
-        PlainDecoder(model)(token, token, token, attention)
-    except UnsupportedModelError:
-        raise
-    except Exception as error:  # of any model's code
-        raise UnsupportedModelError(
-            f"{model.config.model_type} does not attend in a way that can be replaced: {error}"
-        ) from error
+        with unsupported_on_error(reason):
+            PlainDecoder(model)(token, token, token, attention)
     finally:
         model.set_attn_implementation(ATTN_IMPLEMENTATION)
     layout = _noted_layout(model, attention)

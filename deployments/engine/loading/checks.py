@@ -6,15 +6,14 @@ answer as another model.
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypedDict
 
 from safetensors import SafetensorError, safe_open
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, PretrainedConfig
 
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.loading.weight_files import weight_files
 
 # Layers without attention keep a state, or nothing at all.
@@ -31,22 +30,6 @@ TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json
 QUANTIZATION_TENSOR = re.compile(r"(scale|zero|qweight)[^.]*$")  # the end of its name
 GIT_LFS_HEADER = b"version https://git-lfs"
 MAX_LISTED_WEIGHTS = 3  # that an error names
-MAX_CAUSE_CHARS = 500  # of a transformers error that an error quotes
-
-
-@contextmanager
-def unsupported_on_error(subject: str) -> Iterator[None]:
-    """Raises UnsupportedModelError for errors of the block, with their messages in one line.
-
-    `subject` is what the block loads. OSError and UnsupportedModelError pass unchanged.
-    """
-    try:
-        yield
-    except (OSError, UnsupportedModelError):  # their messages are clear as they are
-        raise
-    except Exception as error:
-        cause = " ".join(str(error).split())[:MAX_CAUSE_CHARS] or type(error).__name__
-        raise UnsupportedModelError(f"{subject} can't be loaded: {cause}") from error
 
 
 def read_config(path: str) -> PretrainedConfig:
@@ -64,7 +47,7 @@ def read_config(path: str) -> PretrainedConfig:
             else "is no type of model that the installed transformers knows"
         )
         raise UnsupportedModelError(f"{model_type} {reason}")
-    with unsupported_on_error(model_type or path):
+    with unsupported_on_error(f"{model_type or path} can't be loaded"):
         config: PretrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"{config.model_type} is no causal language model of text")

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.by_rows import attention_of_rows, by_rows
 from deployments.engine.forward.families.registry import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
@@ -26,7 +26,6 @@ from deployments.engine.loading.checks import (
     check_weight_files,
     quantization_method,
     read_config,
-    unsupported_on_error,
 )
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
@@ -79,7 +78,7 @@ def load_model(
 def _read_weights(path: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Reads every weight from the files. Raises UnsupportedModelError if one is missing."""
     is_quantized = quantization_method(config) is not None
-    with unsupported_on_error(config.model_type):
+    with unsupported_on_error(f"{config.model_type} can't be loaded"):
         model: PreTrainedModel
         model, info = AutoModelForCausalLM.from_pretrained(
             path,
@@ -179,7 +178,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     can be written as a tokenizer.json.
     """
     check_tokenizer_files(path)
-    with unsupported_on_error(f"the tokenizer of {path}"):
+    with unsupported_on_error(f"the tokenizer of {path} can't be loaded"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             path, trust_remote_code=False
         )

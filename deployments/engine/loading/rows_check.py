@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.by_rows import CACHE_NAMES, ByRows, Entry, RowPass
 from deployments.engine.forward.state_pool import CacheOfRows, NoStates
 from kv.arrays import IntArray
@@ -45,17 +45,12 @@ def find_ways(model: PreTrainedModel, token_ids: IntArray) -> tuple[Sequence[ByR
         ways = [replace(own, is_by_token=is_by_token) for is_by_token in (False, True)]
         return ways, (NOTHING,)
     noted, states = NotedRow(), CacheOfRows(NoStates(), 0)
-    try:
+    reason = f"{model.config.model_type} does not run with a cache of the engine's"
+    with unsupported_on_error(reason):
         run = RowPass(model)
         run(ids, noted, states, [0])
         before = dict(_held(model))
         run(ids, NotedRow(), CacheOfRows(NoStates(), 0), [0])
-    except UnsupportedModelError:
-        raise
-    except Exception as error:  # of any model's code
-        raise UnsupportedModelError(
-            f"{model.config.model_type} does not run with a cache of the engine's: {error}"
-        ) from error
     if not noted.shapes and not states.written:
         raise UnsupportedModelError(f"{type(model).__name__} keeps nothing in its cache")
     layers = {entry: layer for layer, entry in enumerate(noted.shapes)}

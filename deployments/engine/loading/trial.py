@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
 from kv.arrays import IntArray
@@ -39,14 +39,10 @@ class Trial:
         """
         self._model = model
         self.rows = _token_ids(model)
-        try:
+        with unsupported_on_error(f"transformers can't run {model.config.model_type}"):
             model.set_attn_implementation(attention)
             self._expected = [self._alone(row) for row in self.rows]
             self._rounding = self._find_rounding()
-        except Exception as error:  # of any model's code
-            raise UnsupportedModelError(
-                f"transformers can't run {model.config.model_type}: {error}"
-            ) from error
 
     def _alone(self, row: IntArray) -> Tensor:
         """Logits behind each token. [tokens, vocab]"""
@@ -65,14 +61,8 @@ class Trial:
     def check(self, layout: Layout) -> None:
         """Raises UnsupportedModelError unless the engine computes the same, step by step and both
         rows at once, in pages of this layout."""
-        try:
+        with unsupported_on_error(f"{self._model.config.model_type} can't be computed in parts"):
             difference = self.difference(layout)
-        except UnsupportedModelError:
-            raise
-        except Exception as error:  # of any model's code
-            raise UnsupportedModelError(
-                f"{self._model.config.model_type} can't be computed in parts: {error}"
-            ) from error
         if not difference <= self._rounding:
             raise UnsupportedModelError(
                 f"{self._model.config.model_type} computes other logits in parts than at once"

@@ -93,7 +93,7 @@ def prepare_prompt(
     else:
         grammar = _grammar(conversation, dialect, context, tool_prompt.thinks, mark)
     ids = tokenizer.encode(text, add_special_tokens=False, limit=card.context_length)
-    at = _last_message_at(conversation, text, len(ids), tokenizer) if card.keeps_states else 0
+    at = _last_message_at(conversation, text, len(ids), card, tokenizer)
     return ChatPrompt(
         text=text,
         ids=ids,
@@ -109,17 +109,18 @@ def prepare_prompt(
 
 
 def _last_message_at(
-    conversation: Conversation, text: str, n_ids: int, tokenizer: TextTokenizer
+    conversation: Conversation, text: str, n_ids: int, card: ModelCard, tokenizer: TextTokenizer
 ) -> int:
-    """The same conversation may come again with another last message. One id earlier than where it
-    seems to begin: by itself its text may be encoded in another way."""
+    """As `Prompt.last_message_at`. One id earlier than where the message seems to begin: by itself
+    its text may be encoded in another way."""
     content = conversation.messages[-1].get("content") if conversation.messages else None
-    if not isinstance(content, str) or not content.strip():
+    if not card.keeps_states or not isinstance(content, str) or not content.strip():
         return 0
     at = text.rfind(content.strip())
     if at < 0:
         return 0
-    return max(0, n_ids - len(tokenizer.encode(text[at:], add_special_tokens=False)) - 1)
+    rest = tokenizer.encode(text[at:], add_special_tokens=False, limit=card.context_length)
+    return max(0, n_ids - len(rest) - 1)
 
 
 def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, ...]:

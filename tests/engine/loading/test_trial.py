@@ -36,6 +36,16 @@ def test_a_model_that_transformers_itself_can_not_run_is_refused() -> None:
         find_layout(model)
 
 
+def test_want_of_memory_is_no_reason_to_run_row_by_row() -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("no memory is left")
+
+    model = tiny_model("gemma2")
+    model.model.layers[1].mlp.register_forward_hook(fail)
+    with pytest.raises(UnsupportedModelError, match="^[^;]*no memory is left$"):
+        find_layout(model)
+
+
 def roberta(padding: int, n_positions: int) -> PreTrainedModel:
     sizes = {**SIZES, "pad_token_id": padding, "max_position_embeddings": n_positions}
     return AutoModelForCausalLM.from_config(RobertaConfig(**sizes, is_decoder=True)).eval()
