@@ -228,7 +228,12 @@ class ModelOptions(StrictOptions):
         default=LIMITS.page_size, ge=1, le=1024, description="Tokens of one page of the KV cache"
     )
     n_pages: Annotated[int | None, Unset("by `kv_gib`")] = Field(
-        default=LIMITS.n_pages, ge=2, description="Pages of the KV cache"
+        default=LIMITS.n_pages,
+        ge=2,
+        description=(
+            "Pages of the KV cache, each of one group of layers: a model whose layers differ in "
+            "their windows needs several for the same tokens"
+        ),
     )
     kv_gib: Annotated[
         float | None,

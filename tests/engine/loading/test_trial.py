@@ -42,7 +42,7 @@ def test_want_of_memory_is_no_reason_to_run_row_by_row() -> None:
 
     model = tiny_model("gemma2")
     model.model.layers[1].mlp.register_forward_hook(fail)
-    with pytest.raises(UnsupportedModelError, match="^[^;]*no memory is left$"):
+    with pytest.raises(UnsupportedModelError, match=r"^[^;]*no memory is left$"):
         find_layout(model)
 
 
