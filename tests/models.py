@@ -161,9 +161,9 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 }
 
 
-# Layers with a state: three of four, all, and all of the older kind.
-# That transformers runs row by row.
+# Those of them that transformers runs row by row.
 BY_ROWS = frozenset({"diffllama", "falcon", "llama4", "recurrent_gemma", "rwkv"})
+# Layers with a state: three of four, all, and all of the older kind.
 STATES: dict[str, Callable[[], PretrainedConfig]] = {
     "qwen3_next": lambda: Qwen3NextConfig(
         **{**SIZES, "num_hidden_layers": 4},

@@ -91,9 +91,8 @@ class FlashAttention(TritonAttention):
     their results differ, our kernel is used from then on. The same holds once the library fails.
     """
 
-    _shares: dict[bool, "FlashAttention"] = field(
-        default_factory=dict
-    )  # of small chunks, and of others
+    # The step with its small chunks, and with the others.
+    _shares: dict[bool, "FlashAttention"] = field(default_factory=dict)
 
     @classmethod
     def from_triton(cls, step: TritonAttention) -> Self:
