@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
+from deployments.adapter_files import AdapterError
 from deployments.engine.loading.loader import load_model
-from deployments.engine.loading.lora import AdapterError, merge_adapters
+from deployments.engine.loading.lora import merge_adapters
 from tests.checkpoints import save_checkpoint
 from tests.models import VOCAB, tiny_model
 
