@@ -15,7 +15,7 @@ from torch import Tensor
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
+from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
@@ -112,8 +112,12 @@ class Runner:
         pipeline: SamplingPipeline,
         threads: int,
         ranks: Ranks | None = None,
+        *,
+        has_adapters: bool = False,
     ) -> None:
-        """`threads` is how many of the CPU compute a step. With `ranks` all others follow."""
+        """`threads` is how many of the CPU compute a step. With `ranks` all others follow.
+        `has_adapters`: whether tasks may have some."""
+        self._has_adapters = has_adapters
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -246,6 +250,7 @@ class Runner:
             logit_indices=np.arange(len(tasks)),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(tasks, known + 1, new_len),
+            adapter_slots=self._adapter_slots(tasks),
             sampled_ids=token_ids,
         )
 
@@ -274,7 +279,14 @@ class Runner:
             logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
+            adapter_slots=self._adapter_slots(batch.tasks),
         )
+
+    def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
+        if not self._has_adapters:
+            return NO_ADAPTERS
+        slots = np.array([task.adapter_slot for task in tasks], dtype=np.int64)
+        return slots if slots.any() else NO_ADAPTERS
 
     def _state_slots(
         self, tasks: Sequence[Task], total_len: IntArray, new_len: IntArray

@@ -12,6 +12,7 @@ from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow, by_rows
 from deployments.engine.forward.cuda_graphs import StepGraphs, capture_steps
 from deployments.engine.forward.decoder import decoder
@@ -26,8 +27,16 @@ from kv.storage import Storage
 class Forward:
     """A model and the storage of its keys and values. Both may be one rank's share."""
 
-    def __init__(self, model: PreTrainedModel, storage: Storage, n_state_slots: int = 1) -> None:
-        """`n_state_slots` are of layers that keep a state."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        storage: Storage,
+        n_state_slots: int = 1,
+        adapters: AdapterSlots | None = None,
+    ) -> None:
+        """`n_state_slots` are of layers that keep a state. Rows may have `adapters` of the model's
+        slots."""
+        self._adapters = adapters
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
@@ -36,7 +45,7 @@ class Forward:
         self._by_rows = None if how is None else RowByRow(model, how, storage)
         if self._by_rows is not None:
             return
-        self._decode = decoder(model)
+        self._decode = decoder(model, adapters)
         self._recurrent = RecurrentLayers(model, n_state_slots) if find_mixers(model) else None
         self._head = head(model)
 
@@ -65,6 +74,12 @@ class Forward:
 
         Raises whatever the model raises.
         """
+        if self._adapters is None or not len(step.adapter_slots):
+            return self._compute(step)
+        with self._adapters.running(step):
+            return self._compute(step)
+
+    def _compute(self, step: StepInputs) -> Tensor:
         if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
             self._storage.clear_tails(step.stale_tails)
         if (logits := self._replay(step)) is not None:
@@ -83,7 +98,7 @@ class Forward:
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
-        if self._graphs is None:
+        if self._graphs is None or len(step.adapter_slots):
             return None
         recurrent, is_decode = self._recurrent, bool((step.new_len == 1).all())
         if recurrent is not None and not (is_decode and recurrent.load(step.state_slots)):

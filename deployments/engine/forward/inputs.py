@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kv.arrays import IntArray
 
+NO_ADAPTERS = np.empty(0, dtype=np.int64)
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
 
 
@@ -27,6 +28,8 @@ class StepInputs:
     stale_tails: IntArray
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
+    # [rows], the slot of each row's adapters, 0 for none; empty where no row has any.
+    adapter_slots: IntArray = field(default_factory=lambda: NO_ADAPTERS)
     # [tokens], used in place of `token_ids` while the host does not know these yet. They are on
     # the device of this rank alone.
     sampled_ids: Tensor | None = None
