@@ -59,7 +59,7 @@ def build_scheduler(
         max_running=cache.shape.max_tasks,
         max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        is_async=ranks is None and _is_async(limits, model.device),
+        is_async=_is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
         drafter=_drafter(limits, model.device),
     )

@@ -17,6 +17,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
+from deployments.engine.parallel.follower import logits_together
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
@@ -187,7 +188,7 @@ class Runner:
         if len(rows) < len(token_ids):
             places = np.searchsorted(step.sampled_rows, rows)
             token_ids = token_ids[self._forward.tensor(places)]
-        logits = self._forward.logits(self._next_inputs(batch.tasks, token_ids)).float()
+        logits = self._compute(self._next_inputs(batch.tasks, token_ids)).float()
         n_tokens = [task.n_tokens + 1 for task in batch.tasks]
         if not all(can_sample_ahead(task) for task in batch.tasks):
             return PendingStep(batch, (), None, {}, n_tokens=n_tokens, logits=logits)
@@ -287,8 +288,7 @@ class Runner:
     def _compute(self, step: StepInputs) -> Tensor:
         if self._ranks is None:
             return self._forward.logits(step)
-        with self._ranks.in_step(step.pack()):
-            return self._forward.logits(step)
+        return logits_together(self._forward, step, self._ranks)
 
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]

@@ -27,13 +27,12 @@ class StepInputs:
     stale_tails: IntArray
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
-    # [tokens], used in place of `token_ids` while the host does not know these yet. They are on
-    # the device of this rank alone.
+    # [tokens], used in place of `token_ids` while the host does not know these yet.
     sampled_ids: Tensor | None = None
 
     def pack(self) -> IntArray:
-        """All columns in one array [numbers], which `unpack` reads."""
-        assert self.sampled_ids is None, "these are on one rank's device, and can't be sent"
+        """All columns in one array [numbers], which `unpack` reads. What is on a device is left
+        out."""
         columns: list[IntArray] = [getattr(self, name) for name in COLUMNS]
         shapes = [number for column in columns for number in (column.ndim, *column.shape)]
         return np.concatenate(
@@ -42,7 +41,7 @@ class StepInputs:
 
     @staticmethod
     def unpack(packed: IntArray) -> "StepInputs":
-        """The inputs that `pack` was called on."""
+        """The inputs that `pack` was called on, as far as the host knows them."""
         shapes, at = [], 0
         for _ in COLUMNS:
             first = at + 1

@@ -21,8 +21,12 @@ log = logging.getLogger(__name__)
 # An idle group waits for its next step without a limit. Only the end of a peer's process, which
 # closes its connections, ends the wait. The health check of rank 0 watches the time of a step.
 NO_TIMEOUT = timedelta(days=3650)
-# Numbers in the first part of a message, its length included. Most messages have no second part.
-FIRST_PART_SIZE = 1024
+# Numbers in the first part of a message, with its tag and its length. Most messages have no second
+# part.
+FIRST_PART_SIZE, HEADER_SIZE = 1024, 2
+FIRST_BODY_SIZE = FIRST_PART_SIZE - HEADER_SIZE
+NO_NUMBERS = np.empty(0, dtype=np.int64)
+STOP = 0  # the tag of the last message
 
 
 class RanksLostError(RuntimeError):
@@ -63,41 +67,51 @@ class Ranks:
         """
         self._lost_reason = self._lost_reason or self._reported_failure() or reason
 
-    def broadcast(self, message: NDArray[np.int64]) -> None:
-        """Sends a message [n] from rank 0 to all others, which `receive` it.
+    def broadcast(self, tag: int, message: NDArray[np.int64] = NO_NUMBERS) -> None:
+        """Sends a message [n] from rank 0 to all others, which `receive` it. The tag says what it
+        is.
 
         Raises RuntimeError if a connection is closed.
         """
         first = torch.zeros(FIRST_PART_SIZE, dtype=torch.int64)
-        first[0] = len(message)
+        first[0], first[1] = tag, len(message)
         body = torch.from_numpy(message)
-        first[1 : 1 + len(message)] = body[: FIRST_PART_SIZE - 1]
+        first[HEADER_SIZE : HEADER_SIZE + len(message)] = body[:FIRST_BODY_SIZE]
         dist.broadcast(first, 0)
-        if len(message) > FIRST_PART_SIZE - 1:
-            dist.broadcast(body[FIRST_PART_SIZE - 1 :].contiguous(), 0)
+        if len(message) > FIRST_BODY_SIZE:
+            dist.broadcast(body[FIRST_BODY_SIZE:].contiguous(), 0)
 
-    def receive(self) -> NDArray[np.int64]:
-        """Waits for the next message [n] of rank 0, without a limit.
+    def receive(self) -> tuple[int, NDArray[np.int64]]:
+        """Waits for the next tag and message [n] of rank 0, without a limit.
 
         Raises RuntimeError if rank 0 has ended.
         """
         first = torch.empty(FIRST_PART_SIZE, dtype=torch.int64)
         dist.broadcast(first, 0)
-        n = int(first[0])
-        if n < FIRST_PART_SIZE:
-            return first[1 : 1 + n].numpy()
-        rest = torch.empty(n - (FIRST_PART_SIZE - 1), dtype=torch.int64)
+        tag, n = first[:HEADER_SIZE].tolist()
+        if n <= FIRST_BODY_SIZE:
+            return tag, first[HEADER_SIZE : HEADER_SIZE + n].numpy()
+        rest = torch.empty(n - FIRST_BODY_SIZE, dtype=torch.int64)
         dist.broadcast(rest, 0)
-        return torch.cat([first[1:], rest]).numpy()
+        return tag, torch.cat([first[HEADER_SIZE:], rest]).numpy()
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """Rank 0's tensor, on all ranks: theirs has its shape and type, and is overwritten.
+
+        On GPUs it goes from one to the other, and no host waits for it.
+        """
+        tensor = tensor.contiguous()
+        dist.broadcast(tensor, 0)
+        return tensor
 
     @contextmanager
-    def in_step(self, message: NDArray[np.int64]) -> Iterator[None]:
+    def in_step(self, tag: int, message: NDArray[np.int64] = NO_NUMBERS) -> Iterator[None]:
         """Sends a message from rank 0, whose block then computes what the others compute.
 
         Raises RanksLostError for any failure: the other ranks may be at any point of the step.
         """
         try:
-            self.broadcast(message)
+            self.broadcast(tag, message)
             yield
         except Exception as error:
             self.mark_lost(f"{type(error).__name__}: {error}")
@@ -133,7 +147,7 @@ class Ranks:
             return
         if self.rank == 0 and self._lost_reason is None:
             try:
-                self.broadcast(np.empty(0, dtype=np.int64))
+                self.broadcast(STOP)
             except RuntimeError as error:
                 log.warning("the other ranks could not be stopped: %s", error)
         dist.destroy_process_group()

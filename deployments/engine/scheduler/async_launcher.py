@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 
+from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import PendingStep, Runner, StepResult
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.recovery import Recovery
@@ -50,6 +51,8 @@ class AsyncLauncher:
             return None
         try:
             return self._runner.launch_next(step, rows)
+        except RanksLostError:
+            raise
         except Exception as error:  # whether the step itself fails shows when it is run
             log.warning("the next step can't be launched ahead; it waits for a while: %s", error)
             self._recovery.pause_async()
