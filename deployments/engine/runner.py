@@ -17,7 +17,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
-from deployments.engine.parallel.follower import logits_together
+from deployments.engine.parallel.follower import capture_together, logits_together
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
@@ -140,6 +140,12 @@ class Runner:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
         if self._ranks is None:
             self._forward.capture(shape.max_tasks, shape.max_tokens)
+        else:
+            capture_together(self._forward, shape.max_tasks, shape.max_tokens, self._ranks)
+
+    def stop(self) -> None:
+        """No step may follow. After it ranks can part."""
+        self._forward.drop_graphs()
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.

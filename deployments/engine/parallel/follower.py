@@ -33,6 +33,7 @@ class Tag(IntEnum):
     CACHE_SHAPE = 2
     STEP = 3
     NEXT_STEP = 4  # launched ahead: rank 0's device has its token ids, and sends them
+    CAPTURE = 5
 
 
 def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
@@ -71,6 +72,12 @@ def logits_together(forward: Forward, step: StepInputs, ranks: Ranks) -> Tensor:
         return forward.logits(step)
 
 
+def capture_together(forward: Forward, max_rows: int, max_tokens: int, ranks: Ranks) -> None:
+    """`Forward.capture` of all ranks. Raises RanksLostError."""
+    with ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
+        forward.capture(max_rows, max_tokens, ranks)
+
+
 @torch.inference_mode()
 def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     """Computes every step that rank 0 sends. Returns when rank 0 stops the group.
@@ -86,8 +93,17 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     fuse(model)
     forward = Forward(model, shape.storage(model.dtype, model.device))
     while (message := ranks.receive())[0] != Tag.STOP:
-        forward.logits(_received_step(*message, ranks))
+        _compute(forward, *message, ranks)
+    forward.drop_graphs()
     ranks.stop()
+
+
+def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> None:
+    if tag == Tag.CAPTURE:
+        max_rows, max_tokens = message.tolist()
+        forward.capture(max_rows, max_tokens, ranks)
+    else:
+        forward.logits(_received_step(tag, message, ranks))
 
 
 def _expect(tag: Tag, ranks: Ranks) -> IntArray:

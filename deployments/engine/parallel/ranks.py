@@ -5,6 +5,7 @@ message for the result of this step.
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -49,7 +50,11 @@ class Ranks:
         self.device = device
         self._store = store
         self._lost_reason: str | None = None
+        self._is_apart = False
         self._await_all()
+        # All connections at once, while all wait for each other: else one that is first needed as
+        # a CUDA graph is captured would wait for a rank whose capture has failed before.
+        os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=NO_TIMEOUT
@@ -125,16 +130,37 @@ class Ranks:
         With more than two ranks, the order of the additions may depend on an element's position.
         """
         part = part.contiguous()
-        dist.all_reduce(part)
+        if not self._is_apart:
+            dist.all_reduce(part)
         return part
 
     def all_gather(self, part: Tensor, n: int) -> Tensor:
         """All ranks' tensors [..., shard], joined to [..., n]. `shard_range` gives the shards."""
         longest = shard_range(n, 0, self.world_size)[1]
         padded = torch.nn.functional.pad(part, (0, longest - part.shape[-1])).contiguous()
-        parts = [torch.empty_like(padded) for _ in range(self.world_size)]
-        dist.all_gather(parts, padded)
+        parts = [torch.zeros_like(padded) for _ in range(self.world_size)]
+        if not self._is_apart:
+            dist.all_gather(parts, padded)
         return torch.cat(parts, -1)[..., :n]
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """In the block no rank is waited for: results have the shapes that they have else, and are
+        made of this rank's tensors alone."""
+        self._is_apart = True
+        try:
+            yield
+        finally:
+            self._is_apart = False
+
+    def agree(self, is_done: bool) -> bool:
+        """Whether it is done on all ranks. They all must ask, and the hosts wait for each other.
+
+        Raises RuntimeError if a rank has ended.
+        """
+        answers = torch.tensor([is_done], dtype=torch.int32)
+        dist.all_reduce(answers, dist.ReduceOp.MIN)
+        return bool(answers)
 
     def report_failure(self, error: BaseException) -> None:
         """Stores for rank 0 why this rank ends."""
