@@ -32,8 +32,7 @@ class Tag(IntEnum):
     LAYOUT = 1
     CACHE_SHAPE = 2
     STEP = 3
-    NEXT_STEP = 4  # launched ahead: rank 0's device has its token ids, and sends them
-    CAPTURE = 5
+    CAPTURE = 4
 
 
 def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
@@ -65,8 +64,7 @@ def logits_together(forward: Forward, step: StepInputs, ranks: Ranks) -> Tensor:
 
     Raises RanksLostError.
     """
-    is_ahead = step.sampled_ids is not None
-    with ranks.in_step(Tag.NEXT_STEP if is_ahead else Tag.STEP, step.pack()):
+    with ranks.in_step(Tag.STEP, step.pack()):
         if step.sampled_ids is not None:
             ranks.share(step.sampled_ids)
         return forward.logits(step)
@@ -103,7 +101,7 @@ def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> Non
         max_rows, max_tokens = message.tolist()
         forward.capture(max_rows, max_tokens, ranks)
     else:
-        forward.logits(_received_step(tag, message, ranks))
+        forward.logits(_received_step(message, ranks))
 
 
 def _expect(tag: Tag, ranks: Ranks) -> IntArray:
@@ -113,9 +111,9 @@ def _expect(tag: Tag, ranks: Ranks) -> IntArray:
     return message
 
 
-def _received_step(tag: int, packed: IntArray, ranks: Ranks) -> StepInputs:
+def _received_step(packed: IntArray, ranks: Ranks) -> StepInputs:
     step = StepInputs.unpack(packed)
-    if tag == Tag.STEP:
+    if not len(step.sampled_at):
         return step
-    ids = torch.empty(len(step.positions), dtype=torch.int64, device=ranks.device)
+    ids = torch.empty(len(step.sampled_at), dtype=torch.int64, device=ranks.device)
     return replace(step, sampled_ids=ranks.share(ids))
