@@ -18,8 +18,6 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
-from deployments.engine.parallel.follower import capture_together, logits_together
-from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
@@ -127,14 +125,12 @@ class Runner:
         cache: KVCache,
         pipeline: SamplingPipeline,
         threads: int,
-        ranks: Ranks | None = None,
     ) -> None:
-        """`threads` is how many of the CPU compute a step. With `ranks` all others follow."""
+        """`threads` is how many of the CPU compute a step."""
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
         self._threads = threads
-        self._ranks = ranks
 
     def start(self) -> None:
         """Tries the model, and captures CUDA graphs on a GPU. To be called first, on the thread
@@ -153,10 +149,7 @@ class Runner:
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
-        if self._ranks is None:
-            self._forward.capture(shape.max_tasks, shape.max_tokens)
-        else:
-            capture_together(self._forward, shape.max_tasks, shape.max_tokens, self._ranks)
+        self._forward.capture(shape.max_tasks, shape.max_tokens)
 
     def stop(self) -> None:
         """No step may follow. After it ranks can part."""
@@ -188,7 +181,7 @@ class Runner:
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
         n_ahead = _n_drafted_before(sampled_rows)
-        logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
+        logits = self._forward.logits(self._inputs(batch, sampled_rows, n_ahead, n_scored))
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
@@ -217,7 +210,7 @@ class Runner:
             {},
             n_computed=[task.n_scheduled for task in batch.tasks],
             n_tokens=[task.n_expected for task in batch.tasks],
-            logits=self._compute(inputs).float(),
+            logits=self._forward.logits(inputs).float(),
         )
         if not all(map(can_sample_ahead, tasks)):
             return launched
@@ -328,11 +321,6 @@ class Runner:
             return NO_SLOTS
         committed = np.array([task.n_computed for task in tasks], dtype=np.int64)
         return self._cache.states.take([task.id for task in tasks], total_len, new_len, committed)
-
-    def _compute(self, step: StepInputs) -> Tensor:
-        if self._ranks is None:
-            return self._forward.logits(step)
-        return logits_together(self._forward, step, self._ranks)
 
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]

@@ -26,8 +26,16 @@ from kv.storage import Storage
 class Forward:
     """A model and the storage of its keys and values. Both may be one rank's share."""
 
-    def __init__(self, model: PreTrainedModel, storage: Storage, n_state_slots: int = 1) -> None:
-        """`n_state_slots` are of layers that keep a state."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        storage: Storage,
+        n_state_slots: int = 1,
+        peers: Peers = ALONE,
+    ) -> None:
+        """`n_state_slots` are of layers that keep a state, `peers` the ranks that share the
+        model."""
+        self._peers = peers
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
@@ -40,14 +48,14 @@ class Forward:
         self._recurrent = RecurrentLayers(model, n_state_slots) if find_mixers(model) else None
         self._head = head(model)
 
-    def capture(self, max_rows: int, max_tokens: int, peers: Peers = ALONE) -> None:
+    def capture(self, max_rows: int, max_tokens: int) -> None:
         """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
         and small steps with chunks. All ranks that share the model must do so.
 
         Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
         has ended.
         """
-        if not peers.agree(self._can_be_captured()):
+        if not self._peers.agree(self._can_be_captured()):
             return
         if self._recurrent is not None:
             self._recurrent.make_static(max_rows)
@@ -57,7 +65,7 @@ class Forward:
             max_rows,
             max_tokens,
             has_chunks=self._recurrent is None,
-            peers=peers,
+            peers=self._peers,
         )
 
     def _can_be_captured(self) -> bool:

@@ -1,6 +1,6 @@
 """Runs the ranks behind rank 0: each computes what rank 0 computes, and drops the result.
 
-Each function of rank 0 here sends a message, and computes with the others what it asks for.
+Whatever rank 0 calls here sends a message, and computes with the others what it asks for.
 """
 
 from dataclasses import fields, replace
@@ -21,6 +21,7 @@ from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
 from kv.arrays import IntArray
 from kv.cache import CacheShape
 from kv.layout import Layout, within
+from kv.storage import Storage
 
 SENT_SIZES = tuple(field.name for field in fields(CacheShape) if field.name != "layout")
 
@@ -59,21 +60,27 @@ def send_cache_shape(ranks: Ranks, shape: CacheShape) -> None:
         pass
 
 
-def logits_together(forward: Forward, step: StepInputs, ranks: Ranks) -> Tensor:
-    """`Forward.logits` of rank 0, which sends the step to all others.
+class SharedForward(Forward):
+    """Rank 0's share of a model. All ranks compute its steps, and capture the same graphs.
 
-    Raises RanksLostError.
+    Its methods raise RanksLostError for any failure.
     """
-    with ranks.in_step(Tag.STEP, step.pack()):
-        if step.sampled_ids is not None:
-            ranks.share(step.sampled_ids)
-        return forward.logits(step)
 
+    def __init__(
+        self, model: PreTrainedModel, storage: Storage, n_state_slots: int, ranks: Ranks
+    ) -> None:
+        super().__init__(model, storage, n_state_slots, ranks)
+        self._ranks = ranks
 
-def capture_together(forward: Forward, max_rows: int, max_tokens: int, ranks: Ranks) -> None:
-    """`Forward.capture` of all ranks. Raises RanksLostError."""
-    with ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
-        forward.capture(max_rows, max_tokens, ranks)
+    def capture(self, max_rows: int, max_tokens: int) -> None:
+        with self._ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
+            super().capture(max_rows, max_tokens)
+
+    def logits(self, step: StepInputs) -> Tensor:
+        with self._ranks.in_step(Tag.STEP, step.pack()):
+            if step.sampled_ids is not None:
+                self._ranks.share(step.sampled_ids)
+            return super().logits(step)
 
 
 @torch.inference_mode()
@@ -89,7 +96,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     shape = CacheShape(layout=within(layout, sizes["max_tokens"]), **sizes)
     replace_attention(model, shape.max_tokens)
     fuse(model)
-    forward = Forward(model, shape.storage(model.dtype, model.device))
+    forward = Forward(model, shape.storage(model.dtype, model.device), peers=ranks)
     while (message := ranks.receive())[0] != Tag.STOP:
         _compute(forward, *message, ranks)
     forward.drop_graphs()
@@ -99,7 +106,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
 def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> None:
     if tag == Tag.CAPTURE:
         max_rows, max_tokens = message.tolist()
-        forward.capture(max_rows, max_tokens, ranks)
+        forward.capture(max_rows, max_tokens)
     else:
         forward.logits(_received_step(message, ranks))
 
