@@ -18,7 +18,6 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
-from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
@@ -126,14 +125,12 @@ class Runner:
         cache: KVCache,
         pipeline: SamplingPipeline,
         threads: int,
-        ranks: Ranks | None = None,
     ) -> None:
-        """`threads` is how many of the CPU compute a step. With `ranks` all others follow."""
+        """`threads` is how many of the CPU compute a step."""
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
         self._threads = threads
-        self._ranks = ranks
 
     def start(self) -> None:
         """Tries the model, and captures CUDA graphs on a GPU. To be called first, on the thread
@@ -152,8 +149,11 @@ class Runner:
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
-        if self._ranks is None:
-            self._forward.capture(shape.max_tasks, shape.max_tokens)
+        self._forward.capture(shape.max_tasks, shape.max_tokens)
+
+    def stop(self) -> None:
+        """No step may follow. After it ranks can part."""
+        self._forward.drop_graphs()
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.
@@ -181,7 +181,7 @@ class Runner:
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
         n_ahead = _n_drafted_before(sampled_rows)
-        logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
+        logits = self._forward.logits(self._inputs(batch, sampled_rows, n_ahead, n_scored))
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
@@ -321,12 +321,6 @@ class Runner:
             return NO_SLOTS
         committed = np.array([task.n_computed for task in tasks], dtype=np.int64)
         return self._cache.states.take([task.id for task in tasks], total_len, new_len, committed)
-
-    def _compute(self, step: StepInputs) -> Tensor:
-        if self._ranks is None:
-            return self._forward.logits(step)
-        with self._ranks.in_step(step.pack()):
-            return self._forward.logits(step)
 
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]
