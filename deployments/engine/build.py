@@ -11,7 +11,11 @@ from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.parallel.follower import find_layout_together, send_cache_shape
+from deployments.engine.parallel.follower import (
+    SharedForward,
+    find_layout_together,
+    send_cache_shape,
+)
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.grammar_mask import GrammarStrategy
@@ -53,10 +57,13 @@ def build_scheduler(
     """
     adapters, loader = _adapters(model, limits, ranks)
     n_state_slots = 1 if cache.states is None else cache.states.n_slots
-    forward = Forward(model, cache.storage, n_state_slots, adapters)
+    forward = (
+        Forward(model, cache.storage, n_state_slots, adapters=adapters)
+        if ranks is None
+        else SharedForward(model, cache.storage, n_state_slots, ranks)
+    )
     pipeline = default_pipeline(GrammarStrategy())
-    has_adapters = adapters is not None
-    runner = Runner(forward, cache, pipeline, threads, ranks, has_adapters=has_adapters)
+    runner = Runner(forward, cache, pipeline, threads, has_adapters=adapters is not None)
     return InferenceScheduler(
         runner,
         cache,
@@ -64,7 +71,7 @@ def build_scheduler(
         max_running=cache.shape.max_tasks,
         max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        is_async=ranks is None and _is_async(limits, model.device),
+        is_async=_is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
         drafter=_drafter(limits, model.device),
         adapters=adapters,

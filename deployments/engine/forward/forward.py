@@ -14,7 +14,7 @@ from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow, by_rows
-from deployments.engine.forward.cuda_graphs import StepGraphs, capture_steps
+from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
@@ -32,10 +32,12 @@ class Forward:
         model: PreTrainedModel,
         storage: Storage,
         n_state_slots: int = 1,
+        peers: Peers = ALONE,
         adapters: AdapterSlots | None = None,
     ) -> None:
-        """`n_state_slots` are of layers that keep a state. Rows may have `adapters` of the model's
-        slots."""
+        """`n_state_slots` are of layers that keep a state, `peers` the ranks that share the model.
+        Rows may have the adapters in its slots `adapters`."""
+        self._peers = peers
         self._adapters = adapters
         self._storage = storage
         self._device = storage.device
@@ -51,15 +53,14 @@ class Forward:
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
         """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
-        and small steps with chunks.
+        and small steps with chunks. All ranks that share the model must do so.
 
-        Must be called on the thread that will call `logits`.
+        Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
+        has ended.
         """
-        if not self._is_on_gpu or self._by_rows is not None:
+        if not self._peers.agree(self._can_be_captured()):
             return
         if self._recurrent is not None:
-            if not self._recurrent.can_batch:
-                return
             self._recurrent.make_static(max_rows)
         self._graphs = capture_steps(
             self._static_logits,
@@ -67,7 +68,17 @@ class Forward:
             max_rows,
             max_tokens,
             has_chunks=self._recurrent is None,
+            peers=self._peers,
         )
+
+    def _can_be_captured(self) -> bool:
+        if not self._is_on_gpu or self._by_rows is not None:
+            return False
+        return self._recurrent is None or self._recurrent.can_batch
+
+    def drop_graphs(self) -> None:
+        """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
+        self._graphs = None
 
     def logits(self, step: StepInputs) -> Tensor:
         """Computes a step. Returns [logits, vocab], which the next call may overwrite.
@@ -85,8 +96,7 @@ class Forward:
         if (logits := self._replay(step)) is not None:
             return logits
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
-        if step.sampled_ids is not None:
-            token_ids = step.sampled_ids
+        step.put_sampled(token_ids)
         if self._by_rows is not None:
             return self._by_rows.logits(step, token_ids)
         logit_indices = self.tensor(step.logit_indices)

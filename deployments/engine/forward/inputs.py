@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 
 NO_ADAPTERS = np.empty(0, dtype=np.int64)
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
+NO_TOKENS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,23 @@ class StepInputs:
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
     # [rows], the slot of each row's adapters, 0 for none; empty where no row has any.
     adapter_slots: IntArray = field(default_factory=lambda: NO_ADAPTERS)
-    # [tokens], used in place of `token_ids` while the host does not know these yet. They are on
-    # the device of this rank alone.
+    # [sampled], indices in the batch of the tokens whose ids the host does not know yet, and these
+    # ids, which are on the device.
+    sampled_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     sampled_ids: Tensor | None = None
 
+    def put_sampled(self, token_ids: Tensor) -> None:
+        """Writes the sampled ids to their places in `token_ids` [tokens]."""
+        if self.sampled_ids is None:
+            return
+        if len(self.sampled_at) == len(token_ids):
+            token_ids.copy_(self.sampled_ids)
+        else:
+            token_ids[to_device(self.sampled_at, token_ids.device)] = self.sampled_ids
+
     def pack(self) -> IntArray:
-        """All columns in one array [numbers], which `unpack` reads."""
-        assert self.sampled_ids is None, "these are on one rank's device, and can't be sent"
+        """All columns in one array [numbers], which `unpack` reads. What is on a device is left
+        out."""
         columns: list[IntArray] = [getattr(self, name) for name in COLUMNS]
         shapes = [number for column in columns for number in (column.ndim, *column.shape)]
         return np.concatenate(
@@ -45,7 +57,7 @@ class StepInputs:
 
     @staticmethod
     def unpack(packed: IntArray) -> "StepInputs":
-        """The inputs that `pack` was called on."""
+        """The inputs that `pack` was called on, as far as the host knows them."""
         shapes, at = [], 0
         for _ in COLUMNS:
             first = at + 1

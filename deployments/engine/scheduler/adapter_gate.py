@@ -71,7 +71,8 @@ class AdapterGate:
             return True
         in_use, slot = self._in_use(running), self._installed.get(key)
         if slot is None and key in self._ready and (slot := self._idle_slot(in_use)) is not None:
-            self._install(slot, key)
+            if not self._install(slot, key):
+                return False
         elif slot is None or not (task in self._preempted or self._has_turn(key, slot, in_use)):
             return False
         self._ready.pop(key, None)
@@ -105,29 +106,25 @@ class AdapterGate:
             self._begin_loads()
         return True
 
-    def release(self, running: Sequence[Task]) -> list[Task]:
-        """The parked tasks that may be tried again, and are parked no more."""
+    def take_loaded(
+        self, running: Sequence[Task]
+    ) -> tuple[list[Task], list[tuple[Task, TokenEvent]]]:
+        """Tasks that are parked no more: those that may be tried again, and those whose adapters
+        can't be served."""
         for key in [key for key, one in self._ready.items() if _have_ended(one)]:
             del self._ready[key]
-        released: list[Task] = []
         n_idle = self._n_slots - len(self._in_use(running)) - len(self._ready)
-        for key in self._in_order():
-            if n_idle <= 0:
-                break
-            if self._parked[key].is_loaded:
+        released: list[Task] = []
+        failed: list[tuple[Task, TokenEvent]] = []
+        for key in [key for key in self._in_order() if self._parked[key].is_loaded]:
+            if (event := self._failure(key)) is not None:
+                failed += [(task, event) for task in self._parked.pop(key).tasks]
+            elif n_idle > 0:
                 self._ready[key] = self._parked.pop(key)
                 released += self._ready[key].tasks
                 n_idle -= 1
         self._begin_loads()
-        return released
-
-    def take_failed(self) -> list[tuple[Task, TokenEvent]]:
-        """The parked tasks whose adapters can't be served, and are parked no more."""
-        failed: list[tuple[Task, TokenEvent]] = []
-        for key in [key for key, one in self._parked.items() if one.is_loaded]:
-            if (event := self._failure(key)) is not None:
-                failed += [(task, event) for task in self._parked.pop(key).tasks]
-        return failed
+        return released, failed
 
     def stop(self) -> None:
         if self._loader is not None:
@@ -176,14 +173,24 @@ class AdapterGate:
         idle = [slot for slot in range(1, self._n_slots + 1) if slot not in in_use]
         return min(idle, key=lambda slot: self._last_used.get(slot, 0), default=None)
 
-    def _install(self, slot: int, key: Key) -> None:
+    def _install(self, slot: int, key: Key) -> bool:
+        """False if that failed, of which `take_loaded` tells when the task is parked."""
         assert self._slots is not None
         loads = self._ready.pop(key).loads
         for before in [one for one, place in self._installed.items() if place == slot]:
             del self._installed[before]
         adapters = zip(loads, key, strict=True)
-        self._slots.install(slot, [(load.result().matrices, one.scale) for load, one in adapters])
+        try:
+            self._slots.install(
+                slot, [(load.result().matrices, one.scale) for load, one in adapters]
+            )
+        except Exception as error:  # a device without memory, say; whoever has a slot goes on
+            failed: Future[LoadedAdapter] = Future()
+            failed.set_exception(error)
+            self._ready[key] = _Parked(loads=[failed])
+            return False
         self._installed[key] = slot
+        return True
 
     def _has_turn(self, key: Key, slot: int, in_use: set[int]) -> bool:
         """Whether a slot gets more tasks: not where others wait for it."""

@@ -88,7 +88,6 @@ class InferenceScheduler:
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
         self._borders = CheckpointBorders(cache, checkpoint_min_step)
         self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
-        self._launcher = AsyncLauncher(runner, cache, self._planner, self._recovery, is_async)
         self._inbox = Inbox()
         self._gate = AdapterGate(adapters, adapter_loader, self._inbox.wake)
         self._arrivals = itertools.count()
@@ -99,6 +98,9 @@ class InferenceScheduler:
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats, self._borders)
+        self._launcher = AsyncLauncher(
+            runner, self._planner, self._recovery, self._committer.can_go_on, is_async
+        )
         self._stopping = False
         self._must_wait = False  # for a grammar: no running task can go on
         self._busy_since: float | None = None
@@ -128,6 +130,7 @@ class InferenceScheduler:
         """Ends all tasks and the thread."""
         self._inbox.stop()
         self._thread.join()
+        self._runner.stop()
 
     @property
     def is_alive(self) -> bool:
@@ -248,10 +251,11 @@ class InferenceScheduler:
 
     def _try_parked(self) -> None:
         """Tasks whose adapters have come go back to where they were in the queue."""
-        for task, event in self._gate.take_failed():
-            self._end_waiting(task, event)
-        for task in self._gate.release(self._running):
+        released, failed = self._gate.take_loaded(self._running)
+        for task in released:
             self._waiting.put_back(task)
+        for task, event in failed:
+            self._end_waiting(task, event)
 
     def _admit(self, task: Task, spare: int) -> bool:
         """Finds pages for a waiting task beside `spare` ones. Looks for none where it was blocked

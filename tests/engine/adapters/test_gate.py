@@ -13,6 +13,9 @@ import torch
 from deployments.adapter_files import read_adapter_info
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.slots import AdapterSlots, adapter_bytes
+from deployments.engine.forward.adapters.target import Target
+from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import EngineLimits
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest
 from kv.content import Adapter
@@ -209,3 +212,33 @@ def test_an_engine_that_stops_ends_those_that_wait_for_a_slot(adapters: list[Ada
         last = dict(events)
         ends.join()
     assert [last[i].finish_reason for i in range(2)] == [FinishReason.ERROR] * 2
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2_moe"])
+def test_the_memory_of_slots_is_known_before_they_are_there(architecture: str) -> None:
+    model = tiny_model(architecture)
+    n_bytes = adapter_bytes(model, n_slots=3, max_rank=8)
+    fuse(model)
+    assert adapter_bytes(model, n_slots=3, max_rank=8) == n_bytes
+    targets = AdapterSlots(model, 3, 8).targets.values()
+    assert sum(target.a.nbytes + target.b.nbytes for target in targets) == n_bytes
+
+
+def test_an_adapter_that_finds_no_memory_fails_alone(
+    adapters: list[Adapter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine(limits=LIMITS) as running:
+        loaded = next(iter(running.core.run([asking("r", adapters[0])])))
+        assert loaded[1].error is None
+        matrices = Target.append
+
+        def full(target: Target, *given: object) -> None:
+            raise torch.OutOfMemoryError("the device is full")
+
+        monkeypatch.setattr(Target, "append", full)
+        failed, other = running.run_at_once(asking("r", adapters[1]), asking("other"))
+        assert failed.error is not None
+        assert failed.error.kind is ErrorKind.INTERNAL
+        assert other.error is None
+        monkeypatch.setattr(Target, "append", matrices)
+        assert running.run(asking("r", adapters[1]))[0].error is None

@@ -54,10 +54,6 @@ class AdapterSlots:
             self.targets[joined] = target
             self._places |= {name: (target, part) for part, name in enumerate(parts)}
 
-    @property
-    def n_bytes(self) -> int:
-        return sum(target.n_bytes for target in self.targets.values())
-
     def misfit(self, info: AdapterInfo) -> str:
         """Why an adapter is none for this model; "" if it is one."""
         for name, module in info.modules.items():
@@ -92,6 +88,12 @@ class AdapterSlots:
             yield
         finally:
             self.rows = None
+
+
+def adapter_bytes(model: PreTrainedModel, n_slots: int, max_rank: int) -> int:
+    """Of the matrices that `AdapterSlots` has for a model."""
+    numbers = (len(n_outs) * n_in + sum(n_outs) for _, _, n_in, n_outs in _layers(model))
+    return n_slots * max_rank * model.dtype.itemsize * sum(numbers) if n_slots else 0
 
 
 def _refusal(name: str) -> str:

@@ -41,10 +41,6 @@ class Target:
         self.b = like.new_zeros(n_slots, ends[-1], max_rank)
         self._ranks = [[0] * len(n_outs) for _ in range(n_slots)]
 
-    @property
-    def n_bytes(self) -> int:
-        return self.a.nbytes + self.b.nbytes
-
     def clear(self, slot: int) -> None:
         """Empties a slot."""
         self.a[slot - 1].zero_()
