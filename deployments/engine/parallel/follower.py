@@ -3,6 +3,8 @@
 Whatever rank 0 calls here sends a message, and computes with the others what it asks for.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from enum import IntEnum
 
@@ -76,11 +78,22 @@ class SharedForward(Forward):
         with self._ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
             super().capture(max_rows, max_tokens)
 
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        if not len(step.hidden_indices):  # what `logits` computes and sends
+            return super().compute(step)
+        with self._sent(step):
+            return super().compute(step)
+
     def logits(self, step: StepInputs) -> Tensor:
+        with self._sent(step):
+            return super().logits(step)
+
+    @contextmanager
+    def _sent(self, step: StepInputs) -> Iterator[None]:
         with self._ranks.in_step(Tag.STEP, step.pack()):
             if step.sampled_ids is not None:
                 self._ranks.share(step.sampled_ids)
-            return super().logits(step)
+            yield
 
 
 @torch.inference_mode()
@@ -108,7 +121,7 @@ def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> Non
         max_rows, max_tokens = message.tolist()
         forward.capture(max_rows, max_tokens)
     else:
-        forward.logits(_received_step(message, ranks))
+        forward.compute(_received_step(message, ranks))
 
 
 def _expect(tag: Tag, ranks: Ranks) -> IntArray:
