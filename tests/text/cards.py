@@ -12,6 +12,7 @@ from tokenizers import (
     trainers,
 )
 
+from deployments.outputs import AnswerKinds
 from deployments.wire import ModelCard, SamplingParams
 
 CORPUS = [
@@ -88,6 +89,7 @@ def card(
     context_length: int = 512,
     chat_template: str | None = CHAT_TEMPLATE,
     sampling: SamplingParams | None = None,
+    answers: AnswerKinds | None = None,
 ) -> ModelCard:
     tokenizer = byte_level() if tokenizer is None else tokenizer
     end = tokenizer.token_to_id("<|im_end|>")
@@ -103,4 +105,5 @@ def card(
         special_tokens=(("eos_token", "<|im_end|>"),),
         eos_token_ids=() if end is None else (end,),
         sampling=sampling or SamplingParams(),
+        answers=answers or AnswerKinds(),
     )
