@@ -114,3 +114,6 @@ class AnswerKinds:
     activation: Activation = Activation.NONE
     score_token_ids: tuple[int, ...] = ()
     max_input_tokens: int | None = None
+
+
+GENERATES = AnswerKinds()

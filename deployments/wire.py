@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from deployments.grammar_triggers import GrammarTriggers
-from deployments.outputs import AnswerKinds, OutputParams, Vectors, join_vectors
+from deployments.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
 from kv.content import PLAIN, Content
 
 
@@ -301,7 +301,7 @@ class ModelCard:
     sampling: SamplingParams  # the model's own defaults, from its generation config
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
-    answers: AnswerKinds = AnswerKinds()
+    answers: AnswerKinds = GENERATES
 
 
 class ModelState(StrEnum):

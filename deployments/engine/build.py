@@ -9,6 +9,7 @@ from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loader import replace_attention
+from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
 from deployments.engine.parallel.follower import find_layout_together, send_cache_shape
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
@@ -32,8 +33,9 @@ def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | Non
         if shape.has_states:
             raise UnsupportedModelError("ranks can't share a model whose layers keep a state")
         send_cache_shape(ranks, shape)
-    replace_attention(model, shape.max_tokens)
-    fuse(model)
+    if not is_encoder(model):
+        replace_attention(model, shape.max_tokens)
+        fuse(model)
     return KVCache(shape, dtype=model.dtype, device=model.device)
 
 
@@ -51,17 +53,19 @@ def build_scheduler(
     """
     n_state_slots = 1 if cache.states is None else cache.states.n_slots
     forward = Forward(model, cache.storage, n_state_slots)
-    runner = Runner(forward, cache, default_pipeline(GrammarStrategy()), threads, ranks)
+    pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
+    runner = Runner(forward, cache, pipeline, threads, ranks, outputs)
     return InferenceScheduler(
         runner,
         cache,
         admission,
         max_running=cache.shape.max_tasks,
-        max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
+        max_batch_tokens=cache.shape.max_new_tokens,
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
         is_async=ranks is None and _is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
-        drafter=_drafter(limits, model.device),
+        drafter=None if outputs.is_encoder else _drafter(limits, model.device),
+        computes_whole_texts=outputs.is_encoder,
     )
 
 

@@ -5,7 +5,7 @@ launched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isnan
 
 import numpy as np
@@ -17,14 +17,24 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
+from deployments.engine.outputs.model_outputs import ModelOutputs
+from deployments.engine.outputs.reader import (
+    NO_ROWS,
+    OutputReader,
+    OutputRows,
+    PendingOutputs,
+    output_rows,
+)
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import NullMailbox
+from deployments.engine.tasks.pooled import Pooled, PooledChunk
 from deployments.engine.tasks.step_masks import begin_masks, late_masks
 from deployments.engine.tasks.task import Task, make_task
+from deployments.outputs import Pooling, PoolParams
 from deployments.wire import GenerationRequest, TokenLogprob
 from kv.arrays import IntArray
 from kv.cache import KVCache
@@ -41,6 +51,7 @@ class StepResult:
     # Rows that were launched ahead in vain and are to be computed again: the token before them was
     # refused, or grammars were not ready for it or for what follows it.
     stale_rows: frozenset[int] = frozenset()
+    pooled: Mapping[int, PooledChunk] = field(default_factory=dict)  # by row, of vectors
 
     def is_finite(self, row: int) -> bool:
         """Whether the model's output was finite, as far as anything was made of it."""
@@ -61,6 +72,7 @@ class PendingStep:
     n_tokens: Sequence[int] = ()
     logits: Tensor | None = None  # [rows, vocab], where `Runner.settle` is to sample from them
     stale_rows: frozenset[int] = frozenset()  # as `StepResult.stale_rows`, of a settled step
+    outputs: PendingOutputs | None = None  # of rows that ask for vectors
 
     @property
     def has_one_sample_per_row(self) -> bool:
@@ -87,7 +99,9 @@ class PendingStep:
         for row, sample in zip(self.sampled_rows, sampled, strict=True):
             if _is_accepted(samples[row], tasks[row]):
                 samples[row].append(sample)
-        return StepResult(samples, self.prompt_logprobs, self.late_rows, self.stale_rows)
+        pooled = {} if self.outputs is None else self.outputs.result()
+        late_rows, stale_rows = self.late_rows, self.stale_rows
+        return StepResult(samples, self.prompt_logprobs, late_rows, stale_rows, pooled)
 
 
 def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
@@ -112,8 +126,12 @@ class Runner:
         pipeline: SamplingPipeline,
         threads: int,
         ranks: Ranks | None = None,
+        outputs: ModelOutputs | None = None,
     ) -> None:
-        """`threads` is how many of the CPU compute a step. With `ranks` all others follow."""
+        """`threads` is how many of the CPU compute a step. With `ranks` all others follow.
+        `outputs` says how the model answers with vectors, where it does."""
+        self._outputs = outputs or ModelOutputs()
+        self._reader = OutputReader(self._outputs)
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -146,7 +164,11 @@ class Runner:
         Raises whatever the model raises. Needs pages for the prompt and a free row of the cache.
         """
         request = GenerationRequest(request_id="probe", prompt_ids=(0,) * n_tokens)
-        task = make_task(request.request_id, request, NullMailbox(), frozenset(), n_tokens + 1)
+        pooled = None
+        if not self._outputs.kinds.can_generate:
+            request = replace(request, max_tokens=0, output=PoolParams())
+            pooled = Pooled(Pooling.LAST)
+        task = make_task("probe", request, NullMailbox(), frozenset(), n_tokens + 1, pooled)
         is_admitted = self._cache.allocate(task.id, [], task.n_tokens, spare=0)
         assert is_admitted, "there are no pages to try a step with"
         try:
@@ -166,12 +188,19 @@ class Runner:
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
         n_ahead = _n_drafted_before(sampled_rows)
-        logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
+        is_all_sampled = len(sampled_rows) == len(batch.tasks) and not n_ahead.any()
+        output_of = NO_ROWS if is_all_sampled else output_rows(batch)
+        step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of)
+        logits, hidden = self._compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
+        outputs = None
+        if output_of:
+            n_before = len(sampled_rows) + sum(n_scored.values())
+            outputs = self._reader.launch(output_of, logits[n_before:], hidden)
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
         rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
-        return PendingStep(batch, rows, samples, logprobs, late_rows)
+        return PendingStep(batch, rows, samples, logprobs, late_rows, outputs=outputs)
 
     @torch.inference_mode()
     def launch_next(self, step: PendingStep, rows: Sequence[int]) -> PendingStep:
@@ -255,9 +284,10 @@ class Runner:
         sampled_rows: Sequence[int],
         n_ahead: IntArray,
         n_scored: Mapping[int, int],
+        output_of: OutputRows,
     ) -> StepInputs:
         """Logits are needed of the tokens that a sample follows, then of all that are to be
-        scored."""
+        scored, then of those that vectors are made of."""
         n = np.array(batch.new_len, dtype=np.int64)
         start = np.array([task.n_computed for task in batch.tasks], dtype=np.int64)
         newest = np.array([task.n_tokens for task in batch.tasks], dtype=np.int64) - 1
@@ -265,7 +295,7 @@ class Runner:
         offsets = start - ends + n  # row i has its position p at index p - offsets[i]
         is_decode_only = len(sampled_rows) == len(batch.tasks) == ends[-1]
         sampled = (newest - offsets)[sampled_rows] + n_ahead
-        return StepInputs(
+        step = StepInputs(
             token_ids=_newest_ids(batch) if is_decode_only else _token_ids(batch),
             positions=np.arange(ends[-1]) + np.repeat(offsets, n),
             total_len=start + n,
@@ -274,6 +304,15 @@ class Runner:
             logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
+        )
+        if not output_of:
+            return step
+        indices = step.logit_indices, output_of.logit_indices(offsets)
+        return replace(
+            step,
+            logit_indices=np.concatenate(indices),
+            hidden_indices=output_of.hidden_indices(offsets),
+            second_at=np.array([task.request.second_at for task in batch.tasks], dtype=np.int64),
         )
 
     def _state_slots(
@@ -284,11 +323,11 @@ class Runner:
         committed = np.array([task.n_computed for task in tasks], dtype=np.int64)
         return self._cache.states.take([task.id for task in tasks], total_len, new_len, committed)
 
-    def _compute(self, step: StepInputs) -> Tensor:
+    def _compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
         if self._ranks is None:
-            return self._forward.logits(step)
+            return self._forward.compute(step)
         with self._ranks.in_step(step.pack()):
-            return self._forward.logits(step)
+            return self._forward.compute(step)
 
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kv.arrays import IntArray
 
+NO_INDICES = np.empty(0, dtype=np.int64)
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
 
 
@@ -25,6 +26,10 @@ class StepInputs:
     # [tails, 3]: a group and its page to clear before the step, and how many of the page's first
     # tokens stay.
     stale_tails: IntArray
+    # [states], indices in the batch of the tokens whose hidden states are needed themselves.
+    hidden_indices: IntArray = field(default_factory=lambda: NO_INDICES)
+    # [rows], of encoders: where in the row its second text begins; 0: nowhere.
+    second_at: IntArray = field(default_factory=lambda: NO_INDICES)
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
     # [tokens], used in place of `token_ids` while the host does not know these yet. They are on

@@ -59,5 +59,5 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     fuse(model)
     forward = Forward(model, shape.storage(model.dtype, model.device))
     while len(packed := ranks.receive()):
-        forward.logits(StepInputs.unpack(packed))
+        forward.compute(StepInputs.unpack(packed))
     ranks.stop()

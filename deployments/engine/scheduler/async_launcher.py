@@ -4,8 +4,8 @@ import logging
 from collections.abc import Sequence
 
 from deployments.engine.runner import PendingStep, Runner, StepResult
-from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.recovery import Recovery
+from deployments.engine.scheduler.whole_text_planner import StepPlanner
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
@@ -17,7 +17,12 @@ class AsyncLauncher:
     """`pending` is the step that was launched so, and is to be run next."""
 
     def __init__(
-        self, runner: Runner, cache: KVCache, planner: Planner, recovery: Recovery, is_async: bool
+        self,
+        runner: Runner,
+        cache: KVCache,
+        planner: StepPlanner,
+        recovery: Recovery,
+        is_async: bool,
     ) -> None:
         self._runner = runner
         self._cache = cache
