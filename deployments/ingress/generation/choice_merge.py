@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from deployments.ingress.generation.response_builder import Generation
 from deployments.ingress.http.errors import internal_error
+from deployments.outputs import LabelParams
 from deployments.text.stream import TextDelta
 from deployments.wire import (
     ErrorKind,
@@ -24,6 +25,8 @@ MAX_ACTIVE_CHOICES = 512  # of one answer, so that it does not fill an engine's 
 # thousands in one request.
 MAX_ACTIVE_TOKENS = 16384
 MIN_ACTIVE_TEXTS = 8
+# Of prompts with so much in common one goes first, so that the others find it in the cache.
+MIN_SHARED_TOKENS = 128
 
 # The last argument says, when the events are left, whether all of the answer is there.
 Start = Callable[[GenerationRequest, Callable[[], bool]], AsyncGenerator[TokenEvent, None]]
@@ -36,8 +39,10 @@ class ChoiceMerge:
     def __init__(self, generations: Sequence[Generation], start: Start) -> None:
         self._start = start
         self._waiting = deque(enumerate(generations))
-        self._active = min(len(generations), _most_active(generations))  # pumps
-        self._queue: asyncio.Queue[ChoiceDelta | RequestError] = asyncio.Queue(2 * self._active)
+        self._most = min(len(generations), _most_active(generations))
+        self._has_leader = _share_much(generations)
+        self._active = 0  # pumps
+        self._queue: asyncio.Queue[ChoiceDelta | RequestError] = asyncio.Queue(2 * self._most)
         self._pumps: list[asyncio.Task[None]] = []
         self._started: set[int] = set()
         self._is_failing = False
@@ -50,7 +55,11 @@ class ChoiceMerge:
 
     def start(self) -> None:
         """Pairs with `close`."""
-        self._pumps = [asyncio.create_task(self._pump()) for _ in range(self._active)]
+        self._begin(1 if self._has_leader else self._most)
+
+    def _begin(self, n_pumps: int) -> None:
+        self._active += n_pumps
+        self._pumps += [asyncio.create_task(self._pump()) for _ in range(n_pumps)]
 
     async def close(self) -> None:
         if unended := [pump for pump in self._pumps if not pump.done()]:
@@ -84,6 +93,9 @@ class ChoiceMerge:
         while self._waiting and not self._is_failing:
             if not await self._run(*self._waiting.popleft()):
                 return
+            if self._has_leader:
+                self._has_leader = False
+                self._begin(self._most - 1)
         self._active -= 1
 
     async def _run(self, choice: int, generation: Generation) -> bool:
@@ -135,6 +147,15 @@ def _most_active(generations: Sequence[Generation]) -> int:
         return MAX_ACTIVE_CHOICES
     n_tokens = sum(len(one.request.prompt_ids) for one in generations) // len(generations)
     return max(MIN_ACTIVE_TEXTS, min(MAX_ACTIVE_CHOICES, MAX_ACTIVE_TOKENS // max(n_tokens, 1)))
+
+
+def _share_much(generations: Sequence[Generation]) -> bool:
+    """Whether they are prompts for labels, as questions about one text are."""
+    first, *others = (one.request for one in generations[:2])
+    if not others or not isinstance(first.output, LabelParams):
+        return False
+    prompts = first.prompt_ids[:MIN_SHARED_TOKENS], others[0].prompt_ids[:MIN_SHARED_TOKENS]
+    return prompts[0] == prompts[1] and len(prompts[0]) == MIN_SHARED_TOKENS
 
 
 def _check(item: TokenEvent | TextDelta) -> None:

@@ -13,7 +13,7 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest
 from tests.ingress.engines import ScriptedEngine, pools
 from tests.openai.pooling import EMBEDS, asked, known
-from tests.openai.serving import sdk, served
+from tests.openai.serving import post, sdk, served
 from tests.text.cards import card
 
 DECISIONS, SYSTEM_ONE = "/v1/decisions", "/v1/systemone"
@@ -107,6 +107,23 @@ def test_a_conversation_is_written_out() -> None:
 MANY = [{"value": str(index)} for index in range(99)]
 IMAGE = {"type": "input_image", "image_url": "data:"}
 LOST_OUTPUT = {"type": "function_call_output", "call_id": "1", "output": "x"}
+
+
+def test_one_question_goes_first_so_that_the_others_find_its_input_cached() -> None:
+    most = 0
+
+    def reads(request: GenerationRequest) -> list[list[float]]:
+        nonlocal most
+        most = max(most, engine.running)
+        return label_logprobs(request)
+
+    engine = ScriptedEngine(pools(reads), MODEL)
+    body = {"input": "Hello " * 99, "questions": [PREDICATE, CHOICE, SCORE]}
+    answers = asyncio.run(post(engine, DECISIONS, body)).json()["answers"]
+    assert [one["type"] for one in answers] == ["predicate", "choice", "score"]
+    assert most == 2  # of three
+
+
 WRONG: list[tuple[dict[str, object], str]] = [
     ({"input": None}, "input"),
     ({"input": []}, "input"),
