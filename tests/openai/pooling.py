@@ -34,6 +34,8 @@ GENERATES = AnswerKinds(can_embed=True, embedding_size=SIZE)
 SCORES = AnswerKinds(
     task=ModelTask.SCORE,
     can_generate=False,
+    can_embed=True,  # by its body, which has a head of its own
+    takes_pairs=True,
     labels=("relevant",),
     activation=Activation.SIGMOID,
     max_input_tokens=64,

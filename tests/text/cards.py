@@ -9,6 +9,7 @@ from tokenizers import (
     models,
     normalizers,
     pre_tokenizers,
+    processors,
     trainers,
 )
 
@@ -31,6 +32,8 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIALS = ["<|im_start|>", "<|im_end|>"]
+WORDS = [f"w{place}" for place in range(40)]
+VOCABULARY = {word: place for place, word in enumerate(["[CLS]", "[SEP]", "[UNK]", *WORDS])}
 
 
 @cache
@@ -74,6 +77,18 @@ def _plain_pieces(tokenizer: Tokenizer, pieces: list[str]) -> Tokenizer:
     state = json.loads(tokenizer.to_str())
     state["added_tokens"] = [t for t in state["added_tokens"] if t["content"] not in pieces]
     return Tokenizer.from_str(json.dumps(state))
+
+
+def bert_like() -> Tokenizer:
+    """A token a word, and marks around texts and pairs as BERT has them."""
+    tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 0), ("[SEP]", 1)],
+    )
+    return tokenizer
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:

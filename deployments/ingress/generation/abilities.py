@@ -12,7 +12,7 @@ def check_generates(card: ModelCard) -> None:
 def check_embeds(card: ModelCard, pooling: Pooling | None, param: str = "pooling") -> None:
     """`pooling`: what the request names; `param`: the field in which it can."""
     kinds = card.answers
-    if not kinds.can_embed:
+    if not embeds(kinds):
         raise unable(card, "make embeddings")
     if pooling is None and kinds.pooling is None:
         message = (
@@ -32,6 +32,11 @@ def check_ranks(card: ModelCard) -> None:
         raise unable(card, "rank texts")
 
 
+def embeds(kinds: AnswerKinds) -> bool:
+    """A model with labels has no vectors to compare: its head is in their place."""
+    return kinds.can_embed and (kinds.task is ModelTask.EMBED or not kinds.labels)
+
+
 def scores_pairs(kinds: AnswerKinds) -> bool:
     """Whether it gives a pair of texts a number, by a head or by its yes and no."""
     return kinds.task is ModelTask.SCORE or bool(kinds.score_token_ids)
@@ -45,7 +50,7 @@ def tasks_of(kinds: AnswerKinds) -> list[str]:
     """What the lists of models say of it."""
     tasks = {
         "generate": kinds.can_generate,
-        "embed": kinds.can_embed,
+        "embed": embeds(kinds),
         "score": scores_pairs(kinds),
         "classify": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,
     }
@@ -56,7 +61,7 @@ def unable(card: ModelCard, what: str) -> Refused:
     kinds = card.answers
     able = {
         "generates text": kinds.can_generate,
-        "makes embeddings": kinds.can_embed,
+        "makes embeddings": embeds(kinds),
         "scores pairs of texts": scores_pairs(kinds),
         "classifies texts": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,
     }

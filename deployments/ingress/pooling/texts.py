@@ -113,7 +113,8 @@ class TextEncoder:
 
     def _checked(self, framed: Framed, output: OutputParams, param: str) -> PooledText:
         self._check_length(len(framed.ids), param)
-        return PooledText(tuple(framed.ids), output, framed.second_at)
+        second_at = framed.second_at if self._card.answers.takes_pairs else 0
+        return PooledText(tuple(framed.ids), output, second_at)
 
     def _check_length(self, n_tokens: int, param: str) -> None:
         if not n_tokens:

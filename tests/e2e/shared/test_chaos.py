@@ -221,7 +221,7 @@ def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
 
 def test_embeddings_outlive_their_replica(pair: Server) -> None:
     """Those that it had begun are computed again by the other one, and no others."""
-    texts = [f"{number} " * 60 for number in range(1200)]
+    texts = [f"{number} " * 40 for number in range(400)]
     body = {"model": PAIR, "input": texts, "pooling": "mean"}
 
     async def embed(kill: bool) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import Script, pools
 from tests.openai.pooling import CLASSIFIES, EMBEDS, GENERATES, SCORES, Asked, asked, known
-from tests.text.cards import card
+from tests.text.cards import bert_like, card
 
 TOKENIZER = TextTokenizer(card())
 SCORER = known(SCORES)
@@ -108,12 +108,24 @@ WRONG: list[tuple[dict[str, object], str]] = [
 ]
 
 
+def test_pairs_have_types_of_tokens_where_the_model_has_them() -> None:
+    bert = replace(SCORER, tokenizer_json=bert_like().to_str())
+    body = {"query": "w0 w1", "documents": ["w2"]}
+    [request] = ranked("/v1/rerank", body, bert).requests
+    assert (request.prompt_ids, request.second_at) == ((0, 3, 4, 1, 5, 1), 4)
+    without = replace(bert, answers=replace(SCORES, takes_pairs=False))
+    [request] = ranked("/v1/rerank", body, without).requests
+    assert (request.prompt_ids, request.second_at) == ((0, 3, 4, 1, 5, 1), 0)
+
+
 @pytest.mark.parametrize(("fields", "param"), WRONG)
 def test_what_is_wrong_is_named(fields: dict[str, object], param: str) -> None:
     assert ranked("/v1/rerank", {**BODY, **fields}).refusal()["param"].startswith(param)
 
 
 def test_a_model_that_ranks_nothing_says_so() -> None:
+    error = asked("/v1/embeddings", {"input": "x"}, SCORER).refusal()
+    assert error["message"] == "The model 'tiny' can't make embeddings: it scores pairs of texts"
     error = asked("/v1/rerank", BODY, known(CLASSIFIES)).refusal()
     assert error["message"] == "The model 'tiny' can't rank texts: it classifies texts"
     assert asked("/v1/score", {"text_1": "x", "text_2": "y"}, known(GENERATES)).refusal()

@@ -3,26 +3,10 @@
 from itertools import product
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from deployments.text.tokens.framing import Cut, Framed
 from deployments.text.tokens.tokenizer import LARGE, TextTokenizer
-from tests.text.cards import card
-
-WORDS = [f"w{place}" for place in range(40)]
-VOCABULARY = {word: place for place, word in enumerate(["[CLS]", "[SEP]", "[UNK]", *WORDS])}
-
-
-def bert_like() -> Tokenizer:
-    tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 0), ("[SEP]", 1)],
-    )
-    return tokenizer
-
+from tests.text.cards import WORDS, bert_like, card
 
 TEXTS = TextTokenizer(card(bert_like()))
 
