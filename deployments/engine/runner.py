@@ -29,6 +29,7 @@ from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
 from deployments.engine.step_result import StepResult
+from deployments.engine.tasks import batch_columns as columns
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.pooled import Pooled
@@ -183,7 +184,7 @@ class Runner:
         """
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
-        n_ahead = _n_drafted_before(sampled_rows)
+        n_ahead = columns.n_drafted_before(sampled_rows)
         is_all_sampled = len(sampled_rows) == len(batch.tasks) and not n_ahead.any()
         output_of = NO_ROWS if is_all_sampled else output_rows(batch)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
@@ -315,15 +316,17 @@ class Runner:
         is_decode_only = len(sampled_rows) == len(batch.tasks) == ends[-1]
         sampled = newest_at[sampled_rows] + n_ahead
         step = StepInputs(
-            token_ids=_newest_ids(batch) if is_decode_only else _token_ids(batch),
+            token_ids=columns.newest_ids(batch) if is_decode_only else columns.token_ids(batch),
             positions=np.arange(ends[-1]) + np.repeat(offsets, n),
             total_len=start + n,
             new_len=n,
             page_table=self._cache.table.page_table([task.id for task in batch.tasks]),
-            logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
+            logit_indices=np.concatenate(
+                [sampled, *columns.scored_indices(batch, n_scored, offsets)]
+            ),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
-            sampled_at=NO_TOKENS if newest_ids is None else newest_at[_unknown_rows(batch)],
+            sampled_at=NO_TOKENS if newest_ids is None else newest_at[columns.unknown_rows(batch)],
             sampled_ids=newest_ids,
         )
         return output_of.added_to(step, batch, offsets) if output_of else step
@@ -365,38 +368,3 @@ def _late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
     }
     late = late_masks([*grammars.values()]) if grammars else set()
     return frozenset(row for row, grammar in grammars.items() if grammar in late)
-
-
-def _n_drafted_before(sampled_rows: Sequence[int]) -> IntArray:
-    """How many drafted tokens stand before each sample in its row. [sampled rows]"""
-    rows = np.array(sampled_rows, dtype=np.int64)
-    return np.arange(len(rows)) - np.searchsorted(rows, rows)
-
-
-def _unknown_rows(batch: Batch) -> list[int]:
-    """The rows whose newest token the step in progress samples."""
-    return [row for row, task in enumerate(batch.tasks) if task.n_placeholders]
-
-
-def _newest_ids(batch: Batch) -> IntArray:
-    """The token ids of a batch whose rows are each their task's newest token. [rows]"""
-    return np.array([task.newest for task in batch.tasks], dtype=np.int64)
-
-
-def _token_ids(batch: Batch) -> IntArray:
-    """[tokens]"""
-    return np.concatenate(
-        [
-            task.tokens[task.n_scheduled : task.n_scheduled + n]
-            for task, n in zip(batch.tasks, batch.new_len, strict=True)
-        ]
-    )
-
-
-def _scored_indices(
-    batch: Batch, n_scored: Mapping[int, int], offsets: IntArray
-) -> Iterator[IntArray]:
-    """Where the positions to score are in the flat batch, row by row."""
-    for row, n in n_scored.items():
-        first = len(batch.tasks[row].prompt_logprobs)
-        yield np.arange(first, first + n) - offsets[row]
