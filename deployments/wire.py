@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from deployments.grammar_triggers import GrammarTriggers
+from deployments.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
 from kv.content import PLAIN, Content
 
 
@@ -178,6 +179,8 @@ class GenerationRequest:
     `last_message_at` is about the index of the token in the prompt that the last message begins
     with: other prompts may share what is before it. 0: it is not known.
     With `tells_progress` events say how much of the prompt is computed.
+    `output` asks for vectors in the place of tokens: `max_tokens` is 0 then.
+    `second_at` is the index of the token that the second text of a pair begins with; 0: one text.
     """
 
     request_id: str
@@ -200,6 +203,8 @@ class GenerationRequest:
     response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False
     last_message_at: int = 0
+    output: OutputParams | None = None
+    second_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +230,7 @@ class TokenEvent:
     `prompt_logprobs` come once, with the first token: one per prompt token, None for the first.
     `mirostat_mu` is Mirostat's state after the last token. `drafted_tokens` were guessed since the
     last event, of which `accepted_tokens` were right. `is_thinking_over`: a client has ended its
-    thinking.
+    thinking. `vectors` of a text may come in several parts, which `merge` joins.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -239,6 +244,7 @@ class TokenEvent:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     is_thinking_over: bool = False
+    vectors: Vectors | None = None
     error: RequestError | None = None
 
     @classmethod
@@ -272,6 +278,7 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
         drafted_tokens=sum(event.drafted_tokens for event in events),
         accepted_tokens=sum(event.accepted_tokens for event in events),
         is_thinking_over=any(event.is_thinking_over for event in events),
+        vectors=join_vectors([event.vectors for event in events if event.vectors is not None]),
         error=last.error,
     )
 
@@ -294,6 +301,7 @@ class ModelCard:
     sampling: SamplingParams  # the model's own defaults, from its generation config
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
+    answers: AnswerKinds = GENERATES
 
 
 class ModelState(StrEnum):

@@ -70,6 +70,7 @@ ORDER: Mapping[str, list[set[str]]] = {
         {"scheduler"},
         {"parallel"},
         {"loading"},
+        {"outputs"},
         {"forward"},
         {"attention", "sampling"},
         {"tasks", "kernels"},

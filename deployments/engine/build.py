@@ -9,6 +9,7 @@ from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loader import replace_attention
+from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
 from deployments.engine.parallel.follower import (
     SharedForward,
     find_layout_together,
@@ -30,14 +31,17 @@ def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | Non
     Raises ValueError for limits that can't be kept, UnsupportedModelError for a model that can't be
     served.
     """
+    if ranks is not None and is_encoder(model):
+        raise UnsupportedModelError("ranks can't share an encoder")
     layout = None if ranks is None else find_layout_together(model, ranks)
     shape = cache_shape(model, limits, 1 if ranks is None else ranks.world_size, layout)
     if ranks is not None:
         if shape.has_states:
             raise UnsupportedModelError("ranks can't share a model whose layers keep a state")
         send_cache_shape(ranks, shape)
-    replace_attention(model, shape.max_tokens)
-    fuse(model)
+    if not is_encoder(model):
+        replace_attention(model, shape.max_tokens)
+        fuse(model)
     return KVCache(shape, dtype=model.dtype, device=model.device)
 
 
@@ -59,17 +63,19 @@ def build_scheduler(
         if ranks is None
         else SharedForward(model, cache.storage, n_state_slots, ranks)
     )
-    runner = Runner(forward, cache, default_pipeline(GrammarStrategy()), threads)
+    pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
+    runner = Runner(forward, cache, pipeline, threads, outputs)
     return InferenceScheduler(
         runner,
         cache,
         admission,
         max_running=cache.shape.max_tasks,
-        max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
+        max_batch_tokens=cache.shape.max_new_tokens,
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
         is_async=_is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
-        drafter=_drafter(limits, model.device),
+        drafter=None if outputs.is_encoder else _drafter(limits, model.device),
+        computes_whole_texts=outputs.is_encoder,
     )
 
 

@@ -21,7 +21,9 @@ from deployments.engine.forward.recurrent import find_mixers, state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
+from deployments.engine.loading.encoder_check import find_encoder_way, max_text_tokens
 from deployments.engine.loading.loader import replace_attention
+from deployments.engine.outputs.model_outputs import is_encoder
 from kv.cache import CacheShape
 from kv.layout import NOTHING, Layout, within
 from kv.states import NO_STATE, SLOTS_PER_TASK
@@ -86,6 +88,8 @@ def cache_shape(
     a model that can't be served.
     """
     check_supported(model.config)
+    if is_encoder(model):
+        return encoder_shape(model, limits)
     shape = _page_shape(model, limits, layout or find_layout(model))
     if shape.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
@@ -98,6 +102,27 @@ def cache_shape(
         message = f"context_length: {shape.max_tokens} tokens do not fit into {shape.n_pages} pages"
         raise ValueError(message)
     return replace(shape, max_tokens=longest)
+
+
+def encoder_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
+    """Of a model that keeps nothing of a text: each one that runs has one page, of no bytes. The
+    longest text fits into a step.
+
+    Raises as `cache_shape`.
+    """
+    longest, tokens = max_text_tokens(model), max(limits.max_batch_tokens, limits.max_running)
+    if (limits.context_length or 0) > longest:
+        raise ValueError(f"context_length: the model was made for {longest} tokens")
+    max_tokens = limits.context_length or min(longest, tokens)
+    find_encoder_way(model)
+    return CacheShape(
+        layout=(NOTHING,),
+        n_pages=limits.max_running,
+        page_size=max_tokens + 1,  # so that no page is ever full, and none is found again
+        max_tasks=limits.max_running,
+        max_tokens=max_tokens,
+        max_new_tokens=max(tokens, max_tokens),
+    )
 
 
 def _sized(

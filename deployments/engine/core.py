@@ -12,6 +12,8 @@ from transformers import PreTrainedModel
 
 from deployments.engine.build import build_cache, build_scheduler
 from deployments.engine.limits import EngineLimits
+from deployments.engine.outputs.model_outputs import outputs_of
+from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.stats import EngineStats
@@ -55,6 +57,7 @@ class EngineCore:
         with one_thread() as threads:
             self.cache = build_cache(model, limits, ranks)
         self.context_length = self.cache.shape.max_tokens
+        self.outputs = outputs_of(model)
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
@@ -185,14 +188,18 @@ class EngineCore:
         """A task for the request. Raises Refused when it can't be run."""
         if error := find_invalid(request, self.vocab_size):
             raise Refused(error)
+        if error := find_invalid_output(request, self.outputs, self.context_length):
+            raise Refused(error)
         n = len(request.prompt_ids)
-        if n >= self.context_length:
+        if request.output is None and n >= self.context_length:
             message = (
                 f"the prompt has {n} tokens; the context of {self.context_length} tokens "
                 "must hold it and at least one more"
             )
             raise Refused.of_kind(ErrorKind.CONTEXT_LENGTH, message)
-        return make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
+        pooled = pooled_of(request, self.outputs)
+        context_length = self.context_length
+        return make_task(task_id, request, mailbox, self.eos_token_ids, context_length, pooled)
 
     def _open_grammar(self, task: Task) -> None:
         if task.end_token() is None:

@@ -14,7 +14,12 @@ from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
-from deployments.engine.model_card import default_sampling, end_token_ids, make_card
+from deployments.engine.model_card import (
+    default_sampling,
+    end_token_ids,
+    generation_config,
+    make_card,
+)
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard, Refused, SamplingParams, TokenEvent
@@ -66,7 +71,7 @@ class InferenceEngine:
         ends = end_token_ids(model, tokenizer)
         limits = limits or (ON_GPU if model.device.type == "cuda" else ON_CPU)
         self.core = EngineCore(model, ends, limits, lambda: self.card.tokenizer_json)
-        sampling = default_sampling(model.generation_config)
+        sampling = default_sampling(generation_config(model))
         self.card: ModelCard = make_card(
             name, self.core, tokenizer, dialect, sampling, fingerprint(model)
         )

@@ -20,7 +20,12 @@ from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_tokenizer
-from deployments.engine.model_card import default_sampling, end_token_ids, make_card
+from deployments.engine.model_card import (
+    default_sampling,
+    end_token_ids,
+    generation_config,
+    make_card,
+)
 from deployments.engine.parallel.ranks import Ranks
 from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
@@ -76,7 +81,7 @@ class ModelSource:
         tokenizer = load_tokenizer(settings.path)  # first, because a broken one shows soon
         with self._model() as (model, ranks):
             core = self._engine(model, ranks, end_token_ids(model, tokenizer))
-        sampling = settings.sampling.over(default_sampling(model.generation_config))
+        sampling = settings.sampling.over(default_sampling(generation_config(model)))
         self.card = make_card(
             settings.name, core, tokenizer, settings.dialect, sampling, self._fingerprint
         )

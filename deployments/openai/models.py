@@ -9,6 +9,7 @@ from starlette.responses import Response
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.models import VERSION_HEADER, anthropic_model, anthropic_page
 from deployments.ingress.fleet.cluster import Cluster, card_if_up, find_model
+from deployments.ingress.generation.abilities import tasks_of
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.errors import error_response
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -52,7 +53,7 @@ async def model_objects(
 
 def _model(status: ModelStatus, card: ModelCard | None) -> dict[str, object]:
     """OpenAI's fields and llama-server's status. A loaded model has the sizes that llama-server and
-    vLLM show, too.
+    vLLM show, too, and says what it can be asked for.
     """
     described: dict[str, object] = {
         "id": status.name,
@@ -67,7 +68,10 @@ def _model(status: ModelStatus, card: ModelCard | None) -> dict[str, object]:
         return described
     context = card.context_length
     meta = {"n_vocab": card.vocab_size, "n_ctx": context, "n_ctx_train": context}
-    return {**described, "max_model_len": context, "meta": meta}
+    if card.answers.embedding_size:
+        meta["n_embd"] = card.answers.embedding_size
+    tasks = tasks_of(card.answers)
+    return {**described, "max_model_len": context, "tasks": tasks, "meta": meta}
 
 
 def _route(path: str, endpoint: Endpoint, query: Sequence[str] = ()) -> DocumentedRoute:

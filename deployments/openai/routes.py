@@ -1,5 +1,7 @@
 """The OpenAI protocol: its routes with full paths, and its ASGI application."""
 
+from dataclasses import replace
+
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -23,6 +25,15 @@ from deployments.openai.completions.schema import CompletionRequest, parse_compl
 from deployments.openai.conversations.routes import conversation_routes
 from deployments.openai.error_body import openai_envelope
 from deployments.openai.models import model_routes
+from deployments.openai.pooled import (
+    CLASSIFY,
+    DECIDE,
+    EMBEDDINGS,
+    POOLING,
+    RERANK,
+    SCORE,
+    SYSTEM_ONE,
+)
 from deployments.openai.responses.database_store import DatabaseStore
 from deployments.openai.responses.routes import responses_routes
 from deployments.openai.responses.store import MemoryStore
@@ -46,14 +57,10 @@ UNSUPPORTED = {
     "/v1/audio/speech": "audio output",
     "/v1/audio/transcriptions": "audio input",
     "/v1/audio/translations": "audio input",
-    "/v1/embeddings": "embeddings",
     "/v1/images/edits": "images",
     "/v1/images/generations": "images",
     "/v1/images/variations": "images",
     "/v1/moderations": "moderation",
-    "/v1/rerank": "reranking",
-    "/v1/reranking": "reranking",
-    "/v1/score": "scores",
 }
 
 DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
@@ -80,7 +87,21 @@ def routes(
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
         health_route(cluster, "/v1/health"),
+        *pooled_routes(service),
         *unsupported_routes(UNSUPPORTED),
+    ]
+
+
+def pooled_routes(service: Service) -> list[Route]:
+    return [
+        service.route(EMBEDDINGS),
+        service.route(POOLING),
+        service.route(RERANK),
+        service.route(replace(RERANK, path="/v1/reranking")),
+        service.route(SCORE),
+        service.route(CLASSIFY),
+        service.route(DECIDE),
+        service.route(SYSTEM_ONE),
     ]
 
 

@@ -1,9 +1,11 @@
 """An engine that plays scripts: what it is asked is kept, and what it has running is counted."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
 from deployments.model.settings import application_name
+from deployments.outputs import Vectors, join_vectors
 from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
 from deployments.router.downloads.downloads import OFF
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -161,6 +163,24 @@ def event_of(request: GenerationRequest, ids: list[int], start: int, size: int) 
 
 def scored(drawn: int) -> TokenLogprob:
     return TokenLogprob(drawn, -0.5, ((drawn, -0.5), (END, float("-inf"))))
+
+
+def pools(vectors: Callable[[GenerationRequest], Sequence[Sequence[float]]]) -> Script:
+    """Answers with these vectors, which come in two parts if there are several."""
+
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        *first, last = (packed([one]) for one in vectors(request))
+        if first:
+            yield TokenEvent(vectors=join_vectors(first))
+        await asyncio.sleep(0)
+        yield TokenEvent(vectors=last, finish_reason=FinishReason.STOP)
+
+    return script
+
+
+def packed(vectors: Sequence[Sequence[float]]) -> Vectors:
+    numbers = [number for one in vectors for number in one]
+    return Vectors(len(vectors), struct.pack(f"<{len(numbers)}f", *numbers))
 
 
 def fails(error: RequestError, after: str = "") -> Script:

@@ -278,8 +278,7 @@ def test_unknown_paths_and_methods_answer_in_form() -> None:
 @pytest.mark.parametrize(
     ("path", "what"),
     [
-        ("embeddings", "embeddings"),
-        ("rerank", "reranking"),
+        ("moderations", "moderation"),
         ("audio/speech", "audio output"),
         ("images/variations", "images"),
     ],

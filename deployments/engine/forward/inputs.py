@@ -31,6 +31,10 @@ class StepInputs:
     # [tails, 3]: a group and its page to clear before the step, and how many of the page's first
     # tokens stay.
     stale_tails: IntArray
+    # [states], indices in the batch of the tokens whose hidden states are needed themselves.
+    hidden_indices: IntArray = field(default_factory=lambda: NO_TOKENS)
+    # [rows], of encoders: where in the row its second text begins; 0: nowhere.
+    second_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
     # [sampled], indices in the batch of the tokens whose ids the host does not know yet, and these

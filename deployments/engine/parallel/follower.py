@@ -3,6 +3,8 @@
 Whatever rank 0 calls here sends a message, and computes with the others what it asks for.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from enum import IntEnum
 
@@ -77,7 +79,18 @@ class SharedForward(Forward):
         with self._ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
             super().capture(max_rows, max_tokens)
 
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        if not len(step.hidden_indices):  # what `logits` computes and sends
+            return super().compute(step)
+        with self._sent(step) as sent:
+            return super().compute(sent)
+
     def logits(self, step: StepInputs) -> Tensor:
+        with self._sent(step) as sent:
+            return super().logits(sent)
+
+    @contextmanager
+    def _sent(self, step: StepInputs) -> Iterator[StepInputs]:
         step = replace(step, new_pages=step.find_new_pages(self.page_size))
         with self._ranks.in_step(Tag.STEP, step.pack()):
             width = step.table_shape(self.page_size)[-1]
@@ -85,9 +98,7 @@ class SharedForward(Forward):
             table = self._ranks.share(to_device(pages, self._ranks.device))
             if step.sampled_ids is not None:
                 self._ranks.share(step.sampled_ids)
-            return super().logits(
-                step if self.reads_host_table else replace(step, device_table=table)
-            )
+            yield step if self.reads_host_table else replace(step, device_table=table)
 
 
 @torch.inference_mode()
@@ -115,7 +126,7 @@ def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> Non
         max_rows, max_tokens = message.tolist()
         forward.capture(max_rows, max_tokens)
     else:
-        forward.logits(_received_step(message, forward, ranks))
+        forward.compute(_received_step(message, forward, ranks))
 
 
 def _expect(tag: Tag, ranks: Ranks) -> IntArray:

@@ -167,7 +167,7 @@ class Planner:
         page_size = self._page_size
         if task.id not in self._cache.table:  # preempted by one before it
             return True
-        if task.n_unscored:  # every position has to be computed
+        if task.needs_every_position:
             return False
         if task.n_uncomputed <= page_size or task.n_scheduled % page_size:
             return False

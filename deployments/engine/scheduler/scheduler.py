@@ -19,7 +19,7 @@ from dataclasses import replace
 from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
-from deployments.engine.runner import Runner, StepResult
+from deployments.engine.runner import Runner
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
@@ -32,7 +32,9 @@ from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.scheduler.throughput import Throughput
+from deployments.engine.scheduler.whole_text_planner import StepPlanner, WholeTextPlanner
 from deployments.engine.stats import EngineStats, count_tokens
+from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import deliver
 from deployments.engine.tasks.task import Task
@@ -61,6 +63,7 @@ class InferenceScheduler:
         is_async: bool = False,
         checkpoint_min_step: int = CHECKPOINT_STEP,
         drafter: Drafter | None = None,
+        computes_whole_texts: bool = False,
     ) -> None:
         """Starts the thread, and waits until the runner has started on it.
 
@@ -69,6 +72,7 @@ class InferenceScheduler:
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
         is_async: a step is launched before the host knows the tokens of the last one.
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
+        computes_whole_texts: each in one step, as encoders need it.
 
         Raises what `Runner.start` raises.
         """
@@ -81,7 +85,9 @@ class InferenceScheduler:
         min_prompt_tokens = max(cache.shape.page_size, max_batch_tokens // MIN_PROMPT_PART)
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
         self._borders = CheckpointBorders(cache, checkpoint_min_step)
-        self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
+        self._planner: StepPlanner = WholeTextPlanner(cache)
+        if not computes_whole_texts:
+            self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
         self._inbox = Inbox()
         self._arrivals = itertools.count()
         self._waiting = WaitingQueue()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from deployments.ingress.generation.abilities import check_generates
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -67,8 +68,9 @@ class Usage:
 
 
 class ResponseBuilder(ABC, Generic[ApiRequestT]):
-    """Serves one request. `keep_alive_s` is called first, then `recall` and `prepare`; the other
-    methods may use what these stored. `keep_alive` is the frame that a silent stream sends.
+    """Serves one request. `keep_alive_s` is called first, then `check_model`, `recall` and
+    `prepare`; the other methods may use what these stored. `keep_alive` is the frame that a
+    silent stream sends.
     """
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
@@ -76,6 +78,10 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
     def keep_alive_s(self, request: ApiRequestT, default: float) -> float | None:
         """Seconds of silence before a keep-alive; None for none."""
         return default
+
+    def check_model(self, request: ApiRequestT, card: ModelCard) -> None:
+        """Whether the model can answer such a request. Raises Refused."""
+        check_generates(card)
 
     async def recall(self, request: ApiRequestT) -> None:
         """Reads what `prepare` needs of a store, before each of its calls. Raises Refused."""

@@ -37,9 +37,10 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[RequestT]):
-    """A request for a generation. `parse` takes the JSON of a body, and raises Refused.
+    """A request for a generation, or for vectors.
 
-    `builder` is called for each request. `body` is the schema that documents it.
+    `parse` takes the JSON of a body, and raises Refused. `builder` is called for each request.
+    `body` is the schema that documents it.
     """
 
     name: str  # the `endpoint` of the metrics
@@ -47,6 +48,7 @@ class Operation(Generic[RequestT]):
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
     builder: Callable[[Sender], ResponseBuilder[RequestT]]
+    tag: str = "Generation"
     refusals: Collection[ErrorKind] = ()  # as a DocumentedRoute's
 
 
@@ -114,7 +116,7 @@ class Service:
             endpoint,
             methods=["POST"],
             name=operation.name,
-            tag="Generation",
+            tag=operation.tag,
             body=operation.body,
             media_types=(JSON, EVENTS) if "stream" in operation.body.model_fields else (JSON,),
             refusals=operation.refusals,

@@ -1,5 +1,7 @@
 """Lists the models in Ollama's form and in OpenAI's at once; downloads and deletes models."""
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -21,6 +23,8 @@ SOURCES = {
     "folder": "models_dir",
     "download": "cache",  # llama-server's word for what it has downloaded
 }
+# Ollama's words for what models can do, and llama-server's for ranks.
+CAPABILITIES = {"generate": "completion", "embed": "embedding", "score": "rerank"}
 
 
 class HubModel(Strict):
@@ -37,7 +41,7 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
         described = await model_objects(cluster, statuses)
         return JSONResponse(
             {
-                "models": [_ollama(status) for status in statuses],
+                "models": [_ollama(*one) for one in zip(statuses, described, strict=True)],
                 "object": "list",
                 "data": [_openai(*one) for one in zip(statuses, described, strict=True)],
             }
@@ -68,7 +72,10 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     ]
 
 
-def _ollama(status: ModelStatus) -> object:
+def _ollama(status: ModelStatus, described: Mapping[str, object]) -> object:
+    """A model that is not loaded says of no task that it has it, and is taken for a generator."""
+    tasks = described.get("tasks", ["generate"])
+    assert isinstance(tasks, list)
     details = {
         "parent_model": "",
         "format": "safetensors",
@@ -86,13 +93,13 @@ def _ollama(status: ModelStatus) -> object:
         "type": "model",
         "description": "",
         "tags": list(status.tags) or [""],
-        "capabilities": ["completion"],
+        "capabilities": [name for task, name in CAPABILITIES.items() if task in tasks],
         "parameters": "",
         "details": details,
     }
 
 
-def _openai(status: ModelStatus, described: dict[str, object]) -> object:
+def _openai(status: ModelStatus, described: Mapping[str, object]) -> object:
     return {
         **described,
         "aliases": [status.name, *status.aliases],

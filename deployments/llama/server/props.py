@@ -9,7 +9,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
+from deployments.ingress.generation.abilities import tasks_of
 from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.pooling.texts import max_input_tokens
 from deployments.llama.completion.generation_settings import default_settings
 from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.llama.completion.schema import CompletionFields
@@ -74,6 +76,7 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "model_alias": card.name,
         "model_path": card.name,
         "modalities": {"vision": False, "video": False, "audio": False},
+        **_answers(card),
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,
@@ -84,6 +87,19 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "eos_token": special.get("eos_token", ""),
         "build_info": system_fingerprint(),
         "cors_proxy_enabled": False,
+    }
+
+
+def _answers(card: ModelCard) -> Mapping[str, object]:
+    """What the model can be asked for, and what of it a request may name."""
+    kinds = card.answers
+    return {
+        "tasks": tasks_of(kinds),
+        "pooling": kinds.pooling,
+        "embedding_size": kinds.embedding_size,
+        "max_input_tokens": max_input_tokens(card),
+        "prompts": dict(kinds.prompts),
+        "labels": list(kinds.labels),
     }
 
 

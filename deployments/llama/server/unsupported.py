@@ -12,10 +12,6 @@ from deployments.ingress.settings import IngressSettings
 from deployments.wire import refused
 
 UNSUPPORTED = {
-    "/embedding": "embeddings",
-    "/embeddings": "embeddings",
-    "/rerank": "reranking",
-    "/reranking": "reranking",
     "/audio/transcriptions": "audio input",
 }
 
