@@ -31,6 +31,8 @@ def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | Non
     Raises ValueError for limits that can't be kept, UnsupportedModelError for a model that can't be
     served.
     """
+    if ranks is not None and is_encoder(model):
+        raise UnsupportedModelError("ranks can't share an encoder")
     layout = None if ranks is None else find_layout_together(model, ranks)
     shape = cache_shape(model, limits, 1 if ranks is None else ranks.world_size, layout)
     if ranks is not None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.flash import FlashAttention, flash_version
-from deployments.engine.attention.gpu import plan_triton_attention
+from deployments.engine.attention.gpu import attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.by_rows import RowByRow, by_rows
@@ -75,9 +75,18 @@ class Forward:
         )
 
     def _can_be_captured(self) -> bool:
-        if not self._is_on_gpu or self._encoder is not None or self._by_rows is not None:
+        if self._encoder is not None or self.reads_host_table:
             return False
         return self._recurrent is None or self._recurrent.can_batch
+
+    @property
+    def page_size(self) -> int:
+        return self._storage.page_size
+
+    @property
+    def reads_host_table(self) -> bool:
+        """Whether it needs the page table on the host."""
+        return not self._is_on_gpu or self._by_rows is not None
 
     def drop_graphs(self) -> None:
         """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
@@ -154,10 +163,11 @@ class Forward:
         storage, lengths = self._storage, (step.total_len, step.new_len)
 
         def plan(layer: int) -> FusedStepAttention:
-            table = step.page_table[storage.group_of[layer]]
+            group = storage.group_of[layer]
             if not self._is_on_gpu:
-                return plan_cpu_attention(storage, table, *lengths, layer)
-            attention = plan_triton_attention(storage, table, *lengths, layer=layer)
+                return plan_cpu_attention(storage, step.page_table[group], *lengths, layer)
+            where = step.table_of(group), step.slots(storage, layer)
+            attention = attention_at(storage, *where, *lengths)
             return attention if flash_version() is None else FlashAttention.from_triton(attention)
 
         return plan_by_layer(storage, plan)

@@ -20,6 +20,7 @@ from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
+from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.cache import CacheShape
 from kv.layout import Layout, within
@@ -81,19 +82,23 @@ class SharedForward(Forward):
     def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
         if not len(step.hidden_indices):  # what `logits` computes and sends
             return super().compute(step)
-        with self._sent(step):
-            return super().compute(step)
+        with self._sent(step) as sent:
+            return super().compute(sent)
 
     def logits(self, step: StepInputs) -> Tensor:
-        with self._sent(step):
-            return super().logits(step)
+        with self._sent(step) as sent:
+            return super().logits(sent)
 
     @contextmanager
-    def _sent(self, step: StepInputs) -> Iterator[None]:
+    def _sent(self, step: StepInputs) -> Iterator[StepInputs]:
+        step = replace(step, new_pages=step.find_new_pages(self.page_size))
         with self._ranks.in_step(Tag.STEP, step.pack()):
+            width = step.table_shape(self.page_size)[-1]
+            pages = step.page_table[:, :, :width].astype(np.int32)
+            table = self._ranks.share(to_device(pages, self._ranks.device))
             if step.sampled_ids is not None:
                 self._ranks.share(step.sampled_ids)
-            yield
+            yield step if self.reads_host_table else replace(step, device_table=table)
 
 
 @torch.inference_mode()
@@ -121,7 +126,7 @@ def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> Non
         max_rows, max_tokens = message.tolist()
         forward.capture(max_rows, max_tokens)
     else:
-        forward.compute(_received_step(message, ranks))
+        forward.compute(_received_step(message, forward, ranks))
 
 
 def _expect(tag: Tag, ranks: Ranks) -> IntArray:
@@ -131,9 +136,15 @@ def _expect(tag: Tag, ranks: Ranks) -> IntArray:
     return message
 
 
-def _received_step(packed: IntArray, ranks: Ranks) -> StepInputs:
-    step = StepInputs.unpack(packed)
-    if not len(step.sampled_at):
-        return step
-    ids = torch.empty(len(step.sampled_at), dtype=torch.int64, device=ranks.device)
-    return replace(step, sampled_ids=ranks.share(ids))
+def _received_step(packed: IntArray, forward: Forward, ranks: Ranks) -> StepInputs:
+    """The page table, which is large, and token ids that no host knows yet go from device to
+    device."""
+    step, device = StepInputs.unpack(packed), ranks.device
+    shape = step.table_shape(forward.page_size)
+    table = ranks.share(torch.empty(shape, dtype=torch.int32, device=device))
+    if n_sampled := len(step.sampled_at):
+        ids = torch.empty(n_sampled, dtype=torch.int64, device=device)
+        step = replace(step, sampled_ids=ranks.share(ids))
+    if forward.reads_host_table:
+        return replace(step, page_table=table.cpu().numpy().astype(np.int64))
+    return replace(step, device_table=table)
