@@ -97,8 +97,7 @@ class Forward:
     def _run(self, step: StepInputs, indices: IntArray, run: Decoder) -> Tensor:
         """`run` is what is computed of the step, of its tokens with these indices."""
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
-        if step.sampled_ids is not None:
-            token_ids = step.sampled_ids
+        step.put_sampled(token_ids)
         if self._by_rows is not None:
             return self._by_rows.logits(step, token_ids)
         arguments = token_ids, positions, self.tensor(indices), self._attention(step)

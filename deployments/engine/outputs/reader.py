@@ -4,12 +4,13 @@ The result of a row depends on its own tokens alone, and on nothing that was not
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
 from deployments.engine.outputs.model_outputs import ModelOutputs
 from deployments.engine.outputs.vectors import finish_vectors, pack
 from deployments.engine.tasks.batch import Batch
@@ -17,8 +18,6 @@ from deployments.engine.tasks.pooled import Pooled, PooledChunk
 from deployments.engine.tasks.task import Task
 from deployments.outputs import LabelParams, Pooling, PoolParams
 from kv.arrays import IntArray
-
-NO_INDICES = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +46,21 @@ class OutputRows:
     def __bool__(self) -> bool:
         return bool(self.rows)
 
+    def added_to(self, step: StepInputs, batch: Batch, offsets: IntArray) -> StepInputs:
+        """The inputs of the batch, with what its vectors need."""
+        logit_indices = np.concatenate([step.logit_indices, self.logit_indices(offsets)])
+        return replace(
+            step,
+            logit_indices=logit_indices,
+            hidden_indices=self.hidden_indices(offsets),
+            second_at=np.array([task.request.second_at for task in batch.tasks], dtype=np.int64),
+        )
+
     def hidden_indices(self, offsets: IntArray) -> IntArray:
         """Of the tokens whose hidden states are needed, in the flat batch; `offsets` [rows] is by
         how much a row's positions are ahead of its indices."""
         parts = [np.arange(one.first, one.first + one.n) - offsets[one.row] for one in self.rows]
-        return np.concatenate(parts) if parts else NO_INDICES
+        return np.concatenate(parts) if parts else NO_TOKENS
 
     def logit_indices(self, offsets: IntArray) -> IntArray:
         """Of the tokens whose logits are needed."""

@@ -6,7 +6,6 @@ A step's tokens belong to their tasks from here on, and its full pages can be fo
 import logging
 from collections.abc import Sequence
 
-from deployments.engine.runner import StepResult
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.events import (
@@ -17,6 +16,7 @@ from deployments.engine.scheduler.events import (
     vector_events,
 )
 from deployments.engine.stats import EngineStats
+from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from deployments.wire import ErrorKind, TokenEvent, TokenLogprob

@@ -19,7 +19,7 @@ from dataclasses import replace
 from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
-from deployments.engine.runner import Runner, StepResult
+from deployments.engine.runner import Runner
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
@@ -34,6 +34,7 @@ from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.scheduler.throughput import Throughput
 from deployments.engine.scheduler.whole_text_planner import StepPlanner, WholeTextPlanner
 from deployments.engine.stats import EngineStats, count_tokens
+from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import deliver
 from deployments.engine.tasks.task import Task
@@ -87,7 +88,6 @@ class InferenceScheduler:
         self._planner: StepPlanner = WholeTextPlanner(cache)
         if not computes_whole_texts:
             self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
-        self._launcher = AsyncLauncher(runner, cache, self._planner, self._recovery, is_async)
         self._inbox = Inbox()
         self._arrivals = itertools.count()
         self._waiting = WaitingQueue()
@@ -97,6 +97,9 @@ class InferenceScheduler:
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats, self._borders)
+        self._launcher = AsyncLauncher(
+            runner, self._planner, self._recovery, self._committer.can_go_on, is_async
+        )
         self._stopping = False
         self._must_wait = False  # for a grammar: no running task can go on
         self._busy_since: float | None = None

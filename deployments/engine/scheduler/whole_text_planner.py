@@ -3,7 +3,7 @@
 A text is not cut: its tokens attend to those behind them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from deployments.engine.tasks.batch import Batch
@@ -16,7 +16,9 @@ class StepPlanner(Protocol):
 
     def plan(self, tasks: Sequence[Task], budget: int) -> Batch: ...
 
-    def plan_next(self, tasks: Sequence[Task], n_ready: int) -> list[int]: ...
+    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch: ...
+
+    def give_back(self, tasks: Iterable[Task]) -> None: ...
 
 
 class WholeTextPlanner:
@@ -37,5 +39,8 @@ class WholeTextPlanner:
             left -= task.n_tokens
         return Batch(chosen, [task.n_tokens for task in chosen])
 
-    def plan_next(self, tasks: Sequence[Task], n_ready: int) -> list[int]:
-        return []  # nothing follows a text
+    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch:
+        return Batch((), ())  # nothing follows a text
+
+    def give_back(self, tasks: Iterable[Task]) -> None:
+        """Nothing is planned ahead."""
