@@ -10,7 +10,11 @@ from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
-from deployments.engine.parallel.follower import find_layout_together, send_cache_shape
+from deployments.engine.parallel.follower import (
+    SharedForward,
+    find_layout_together,
+    send_cache_shape,
+)
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.grammar_mask import GrammarStrategy
@@ -52,9 +56,13 @@ def build_scheduler(
     Raises UnsupportedModelError when the engine can't run the model.
     """
     n_state_slots = 1 if cache.states is None else cache.states.n_slots
-    forward = Forward(model, cache.storage, n_state_slots)
+    forward = (
+        Forward(model, cache.storage, n_state_slots)
+        if ranks is None
+        else SharedForward(model, cache.storage, n_state_slots, ranks)
+    )
     pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
-    runner = Runner(forward, cache, pipeline, threads, ranks, outputs)
+    runner = Runner(forward, cache, pipeline, threads, outputs)
     return InferenceScheduler(
         runner,
         cache,
@@ -62,7 +70,7 @@ def build_scheduler(
         max_running=cache.shape.max_tasks,
         max_batch_tokens=cache.shape.max_new_tokens,
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        is_async=ranks is None and _is_async(limits, model.device),
+        is_async=_is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
         drafter=None if outputs.is_encoder else _drafter(limits, model.device),
         computes_whole_texts=outputs.is_encoder,

@@ -18,14 +18,7 @@ from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.outputs.model_outputs import ModelOutputs
-from deployments.engine.outputs.reader import (
-    NO_ROWS,
-    OutputReader,
-    OutputRows,
-    PendingOutputs,
-    output_rows,
-)
-from deployments.engine.parallel.ranks import Ranks
+from deployments.engine.outputs.reader import OutputReader, OutputRows, PendingOutputs, output_rows
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
@@ -121,18 +114,16 @@ class Runner:
         cache: KVCache,
         pipeline: SamplingPipeline,
         threads: int,
-        ranks: Ranks | None = None,
         outputs: ModelOutputs | None = None,
     ) -> None:
-        """`threads` is how many of the CPU compute a step. With `ranks` all others follow.
-        `outputs` says how the model answers with vectors, where it does."""
+        """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
+        with vectors, where it does."""
         self._outputs = outputs or ModelOutputs()
         self._reader = OutputReader(self._outputs)
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
         self._threads = threads
-        self._ranks = ranks
 
     def start(self) -> None:
         """Tries the model, and captures CUDA graphs on a GPU. To be called first, on the thread
@@ -151,8 +142,11 @@ class Runner:
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
-        if self._ranks is None:
-            self._forward.capture(shape.max_tasks, shape.max_tokens)
+        self._forward.capture(shape.max_tasks, shape.max_tokens)
+
+    def stop(self) -> None:
+        """No step may follow. After it ranks can part."""
+        self._forward.drop_graphs()
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.
@@ -184,10 +178,9 @@ class Runner:
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
         n_ahead = _n_drafted_before(sampled_rows)
-        is_all_sampled = len(sampled_rows) == len(batch.tasks) and not n_ahead.any()
-        output_of = NO_ROWS if is_all_sampled else output_rows(batch)
+        output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
-        logits, hidden = self._compute(step)
+        logits, hidden = self._forward.compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         outputs = None
         if output_of:
@@ -301,7 +294,7 @@ class Runner:
         n_ahead: IntArray,
         n_scored: Mapping[int, int],
         newest_ids: Tensor | None = None,
-        output_of: OutputRows = NO_ROWS,
+        output_of: OutputRows | None = None,
     ) -> StepInputs:
         """Logits are needed of the tokens that a sample follows, then of all that are to be
         scored, then of those that vectors are made of. `newest_ids` are of the tasks whose newest
@@ -335,12 +328,6 @@ class Runner:
             return NO_SLOTS
         committed = np.array([task.n_computed for task in tasks], dtype=np.int64)
         return self._cache.states.take([task.id for task in tasks], total_len, new_len, committed)
-
-    def _compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
-        if self._ranks is None:
-            return self._forward.compute(step)
-        with self._ranks.in_step(step.pack()):
-            return self._forward.compute(step)
 
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]

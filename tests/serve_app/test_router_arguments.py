@@ -286,7 +286,6 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"sleep_weights": "host"},
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
-        {"async_scheduling": True, "tensor_parallel": 2},
         {"async_scheduling": True, "draft_tokens": 2},
         {"num_gpus": 2},
         {"num_gpus": 0.5, "tensor_parallel": 2},

@@ -14,7 +14,7 @@ from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.by_rows import RowByRow, by_rows
-from deployments.engine.forward.cuda_graphs import StepGraphs, capture_steps
+from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import Decoder, decoder
 from deployments.engine.forward.encoder import encoder
 from deployments.engine.forward.head import head
@@ -28,8 +28,16 @@ from kv.storage import Storage
 class Forward:
     """A model and the storage of its keys and values. Both may be one rank's share."""
 
-    def __init__(self, model: PreTrainedModel, storage: Storage, n_state_slots: int = 1) -> None:
-        """`n_state_slots` are of layers that keep a state."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        storage: Storage,
+        n_state_slots: int = 1,
+        peers: Peers = ALONE,
+    ) -> None:
+        """`n_state_slots` are of layers that keep a state, `peers` the ranks that share the
+        model."""
+        self._peers = peers
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
@@ -48,15 +56,14 @@ class Forward:
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
         """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
-        and small steps with chunks.
+        and small steps with chunks. All ranks that share the model must do so.
 
-        Must be called on the thread that will call `logits`.
+        Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
+        has ended.
         """
-        if not self._is_on_gpu or self._encoder is not None or self._by_rows is not None:
+        if not self._peers.agree(self._can_be_captured()):
             return
         if self._recurrent is not None:
-            if not self._recurrent.can_batch:
-                return
             self._recurrent.make_static(max_rows)
         self._graphs = capture_steps(
             self._static_logits,
@@ -64,7 +71,17 @@ class Forward:
             max_rows,
             max_tokens,
             has_chunks=self._recurrent is None,
+            peers=self._peers,
         )
+
+    def _can_be_captured(self) -> bool:
+        if not self._is_on_gpu or self._encoder is not None or self._by_rows is not None:
+            return False
+        return self._recurrent is None or self._recurrent.can_batch
+
+    def drop_graphs(self) -> None:
+        """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
+        self._graphs = None
 
     def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
         """As `logits`, and beside them the hidden states [states, hidden] behind the last norm that

@@ -129,6 +129,7 @@ class InferenceScheduler:
         """Ends all tasks and the thread."""
         self._inbox.stop()
         self._thread.join()
+        self._runner.stop()
 
     @property
     def is_alive(self) -> bool:
