@@ -18,13 +18,7 @@ from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.outputs.model_outputs import ModelOutputs
-from deployments.engine.outputs.reader import (
-    NO_ROWS,
-    OutputReader,
-    OutputRows,
-    PendingOutputs,
-    output_rows,
-)
+from deployments.engine.outputs.reader import OutputReader, OutputRows, PendingOutputs, output_rows
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
@@ -185,8 +179,7 @@ class Runner:
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
         n_ahead = columns.n_drafted_before(sampled_rows)
-        is_all_sampled = len(sampled_rows) == len(batch.tasks) and not n_ahead.any()
-        output_of = NO_ROWS if is_all_sampled else output_rows(batch)
+        output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
         logits, hidden = self._forward.compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
@@ -302,7 +295,7 @@ class Runner:
         n_ahead: IntArray,
         n_scored: Mapping[int, int],
         newest_ids: Tensor | None = None,
-        output_of: OutputRows = NO_ROWS,
+        output_of: OutputRows | None = None,
     ) -> StepInputs:
         """Logits are needed of the tokens that a sample follows, then of all that are to be
         scored, then of those that vectors are made of. `newest_ids` are of the tasks whose newest

@@ -8,6 +8,7 @@ from importlib.metadata import version as version_of
 from typing import Literal
 
 from deployments.engine.limits import EngineLimits
+from deployments.outputs import ModelTask, Pooling
 from deployments.wire import SamplingParams
 
 MODEL_DEPLOYMENT = "MantaModel"  # a name that no other application has
@@ -73,6 +74,8 @@ class ModelSettings:
     quantization: of its linear layers, after adapters were merged: "int8" and "int4" need torchao,
         "fp8" a GPU. Its groups and kernels are said in `deployments.engine.loading.quantization`.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
+    task: what it answers with; None: what its files are made for.
+    pooling: of its vectors; None: as its files say.
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
     sleep_weights: where they go: to "host" memory, which needs a GPU and one rank, or nowhere
         ("drop"), to be read again.
@@ -90,6 +93,8 @@ class ModelSettings:
     dtype: str | None = None
     quantization: Literal["none", "int8", "int4", "fp8"] = "none"
     dialect: str = ""
+    task: ModelTask | None = None
+    pooling: Pooling | None = None
     adapters: tuple[Adapter, ...] = ()
     sampling: SamplingDefaults = SamplingDefaults()
     sleep_idle_s: float | None = None

@@ -185,6 +185,8 @@ class TextStream:
 def fold(deltas: Iterable[TextDelta]) -> TextDelta:
     """A whole answer as one delta: the last delta, with the text, pieces and tokens of all."""
     parts = list(deltas)
+    if len(parts) == 1:
+        return parts[0]
     prompt = (part.prompt_logprobs for part in parts if part.prompt_logprobs is not None)
     return replace(
         parts[-1],

@@ -72,7 +72,9 @@ class OutputRows:
 NO_ROWS = OutputRows(())
 
 
-def output_rows(batch: Batch) -> OutputRows:
+def output_rows(batch: Batch, sampled_rows: Sequence[int]) -> OutputRows:
+    if len(sampled_rows) == len(batch.tasks) == len({*sampled_rows}):  # none is left
+        return NO_ROWS
     return OutputRows(
         [
             _output_row(row, task, task.pooled, batch.new_len[row])

@@ -49,7 +49,6 @@ REFUSED = (
         "a model is on GPUs as a whole; see num-gpus and tensor-parallel",
     ),
     (r"rope-.*|yarn-.*", "the model's config.json says it"),
-    (r"embeddings?|rerank(ing)?|pooling", "models that embed or rerank are not served"),
     (
         r"(no-)?(flash-attn|fa|mmap|mlock|direct-io|dio|numa|repack|fit.*|warmup|cont-batching|cb|"
         r"ubatch-size|ubatch|ub|kv-unified|kvu|kv-offload|kvo|cache-(prompt|reuse)|"

@@ -21,7 +21,9 @@ from deployments.router.presets.option_types import (
     Dialect,
     Model,
     Name,
+    PoolingOption,
     ScalingOptions,
+    Task,
     adapter_from_path,
 )
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
@@ -135,6 +137,8 @@ class ModelOptions(StrictOptions):
     dialect: Annotated[Dialect, Unset("from the chat template")] = Field(
         default="", description="How the model writes thoughts and tool calls"
     )
+    task: Task = None
+    pooling: PoolingOption = None
     adapters: Annotated[
         tuple[Annotated[AdapterOptions, BeforeValidator(adapter_from_path)], ...],
         Ini(("lora",), read=plain_adapters),
@@ -351,6 +355,8 @@ class ModelOptions(StrictOptions):
             dtype=self.dtype,
             quantization=self.quantization,
             dialect=self.dialect,
+            task=self.task,
+            pooling=self.pooling,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
             sampling=SamplingDefaults(
                 **{one.name: getattr(self, one.name) for one in fields(SamplingDefaults)}

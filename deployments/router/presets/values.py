@@ -27,6 +27,14 @@ def hub_id(text: str) -> str:
     return text
 
 
+def embed_only(text: str) -> str | None:
+    return "embed" if boolean(text) else None
+
+
+def rerank_only(text: str) -> str | None:
+    return "score" if boolean(text) else None
+
+
 def gpus_for_layers(text: str) -> float:
     """A model is on its GPUs as a whole or not at all."""
     if not re.fullmatch(r"-?\d+|auto|all", text):
