@@ -5,7 +5,7 @@ ingresses hash prompts too.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from struct import pack
 
@@ -15,8 +15,13 @@ ROOT = b"manta root"  # keeps roots apart from `kv.hashing.PAGE`
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter that changes what the layers compute. `digest` is of its files."""
+    """A LoRA adapter that changes what the layers compute.
 
+    path: a folder that the replica can read. Two paths to the same files are the same adapter.
+    digest: of its files. scale: multiplies what it adds; 0 is as good as no adapter.
+    """
+
+    path: str = field(compare=False)
     digest: bytes
     scale: float
 

@@ -3,11 +3,13 @@
 import torch
 from transformers import PreTrainedModel
 
-from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.cache_sizing import MIB, cache_shape
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
 from deployments.engine.parallel.follower import (
@@ -57,14 +59,16 @@ def build_scheduler(
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
+    adapters, loader = _adapters(model, limits, ranks)
     n_state_slots = 1 if cache.states is None else cache.states.n_slots
     forward = (
-        Forward(model, cache.storage, n_state_slots)
+        Forward(model, cache.storage, n_state_slots, adapters=adapters)
         if ranks is None
         else SharedForward(model, cache.storage, n_state_slots, ranks)
     )
     pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
-    runner = Runner(forward, cache, pipeline, threads, outputs)
+    has_adapters = adapters is not None
+    runner = Runner(forward, cache, pipeline, threads, outputs, has_adapters=has_adapters)
     return InferenceScheduler(
         runner,
         cache,
@@ -76,7 +80,21 @@ def build_scheduler(
         checkpoint_min_step=limits.checkpoint_min_step,
         drafter=None if outputs.is_encoder else _drafter(limits, model.device),
         computes_whole_texts=outputs.is_encoder,
+        adapters=adapters,
+        adapter_loader=loader,
     )
+
+
+def _adapters(
+    model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | None
+) -> tuple[AdapterSlots | None, AdapterLoader | None]:
+    """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""
+    if not limits.max_loras:
+        return None, None
+    if ranks is not None:
+        raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
+    slots = AdapterSlots(model, limits.max_loras, limits.max_lora_rank)
+    return slots, AdapterLoader(slots.misfit, int(limits.lora_cache_mib * MIB))
 
 
 def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:

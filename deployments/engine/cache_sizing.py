@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.slots import adapter_bytes
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.decoder import first_position
 from deployments.engine.forward.forward import Forward
@@ -137,6 +138,7 @@ def _sized(
         find = _measure_step if is_alone else _estimate_step
         memory = find(model, limits, shape)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
+        budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
         if shape.has_states:
             shape, budget = with_room_for_states(shape, budget)
     max_useful = shape.max_tasks * shape.pages_held(shape.max_tokens)

@@ -186,7 +186,8 @@ class EngineCore:
 
     def _accept(self, task_id: str, request: GenerationRequest, mailbox: Mailbox) -> Task:
         """A task for the request. Raises Refused when it can't be run."""
-        if error := find_invalid(request, self.vocab_size):
+        takes_adapters = self._limits.max_loras > 0
+        if error := find_invalid(request, self.vocab_size, takes_adapters=takes_adapters):
             raise Refused(error)
         if error := find_invalid_output(request, self.outputs, self.context_length):
             raise Refused(error)

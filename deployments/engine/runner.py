@@ -15,7 +15,7 @@ from torch import Tensor
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
+from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.outputs.model_outputs import ModelOutputs
 from deployments.engine.outputs.reader import OutputReader, OutputRows, PendingOutputs, output_rows
@@ -116,11 +116,14 @@ class Runner:
         pipeline: SamplingPipeline,
         threads: int,
         outputs: ModelOutputs | None = None,
+        *,
+        has_adapters: bool = False,
     ) -> None:
         """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
-        with vectors, where it does."""
+        with vectors, where it does. `has_adapters`: whether tasks may have some."""
         self._outputs = outputs or ModelOutputs()
         self._reader = OutputReader(self._outputs)
+        self._has_adapters = has_adapters
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -319,10 +322,17 @@ class Runner:
             ),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
+            adapter_slots=self._adapter_slots(batch.tasks),
             sampled_at=NO_TOKENS if newest_ids is None else newest_at[columns.unknown_rows(batch)],
             sampled_ids=newest_ids,
         )
         return output_of.added_to(step, batch, offsets) if output_of else step
+
+    def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
+        if not self._has_adapters:
+            return NO_ADAPTERS
+        slots = np.array([task.adapter_slot for task in tasks], dtype=np.int64)
+        return slots if slots.any() else NO_ADAPTERS
 
     def _state_slots(
         self, tasks: Sequence[Task], total_len: IntArray, new_len: IntArray

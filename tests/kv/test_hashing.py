@@ -11,7 +11,8 @@ from kv.content import DIGEST_BYTES, Adapter, Content, Medium
 from kv.hashing import page_hash, page_hashes
 
 digests = st.binary(max_size=3)
-adapters = st.lists(st.builds(Adapter, digests, st.sampled_from([0.5, 1.0])), max_size=2)
+paths = st.sampled_from(["one", "other"])  # not part of what an adapter is
+adapters = st.lists(st.builds(Adapter, paths, digests, st.sampled_from([0.5, 1.0])), max_size=2)
 tokens = st.lists(st.integers(0, 2**31), max_size=24)
 page_sizes = st.integers(1, 5)
 

@@ -29,6 +29,7 @@ SAID: dict[str, Any] = {
     "dialect": "hermes",
 }
 # Of which one model can't have all.
+LIMITS_ALONE: dict[str, Any] = {"max_loras": 6}
 ALONE: dict[str, Any] = {"quantization": "int8", "sleep_weights": "host"}
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
 LIMITS: dict[str, Any] = {
@@ -48,6 +49,8 @@ LIMITS: dict[str, Any] = {
     "max_stuck_s": 9.0,
     "async_scheduling": False,
     "draft_tokens": 4,
+    "max_lora_rank": 64,
+    "lora_cache_mib": 99,
 }
 SAMPLING: dict[str, Any] = {
     "temperature": 0.5,
@@ -88,8 +91,9 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
 @pytest.mark.parametrize("said", [ALONE, SHARED])
 def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[str, Any]) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
+    limits = LIMITS | (LIMITS_ALONE if said is ALONE else {})
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
-    (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS, **SAMPLING, **said)
+    (found,) = models(model="owner/name", adapters=listed, **SAID, **limits, **SAMPLING, **said)
     settings = ModelSettings(
         name="owner/name",
         path="owner/name",
@@ -102,11 +106,13 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         sampling=SamplingDefaults(**SAMPLING),
         sleep_idle_s=4.0,
         stop_timeout_s=3.0,
-        limits=EngineLimits(**LIMITS),
+        limits=EngineLimits(**limits),
     )
     settings = replace(settings, **said)
     assert found == Preset(settings=settings, aliases=("a", "b"), tags=("t",))
-    tried = {"model", "adapters", "num_replicas"}.union(SAID, LIMITS, SAMPLING, ALONE, SHARED)
+    tried = {"model", "adapters", "num_replicas"}.union(
+        SAID, LIMITS, LIMITS_ALONE, SAMPLING, ALONE, SHARED
+    )
     assert tried == set(ModelOptions.model_fields)
 
 

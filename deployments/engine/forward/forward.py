@@ -3,6 +3,8 @@
 This holds on every rank.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow, by_rows
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import Decoder, decoder
@@ -34,10 +37,12 @@ class Forward:
         storage: Storage,
         n_state_slots: int = 1,
         peers: Peers = ALONE,
+        adapters: AdapterSlots | None = None,
     ) -> None:
-        """`n_state_slots` are of layers that keep a state, `peers` the ranks that share the
-        model."""
+        """`n_state_slots` are of layers that keep a state, `peers` the ranks that share the model.
+        Rows may have the adapters in its slots `adapters`."""
         self._peers = peers
+        self._adapters = adapters
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
@@ -50,7 +55,7 @@ class Forward:
         self._by_rows = None if how is None else RowByRow(model, how, storage)
         if self._by_rows is not None:
             return
-        self._decode = decoder(model)
+        self._decode = decoder(model, adapters)
         self._recurrent = RecurrentLayers(model, n_state_slots) if find_mixers(model) else None
         self._head = head(model)
 
@@ -102,7 +107,8 @@ class Forward:
         self._clear_tails(step)
         n = len(step.logit_indices)
         indices = np.concatenate([step.logit_indices, step.hidden_indices])
-        states = self._run(step, indices, self._decode)
+        with self._adapting(step):
+            states = self._run(step, indices, self._decode)
         # A product with no rows takes as long as one with a few.
         return self._head(states[:n]) if n else self._no_states, states[n:]
 
@@ -111,10 +117,17 @@ class Forward:
 
         Raises whatever the model raises.
         """
-        self._clear_tails(step)
-        if (logits := self._replay(step)) is not None:
-            return logits
-        return self._run(step, step.logit_indices, self._logits)
+        with self._adapting(step):
+            self._clear_tails(step)
+            if (logits := self._replay(step)) is not None:
+                return logits
+            return self._run(step, step.logit_indices, self._logits)
+
+    def _adapting(self, step: StepInputs) -> AbstractContextManager[None]:
+        """Within, the layers compute with the adapters of the step's rows."""
+        if self._adapters is None or not len(step.adapter_slots):
+            return nullcontext()
+        return self._adapters.running(step)
 
     def _clear_tails(self, step: StepInputs) -> None:
         if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
@@ -134,7 +147,7 @@ class Forward:
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
-        if self._graphs is None:
+        if self._graphs is None or len(step.adapter_slots):
             return None
         recurrent, is_decode = self._recurrent, bool((step.new_len == 1).all())
         if recurrent is not None and not (is_decode and recurrent.load(step.state_slots)):

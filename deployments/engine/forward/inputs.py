@@ -12,6 +12,7 @@ from kv.arrays import IntArray
 from kv.storage import Storage
 from kv.view import page_slots, token_slots
 
+NO_ADAPTERS = np.empty(0, dtype=np.int64)
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
 NO_TOKENS = np.empty(0, dtype=np.int64)
 NO_PAGES = np.empty((0, 0), dtype=np.int64)
@@ -37,6 +38,8 @@ class StepInputs:
     second_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
+    # [rows], the slot of each row's adapters, 0 for none; empty where no row has any.
+    adapter_slots: IntArray = field(default_factory=lambda: NO_ADAPTERS)
     # [sampled], indices in the batch of the tokens whose ids the host does not know yet, and these
     # ids, which are on the device.
     sampled_at: IntArray = field(default_factory=lambda: NO_TOKENS)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deployments.engine.loading.lora import CONFIG_FILE, WEIGHTS_FILE
+from deployments.adapter_files import CONFIG_FILE, WEIGHTS_FILE
 from deployments.engine.loading.quantization import Quantization, describe_quantization
 
 SAMPLE_SIZE = 256  # elements of a tensor, evenly spaced: training changes nearly all elements

@@ -16,8 +16,8 @@ from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.parallel.ranks import RanksLostError, shard_range
 from deployments.engine.parallel.sharding import check_shardable, load_shard
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
+from tests.adapters import lora_tensors, save_adapter
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
-from tests.engine.loading.test_lora import lora_tensors, save_adapter
 from tests.engine.parallel.two_ranks import Follower, join_group, start_follower, two_rank_engine
 from tests.engine.scheduler.repeating import plain, repeating, tokens
 from tests.engine.scheduler.test_async_launcher import counted
