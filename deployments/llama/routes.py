@@ -20,6 +20,7 @@ from deployments.llama.completion.prompts import prompt_ids
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
+from deployments.llama.server.adapters import adapter_routes
 from deployments.llama.server.fleet_feed import fleet_routes
 from deployments.llama.server.models import model_routes
 from deployments.llama.server.props import props_routes
@@ -86,7 +87,8 @@ def routes(
         *stream_routes(streams, settings),
         *stream_routes(streams, settings, prefix=""),  # /v1 may be another application's
         *tool_routes(tools, settings),
-        *refused_routes(settings),
+        *adapter_routes(cluster, settings),
+        *refused_routes(),
     ]
 
 

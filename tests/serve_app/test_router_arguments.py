@@ -10,9 +10,17 @@ from pydantic import ValidationError
 from deployments.engine.limits import EngineLimits
 from deployments.model.settings import Adapter, Autoscaling, ModelSettings, SamplingDefaults
 from deployments.router.presets.ini_file import PresetError
+from deployments.router.presets.option_types import ServedAdapterOptions
 from deployments.router.presets.options import ModelOptions
-from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
+from deployments.router.presets.served_adapters import read_adapter
+from deployments.router.settings import (
+    AdapterSettings,
+    CapacitySettings,
+    Preset,
+    RoutingSettings,
+)
 from serve_app.router_arguments import DEMO_MODEL, RouterArguments, RoutingArguments
+from tests.adapter_files import save_small_adapter
 
 # For each option of a model, a value that is not its default.
 SAID: dict[str, Any] = {
@@ -89,7 +97,17 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
 def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[str, Any]) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
-    (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS, **SAMPLING, **said)
+    chosen = save_small_adapter(tmp_path / "c")
+    served = read_adapter(ServedAdapterOptions(name="polite", path=str(chosen), scale=0.5))
+    (found,) = models(
+        model="owner/name",
+        adapters=listed,
+        lora_modules=[f"polite={chosen}:0.5"],
+        **SAID,
+        **LIMITS,
+        **SAMPLING,
+        **said,
+    )
     settings = ModelSettings(
         name="owner/name",
         path="owner/name",
@@ -105,8 +123,12 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         limits=EngineLimits(**LIMITS),
     )
     settings = replace(settings, **said)
-    assert found == Preset(settings=settings, aliases=("a", "b"), tags=("t",))
-    tried = {"model", "adapters", "num_replicas"}.union(SAID, LIMITS, SAMPLING, ALONE, SHARED)
+    assert found == Preset(
+        settings=settings, aliases=("a", "b"), tags=("t",), served_adapters=(served,)
+    )
+    tried = {"model", "adapters", "lora_modules", "num_replicas"}.union(
+        SAID, LIMITS, SAMPLING, ALONE, SHARED
+    )
     assert tried == set(ModelOptions.model_fields)
 
 
@@ -302,3 +324,16 @@ def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, ob
         r"num_gpus is|num_gpus: ranks|context_length: 65",
     ):
         models(**arguments)
+
+
+def test_adapters_are_loaded_from_a_folder_that_exists(tmp_path: Path) -> None:
+    def said(**args: object) -> AdapterSettings | None:
+        return RouterArguments.model_validate(args).adapter_settings()
+
+    assert said() is None
+    found = said(adapters_dir=str(tmp_path), adapters_max=3)
+    assert found == AdapterSettings(folder=str(tmp_path), max_loaded=3)
+    with pytest.raises(ValueError, match="no directory"):
+        said(adapters_dir=str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="adapters_dir"):
+        said(adapters_max=3)

@@ -22,14 +22,18 @@ from deployments.router.presets.option_types import (
     Model,
     Name,
     ScalingOptions,
+    ServedAdapterOptions,
     adapter_from_path,
 )
+from deployments.router.presets.served_adapters import read_adapters
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import (
     boolean,
     comma_separated,
     gpus_for_layers,
     hub_id,
+    named_adapter,
+    named_adapters,
     plain_adapters,
     scaled_adapters,
 )
@@ -140,6 +144,12 @@ class ModelOptions(StrictOptions):
         Ini(("lora",), read=plain_adapters),
         Ini(("lora-scaled",), read=scaled_adapters),
     ] = Field(default=(), description="LoRA adapters in PEFT's form, merged into the weights")
+    lora_modules: Annotated[
+        tuple[Annotated[ServedAdapterOptions, BeforeValidator(named_adapter)], ...],
+        Ini(("lora-modules",), read=named_adapters),
+    ] = Field(
+        default=(), description="LoRA adapters that requests choose by name, beside the plain model"
+    )
     temperature: Annotated[float | None, Ini(("temp", "temperature", "LLAMA_ARG_TEMP"))] = Field(
         default=None, ge=0, le=2, description="Where a request does not set it. 0 is greedy"
     )
@@ -335,6 +345,7 @@ class ModelOptions(StrictOptions):
             pinned=self.pinned,
             source=source,
             text=text,
+            served_adapters=read_adapters(self.lora_modules),
         )
 
     def _settings(self, name: str) -> ModelSettings:
