@@ -5,6 +5,7 @@ launched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isnan
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import NO_SLOTS, StepInputs
+from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
@@ -57,9 +58,12 @@ class PendingStep:
     samples: PendingSamples | None  # one for each of `sampled_rows`
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
     late_rows: frozenset[int] = frozenset()  # as `StepResult.late_rows`
-    # Of a step that was launched ahead: how many tokens of each row's task it takes for known.
+    # Of a step that was launched ahead: how many tokens of each row's task it takes for computed
+    # before it, and how many for known.
+    n_computed: Sequence[int] = ()
     n_tokens: Sequence[int] = ()
-    logits: Tensor | None = None  # [rows, vocab], where `Runner.settle` is to sample from them
+    # [sampled rows, vocab], where `Runner.settle` is to sample from them
+    logits: Tensor | None = None
     stale_rows: frozenset[int] = frozenset()  # as `StepResult.stale_rows`, of a settled step
 
     @property
@@ -67,13 +71,24 @@ class PendingStep:
         return [*self.sampled_rows] == [*range(len(self.batch.tasks))]
 
     @property
-    def has_one_sample_per_task(self) -> bool:
-        """Whether a token is sampled for every task that has not ended, and one for each."""
-        rows = {*self.sampled_rows}
-        is_in_all = all(
-            row in rows for row, task in enumerate(self.batch.tasks) if not task.has_ended
-        )
-        return is_in_all and len(rows) == len(self.sampled_rows)
+    def is_certain(self) -> bool:
+        """Whether it is known how many tokens each row's task will have, and have computed."""
+        is_drafted = len({*self.sampled_rows}) < len(self.sampled_rows)
+        return not (self.late_rows or self.stale_rows or is_drafted)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Within, the tasks count what the step computes and samples."""
+        tasks = self.batch.tasks
+        for task, n in zip(tasks, self.batch.new_len, strict=True):
+            task.n_in_step = n
+        for row in self.sampled_rows:
+            tasks[row].n_placeholders = 1
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.n_in_step = task.n_placeholders = 0
 
     @torch.inference_mode()
     def result(self) -> StepResult:
@@ -174,26 +189,40 @@ class Runner:
         return PendingStep(batch, rows, samples, logprobs, late_rows)
 
     @torch.inference_mode()
-    def launch_next(self, step: PendingStep, rows: Sequence[int]) -> PendingStep:
-        """Begins the step after one that is in progress, for some of its rows.
+    def launch_next(self, step: PendingStep, batch: Batch) -> PendingStep:
+        """Begins the step after one that is in progress, which is certain and `counted`. No
+        log-probabilities of a prompt may be asked for.
 
-        The step must be settled and have one sample a task. The pages of the rows' tasks must hold
-        one token more than is known. Where one of the rows can't be sampled before the host knows
-        that token, all wait for it, and the model does not. Raises as `launch`.
+        Where one of the rows can't be sampled before the host knows what the step in progress
+        samples, all wait for it, and the model does not. Raises as `launch`.
         """
-        assert step.samples is not None
-        batch = Batch([step.batch.tasks[row] for row in rows], [1] * len(rows))
-        token_ids = step.samples.token_ids
-        if len(rows) < len(token_ids):
-            places = np.searchsorted(step.sampled_rows, rows)
-            token_ids = token_ids[self._forward.tensor(places)]
-        logits = self._forward.logits(self._next_inputs(batch.tasks, token_ids)).float()
-        n_tokens = [task.n_tokens + 1 for task in batch.tasks]
-        if not all(can_sample_ahead(task) for task in batch.tasks):
-            return PendingStep(batch, (), None, {}, n_tokens=n_tokens, logits=logits)
-        n_ahead = np.ones(len(rows), dtype=np.int64)
-        samples = self._pipeline.launch(logits, batch.tasks, n_ahead, token_ids)
-        return PendingStep(batch, range(len(rows)), samples, {}, n_tokens=n_tokens)
+        rows = batch.sampled_rows()
+        tasks = [batch.tasks[row] for row in rows]
+        n_ahead = np.array([task.n_placeholders for task in tasks], dtype=np.int64)
+        known, unknown = (n_ahead == 0).nonzero()[0], n_ahead.nonzero()[0]
+        _begin_masks(batch, [rows[i] for i in known])
+        newest_ids = self._samples_of(step, [tasks[i] for i in unknown])
+        inputs = self._inputs(batch, rows, np.zeros_like(n_ahead), {}, newest_ids)
+        launched = PendingStep(
+            batch,
+            rows,
+            None,
+            {},
+            n_computed=[task.n_scheduled for task in batch.tasks],
+            n_tokens=[task.n_expected for task in batch.tasks],
+            logits=self._forward.logits(inputs).float(),
+        )
+        if not all(map(can_sample_ahead, tasks)):
+            return launched
+        samples = None
+        if rows:
+            if newest_ids is not None and len(known):
+                every = newest_ids.new_full((len(rows),), -1)
+                every[self._forward.tensor(unknown)] = newest_ids
+                newest_ids = every
+            assert launched.logits is not None
+            samples = self._pipeline.launch(launched.logits, tasks, n_ahead, newest_ids)
+        return replace(launched, samples=samples, logits=None)
 
     @torch.inference_mode()
     def settle(self, step: PendingStep) -> PendingStep:
@@ -201,21 +230,29 @@ class Runner:
         are stale, and samples the others where that had to wait. Raises as `launch`."""
         tasks, logits = step.batch.tasks, step.logits
         alive = [row for row, task in enumerate(tasks) if not task.has_ended]
-        stale = frozenset(
+        stale = {
             row
             for row in alive
             if tasks[row].n_tokens != step.n_tokens[row]
-            or (logits is None and tasks[row].active_grammar is not None)
-        )
+            or tasks[row].n_computed != step.n_computed[row]
+        }
         if logits is None:
-            return replace(step, stale_rows=stale)
-        going_on = [row for row in alive if row not in stale]
+            held = [row for row in step.sampled_rows if tasks[row].active_grammar is not None]
+            return replace(step, stale_rows=frozenset(stale.union(held).intersection(alive)))
+        going_on = [row for row in step.sampled_rows if row in {*alive} - stale]
         _begin_masks(step.batch, going_on)
-        stale |= _late_rows(step.batch, going_on)
-        left_out = stale.union(row for row, task in enumerate(tasks) if task.has_ended)
-        n_ahead = np.zeros(len(tasks), dtype=np.int64)
-        rows, samples = self._sample(logits, step.batch, range(len(tasks)), n_ahead, left_out)
-        return replace(step, sampled_rows=rows, samples=samples, logits=None, stale_rows=stale)
+        late = _late_rows(step.batch, going_on)
+        left_out = frozenset({*step.sampled_rows} - {*going_on}) | late
+        n_ahead = np.zeros(len(step.sampled_rows), dtype=np.int64)
+        rows, samples = self._sample(logits, step.batch, step.sampled_rows, n_ahead, left_out)
+        return replace(
+            step,
+            sampled_rows=rows,
+            samples=samples,
+            logits=None,
+            late_rows=late,
+            stale_rows=frozenset(stale),
+        )
 
     def _sample(
         self,
@@ -234,20 +271,17 @@ class Runner:
             return rows, None
         return rows, self._pipeline.launch(logits, [batch.tasks[row] for row in rows], n_ahead)
 
-    def _next_inputs(self, tasks: Sequence[Task], token_ids: Tensor) -> StepInputs:
-        known = np.array([task.n_tokens for task in tasks], dtype=np.int64)
-        new_len = np.ones_like(known)
-        return StepInputs(
-            token_ids=np.zeros_like(known),
-            positions=known,
-            total_len=known + 1,
-            new_len=new_len,
-            page_table=self._cache.table.page_table([task.id for task in tasks]),
-            logit_indices=np.arange(len(tasks)),
-            stale_tails=self._cache.take_uncleared(),
-            state_slots=self._state_slots(tasks, known + 1, new_len),
-            sampled_ids=token_ids,
-        )
+    def _samples_of(self, step: PendingStep, tasks: Sequence[Task]) -> Tensor | None:
+        """On the device, what a step in progress samples for these tasks. [tasks]"""
+        if not tasks:
+            return None
+        assert step.samples is not None
+        sampled = [step.batch.tasks[row] for row in step.sampled_rows]
+        if tasks == sampled:
+            return step.samples.token_ids
+        index = {task: i for i, task in enumerate(sampled)}
+        places = np.array([index[task] for task in tasks], dtype=np.int64)
+        return step.samples.token_ids[self._forward.tensor(places)]
 
     def _inputs(
         self,
@@ -255,16 +289,18 @@ class Runner:
         sampled_rows: Sequence[int],
         n_ahead: IntArray,
         n_scored: Mapping[int, int],
+        newest_ids: Tensor | None = None,
     ) -> StepInputs:
         """Logits are needed of the tokens that a sample follows, then of all that are to be
-        scored."""
+        scored. `newest_ids` are of the tasks whose newest token the step in progress samples."""
         n = np.array(batch.new_len, dtype=np.int64)
-        start = np.array([task.n_computed for task in batch.tasks], dtype=np.int64)
-        newest = np.array([task.n_tokens for task in batch.tasks], dtype=np.int64) - 1
+        start = np.array([task.n_computed + task.n_in_step for task in batch.tasks], dtype=np.int64)
+        newest = np.array([task.n_tokens + task.n_placeholders for task in batch.tasks]) - 1
         ends = n.cumsum()
         offsets = start - ends + n  # row i has its position p at index p - offsets[i]
+        newest_at = newest - offsets
         is_decode_only = len(sampled_rows) == len(batch.tasks) == ends[-1]
-        sampled = (newest - offsets)[sampled_rows] + n_ahead
+        sampled = newest_at[sampled_rows] + n_ahead
         return StepInputs(
             token_ids=_newest_ids(batch) if is_decode_only else _token_ids(batch),
             positions=np.arange(ends[-1]) + np.repeat(offsets, n),
@@ -274,6 +310,8 @@ class Runner:
             logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
+            sampled_at=NO_TOKENS if newest_ids is None else newest_at[_unknown_rows(batch)],
+            sampled_ids=newest_ids,
         )
 
     def _state_slots(
@@ -327,6 +365,11 @@ def _n_drafted_before(sampled_rows: Sequence[int]) -> IntArray:
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
+def _unknown_rows(batch: Batch) -> list[int]:
+    """The rows whose newest token the step in progress samples."""
+    return [row for row, task in enumerate(batch.tasks) if task.n_placeholders]
+
+
 def _newest_ids(batch: Batch) -> IntArray:
     """The token ids of a batch whose rows are each their task's newest token. [rows]"""
     return np.array([task.newest for task in batch.tasks], dtype=np.int64)
@@ -336,7 +379,7 @@ def _token_ids(batch: Batch) -> IntArray:
     """[tokens]"""
     return np.concatenate(
         [
-            task.tokens[task.n_computed : task.n_computed + n]
+            task.tokens[task.n_scheduled : task.n_scheduled + n]
             for task, n in zip(batch.tasks, batch.new_len, strict=True)
         ]
     )

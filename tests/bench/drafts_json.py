@@ -18,6 +18,7 @@ from rich.table import Table
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import ON_CPU, EngineLimits
 from deployments.engine.runner import PendingStep
+from deployments.engine.tasks.batch import Batch
 from deployments.text.grammar.grammar import from_json_schema
 from deployments.wire import GenerationRequest, SamplingParams
 from serve_app.router_arguments import DEMO_MODEL
@@ -88,10 +89,10 @@ def launched_ahead() -> int:
         runner = running.core._scheduler._runner
         launch_next, n_ahead = runner.launch_next, 0
 
-        def count(step: PendingStep, rows: Sequence[int]) -> PendingStep:
+        def count(step: PendingStep, batch: Batch) -> PendingStep:
             nonlocal n_ahead
             n_ahead += 1
-            return launch_next(step, rows)
+            return launch_next(step, batch)
 
         runner.launch_next = count  # type: ignore[method-assign]
         asked = requests(running, [QUESTIONS[0]] * ROWS, 99, SamplingParams(temperature=0))

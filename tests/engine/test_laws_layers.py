@@ -93,11 +93,13 @@ def test_preempted_is_undisturbed(architecture: str) -> None:
 
 @every_kind
 def test_launched_ahead_is_in_turns(architecture: str) -> None:
-    """Also where the step fails that the next one was launched behind."""
-    with engine(architecture, limits=roomy(n_pages=1024, async_scheduling=True)) as running:
+    """Also chunks. A launch that fails so is repeated, and is no failed step."""
+    limits = roomy(n_pages=1024, max_running=3, max_batch_tokens=5, async_scheduling=True)
+    with engine(architecture, limits=limits) as running:
         check(running.run_together(*REQUESTS), architecture)
-    with failing(architecture, 0, 5, 12, async_scheduling=True) as running:
+    with failing(architecture, 0, 3, 12, max_batch_tokens=16, async_scheduling=True) as running:
         check(running.run_together(*REQUESTS), architecture)
+        assert running.core.stats().failed_steps == 2
 
 
 @contextmanager

@@ -112,8 +112,7 @@ class StaticInputs:
             numbers[row, :tokens] = token_slots(self._storage, layer, table, *lengths)
         device = self._numbers.device
         self._numbers.copy_(to_device(numbers, device), non_blocking=True)
-        if step.sampled_ids is not None:
-            self._numbers[0, :tokens].copy_(step.sampled_ids)
+        step.put_sampled(self._numbers[0, :tokens])
         tables = torch.from_numpy(step.page_table.astype(np.int32))
         if device.type == "cuda":
             tables = tables.pin_memory()

@@ -70,8 +70,7 @@ class Forward:
         if (logits := self._replay(step)) is not None:
             return logits
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
-        if step.sampled_ids is not None:
-            token_ids = step.sampled_ids
+        step.put_sampled(token_ids)
         if self._by_rows is not None:
             return self._by_rows.logits(step, token_ids)
         logit_indices = self.tensor(step.logit_indices)

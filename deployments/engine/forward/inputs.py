@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
+NO_TOKENS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,19 @@ class StepInputs:
     stale_tails: IntArray
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
-    # [tokens], used in place of `token_ids` while the host does not know these yet. They are on
-    # the device of this rank alone.
+    # [sampled], indices in the batch of the tokens whose ids the host does not know yet, and these
+    # ids, which are on the device of this rank alone.
+    sampled_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     sampled_ids: Tensor | None = None
+
+    def put_sampled(self, token_ids: Tensor) -> None:
+        """Writes the sampled ids to their places in `token_ids` [tokens]."""
+        if self.sampled_ids is None:
+            return
+        if len(self.sampled_at) == len(token_ids):
+            token_ids.copy_(self.sampled_ids)
+        else:
+            token_ids[to_device(self.sampled_at, token_ids.device)] = self.sampled_ids
 
     def pack(self) -> IntArray:
         """All columns in one array [numbers], which `unpack` reads."""

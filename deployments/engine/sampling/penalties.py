@@ -32,7 +32,9 @@ class PenaltyStrategy(BaseSamplingStrategy):
             counts = [_count_tokens(rows, row) for row in group.rows]
             counted = _on_device(group, counts, logits.device)
             if rows.newest_ids is not None:
-                counted = _with_newest(counted, group.take(rows.newest_ids), group)
+                assert rows.n_ahead is not None
+                unknown = to_device(rows.n_ahead[group.rows].nonzero()[0], logits.device)
+                counted = _with_newest(counted, group.take(rows.newest_ids), group, unknown)
             _penalise(logits, group, counted)
 
 
@@ -95,8 +97,8 @@ def _on_device(group: ParamGroup, counts: Sequence[_RowCounts], device: torch.de
     return _Counted(of_group, row, token_id, count, in_prompt)
 
 
-def _with_newest(counted: _Counted, newest: Tensor, group: ParamGroup) -> _Counted:
-    """As if the token `newest` [rows] of each row had been counted too.
+def _with_newest(counted: _Counted, newest: Tensor, group: ParamGroup, unknown: Tensor) -> _Counted:
+    """As if the token `newest` [rows] had been counted too in each of the rows `unknown` [unknown].
 
     It gets an entry of its own, beside the one that it may have: both say the same.
     """
@@ -104,13 +106,12 @@ def _with_newest(counted: _Counted, newest: Tensor, group: ParamGroup) -> _Count
     before = newest.new_zeros(len(newest), dtype=torch.float32)
     count = before.index_add(0, counted.of_group, counted.count * is_newest) + 1
     in_prompt = before.index_add(0, counted.of_group, (counted.in_prompt & is_newest).float()) > 0
-    every = torch.arange(len(newest), device=newest.device)
     return _Counted(
-        torch.cat([counted.of_group, every]),
-        torch.cat([counted.row, group.index]),
-        torch.cat([counted.token_id, newest]),
-        torch.cat([counted.count + is_newest, count]),
-        torch.cat([counted.in_prompt, in_prompt]),
+        torch.cat([counted.of_group, unknown]),
+        torch.cat([counted.row, group.index[unknown]]),
+        torch.cat([counted.token_id, newest[unknown]]),
+        torch.cat([counted.count + is_newest, count[unknown]]),
+        torch.cat([counted.in_prompt, in_prompt[unknown]]),
     )
 
 

@@ -96,8 +96,8 @@ class SamplingRows:
         looked up again.
 
         `n_ahead` [rows] is the number of tokens between the last known one and the one to sample;
-        None stands for 0 in all rows. `newest_ids` [rows] int64 on the device are these tokens,
-        one in each row, where the host does not know them.
+        None stands for 0 in all rows. `newest_ids` [rows] int64 on the device are these tokens
+        where the host does not know them, one in a row at most; -1 in the other rows.
         """
         self.n_ahead = n_ahead
         self.newest_ids = newest_ids

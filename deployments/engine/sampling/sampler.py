@@ -143,8 +143,8 @@ class SamplingPipeline(BaseSamplingStrategy):
         """As `sample`, without waiting for the device.
 
         `n_ahead` [tasks]: so many tokens stand between a task's last known token and the sampled
-        one: drafted ones, for tasks that `can_draft`; or one each, for tasks that
-        `can_sample_ahead`, where `newest_ids` [tasks] has these on the device.
+        one: drafted ones, for tasks that `can_draft`; or one at most, for tasks that
+        `can_sample_ahead`, where `newest_ids` [tasks] has these on the device, and -1 for others.
         """
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, newest_ids)
         self._previous = rows.without_tasks()

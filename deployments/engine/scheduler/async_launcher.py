@@ -1,14 +1,13 @@
 """Runs steps. Where it can, it launches the next step before the tokens of this one are known."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deployments.engine.runner import PendingStep, Runner, StepResult
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
-from kv.cache import KVCache
 
 log = logging.getLogger(__name__)
 
@@ -17,42 +16,66 @@ class AsyncLauncher:
     """`pending` is the step that was launched so, and is to be run next."""
 
     def __init__(
-        self, runner: Runner, cache: KVCache, planner: Planner, recovery: Recovery, is_async: bool
+        self,
+        runner: Runner,
+        planner: Planner,
+        recovery: Recovery,
+        can_go_on: Callable[[Task], bool],
+        is_async: bool,
     ) -> None:
+        """`can_go_on` is as `Committer.can_go_on`, for tasks that no step in progress has."""
         self._runner = runner
-        self._cache = cache
         self._planner = planner
         self._recovery = recovery
+        self._can_go_on = can_go_on
         self._is_async = is_async
         self.pending: PendingStep | None = None
 
     def run(self, batch: Batch, running: Sequence[Task]) -> StepResult:
         """The result of `batch`, which is that of `pending` if there is such a step.
 
-        The next step is launched only if all `running` tasks that are ready are in this one. Raises
-        whatever the step raises; `pending` is None then.
+        The next step is launched for the tasks of `running` that can go on. Raises whatever the
+        step raises; `pending` is None then.
         """
         pending, self.pending = self.pending, None
         step = self._runner.launch(batch) if pending is None else self._runner.settle(pending)
         following = self._launch_next(step, running)
-        result = step.result()
+        try:
+            result = step.result()
+        except Exception:
+            if following is not None:
+                self._planner.give_back(following.batch.tasks)
+            raise
         self.pending = following
         return result
 
     def _launch_next(self, step: PendingStep, running: Sequence[Task]) -> PendingStep | None:
-        if not (self._is_async and step.has_one_sample_per_task and self._recovery.allows_async):
+        if not (self._is_async and step.is_certain and self._recovery.allows_async):
             return None
-        if step.stale_rows:
+        if any(task.n_unscored for task in running):  # known when the step's result is
             return None
-        n_ready = sum(task.is_ready for task in running)
-        rows = self._planner.plan_next(step.batch.tasks, n_ready)
-        if not rows:
-            return None
-        try:
-            return self._runner.launch_next(step, rows)
-        except Exception as error:  # whether the step itself fails shows when it is run
-            log.warning("the next step can't be launched ahead; it waits for a while: %s", error)
-            self._recovery.pause_async()
-            for task in [step.batch.tasks[row] for row in rows]:
-                self._cache.retract(task.id, task.n_tokens)
-            return None
+        with step.counted():
+            tasks = [task for task in [*running] if self._is_next(task)]
+            batch = self._planner.plan_next(tasks, self._recovery.budget)
+            if not batch.tasks:
+                return None
+            try:
+                return self._runner.launch_next(step, batch)
+            except Exception as error:  # whether the step itself fails shows when it is run
+                log.warning(
+                    "the next step can't be launched ahead; it waits for a while: %s", error
+                )
+                self._recovery.pause_async()
+                self._planner.give_back(batch.tasks)
+                return None
+
+    def _is_next(self, task: Task) -> bool:
+        """Whether the next step may have a row of the task. A grammar that is slow has to read what
+        is sampled before."""
+        if not task.n_in_step:
+            return self._can_go_on(task)
+        if not task.n_placeholders:
+            return task.n_uncomputed > 1 or (task.n_uncomputed == 1 and task.is_ready)
+        grammar = task.grammar
+        is_held = grammar is not None and (grammar.is_slow or grammar.is_busy)
+        return task.n_expected < task.n_limit and not is_held

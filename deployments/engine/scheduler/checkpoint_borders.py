@@ -34,14 +34,14 @@ class CheckpointBorders:
             if common > other.n_computed:
                 other.branches.add(common)
 
-    def next_border(self, task: Task) -> int | None:
-        """The first one behind the task's computed tokens, as a number of tokens. None: there is
+    def next_border(self, task: Task, n_before: int) -> int | None:
+        """The first one behind `n_before` tokens of the task, as a number of tokens. None: there is
         none before its last known token."""
         if self._cache.checkpoints is None:
             return None
-        every = (task.n_computed // self._step + 1) * self._step
+        every = (n_before // self._step + 1) * self._step
         borders = (*task.branches, *self._of_prompt(task), every)
-        return min((one for one in borders if task.n_computed < one < task.n_tokens), default=None)
+        return min((one for one in borders if n_before < one < task.n_tokens), default=None)
 
     def commit(self, task: Task) -> None:
         """Keeps the state behind the task's computed tokens, if they end at a border."""

@@ -3,7 +3,7 @@
 Decodes come first and are cheap to plan; prompts share the tokens that they leave.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.drafter import Drafter
@@ -13,6 +13,11 @@ from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
 Share = tuple[Task, int]  # a task, and how many of the tokens that are left it may have
+NOTHING = Batch((), ())
+
+
+class _OutOfPagesError(Exception):
+    """A step that must not preempt anyone needs more pages than there are."""
 
 
 class Planner:
@@ -32,52 +37,71 @@ class Planner:
         self._page_size = cache.shape.page_size
         self._pacer = pacer
         self._preempt_last = preempt_last
+        self._can_preempt = True
 
     def plan(self, tasks: Sequence[Task], budget: int) -> Batch:
         """The next step of some tasks, which are in order; of `budget` tokens at most.
 
         All its tokens have pages. Tasks may be preempted for that; these are not in the batch.
         """
-        rows = self._plan_decodes(tasks, budget)
-        if len(rows) < len(tasks):
-            self._plan_prompts([task for task in tasks if task.n_uncomputed > 1], rows, budget)
-        elif len(rows) == len(self._cache.table):
-            rows = self._in_table_order([*rows])
+        rows: dict[Task, int] = {}
+        self._plan_rows(tasks, rows, budget)
         if self._drafter is not None and self._drafter.can_draft(len(rows)):
             self._plan_drafts(self._drafter, rows, budget)
         return Batch([*rows], [*rows.values()])
 
-    def plan_next(self, tasks: Sequence[Task], n_ready: int) -> list[int]:
-        """Which rows of the step in progress the next step can continue before their samples are
-        known; none if it has to wait for others of the `n_ready` tasks.
+    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch:
+        """As `plan`, of the step after the one in progress, which is counted as done.
 
-        `tasks` are those of the step in progress, each of which samples one token. The rows' tasks
-        have a page for the token after that one. A grammar that is slow has to read that one first.
+        It has no rows where one would be drafted for, or another one preempted.
         """
         if self._drafter is not None and self._drafter.can_draft(len(tasks)):
-            return []
-        alive = [row for row, task in enumerate(tasks) if not task.has_ended]
-        if len(alive) < n_ready:
-            return []
-        rows = [row for row in alive if _goes_on(tasks[row])]
-        full = [tasks[row] for row in rows if tasks[row].n_tokens % self._page_size == 0]
-        has_room = all(self._cache.extend(task.id, task.n_tokens + 1) for task in full)
-        return rows if has_room else []
+            return NOTHING
+        rows: dict[Task, int] = {}
+        self._can_preempt = False
+        try:
+            self._plan_rows(tasks, rows, budget)
+        except _OutOfPagesError:
+            self.give_back(rows)
+            return NOTHING
+        finally:
+            self._can_preempt = True
+        return Batch([*rows], [*rows.values()])
+
+    def give_back(self, tasks: Iterable[Task]) -> None:
+        """Takes back the pages for what `plan_next` has planned for these tasks."""
+        for task in tasks:
+            self._cache.retract(task.id, task.n_scheduled)
+
+    def _plan_rows(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
+        self._plan_decodes(tasks, rows, budget)
+        if len(rows) < len(tasks):
+            self._plan_prompts(tasks, rows, budget)
+        elif len(rows) == len(self._cache.table):
+            order = self._in_table_order([*rows])
+            rows.clear()
+            rows.update(order)
 
     def _in_table_order(self, decodes: Sequence[Task]) -> dict[Task, int]:
         """The page tables of all tasks need not be copied when they are in this order."""
         order = self._cache.table.in_order([task.id for task in decodes])
         return dict.fromkeys([decodes[i] for i in order], 1)
 
-    def _plan_decodes(self, tasks: Sequence[Task], budget: int) -> dict[Task, int]:
-        decodes = [task for task in tasks if task.n_tokens - task.n_computed == 1]
+    def _plan_decodes(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
+        # Properties of all rows would cost a tenth of a plan.
+        decodes = [
+            task
+            for task in tasks
+            if task.n_tokens + task.n_placeholders - task.n_computed - task.n_in_step == 1
+        ]
         if len(decodes) > budget:  # the others have the next steps
             decodes = sorted(decodes, key=lambda task: task.last_step)[:budget]
-        rows = dict.fromkeys(decodes, 1)
-        for task in [task for task in decodes if task.n_computed % self._page_size == 0]:
+        rows.update(dict.fromkeys(decodes, 1))
+        for task in decodes:
+            if (task.n_computed + task.n_in_step) % self._page_size:
+                continue
             if task in rows:  # and not preempted by one before it
                 self._make_room(task, 1, rows)
-        return rows
 
     def _plan_drafts(self, drafter: Drafter, rows: dict[Task, int], budget: int) -> None:
         """Drafts may have what is left of the step and of the pages."""
@@ -89,12 +113,14 @@ class Planner:
             else:
                 task.n_drafted = 0
 
-    def _plan_prompts(self, prompts: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
+    def _plan_prompts(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
         n_decodes = len(rows)
         left = self._pacer.max_prompt_tokens(n_decodes, budget - n_decodes)
         coming: set[bytes] = set()  # hashes of pages that others should wait for
-        for task in rows:
-            coming.update(self._coming(task, 1))
+        for task in tasks:
+            if task in rows or task.n_in_step:
+                coming.update(self._coming(task, rows.get(task, 0)))
+        prompts = [task for task in tasks if task.n_uncomputed > 1]
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:
@@ -116,22 +142,22 @@ class Planner:
         A chunk that ends within its first page is good for progress only. It is taken where the
         step has no other chunk, so unless `to_pages`.
         """
-        if (border := self._borders.next_border(task)) is not None:
-            n = min(n, border - task.n_computed)
+        before = task.n_scheduled
+        if (border := self._borders.next_border(task, before)) is not None:
+            n = min(n, border - before)
         if n >= task.n_uncomputed:
             return task.n_uncomputed
-        whole = (task.n_computed + n) // self._page_size * self._page_size - task.n_computed
+        whole = (before + n) // self._page_size * self._page_size - before
         return whole if whole > 0 or to_pages else n
 
     def _coming(self, task: Task, n: int) -> Sequence[bytes]:
         """Hashes of the pages that another task can go on behind, once the task has computed its
-        next `n` tokens or, where layers keep a state, has come to its next checkpoint."""
+        next `n` tokens or, where layers keep a state, has come to its next checkpoints."""
         if self._cache.states is None:
             return task.filled_by(n, self._page_size)
-        border = self._borders.next_border(task)
-        if border is None:
-            return ()
-        return [task.hash_pages(self._page_size)[border // self._page_size - 1]]
+        reached = {self._borders.next_border(task, n) for n in (task.n_computed, task.n_scheduled)}
+        pages = task.hash_pages(self._page_size)
+        return [pages[end // self._page_size - 1] for end in reached if end is not None]
 
     def _has_to_wait(self, task: Task, coming: set[bytes]) -> bool:
         """Whether the task can't go on, or what it needs next is computed for another task.
@@ -143,11 +169,11 @@ class Planner:
             return True
         if task.n_unscored:  # every position has to be computed
             return False
-        if task.n_uncomputed <= page_size or task.n_computed % page_size:
+        if task.n_uncomputed <= page_size or task.n_scheduled % page_size:
             return False
-        first = task.n_computed // page_size
+        first = task.n_scheduled // page_size
         following = task.hashes[first : (task.n_tokens - 1) // page_size]
-        adopted = self._cache.adopt(task.id, following)
+        adopted = 0 if task.n_in_step else self._cache.adopt(task.id, following)
         task.n_computed += adopted * page_size
         left = following[adopted:]
         if self._cache.states is not None:
@@ -157,18 +183,14 @@ class Planner:
     def _make_room(self, task: Task, n: int, rows: dict[Task, int]) -> bool:
         """Gives the task pages for its next `n` tokens, taken from the last tasks if need be. False
         if the task itself was the last one, and is preempted."""
-        while not self._cache.extend(task.id, task.n_computed + n):
+        while not self._cache.extend(task.id, task.n_scheduled + n):
+            if not self._can_preempt:
+                raise _OutOfPagesError
             last = self._preempt_last()
             rows.pop(last, None)
             if last is task:
                 return False
         return True
-
-
-def _goes_on(task: Task) -> bool:
-    """Whether the task may have a next step at once when one token more of it is known."""
-    is_slow = task.grammar is not None and task.grammar.is_slow
-    return task.n_tokens + 1 < task.n_limit and not is_slow
 
 
 def divide(prompts: Sequence[Task], budget: int) -> list[Share]:

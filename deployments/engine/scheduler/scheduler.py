@@ -82,7 +82,6 @@ class InferenceScheduler:
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
         self._borders = CheckpointBorders(cache, checkpoint_min_step)
         self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
-        self._launcher = AsyncLauncher(runner, cache, self._planner, self._recovery, is_async)
         self._inbox = Inbox()
         self._arrivals = itertools.count()
         self._waiting = WaitingQueue()
@@ -92,6 +91,9 @@ class InferenceScheduler:
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats, self._borders)
+        self._launcher = AsyncLauncher(
+            runner, self._planner, self._recovery, self._committer.can_go_on, is_async
+        )
         self._stopping = False
         self._must_wait = False  # for a grammar: no running task can go on
         self._busy_since: float | None = None

@@ -28,7 +28,8 @@ class Batch:
         return [
             row
             for row, (task, n) in enumerate(zip(self.tasks, self.new_len, strict=True))
-            if n >= task.n_tokens - task.n_computed and task.n_tokens < task.n_limit
+            if n >= task.n_tokens + task.n_placeholders - task.n_computed - task.n_in_step
+            and task.n_tokens + task.n_placeholders < task.n_limit
             for _ in range(1 + task.n_drafted)
         ]
 

@@ -1,7 +1,6 @@
 """A step that is launched before the last one's tokens are known changes none of them."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 
 from deployments.engine.runner import PendingStep
 from deployments.engine.tasks import grammar_matcher as matching
+from deployments.engine.tasks.batch import Batch
 from deployments.text.grammar.grammar import from_regex
 from deployments.wire import (
     DryParams,
@@ -86,14 +86,32 @@ def test_a_row_that_reads_what_was_drawn_stops_nobody(one: GenerationRequest) ->
     assert len(ahead) >= 95
 
 
+@pytest.mark.parametrize("n_shared", [0, 48])
+def test_chunks_are_launched_ahead_like_decodes(n_shared: int) -> None:
+    """Also those of prompts that wait for what another one computes."""
+    shared = random_ids(n_shared, seed=5)
+    asked = [
+        request(f"{i}", shared + random_ids(90 + i, seed=i), HOT, max_tokens=20) for i in range(4)
+    ]
+    expected = [undisturbed(one).token_ids for one in asked]
+    with engine(limits=replace(AHEAD, max_batch_tokens=16)) as running:
+        ahead = counted(running)
+        outcomes = running.run_together(*asked)
+        n_steps = running.core.stats().steps
+    assert [one.token_ids for one in outcomes] == expected
+    assert [one.cached_tokens for one in outcomes[1:]] == [n_shared] * 3
+    assert n_steps > (4 * 90 + n_shared) // 16
+    assert len(ahead) >= n_steps - 2
+
+
 def counted(running: Engine) -> list[int]:
     """How many rows each step has that is launched ahead from now on."""
     runner, n_rows = running.core._scheduler._runner, list[int]()
     launch_next = runner.launch_next
 
-    def count(step: PendingStep, rows: Sequence[int]) -> PendingStep:
-        n_rows.append(len(rows))
-        return launch_next(step, rows)
+    def count(step: PendingStep, batch: Batch) -> PendingStep:
+        n_rows.append(len(batch.tasks))
+        return launch_next(step, batch)
 
     runner.launch_next = count  # type: ignore[method-assign]
     return n_rows
@@ -186,9 +204,9 @@ def test_a_step_that_fails_ahead_of_its_turn_costs_nobody_anything(n_rows: int) 
         runner = running.core._scheduler._runner
         launch_next, n_failed = runner.launch_next, 0
 
-        def fail(step: PendingStep, rows: Sequence[int]) -> PendingStep:
+        def fail(step: PendingStep, batch: Batch) -> PendingStep:
             nonlocal n_failed
-            launch_next(step, rows)
+            launch_next(step, batch)
             n_failed += 1
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
