@@ -1,0 +1,130 @@
+"""The options of one model about its engine: batches, pages, drafts, adapters of requests."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from deployments.engine.limits import ON_CPU
+from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
+from deployments.router.presets.values import boolean
+
+LIMITS = ON_CPU
+
+
+class EngineOptions(StrictOptions):
+    """EngineLimits says more of what they mean."""
+
+    context_length: Annotated[
+        int | None,
+        Ini(("ctx-size", "c", "context-length", "LLAMA_ARG_CTX_SIZE"), unset="0"),
+        Unset("the model's, or what the pages hold"),
+    ] = Field(
+        default=LIMITS.context_length,
+        ge=2,
+        description=(
+            "Most tokens of prompt and answer together. Set it where the memory of GPUs "
+            "differs, because replicas have to agree"
+        ),
+    )
+    max_running: Annotated[
+        int | None,
+        Ini(("parallel", "np", "max-running", "LLAMA_ARG_N_PARALLEL"), unset="-1"),
+        Unset("64, on a GPU 256"),
+    ] = Field(default=None, ge=1, description="Sequences in one batch")
+    max_batch_tokens: Annotated[
+        int | None,
+        Ini(("batch-size", "b", "max-batch-tokens", "LLAMA_ARG_BATCH")),
+        Unset("512, on a GPU 4096"),
+    ] = Field(default=None, ge=1, description="Tokens of one step")
+    target_itl_ms: Annotated[float | None, Unset("no limit")] = Field(
+        default=LIMITS.target_itl_ms,
+        gt=0,
+        description=(
+            "Milliseconds between two tokens of a stream. A step computes only as much of "
+            "other prompts as keeps this"
+        ),
+    )
+    page_size: int = Field(
+        default=LIMITS.page_size, ge=1, le=1024, description="Tokens of one page of the KV cache"
+    )
+    n_pages: Annotated[int | None, Unset("by `kv_gib`")] = Field(
+        default=LIMITS.n_pages,
+        ge=2,
+        description=(
+            "Pages of the KV cache, each of one group of layers: a model whose layers differ in "
+            "their windows needs several for the same tokens"
+        ),
+    )
+    kv_gib: Annotated[
+        float | None,
+        Ini(("kv-gib",), unset="auto"),
+        Unset("1, on a GPU by `gpu_memory_utilization`"),
+    ] = Field(
+        default=LIMITS.kv_gib, gt=0, description="Memory for the KV cache of each rank, in GiB"
+    )
+    ctx_checkpoints: Annotated[
+        int, Ini(("ctx-checkpoints", "ctxcp", "swa-checkpoints", "LLAMA_ARG_CTX_CHECKPOINTS"))
+    ] = Field(
+        default=LIMITS.ctx_checkpoints,
+        ge=0,
+        description=(
+            "Of models with layers that keep a state: how many states are kept for prefixes, for "
+            "each of `max_running`. 0: such a model finds no prefix cached"
+        ),
+    )
+    cache_ram_mib: Annotated[int, Ini(("cache-ram", "cram", "LLAMA_ARG_CACHE_RAM"))] = Field(
+        default=LIMITS.cache_ram_mib,
+        ge=-1,
+        description="Memory for all of these states, in MiB. -1: no limit but their number",
+    )
+    checkpoint_min_step: Annotated[
+        int, Ini(("checkpoint-min-step", "cms", "LLAMA_ARG_CHECKPOINT_MIN_STEP"))
+    ] = Field(
+        default=LIMITS.checkpoint_min_step,
+        ge=1,
+        description="Tokens between two of these states in a long sequence",
+    )
+    kv_dtype: Literal["auto", "fp8"] = Field(
+        default=LIMITS.kv_dtype,
+        description=(
+            "Of the KV cache: as `dtype`, or `fp8` (e4m3, on a GPU): twice the tokens in the "
+            "same memory, less exact"
+        ),
+    )
+    gpu_memory_utilization: float = Field(
+        default=LIMITS.gpu_memory_utilization,
+        gt=0,
+        le=1,
+        description=(
+            "Share of its GPU that weights, the largest step and the KV cache take together"
+        ),
+    )
+    draft_tokens: Annotated[
+        int, Ini(("draft-tokens", "draft-max", "draft", "draft-n", "LLAMA_ARG_DRAFT_MAX"))
+    ] = Field(
+        default=LIMITS.draft_tokens,
+        ge=0,
+        le=64,
+        description="Tokens guessed a step (speculative decoding by prompt lookup). 0 is none",
+    )
+    async_scheduling: Annotated[
+        bool | None,
+        Ini(("async-scheduling",), read=boolean, unset="auto"),
+        Unset("on a GPU"),
+    ] = Field(
+        default=LIMITS.async_scheduling,
+        description="Launch a step before the tokens of the last one are known",
+    )
+    max_waiting: int = Field(
+        default=LIMITS.max_waiting,
+        ge=1,
+        description=(
+            "Requests that wait for pages. More are refused as overload, and one client has 8 "
+            "of 9 places at most"
+        ),
+    )
+    max_stuck_s: float = Field(
+        default=LIMITS.max_stuck_s,
+        gt=0,
+        description="Seconds of one step after which the health check fails",
+    )
