@@ -14,6 +14,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")  # without ":", which en
 NAME_WORDS = "1 to 128 letters of ASCII, digits, `.`, `_`, `/` or `-`, the first a letter or digit"
 SEPARATOR = ":"  # of a model's name and an adapter's
 MAX_SCALE = 100.0  # either way
+MAX_CHOSEN = 16  # adapters of one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

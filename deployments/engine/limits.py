@@ -35,6 +35,10 @@ class EngineLimits:
     async_scheduling: a step is launched before the host knows what the last one drew, unless ranks
         share the model; else on a GPU. Where the host has to know it to sample, as for a grammar,
         sampling waits and the model does not.
+    max_loras: LoRA adapters that the sequences of one step may have, each counted once; 0: requests
+        can't choose any. Sequences with others wait for their turn.
+    max_lora_rank: the largest rank of an adapter, or of those that one request adds up.
+    lora_cache_mib: of the host's memory, for adapters that were read, in MiB.
     """
 
     page_size: int = 16
@@ -53,6 +57,9 @@ class EngineLimits:
     max_stuck_s: float = 120.0
     draft_tokens: int = 0
     async_scheduling: bool | None = None
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    lora_cache_mib: int = 1024
 
 
 ON_CPU = EngineLimits()

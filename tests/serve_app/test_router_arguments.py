@@ -56,6 +56,9 @@ LIMITS: dict[str, Any] = {
     "max_stuck_s": 9.0,
     "async_scheduling": False,
     "draft_tokens": 4,
+    "max_loras": 3,
+    "max_lora_rank": 32,
+    "lora_cache_mib": 64,
 }
 SAMPLING: dict[str, Any] = {
     "temperature": 0.5,

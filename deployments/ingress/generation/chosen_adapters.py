@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.served_adapters import SEPARATOR, Scales
+from deployments.served_adapters import MAX_CHOSEN, SEPARATOR, Scales
 from deployments.wire import ModelCard, refused
 
 LoraScales = Sequence[tuple[int, float]]  # ids and scales
@@ -28,4 +28,7 @@ def chosen_adapters(card: ModelCard, lora: LoraScales | None) -> Scales:
         if adapter in scales:
             raise refused(f"`{param}`: the adapter {adapter} has a scale already", param)
         scales[adapter] = scale
-    return [(one, scales[one.id]) for one in asked.table.adapters if scales.get(one.id)]
+    chosen = [(one, scales[one.id]) for one in asked.table.adapters if scales.get(one.id)]
+    if len(chosen) > MAX_CHOSEN:
+        raise refused(f"`lora` must give at most {MAX_CHOSEN} adapters a scale but 0", "lora")
+    return chosen

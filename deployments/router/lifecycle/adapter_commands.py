@@ -14,7 +14,7 @@ from deployments.adapter_files import CONFIG_FILE, WEIGHTS_FILE, AdapterError, r
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.lifecycle.registry import Registry
 from deployments.router.settings import AdapterSettings, NamedAdapter
-from deployments.served_adapters import NAME, NAME_WORDS
+from deployments.served_adapters import MAX_CHOSEN, NAME, NAME_WORDS
 from deployments.wire import ErrorKind, RequestError, refused
 
 log = logging.getLogger("ray.serve")
@@ -78,6 +78,10 @@ class AdapterCommands:
             adapter = await asyncio.to_thread(read_inside, self._settings.folder, name, path)
             if isinstance(adapter, RequestError):
                 return adapter
+            most = entry.preset.settings.limits.max_lora_rank
+            if adapter.rank > most:
+                message = f"The adapter has rank {adapter.rank}, and `max-lora-rank` is {most}"
+                return refused(message, "lora_path").error
             # A presets file may have been read meanwhile.
             if refusal := self._refuse(entry, name, replaces):
                 return refusal
@@ -113,6 +117,8 @@ class AdapterCommands:
                 if one not in known:
                     message = f"`[{index}].id`: the model {entry.name!r} has no adapter {one}"
                     return refused(message, f"[{index}].id").error
+            if len([scale for _, scale in scales if scale]) > MAX_CHOSEN:
+                return refused(f"At most {MAX_CHOSEN} adapters may have a scale but 0").error
             entry.adapters.set_defaults(dict(scales))
             await self._keep(entry)
         return None
@@ -134,6 +140,9 @@ class AdapterCommands:
         if entry.is_removed:
             message = f"The model {entry.name!r} does not exist"
             return RequestError(ErrorKind.MODEL_NOT_FOUND, message, "base_model_name")
+        if not entry.preset.settings.limits.max_loras:
+            message = f"The model {entry.name!r} takes no adapters: its `max-loras` is 0"
+            return refused(message, "base_model_name").error
         if name in entry.adapters.loaded:
             message = f"The adapter {name!r} is loaded already; `load_inplace` replaces it"
             return None if replaces else refused(message, "lora_name").error

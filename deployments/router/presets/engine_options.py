@@ -128,3 +128,23 @@ class EngineOptions(StrictOptions):
         gt=0,
         description="Seconds of one step after which the health check fails",
     )
+    max_loras: Annotated[int | None, Unset("8 with `lora_modules`, else 0")] = Field(
+        default=None,
+        ge=0,
+        le=256,
+        description=(
+            "LoRA adapters that requests choose, in one step. Requests with others wait for their "
+            "turn. 0: requests can't choose any"
+        ),
+    )
+    max_lora_rank: Annotated[int | None, Unset("16, or the largest of `lora_modules`")] = Field(
+        default=None,
+        ge=1,
+        le=256,
+        description="Largest rank of such an adapter, or of all that one request adds up",
+    )
+    lora_cache_mib: int = Field(
+        default=LIMITS.lora_cache_mib,
+        ge=0,
+        description="Memory of a replica for adapters that were read, in MiB",
+    )

@@ -18,6 +18,8 @@ from deployments.router.presets.served_adapters import read_adapters
 from deployments.router.presets.serving_options import ServingOptions
 from deployments.router.settings import Preset
 
+DEFAULT_MAX_LORAS = 8  # of a model with adapters to choose from
+
 
 class ModelOptions(EngineOptions, ServingOptions):
     """Of one model, those about serving first."""
@@ -40,18 +42,20 @@ class ModelOptions(EngineOptions, ServingOptions):
 
     def preset(self, name: str, *, source: str, text: str = "") -> Preset:
         """Raises ValueError for options that contradict each other."""
+        adapters = read_adapters(self.lora_modules)
         return Preset(
-            settings=self._settings(name),
+            settings=self._settings(name, max((one.rank for one in adapters), default=0)),
             aliases=tuple(dict.fromkeys(one for one in self.aliases if one != name)),
             tags=tuple(dict.fromkeys(self.tags)),
             load_on_startup=self.load_on_startup,
             pinned=self.pinned,
             source=source,
             text=text,
-            served_adapters=read_adapters(self.lora_modules),
+            served_adapters=adapters,
         )
 
-    def _settings(self, name: str) -> ModelSettings:
+    def _settings(self, name: str, lora_rank: int) -> ModelSettings:
+        """`lora_rank` is the largest one of the adapters that requests choose; 0 without any."""
         if self.model is None:
             raise ValueError("no model is named: a directory or a hub id")
         settings = ModelSettings(
@@ -72,17 +76,28 @@ class ModelOptions(EngineOptions, ServingOptions):
             sleep_idle_s=self.sleep_idle_s,
             sleep_weights=self.sleep_weights,
             stop_timeout_s=self.stop_timeout_s,
-            limits=self._limits(),
+            limits=self._limits(lora_rank),
         )
         check_settings(settings)
         return settings
 
-    def _limits(self) -> EngineLimits:
+    def _limits(self, lora_rank: int) -> EngineLimits:
         given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}
         sized = ON_GPU if self.num_gpus else ON_CPU
         for name in ("max_running", "max_batch_tokens"):
             given[name] = given[name] or getattr(sized, name)
+        given |= self._lora_limits(lora_rank)
         return EngineLimits(**given)
+
+    def _lora_limits(self, rank: int) -> dict[str, int]:
+        if rank and self.max_loras == 0:
+            raise ValueError("lora-modules: with max-loras = 0 requests can't choose adapters")
+        if self.max_lora_rank is not None and rank > self.max_lora_rank:
+            raise ValueError(f"lora-modules: rank {rank} is over max-lora-rank")
+        given = ("max_loras", self.max_loras), ("max_lora_rank", self.max_lora_rank)
+        unset = {"max_loras": DEFAULT_MAX_LORAS if rank else 0}
+        unset["max_lora_rank"] = max(ON_CPU.max_lora_rank, rank)
+        return unset | {name: value for name, value in given if value is not None}
 
     def _autoscaling(self) -> Autoscaling | None:
         if self.autoscaling is None:

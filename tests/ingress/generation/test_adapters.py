@@ -135,6 +135,15 @@ def test_a_choice_that_means_nothing_is_refused(
     assert f"`{param}`" in error_of(path, body | fields, 400)
 
 
+def test_a_request_has_few_adapters() -> None:
+    table = AdapterTable.of([replace(POLITE, id=n, name=f"a{n}") for n in range(17)])
+    lora = [{"id": n, "scale": 1} for n in range(17)]
+    assert len(heard("/completion", PROMPT | {"lora": lora[1:]}, table).content.adapters) == 16
+    response, _ = send("POST", "/completion", table, json=PROMPT | {"lora": lora})
+    assert response.status_code == 400
+    assert "`lora`" in response.text
+
+
 def test_a_conversation_goes_on_where_its_adapter_was() -> None:
     said = MESSAGES | {"prompt_cache_key": "talk"}
     sessions = {

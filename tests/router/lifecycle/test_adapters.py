@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deployments.engine.limits import EngineLimits
 from deployments.router.lifecycle.adapter_commands import OFF, AdapterCommands
 from deployments.router.lifecycle.adapter_set import AdapterSet
 from deployments.router.lifecycle.capacity import Resources
@@ -23,8 +25,8 @@ def named(name: str, scale: float = 1.0) -> NamedAdapter:
 
 
 def with_adapters(model: str, *names: str) -> Preset:
-    made = preset(model)
-    return Preset(settings=made.settings, served_adapters=tuple(map(named, names)))
+    settings = replace(preset(model).settings, limits=EngineLimits(max_loras=2, max_lora_rank=8))
+    return Preset(settings=settings, served_adapters=tuple(map(named, names)))
 
 
 def ids(adapters: AdapterSet) -> dict[str, int]:
@@ -45,11 +47,11 @@ class Notes:
 
 
 class Router:
-    """Two models, `a` with the adapter `own`, and a folder of adapters."""
+    """Two models that take adapters, `a` with its `own`, and a folder of more."""
 
     def __init__(self, folder: Path | None, notes: Notes | None = None, limit: int = 2) -> None:
         self.registry = Registry(RoutingSettings())
-        self.take(with_adapters("a", "own"), preset("b"))
+        self.take(with_adapters("a", "own"), with_adapters("b"))
         self.changed: list[str] = []
         self.notes = notes or Notes()
         settings = None if folder is None else AdapterSettings(folder=str(folder), max_loaded=limit)
@@ -174,6 +176,18 @@ def test_a_name_shadows_nothing(folder: Path, name: str, model: str | None, para
     refusal = Router(folder).load(name, "one", model)
     assert refusal is not None
     assert refusal.param == param
+
+
+def test_a_model_gets_no_adapter_that_it_has_no_room_for(folder: Path) -> None:
+    router = Router(folder)
+    save_small_adapter(folder / "large", rank=9)
+    refusal = router.load("x", "large")
+    assert refusal is not None
+    assert (refusal.param, "max-lora-rank" in refusal.message) == ("lora_path", True)
+    router.take(preset("a"))
+    refusal = router.load("x", "one")
+    assert refusal is not None
+    assert "max-loras" in refusal.message
 
 
 def test_no_more_are_loaded_than_the_operator_allows(folder: Path) -> None:

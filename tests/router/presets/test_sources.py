@@ -209,13 +209,29 @@ def test_adapters_that_requests_choose_are_read_and_replicas_are_not_told(base: 
         ("y", str(first), 1.0),
     ]
     assert {one.digest for one in found.served_adapters} == {read_adapter_info(str(first)).digest}
-    assert found.settings == read(base, "[a]\nmodel = one\n")["a"].settings
+    assert found.settings.adapters == ()
     assert parse_presets(found.text, base)["a"].options.lora_modules[0].scale == 2
+
+
+def test_a_model_has_room_for_the_adapters_that_it_lists(base: Path) -> None:
+    save_small_adapter(base / "served", rank=24)
+    limits = [
+        read(base, f"[a]\nmodel = one\n{line}\n")["a"].settings.limits
+        for line in ("", "lora-modules = x=served", "max-loras = 3", "max-lora-rank = 64")
+    ]
+    assert [(one.max_loras, one.max_lora_rank) for one in limits] == [
+        (0, 16),
+        (8, 24),
+        (3, 16),
+        (0, 64),
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("[a]\nmodel = one\nlora-modules = x=served\nmax-loras = 0\n", "max-loras = 0"),
+        ("[a]\nmodel = one\nlora-modules = x=served\nmax-lora-rank = 2\n", "rank 4 is over"),
         ("[a]\nmodel = one\nlora-modules = x=served,x=served\n", "x is the name of two adapters"),
         ("[a]\nmodel = one\nlora-modules = x=two\n", "two is no adapter"),
         ("[a]\nmodel = one\nlora-modules = x=adapter\n", "can't be read"),
