@@ -5,11 +5,15 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "wide")
+NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "wide", "adapted")
+ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `adapted`, with their scales
+LISTED = (*NAMES, *ADAPTERS)
+LOADABLE = "loadable"  # the folder of adapters that clients may have loaded, with one in it
 LOADED_AT_ONCE = 3  # `tiny`, and two of the others
 SLEEP_S = 2
 BIG_MB = 184
@@ -57,6 +61,11 @@ page-size = 64
 n-pages = 72
 max-running = 16
 max-batch-tokens = 1024
+[adapted]                  ; whose requests choose adapters, and whose replicas are killed
+model = tiny
+replicas = 2
+n-pages = 1024
+lora-modules = polite=polite, terse=terse:0.5
 """
 
 
@@ -67,9 +76,17 @@ def save_models(folder: Path) -> Path:
     save_checkpoint(folder / "c", seed=2)
     _save_big(folder / "big")
     _save_wide(folder / "wide")
+    _save_adapters(folder)
     presets = folder / "models.ini"
     presets.write_text(PRESETS)
     return presets
+
+
+def _save_adapters(folder: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(folder / "tiny")
+    (folder / LOADABLE).mkdir()
+    for seed, name in enumerate((*ADAPTERS, f"{LOADABLE}/rude"), 1):
+        save_adapter(folder / name, lora_tensors(model, seed))
 
 
 def _save_big(path: Path) -> None:
