@@ -111,14 +111,20 @@ def read_adapter_info(path: str) -> AdapterInfo:
     return _info(folder, config, header, digest, n_bytes)
 
 
-def read_adapter_files(path: str) -> tuple[AdapterInfo, bytes]:
+def read_adapter_files(path: str, max_bytes: int | None = None) -> tuple[AdapterInfo, bytes]:
     """As `read_adapter_info`, and the bytes of the file with the matrices, which it is about.
 
-    Raises AdapterError.
+    Raises AdapterError, also for a file of more than `max_bytes`.
     """
     folder = Path(path)
     config = _read_config_bytes(folder)
     try:
+        n_bytes = (folder / WEIGHTS_FILE).stat().st_size
+        if max_bytes is not None and n_bytes > max_bytes:
+            raise AdapterError(
+                f"{folder}: {WEIGHTS_FILE} has {n_bytes} bytes, and the cache for adapters "
+                f"{max_bytes}"
+            )
         weights = (folder / WEIGHTS_FILE).read_bytes()
     except OSError as error:
         raise AdapterError(f"{folder}: {WEIGHTS_FILE} can't be read: {error}") from error

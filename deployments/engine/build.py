@@ -3,13 +3,19 @@
 import torch
 from transformers import PreTrainedModel
 
-from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.cache_sizing import MIB, cache_shape
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.parallel.follower import find_layout_together, send_cache_shape
+from deployments.engine.parallel.follower import (
+    SharedForward,
+    find_layout_together,
+    send_cache_shape,
+)
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.grammar_mask import GrammarStrategy
@@ -49,9 +55,15 @@ def build_scheduler(
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
+    adapters, loader = _adapters(model, limits, ranks)
     n_state_slots = 1 if cache.states is None else cache.states.n_slots
-    forward = Forward(model, cache.storage, n_state_slots)
-    runner = Runner(forward, cache, default_pipeline(GrammarStrategy()), threads, ranks)
+    forward = (
+        Forward(model, cache.storage, n_state_slots, adapters=adapters)
+        if ranks is None
+        else SharedForward(model, cache.storage, n_state_slots, ranks)
+    )
+    pipeline = default_pipeline(GrammarStrategy())
+    runner = Runner(forward, cache, pipeline, threads, has_adapters=adapters is not None)
     return InferenceScheduler(
         runner,
         cache,
@@ -59,10 +71,24 @@ def build_scheduler(
         max_running=cache.shape.max_tasks,
         max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        is_async=ranks is None and _is_async(limits, model.device),
+        is_async=_is_async(limits, model.device),
         checkpoint_min_step=limits.checkpoint_min_step,
         drafter=_drafter(limits, model.device),
+        adapters=adapters,
+        adapter_loader=loader,
     )
+
+
+def _adapters(
+    model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | None
+) -> tuple[AdapterSlots | None, AdapterLoader | None]:
+    """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""
+    if not limits.max_loras:
+        return None, None
+    if ranks is not None:
+        raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
+    slots = AdapterSlots(model, limits.max_loras, limits.max_lora_rank)
+    return slots, AdapterLoader(slots.misfit, int(limits.lora_cache_mib * MIB))
 
 
 def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.slots import adapter_bytes
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.decoder import first_position
 from deployments.engine.forward.forward import Forward
@@ -109,8 +110,10 @@ def _sized(
     if limits.kv_gib is None and model.device.type == "cuda":
         setting = "gpu_memory_utilization"
         is_alone = world_size == 1
-        memory = _measure_step(model, limits, shape) if is_alone else _estimate_step(model, limits)
+        find = _measure_step if is_alone else _estimate_step
+        memory = find(model, limits, shape)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
+        budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
         if shape.has_states:
             shape, budget = with_room_for_states(shape, budget)
     max_useful = shape.max_tasks * shape.pages_held(shape.max_tokens)
@@ -146,10 +149,7 @@ def _measure_step(model: PreTrainedModel, limits: EngineLimits, shape: CacheShap
     torch.cuda.synchronize(model.device)
     activations = torch.cuda.max_memory_allocated(model.device) - before
     del pages
-    memory = _device_memory(model, activations)
-    vocab_size = model.config.get_text_config(decoder=True).vocab_size
-    logits_bytes = captured_tokens(limits) * vocab_size * model.dtype.itemsize
-    return replace(memory, graphs=graph_bytes(limits, shape, activations, logits_bytes))
+    return _device_memory(model, limits, shape, activations)
 
 
 def captured_tokens(limits: EngineLimits) -> int:
@@ -171,7 +171,7 @@ def graph_bytes(
     return -(-activations * rows // tokens) + 2 * logits_bytes + table_bytes
 
 
-def _estimate_step(model: PreTrainedModel, limits: EngineLimits) -> DeviceMemory:
+def _estimate_step(model: PreTrainedModel, limits: EngineLimits, shape: CacheShape) -> DeviceMemory:
     """Estimates the same from the sizes of the model, without a step."""
     config = model.config.get_text_config(decoder=True)
     hidden: int = config.hidden_size
@@ -179,14 +179,20 @@ def _estimate_step(model: PreTrainedModel, limits: EngineLimits) -> DeviceMemory
     per_token = HIDDEN_SIZES_PER_TOKEN * hidden + INTERMEDIATE_SIZES_PER_TOKEN * intermediate
     tokens = max(limits.max_batch_tokens, limits.max_running)
     logits_bytes = 4 * torch.float32.itemsize * max_sampled_tokens(limits) * config.vocab_size
-    return _device_memory(model, tokens * per_token * model.dtype.itemsize + logits_bytes)
+    activations = tokens * per_token * model.dtype.itemsize + logits_bytes
+    return _device_memory(model, limits, shape, activations)
 
 
-def _device_memory(model: PreTrainedModel, activations: int) -> DeviceMemory:
+def _device_memory(
+    model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, activations: int
+) -> DeviceMemory:
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(model.device)
     weights = torch.cuda.memory_allocated(model.device)
-    return DeviceMemory(total=total, free=free, weights=weights, peak=weights + activations)
+    vocab_size = model.config.get_text_config(decoder=True).vocab_size
+    logits_bytes = captured_tokens(limits) * vocab_size * model.dtype.itemsize
+    graphs = graph_bytes(limits, shape, activations, logits_bytes)
+    return DeviceMemory(total, free, weights, weights + activations, graphs)
 
 
 def largest_step(limits: EngineLimits, shape: CacheShape) -> StepInputs:

@@ -183,7 +183,8 @@ class EngineCore:
 
     def _accept(self, task_id: str, request: GenerationRequest, mailbox: Mailbox) -> Task:
         """A task for the request. Raises Refused when it can't be run."""
-        if error := find_invalid(request, self.vocab_size):
+        takes_adapters = self._limits.max_loras > 0
+        if error := find_invalid(request, self.vocab_size, takes_adapters=takes_adapters):
             raise Refused(error)
         n = len(request.prompt_ids)
         if n >= self.context_length:

@@ -32,9 +32,9 @@ class EngineLimits:
         what its grammar leaves to say, and checked at once (speculative decoding): fewer steps for
         what repeats itself; 0: none.
         A step has at most 16 tokens with drafts, on a GPU 128.
-    async_scheduling: a step is launched before the host knows what the last one drew, unless ranks
-        share the model; else on a GPU. Where the host has to know it to sample, as for a grammar,
-        sampling waits and the model does not.
+    async_scheduling: a step is launched before the host knows what the last one drew; else on a
+        GPU. Where the host has to know it to sample, as for a grammar, sampling waits and the model
+        does not.
     max_loras: LoRA adapters that the sequences of one step may have, each counted once; 0: requests
         can't choose any. Sequences with others wait for their turn.
     max_lora_rank: the largest rank of an adapter, or of those that one request adds up.

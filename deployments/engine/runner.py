@@ -16,9 +16,8 @@ from torch import Tensor
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
+from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
-from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
@@ -126,14 +125,16 @@ class Runner:
         cache: KVCache,
         pipeline: SamplingPipeline,
         threads: int,
-        ranks: Ranks | None = None,
+        *,
+        has_adapters: bool = False,
     ) -> None:
-        """`threads` is how many of the CPU compute a step. With `ranks` all others follow."""
+        """`threads` is how many of the CPU compute a step. `has_adapters`: whether tasks may have
+        some."""
+        self._has_adapters = has_adapters
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
         self._threads = threads
-        self._ranks = ranks
 
     def start(self) -> None:
         """Tries the model, and captures CUDA graphs on a GPU. To be called first, on the thread
@@ -152,8 +153,11 @@ class Runner:
                 self.probe(n_tokens)
         except Exception as error:
             raise UnsupportedModelError(f"the engine can't run this model: {error}") from error
-        if self._ranks is None:
-            self._forward.capture(shape.max_tasks, shape.max_tokens)
+        self._forward.capture(shape.max_tasks, shape.max_tokens)
+
+    def stop(self) -> None:
+        """No step may follow. After it ranks can part."""
+        self._forward.drop_graphs()
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.
@@ -181,7 +185,7 @@ class Runner:
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
         n_ahead = _n_drafted_before(sampled_rows)
-        logits = self._compute(self._inputs(batch, sampled_rows, n_ahead, n_scored))
+        logits = self._forward.logits(self._inputs(batch, sampled_rows, n_ahead, n_scored))
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
@@ -310,9 +314,16 @@ class Runner:
             logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
+            adapter_slots=self._adapter_slots(batch.tasks),
             sampled_at=NO_TOKENS if newest_ids is None else newest_at[_unknown_rows(batch)],
             sampled_ids=newest_ids,
         )
+
+    def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
+        if not self._has_adapters:
+            return NO_ADAPTERS
+        slots = np.array([task.adapter_slot for task in tasks], dtype=np.int64)
+        return slots if slots.any() else NO_ADAPTERS
 
     def _state_slots(
         self, tasks: Sequence[Task], total_len: IntArray, new_len: IntArray
@@ -321,12 +332,6 @@ class Runner:
             return NO_SLOTS
         committed = np.array([task.n_computed for task in tasks], dtype=np.int64)
         return self._cache.states.take([task.id for task in tasks], total_len, new_len, committed)
-
-    def _compute(self, step: StepInputs) -> Tensor:
-        if self._ranks is None:
-            return self._forward.logits(step)
-        with self._ranks.in_step(step.pack()):
-            return self._forward.logits(step)
 
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]

@@ -14,18 +14,22 @@ from deployments.wire import (
     SamplingParams,
     ThinkingBudget,
 )
+from kv.content import Content
 
 MAX_SAMPLERS = 32
+MAX_ADAPTERS = 16  # of one request
 MAX_SEQUENCE_TOKENS = 128  # of a bad word, and of the start, end or break of a thought
 
 Problems = Iterator[tuple[str, str]]  # a field's name, and an error message
 
 
-def find_invalid(request: GenerationRequest, vocab_size: int) -> RequestError | None:
+def find_invalid(
+    request: GenerationRequest, vocab_size: int, *, takes_adapters: bool = False
+) -> RequestError | None:
     """The error of the first invalid field of a request. None: all fields are valid."""
     problems = (
         _invalid_token_ids(request, vocab_size),
-        _unknown_content(request),
+        _invalid_content(request.content, takes_adapters),
         _invalid_sampling(request.sampling),
         _invalid_sequences(request),
     )
@@ -77,10 +81,14 @@ def _invalid_thinking(thinking: ThinkingBudget) -> Problems:
         yield "thinking", f"the start of a thought must have 1 to {MAX_SEQUENCE_TOKENS} tokens"
 
 
-def _unknown_content(request: GenerationRequest) -> Problems:
-    if request.content.adapters:
-        yield "adapters", "this model takes no adapters"
-    if request.content.media:
+def _invalid_content(content: Content, takes_adapters: bool) -> Problems:
+    if content.adapters and not takes_adapters:
+        yield "adapters", "this model takes no adapters: max_loras is 0"
+    if len(content.adapters) > MAX_ADAPTERS:
+        yield "adapters", f"adapters must be no more than {MAX_ADAPTERS}"
+    if not all(-inf < adapter.scale < inf for adapter in content.adapters):
+        yield "adapters", "the scale of an adapter must be a finite number"
+    if content.media:
         yield "media", "this model reads text only"
 
 

@@ -132,10 +132,10 @@ def check_settings(settings: ModelSettings) -> None:
         raise ValueError("quantization = fp8 needs num_gpus: a CPU does not multiply it")
     if settings.limits.kv_dtype == "fp8" and not on_gpu:
         raise ValueError("kv_dtype = fp8 needs num_gpus: a CPU does not read it")
-    if settings.limits.async_scheduling and not alone:
-        raise ValueError("async_scheduling: with tensor_parallel all ranks know all tokens")
     if settings.limits.async_scheduling and settings.limits.draft_tokens:
         raise ValueError("async_scheduling: what is drafted follows what was drawn; say one of two")
+    if settings.limits.max_loras and not alone:
+        raise ValueError("max_loras: ranks that share a model take no adapters of requests")
     _check_room(settings.limits)
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")

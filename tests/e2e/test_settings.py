@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from deployments.engine.loading.loader import load_model
+from tests.adapters import lora_tensors, save_adapter
 from tests.e2e.server import Server
-from tests.engine.loading.test_lora import lora_tensors, save_adapter
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
 KEY = "sk-of-the-test"

@@ -22,7 +22,7 @@ from deployments.wire import (
     TokenEvent,
     TokenLogprob,
 )
-from kv.content import Content
+from kv.content import Adapter, Content
 from tests.models import VOCAB, tiny_model
 
 PATIENCE_S = 120.0  # nothing waits for so long unless it would wait forever
@@ -296,6 +296,7 @@ def request(
     grammar: str = "",
     prompt_logprobs: int | None = None,
     priority: int = 0,
+    adapters: Sequence[Adapter] = (),
 ) -> GenerationRequest:
     return GenerationRequest(
         request_id=name,
@@ -306,7 +307,7 @@ def request(
         min_tokens=min_tokens,
         stop_token_ids=tuple(stop_token_ids),
         ignore_eos=ignore_eos,
-        content=Content(cache_salt),
+        content=Content(cache_salt, tuple(adapters)),
         grammar=grammar,
         prompt_logprobs=prompt_logprobs,
         priority=priority,

@@ -260,10 +260,7 @@ def test_a_load_says_how_far_it_is(checkpoint: Path) -> None:
     [
         ({"sleep_weights": "host"}, "sleep_weights"),
         ({"sleep_idle_s": 0.0}, "sleep_idle_s"),
-        (
-            {"limits": EngineLimits(async_scheduling=True), "tensor_parallel": 2},
-            "async_scheduling",
-        ),
+        ({"limits": EngineLimits(async_scheduling=True, draft_tokens=2)}, "async_scheduling"),
         ({"adapters": (Adapter(path="nowhere"),)}, "nowhere"),
     ],
 )

@@ -12,8 +12,8 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import Adapter, ModelSettings
+from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import save_checkpoint
-from tests.engine.loading.test_lora import lora_tensors, save_adapter
 from tests.engine.loading.torchao import skip_without_torchao
 
 LIMITS = EngineLimits(n_pages=16, context_length=128)

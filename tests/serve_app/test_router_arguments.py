@@ -37,6 +37,7 @@ SAID: dict[str, Any] = {
     "dialect": "hermes",
 }
 # Of which one model can't have all.
+LIMITS_ALONE: dict[str, Any] = {"max_loras": 6}
 ALONE: dict[str, Any] = {"quantization": "int8", "sleep_weights": "host"}
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
 LIMITS: dict[str, Any] = {
@@ -56,9 +57,8 @@ LIMITS: dict[str, Any] = {
     "max_stuck_s": 9.0,
     "async_scheduling": False,
     "draft_tokens": 4,
-    "max_loras": 3,
-    "max_lora_rank": 32,
-    "lora_cache_mib": 64,
+    "max_lora_rank": 64,
+    "lora_cache_mib": 99,
 }
 SAMPLING: dict[str, Any] = {
     "temperature": 0.5,
@@ -99,15 +99,17 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
 @pytest.mark.parametrize("said", [ALONE, SHARED])
 def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[str, Any]) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
+    limits = LIMITS | (LIMITS_ALONE if said is ALONE else {})
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
     chosen = save_small_adapter(tmp_path / "c")
     served = read_adapter(ServedAdapterOptions(name="polite", path=str(chosen), scale=0.5))
+    modules = [f"polite={chosen}:0.5"] if said is ALONE else []
     (found,) = models(
         model="owner/name",
         adapters=listed,
-        lora_modules=[f"polite={chosen}:0.5"],
+        lora_modules=modules,
         **SAID,
-        **LIMITS,
+        **limits,
         **SAMPLING,
         **said,
     )
@@ -123,14 +125,17 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         sampling=SamplingDefaults(**SAMPLING),
         sleep_idle_s=4.0,
         stop_timeout_s=3.0,
-        limits=EngineLimits(**LIMITS),
+        limits=EngineLimits(**limits),
     )
     settings = replace(settings, **said)
     assert found == Preset(
-        settings=settings, aliases=("a", "b"), tags=("t",), served_adapters=(served,)
+        settings=settings,
+        aliases=("a", "b"),
+        tags=("t",),
+        served_adapters=(served,) if said is ALONE else (),
     )
     tried = {"model", "adapters", "lora_modules", "num_replicas"}.union(
-        SAID, LIMITS, SAMPLING, ALONE, SHARED
+        SAID, LIMITS, LIMITS_ALONE, SAMPLING, ALONE, SHARED
     )
     assert tried == set(ModelOptions.model_fields)
 
@@ -311,7 +316,6 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"sleep_weights": "host"},
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
-        {"async_scheduling": True, "tensor_parallel": 2},
         {"async_scheduling": True, "draft_tokens": 2},
         {"num_gpus": 2},
         {"num_gpus": 0.5, "tensor_parallel": 2},

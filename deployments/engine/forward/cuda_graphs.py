@@ -3,15 +3,18 @@
 A replayed row has the result of an uncaptured step. Graphs read their inputs from static memory.
 Each padding token is a row of its own, without a context and without a slot. So it writes nothing,
 and no other row reads it.
+
+Ranks that share a model capture the same graphs in the same order, and keep them only if all could.
+A step's numbers on the host say whether a graph serves it, and which: they are the same on all.
 """
 
 import logging
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -54,6 +57,29 @@ def capture_sizes(max_rows: int) -> list[int]:
     """The batch sizes that are captured, ascending. A step is padded to the next one."""
     sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, max_rows, 64)]
     return [size for size in sizes if size < max_rows] + [max_rows]
+
+
+class Peers(Protocol):
+    """The ranks that share a model, this one among them."""
+
+    def agree(self, is_done: bool) -> bool:
+        """Whether it is done on all ranks. They all must ask."""
+
+    def apart(self) -> AbstractContextManager[None]:
+        """While the block computes on this rank, it waits for no other one."""
+
+
+class Alone:
+    """In the place of `Peers`, of a model that no other rank shares."""
+
+    def agree(self, is_done: bool) -> bool:
+        return is_done
+
+    def apart(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+ALONE = Alone()
 
 
 class GraphKey(NamedTuple):
@@ -169,9 +195,16 @@ class StepGraphs:
     """The captured steps of one model. They share one pool of memory."""
 
     def __init__(
-        self, decode: Decode, inputs: StaticInputs, capture: Capture, *, has_chunks: bool = True
+        self,
+        decode: Decode,
+        inputs: StaticInputs,
+        capture: Capture,
+        *,
+        has_chunks: bool = True,
+        peers: Peers = ALONE,
     ) -> None:
         """`has_chunks`: whether steps with chunks are captured, too."""
+        self._peers = peers
         self._decode = decode
         self._chunk_sizes = CHUNK_SIZES if has_chunks else ()
         self._inputs = inputs
@@ -186,27 +219,40 @@ class StepGraphs:
     @torch.inference_mode()
     def capture(self) -> None:
         """Captures all batch sizes. A model that can't be captured, or whose graphs do not fit into
-        the device's memory, has no graphs afterwards. The log says why."""
+        the memory of each rank's device, has no graphs afterwards. The log says why.
+
+        Raises RuntimeError if another rank has ended.
+        """
         keys = [*self._keys()]
+        for n_done, key in enumerate(keys, 1):
+            is_captured = self._try_capture(key, len(keys))
+            if not self._peers.agree(is_captured):
+                if is_captured:
+                    log.warning("no rank has CUDA graphs: another one could not capture them")
+                break
+            if n_done % PROGRESS_INTERVAL == 0 or n_done == len(keys):
+                log.info("captured %d of %d CUDA graphs", n_done, len(keys))
+        else:
+            return
+        self._replays.clear()  # the error is gone, and with it the tensors that it held
+        self._logits = None
+        release_memory()
+
+    def _try_capture(self, key: GraphKey, n_graphs: int) -> bool:
         try:
-            for n_done, key in enumerate(keys, 1):
-                self._replays[key] = self._capture(lambda key=key: self._run(key))  # type: ignore[misc]
-                if n_done % PROGRESS_INTERVAL == 0 or n_done == len(keys):
-                    log.info("captured %d of %d CUDA graphs", n_done, len(keys))
+            self._replays[key] = self._capture(lambda: self._run(key))
         except RuntimeError as error:  # the model waits for the device, say to branch on a value
             if is_out_of_memory(error):
                 log.error(
                     "the device has no memory for CUDA graphs: of %d only %d could be captured. "
                     "All are dropped, and decodes are slower than they could be. "
                     "Lower gpu_memory_utilization, kv_gib or max_running: %s",
-                    *(len(keys), len(self._replays), error),
+                    *(n_graphs, len(self._replays), error),
                 )
             else:
                 log.warning("this model runs without CUDA graphs, it can't be captured: %s", error)
-            self._replays.clear()
-        if not self._replays:  # the error is gone, and with it the tensors that it held
-            self._logits = None
-            release_memory()
+            return False
+        return True
 
     def logits(self, step: "StepInputs") -> Tensor | None:
         """Replays a step. Returns [logits, vocab], which the next call overwrites.
@@ -258,17 +304,20 @@ class StepGraphs:
 class CudaGraphCapture:
     """Captures functions as CUDA graphs that share one pool of memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, peers: Peers = ALONE) -> None:
+        self._peers = peers
         self._pool = torch.cuda.graph_pool_handle()
         # One stream for all graphs: libraries keep a workspace for every stream that they see.
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         """Raises RuntimeError for a function that waits for the device."""
-        # Warm up first: on their first call libraries allocate and kernels are compiled.
+        # Warm up first: on their first call libraries allocate and kernels are compiled. Each rank
+        # does so apart from the others, which would wait for one that fails. What is captured does
+        # not run.
         before = torch.cuda.current_stream()
         self._stream.wait_stream(before)
-        with torch.cuda.stream(self._stream), _raise_on_sync():
+        with torch.cuda.stream(self._stream), _raise_on_sync(), self._peers.apart():
             run()
         before.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
@@ -302,14 +351,21 @@ def _raise_on_sync() -> Iterator[None]:
 
 
 def capture_steps(
-    decode: Decode, storage: Storage, max_rows: int, max_tokens: int, *, has_chunks: bool
+    decode: Decode,
+    storage: Storage,
+    max_rows: int,
+    max_tokens: int,
+    *,
+    has_chunks: bool,
+    peers: Peers = ALONE,
 ) -> StepGraphs:
     """Captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens, and small steps
     with chunks if `has_chunks`.
 
-    Must be called on the thread that will replay them, after the model has run once.
+    Must be called on the thread that will replay them, after the model has run once: ranks are
+    connected by then. Raises as `StepGraphs.capture`.
     """
     inputs = StaticInputs(storage, max_rows, max_tokens)
-    graphs = StepGraphs(decode, inputs, CudaGraphCapture(), has_chunks=has_chunks)
+    graphs = StepGraphs(decode, inputs, CudaGraphCapture(peers), has_chunks=has_chunks, peers=peers)
     graphs.capture()
     return graphs

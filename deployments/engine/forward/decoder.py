@@ -4,12 +4,15 @@ The fused form has the same weights. It multiplies them in fewer and larger oper
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.attention.hf_hook import current_step
 from deployments.engine.attention.interface import FusedStepAttention, StepAttention
+from deployments.engine.forward.adapters.layer import AdaptedLayer, AdaptedModules
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cpu_recording import RecordedLayers
 from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.families.registry import FAMILIES
@@ -26,16 +29,19 @@ FIRST_POSITION = "paged_first_position"
 Decoder = Callable[[Tensor, Tensor, Tensor, FusedStepAttention], Tensor]
 
 
-def decoder(model: PreTrainedModel) -> Decoder:
-    """The decoder of a model: a fused one if the model was fused."""
-    return FusedDecoder(model) if is_fused(model) else PlainDecoder(model)
+def decoder(model: PreTrainedModel, adapters: AdapterSlots | None = None) -> Decoder:
+    """The decoder of a model: a fused one if the model was fused. With `adapters` a step's rows may
+    have some."""
+    return FusedDecoder(model, adapters) if is_fused(model) else PlainDecoder(model, adapters)
 
 
 class PlainDecoder:
     """The layers of a model as transformers runs them, with our attention."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, adapters: AdapterSlots | None = None) -> None:
         """Raises UnsupportedModelError as `base_name` does."""
+        self._adapters = adapters
+        self._adapted = None if adapters is None else AdaptedModules(model, adapters)
         self._base: Module = getattr(model, base_name(model))
         self._current = current_step(model)
         self._first_position = first_position(model)
@@ -45,11 +51,16 @@ class PlainDecoder:
     ) -> Tensor:
         if self._first_position:
             positions = positions + self._first_position
-        with self._current.of(step):
+        with self._current.of(step), self._hooked():
             hidden: Tensor = self._base(
                 input_ids=token_ids[None], position_ids=positions[None], use_cache=False
             ).last_hidden_state[0]
         return hidden.index_select(0, needed)
+
+    def _hooked(self) -> AbstractContextManager[None]:
+        if self._adapted is None or self._adapters is None or self._adapters.rows is None:
+            return nullcontext()
+        return self._adapted.hooked()
 
 
 def first_position(model: PreTrainedModel) -> int:
@@ -61,7 +72,7 @@ def first_position(model: PreTrainedModel) -> int:
 class FusedDecoder:
     """Layers of attention and a gated feed-forward, each after an RMSNorm."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, adapters: AdapterSlots | None = None) -> None:
         base: Module = model.model
         family = FAMILIES[type(model)]
         self._embed: Module = model.get_input_embeddings()
@@ -69,6 +80,10 @@ class FusedDecoder:
         self._layers = [FusedLayer(layer, family) for layer in base.layers]
         self._recorded = RecordedLayers(self._layers)
         self._norm = Norm(base.norm)
+        self._adapters = adapters
+        self._adapted: list[AdaptedLayer] = []
+        if adapters is not None:
+            self._adapted = [AdaptedLayer(layer, family, adapters) for layer in base.layers]
 
     def __call__(
         self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: FusedStepAttention
@@ -78,6 +93,10 @@ class FusedDecoder:
         return self._norm(self._run_layers(x, rotary, step).index_select(0, needed))
 
     def _run_layers(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
+        if self._adapters is not None and self._adapters.rows is not None:
+            for adapted in self._adapted:
+                x = adapted(x, rotary, step)
+            return x
         if (recorded := self._recorded(x, rotary, step)) is not None:
             return recorded
         for layer in self._layers:

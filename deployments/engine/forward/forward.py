@@ -12,8 +12,9 @@ from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow, by_rows
-from deployments.engine.forward.cuda_graphs import StepGraphs, capture_steps
+from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
@@ -26,8 +27,18 @@ from kv.storage import Storage
 class Forward:
     """A model and the storage of its keys and values. Both may be one rank's share."""
 
-    def __init__(self, model: PreTrainedModel, storage: Storage, n_state_slots: int = 1) -> None:
-        """`n_state_slots` are of layers that keep a state."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        storage: Storage,
+        n_state_slots: int = 1,
+        peers: Peers = ALONE,
+        adapters: AdapterSlots | None = None,
+    ) -> None:
+        """`n_state_slots` are of layers that keep a state, `peers` the ranks that share the model.
+        Rows may have the adapters in its slots `adapters`."""
+        self._peers = peers
+        self._adapters = adapters
         self._storage = storage
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
@@ -36,21 +47,20 @@ class Forward:
         self._by_rows = None if how is None else RowByRow(model, how, storage)
         if self._by_rows is not None:
             return
-        self._decode = decoder(model)
+        self._decode = decoder(model, adapters)
         self._recurrent = RecurrentLayers(model, n_state_slots) if find_mixers(model) else None
         self._head = head(model)
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
         """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
-        and small steps with chunks.
+        and small steps with chunks. All ranks that share the model must do so.
 
-        Must be called on the thread that will call `logits`.
+        Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
+        has ended.
         """
-        if not self._is_on_gpu or self._by_rows is not None:
+        if not self._peers.agree(self._can_be_captured()):
             return
         if self._recurrent is not None:
-            if not self._recurrent.can_batch:
-                return
             self._recurrent.make_static(max_rows)
         self._graphs = capture_steps(
             self._static_logits,
@@ -58,13 +68,29 @@ class Forward:
             max_rows,
             max_tokens,
             has_chunks=self._recurrent is None,
+            peers=self._peers,
         )
+
+    def _can_be_captured(self) -> bool:
+        if not self._is_on_gpu or self._by_rows is not None:
+            return False
+        return self._recurrent is None or self._recurrent.can_batch
+
+    def drop_graphs(self) -> None:
+        """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
+        self._graphs = None
 
     def logits(self, step: StepInputs) -> Tensor:
         """Computes a step. Returns [logits, vocab], which the next call may overwrite.
 
         Raises whatever the model raises.
         """
+        if self._adapters is None or not len(step.adapter_slots):
+            return self._compute(step)
+        with self._adapters.running(step):
+            return self._compute(step)
+
+    def _compute(self, step: StepInputs) -> Tensor:
         if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
             self._storage.clear_tails(step.stale_tails)
         if (logits := self._replay(step)) is not None:
@@ -82,7 +108,7 @@ class Forward:
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
-        if self._graphs is None:
+        if self._graphs is None or len(step.adapter_slots):
             return None
         recurrent, is_decode = self._recurrent, bool((step.new_len == 1).all())
         if recurrent is not None and not (is_decode and recurrent.load(step.state_slots)):

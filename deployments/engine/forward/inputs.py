@@ -10,6 +10,7 @@ from torch import Tensor
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 
+NO_ADAPTERS = np.empty(0, dtype=np.int64)
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
 NO_TOKENS = np.empty(0, dtype=np.int64)
 
@@ -29,8 +30,10 @@ class StepInputs:
     stale_tails: IntArray
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
+    # [rows], the slot of each row's adapters, 0 for none; empty where no row has any.
+    adapter_slots: IntArray = field(default_factory=lambda: NO_ADAPTERS)
     # [sampled], indices in the batch of the tokens whose ids the host does not know yet, and these
-    # ids, which are on the device of this rank alone.
+    # ids, which are on the device.
     sampled_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     sampled_ids: Tensor | None = None
 
@@ -44,8 +47,8 @@ class StepInputs:
             token_ids[to_device(self.sampled_at, token_ids.device)] = self.sampled_ids
 
     def pack(self) -> IntArray:
-        """All columns in one array [numbers], which `unpack` reads."""
-        assert self.sampled_ids is None, "these are on one rank's device, and can't be sent"
+        """All columns in one array [numbers], which `unpack` reads. What is on a device is left
+        out."""
         columns: list[IntArray] = [getattr(self, name) for name in COLUMNS]
         shapes = [number for column in columns for number in (column.ndim, *column.shape)]
         return np.concatenate(
@@ -54,7 +57,7 @@ class StepInputs:
 
     @staticmethod
     def unpack(packed: IntArray) -> "StepInputs":
-        """The inputs that `pack` was called on."""
+        """The inputs that `pack` was called on, as far as the host knows them."""
         shapes, at = [], 0
         for _ in COLUMNS:
             first = at + 1

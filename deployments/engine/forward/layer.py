@@ -73,12 +73,16 @@ def swiglu_of(mlp: Module) -> Callable[[Tensor], Tensor]:
         return partial(silu_mul, mlp.gate_proj, mlp.up_proj)
 
     def fused(x: Tensor) -> Tensor:
-        gate_up: Tensor = mlp.gate_up_proj(x)
-        if gate_up.is_cuda:
-            from deployments.engine.kernels.gpu.layer_ops import swiglu
-
-            return swiglu(gate_up)
-        gate, up = gate_up.chunk(2, -1)
-        return F.silu(gate).mul_(up)
+        return activate(mlp.gate_up_proj(x))
 
     return fused
+
+
+def activate(gate_up: Tensor) -> Tensor:
+    """`silu(gate) * up`: [tokens, 2 * intermediate] -> [tokens, intermediate]"""
+    if gate_up.is_cuda:
+        from deployments.engine.kernels.gpu.layer_ops import swiglu
+
+        return swiglu(gate_up)
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate).mul_(up)

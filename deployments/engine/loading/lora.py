@@ -5,7 +5,6 @@ needs: a partial merge would answer as another model.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,18 +18,7 @@ from deployments.adapter_files import (
     AdapterInfo,
     read_adapter_files,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LoraLayerWeights:
-    """The matrices of one module. A merge adds scaling * lora_b @ lora_a to its weight.
-
-    lora_a: [rank, in]; lora_b: [out, rank].
-    """
-
-    lora_a: torch.Tensor
-    lora_b: torch.Tensor
-    scaling: float
+from deployments.engine.forward.adapters.target import LoraLayerWeights
 
 
 def merge_adapters(model: PreTrainedModel, adapters: Sequence[tuple[str, float]]) -> None:
@@ -88,9 +76,12 @@ def load_matrices(folder: Path, info: AdapterInfo, weights: bytes) -> dict[str, 
         tensors = load(weights)
     except SafetensorError as error:
         raise AdapterError(f"{folder}: {WEIGHTS_FILE} can't be read: {error}") from error
+    stem = "base_model.model."
     return {
         name: LoraLayerWeights(
-            *(tensors[f"base_model.model.{name}.lora_{one}.weight"] for one in "AB"), module.scaling
+            tensors[f"{stem}{name}.lora_A.weight"],
+            tensors[f"{stem}{name}.lora_B.weight"],
+            module.scaling,
         )
         for name, module in info.modules.items()
     }

@@ -1,9 +1,14 @@
-"""Runs the ranks behind rank 0: each computes the steps that rank 0 sends, and drops the result."""
+"""Runs the ranks behind rank 0: each computes what rank 0 computes, and drops the result.
 
-from dataclasses import fields
+Whatever rank 0 calls here sends a message, and computes with the others what it asks for.
+"""
+
+from dataclasses import fields, replace
+from enum import IntEnum
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
@@ -12,21 +17,32 @@ from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.parallel.ranks import Ranks, RanksLostError
+from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
+from kv.arrays import IntArray
 from kv.cache import CacheShape
 from kv.layout import Layout, within
+from kv.storage import Storage
 
 SENT_SIZES = tuple(field.name for field in fields(CacheShape) if field.name != "layout")
 
 
+class Tag(IntEnum):
+    """What a message asks for."""
+
+    STOP = STOP
+    LAYOUT = 1
+    CACHE_SHAPE = 2
+    STEP = 3
+    CAPTURE = 4
+
+
 def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
-    """What rank 0 stores of a token. All ranks find out their own share, by the first message to
-    `follow`.
+    """What rank 0 stores of a token. All ranks find out their own share.
 
     Raises UnsupportedModelError as `find_layout` does, RanksLostError.
     """
     try:
-        with ranks.in_step(np.zeros(1, dtype=np.int64)):
+        with ranks.in_step(Tag.LAYOUT):
             return find_layout(model)
     except RanksLostError as error:
         if isinstance(error.__cause__, UnsupportedModelError):
@@ -35,13 +51,36 @@ def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
 
 
 def send_cache_shape(ranks: Ranks, shape: CacheShape) -> None:
-    """Sends the sizes of each rank's cache from rank 0, as the second message to `follow`.
+    """Sends the sizes of each rank's cache from rank 0, once its layout was found.
 
     Raises RanksLostError.
     """
     sizes = [getattr(shape, name) for name in SENT_SIZES]
-    with ranks.in_step(np.array(sizes, dtype=np.int64)):
+    with ranks.in_step(Tag.CACHE_SHAPE, np.array(sizes, dtype=np.int64)):
         pass
+
+
+class SharedForward(Forward):
+    """Rank 0's share of a model. All ranks compute its steps, and capture the same graphs.
+
+    Its methods raise RanksLostError for any failure.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, storage: Storage, n_state_slots: int, ranks: Ranks
+    ) -> None:
+        super().__init__(model, storage, n_state_slots, ranks)
+        self._ranks = ranks
+
+    def capture(self, max_rows: int, max_tokens: int) -> None:
+        with self._ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
+            super().capture(max_rows, max_tokens)
+
+    def logits(self, step: StepInputs) -> Tensor:
+        with self._ranks.in_step(Tag.STEP, step.pack()):
+            if step.sampled_ids is not None:
+                self._ranks.share(step.sampled_ids)
+            return super().logits(step)
 
 
 @torch.inference_mode()
@@ -51,13 +90,37 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     model: this rank's shard. Its attention is replaced, and it is fused.
     Raises whatever fails. The other ranks can't go on without this one then.
     """
-    ranks.receive()
+    _expect(Tag.LAYOUT, ranks)
     layout = find_layout(model)
-    sizes = dict(zip(SENT_SIZES, ranks.receive().tolist(), strict=True))
+    sizes = dict(zip(SENT_SIZES, _expect(Tag.CACHE_SHAPE, ranks).tolist(), strict=True))
     shape = CacheShape(layout=within(layout, sizes["max_tokens"]), **sizes)
     replace_attention(model, shape.max_tokens)
     fuse(model)
-    forward = Forward(model, shape.storage(model.dtype, model.device))
-    while len(packed := ranks.receive()):
-        forward.logits(StepInputs.unpack(packed))
+    forward = Forward(model, shape.storage(model.dtype, model.device), peers=ranks)
+    while (message := ranks.receive())[0] != Tag.STOP:
+        _compute(forward, *message, ranks)
+    forward.drop_graphs()
     ranks.stop()
+
+
+def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> None:
+    if tag == Tag.CAPTURE:
+        max_rows, max_tokens = message.tolist()
+        forward.capture(max_rows, max_tokens)
+    else:
+        forward.logits(_received_step(message, ranks))
+
+
+def _expect(tag: Tag, ranks: Ranks) -> IntArray:
+    received, message = ranks.receive()
+    if received != tag:  # rank 0 has stopped the group, or has lost step
+        raise RanksLostError(f"rank 0 sent {Tag(received).name} in the place of {tag.name}")
+    return message
+
+
+def _received_step(packed: IntArray, ranks: Ranks) -> StepInputs:
+    step = StepInputs.unpack(packed)
+    if not len(step.sampled_at):
+        return step
+    ids = torch.empty(len(step.sampled_at), dtype=torch.int64, device=ranks.device)
+    return replace(step, sampled_ids=ranks.share(ids))

@@ -5,6 +5,7 @@ message for the result of this step.
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -21,8 +22,12 @@ log = logging.getLogger(__name__)
 # An idle group waits for its next step without a limit. Only the end of a peer's process, which
 # closes its connections, ends the wait. The health check of rank 0 watches the time of a step.
 NO_TIMEOUT = timedelta(days=3650)
-# Numbers in the first part of a message, its length included. Most messages have no second part.
-FIRST_PART_SIZE = 1024
+# Numbers in the first part of a message, with its tag and its length. Most messages have no second
+# part.
+FIRST_PART_SIZE, HEADER_SIZE = 1024, 2
+FIRST_BODY_SIZE = FIRST_PART_SIZE - HEADER_SIZE
+NO_NUMBERS = np.empty(0, dtype=np.int64)
+STOP = 0  # the tag of the last message
 
 
 class RanksLostError(RuntimeError):
@@ -45,7 +50,11 @@ class Ranks:
         self.device = device
         self._store = store
         self._lost_reason: str | None = None
+        self._is_apart = False
         self._await_all()
+        # All connections at once, while all wait for each other: else one that is first needed as
+        # a CUDA graph is captured would wait for a rank whose capture has failed before.
+        os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=NO_TIMEOUT
@@ -63,41 +72,51 @@ class Ranks:
         """
         self._lost_reason = self._lost_reason or self._reported_failure() or reason
 
-    def broadcast(self, message: NDArray[np.int64]) -> None:
-        """Sends a message [n] from rank 0 to all others, which `receive` it.
+    def broadcast(self, tag: int, message: NDArray[np.int64] = NO_NUMBERS) -> None:
+        """Sends a message [n] from rank 0 to all others, which `receive` it. The tag says what it
+        is.
 
         Raises RuntimeError if a connection is closed.
         """
         first = torch.zeros(FIRST_PART_SIZE, dtype=torch.int64)
-        first[0] = len(message)
+        first[0], first[1] = tag, len(message)
         body = torch.from_numpy(message)
-        first[1 : 1 + len(message)] = body[: FIRST_PART_SIZE - 1]
+        first[HEADER_SIZE : HEADER_SIZE + len(message)] = body[:FIRST_BODY_SIZE]
         dist.broadcast(first, 0)
-        if len(message) > FIRST_PART_SIZE - 1:
-            dist.broadcast(body[FIRST_PART_SIZE - 1 :].contiguous(), 0)
+        if len(message) > FIRST_BODY_SIZE:
+            dist.broadcast(body[FIRST_BODY_SIZE:].contiguous(), 0)
 
-    def receive(self) -> NDArray[np.int64]:
-        """Waits for the next message [n] of rank 0, without a limit.
+    def receive(self) -> tuple[int, NDArray[np.int64]]:
+        """Waits for the next tag and message [n] of rank 0, without a limit.
 
         Raises RuntimeError if rank 0 has ended.
         """
         first = torch.empty(FIRST_PART_SIZE, dtype=torch.int64)
         dist.broadcast(first, 0)
-        n = int(first[0])
-        if n < FIRST_PART_SIZE:
-            return first[1 : 1 + n].numpy()
-        rest = torch.empty(n - (FIRST_PART_SIZE - 1), dtype=torch.int64)
+        tag, n = first[:HEADER_SIZE].tolist()
+        if n <= FIRST_BODY_SIZE:
+            return tag, first[HEADER_SIZE : HEADER_SIZE + n].numpy()
+        rest = torch.empty(n - FIRST_BODY_SIZE, dtype=torch.int64)
         dist.broadcast(rest, 0)
-        return torch.cat([first[1:], rest]).numpy()
+        return tag, torch.cat([first[HEADER_SIZE:], rest]).numpy()
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """Rank 0's tensor, on all ranks: theirs has its shape and type, and is overwritten.
+
+        On GPUs it goes from one to the other, and no host waits for it.
+        """
+        tensor = tensor.contiguous()
+        dist.broadcast(tensor, 0)
+        return tensor
 
     @contextmanager
-    def in_step(self, message: NDArray[np.int64]) -> Iterator[None]:
+    def in_step(self, tag: int, message: NDArray[np.int64] = NO_NUMBERS) -> Iterator[None]:
         """Sends a message from rank 0, whose block then computes what the others compute.
 
         Raises RanksLostError for any failure: the other ranks may be at any point of the step.
         """
         try:
-            self.broadcast(message)
+            self.broadcast(tag, message)
             yield
         except Exception as error:
             self.mark_lost(f"{type(error).__name__}: {error}")
@@ -111,16 +130,37 @@ class Ranks:
         With more than two ranks, the order of the additions may depend on an element's position.
         """
         part = part.contiguous()
-        dist.all_reduce(part)
+        if not self._is_apart:
+            dist.all_reduce(part)
         return part
 
     def all_gather(self, part: Tensor, n: int) -> Tensor:
         """All ranks' tensors [..., shard], joined to [..., n]. `shard_range` gives the shards."""
         longest = shard_range(n, 0, self.world_size)[1]
         padded = torch.nn.functional.pad(part, (0, longest - part.shape[-1])).contiguous()
-        parts = [torch.empty_like(padded) for _ in range(self.world_size)]
-        dist.all_gather(parts, padded)
+        parts = [torch.zeros_like(padded) for _ in range(self.world_size)]
+        if not self._is_apart:
+            dist.all_gather(parts, padded)
         return torch.cat(parts, -1)[..., :n]
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """In the block no rank is waited for: results have the shapes that they have else, and are
+        made of this rank's tensors alone."""
+        self._is_apart = True
+        try:
+            yield
+        finally:
+            self._is_apart = False
+
+    def agree(self, is_done: bool) -> bool:
+        """Whether it is done on all ranks. They all must ask, and the hosts wait for each other.
+
+        Raises RuntimeError if a rank has ended.
+        """
+        answers = torch.tensor([is_done], dtype=torch.int32)
+        dist.all_reduce(answers, dist.ReduceOp.MIN)
+        return bool(answers)
 
     def report_failure(self, error: BaseException) -> None:
         """Stores for rank 0 why this rank ends."""
@@ -133,7 +173,7 @@ class Ranks:
             return
         if self.rank == 0 and self._lost_reason is None:
             try:
-                self.broadcast(np.empty(0, dtype=np.int64))
+                self.broadcast(STOP)
             except RuntimeError as error:
                 log.warning("the other ranks could not be stopped: %s", error)
         dist.destroy_process_group()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 
+from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import PendingStep, Runner, StepResult
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.recovery import Recovery
@@ -61,6 +62,8 @@ class AsyncLauncher:
                 return None
             try:
                 return self._runner.launch_next(step, batch)
+            except RanksLostError:
+                raise
             except Exception as error:  # whether the step itself fails shows when it is run
                 log.warning(
                     "the next step can't be launched ahead; it waits for a while: %s", error

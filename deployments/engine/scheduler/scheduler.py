@@ -16,10 +16,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.limits import CHECKPOINT_STEP
+from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import Runner, StepResult
+from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
@@ -61,6 +64,8 @@ class InferenceScheduler:
         is_async: bool = False,
         checkpoint_min_step: int = CHECKPOINT_STEP,
         drafter: Drafter | None = None,
+        adapters: AdapterSlots | None = None,
+        adapter_loader: AdapterLoader | None = None,
     ) -> None:
         """Starts the thread, and waits until the runner has started on it.
 
@@ -69,6 +74,7 @@ class InferenceScheduler:
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
         is_async: a step is launched before the host knows the tokens of the last one.
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
+        adapters, adapter_loader: where tasks may have adapters.
 
         Raises what `Runner.start` raises.
         """
@@ -83,6 +89,7 @@ class InferenceScheduler:
         self._borders = CheckpointBorders(cache, checkpoint_min_step)
         self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
         self._inbox = Inbox()
+        self._gate = AdapterGate(adapters, adapter_loader, self._inbox.wake)
         self._arrivals = itertools.count()
         self._waiting = WaitingQueue()
         self._running: list[Task] = []  # by their order
@@ -123,6 +130,7 @@ class InferenceScheduler:
         """Ends all tasks and the thread."""
         self._inbox.stop()
         self._thread.join()
+        self._runner.stop()
 
     @property
     def is_alive(self) -> bool:
@@ -180,9 +188,10 @@ class InferenceScheduler:
     def _receive(self) -> None:
         """Takes in what has come; waits for something when there is nothing to do."""
         is_idle = not (self._running or self._waiting or self._launcher.pending)
-        if is_idle:
+        if is_idle and not self._gate:
             self._waiting.reset()
-        for message in self._inbox.messages(wait=is_idle or self._must_wait):
+        must_wait = self._must_wait or (is_idle and not self._gate.has_loaded)
+        for message in self._inbox.messages(wait=must_wait):
             if message is Signal.STOP:
                 self._stopping = True
             elif message is Signal.WAKE:
@@ -203,15 +212,22 @@ class InferenceScheduler:
         for task in [task for task in self._running if task.has_name(name)]:
             self._stats.aborted_requests += not is_complete
             self._committer.finish(task, ABORTED)
-        for task in [task for task in self._waiting if task.has_name(name)]:
+        for task in [task for task in (*self._waiting, *self._gate) if task.has_name(name)]:
             self._stats.aborted_requests += not is_complete
-            task.has_ended = True
-            self._waiting.remove(task)
-            self._admission.leave(task)
-            self._outbox.post(task, ABORTED)
+            if not self._gate.remove(task):
+                self._waiting.remove(task)
+            self._end_waiting(task, ABORTED)
+
+    def _end_waiting(self, task: Task, event: TokenEvent) -> None:
+        """Ends a task that has left the queue."""
+        task.has_ended = True
+        self._admission.leave(task)
+        self._outbox.post(task, event)
 
     def _refill(self) -> None:
         """Admits waiting tasks, in order, while their known tokens fit beside those of others."""
+        if self._gate:
+            self._try_parked()
         if not self._waiting or len(self._running) >= self._max_running:
             return
         spare = self._cache.missing_in_all(
@@ -219,6 +235,10 @@ class InferenceScheduler:
         )
         while self._waiting and len(self._running) < self._max_running:
             task = self._waiting.head
+            if not self._gate.admits(task, self._running):
+                self._waiting.pop()
+                self._gate.park(task)
+                continue
             if not self._admit(task, spare):
                 return
             task.n_computed = self._cache.cached_tokens(task.id)
@@ -228,6 +248,14 @@ class InferenceScheduler:
             insort(self._running, task, key=lambda task: task.order)
             self._admission.leave(task)
             self._committer.report_progress(task)
+
+    def _try_parked(self) -> None:
+        """Tasks whose adapters have come go back to where they were in the queue."""
+        released, failed = self._gate.take_loaded(self._running)
+        for task in released:
+            self._waiting.put_back(task)
+        for task, event in failed:
+            self._end_waiting(task, event)
 
     def _admit(self, task: Task, spare: int) -> bool:
         """Finds pages for a waiting task beside `spare` ones. Looks for none where it was blocked
@@ -247,6 +275,7 @@ class InferenceScheduler:
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
         task.n_computed = 0
+        self._gate.preempt(task)
         self._waiting.put_back(task)
         self._admission.enter(task)
         self._stats.preemptions += 1
@@ -324,9 +353,10 @@ class InferenceScheduler:
 
     def _end_all(self) -> None:
         """Ends every accepted task, also when the loop has failed."""
-        for task in (*self._running, *self._waiting, *self._inbox.close()):
+        for task in (*self._running, *self._waiting, *self._gate, *self._inbox.close()):
             self._outbox.post(task, STOPPED)
             self._admission.leave(task)
+        self._gate.stop()
         self._running.clear()
         self._waiting = WaitingQueue()
         self._outbox.deliver()

@@ -17,6 +17,7 @@ from deployments.wire import (
     TokenEvent,
     TokenLogprob,
 )
+from kv.content import Adapter
 from kv.hashing import page_hash
 
 Order = tuple[int, float, int]  # priority, virtual start, arrival
@@ -53,6 +54,7 @@ class Task:
     drafts: Drafts | None = None
     drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
+    adapter_slot: int = 0  # that its adapters are in while it runs; 0: it has none
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
@@ -60,6 +62,11 @@ class Task:
     @property
     def sampling(self) -> SamplingParams:
         return self.request.sampling
+
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """Those that change anything."""
+        return tuple(one for one in self.request.content.adapters if one.scale)
 
     @property
     def n_scheduled(self) -> int:

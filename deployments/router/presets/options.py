@@ -4,8 +4,10 @@ Arguments, presets and their checks are all made from this table, so that they c
 """
 
 from dataclasses import fields
+from typing import Annotated, Literal
 
-from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
+from pydantic import BeforeValidator, Field
+
 from deployments.model.settings import (
     Adapter,
     Autoscaling,
@@ -13,16 +15,198 @@ from deployments.model.settings import (
     SamplingDefaults,
     check_settings,
 )
-from deployments.router.presets.engine_options import EngineOptions
+from deployments.router.presets.limit_options import LimitOptions
+from deployments.router.presets.option_types import (
+    AdapterOptions,
+    Dialect,
+    Model,
+    Name,
+    ScalingOptions,
+    ServedAdapterOptions,
+    adapter_from_path,
+)
 from deployments.router.presets.served_adapters import read_adapters
-from deployments.router.presets.serving_options import ServingOptions
+from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
+from deployments.router.presets.values import (
+    boolean,
+    comma_separated,
+    gpus_for_layers,
+    hub_id,
+    named_adapter,
+    named_adapters,
+    plain_adapters,
+    scaled_adapters,
+)
 from deployments.router.settings import Preset
 
-DEFAULT_MAX_LORAS = 8  # of a model with adapters to choose from
+SETTINGS = ModelSettings(name="", path="")
 
 
-class ModelOptions(EngineOptions, ServingOptions):
-    """Of one model, those about serving first."""
+class ServedOptions(StrictOptions):
+    """What is served and how; ModelSettings says more of what they mean."""
+
+    model: Annotated[
+        Model | None,
+        Ini(("model", "m", "LLAMA_ARG_MODEL")),
+        Ini(("hf-repo", "hf", "hfr", "LLAMA_ARG_HF_REPO"), read=hub_id),
+        Unset("the demo model"),
+    ] = Field(default=None, description="Directory with a config.json, or Hugging Face id")
+    aliases: Annotated[
+        tuple[Name, ...], Ini(("alias", "a", "aliases", "LLAMA_ARG_ALIAS"), read=comma_separated)
+    ] = Field(default=(), description="Other names that clients may use")
+    tags: Annotated[tuple[Name, ...], Ini(("tags", "LLAMA_ARG_TAGS"), read=comma_separated)] = (
+        Field(default=(), description="Shown in the list of models, without effect")
+    )
+    load_on_startup: Annotated[
+        bool,
+        Ini(("load-on-startup",), read=boolean),
+        Unset("off; on for the argument `model`"),
+    ] = Field(
+        default=False,
+        description=(
+            "Load the model before a request names it. A load that fails is tried again, "
+            "after 30 s at first"
+        ),
+    )
+    pinned: Annotated[
+        bool,
+        Ini(("pinned",), read=boolean),
+        Unset("off; on for the argument `model`"),
+    ] = Field(default=False, description="Never unload the model to make room for another one")
+    stop_timeout_s: Annotated[float, Ini(("stop-timeout", "stop-timeout-s"))] = Field(
+        default=SETTINGS.stop_timeout_s,
+        ge=0,
+        description="Seconds that streams have to end when the model is unloaded",
+    )
+    sleep_idle_s: Annotated[
+        float | None,
+        Ini(
+            ("sleep-idle-seconds", "sleep-idle-s", "LLAMA_ARG_SLEEP_IDLE_SECONDS"),
+            unset="-1",
+        ),
+        Unset("never"),
+    ] = Field(
+        default=None,
+        gt=0,
+        description="Seconds without a request after which the model gives its memory back",
+    )
+    sleep_weights: Annotated[
+        Literal["host", "drop"] | None, Unset("`host` with GPUs and one rank, else `drop`")
+    ] = Field(
+        default=None,
+        description="Where weights are during sleep: in host memory, or dropped and read again",
+    )
+    num_replicas: Annotated[int, Ini(("num-replicas", "replicas"))] = Field(
+        default=1, ge=1, description="Engines, each with the whole model"
+    )
+    autoscaling: Annotated[ScalingOptions | None, Unset("off")] = Field(
+        default=None, description="Number of replicas by load, in the place of num_replicas"
+    )
+    num_cpus: Annotated[
+        float | None,
+        Ini(("num-cpus", "threads", "t", "LLAMA_ARG_THREADS"), unset="-1"),
+        Unset("1 a rank with GPUs, else half of the node's cores, shared by its replicas"),
+    ] = Field(default=None, gt=0, description="Cores of a replica")
+    num_gpus: Annotated[
+        float | None,
+        Ini(("num-gpus",)),
+        Ini(("n-gpu-layers", "gpu-layers", "ngl", "LLAMA_ARG_N_GPU_LAYERS"), read=gpus_for_layers),
+        Unset("none"),
+    ] = Field(
+        default=None,
+        ge=0,
+        description=(
+            "GPUs of each rank of a replica, 1 at most. `ngl = 0` is none, any other `ngl` is 1"
+        ),
+    )
+    tensor_parallel: int = Field(
+        default=1, ge=1, description="Ranks on one node that share one replica's weights"
+    )
+    dtype: Annotated[
+        Literal["bfloat16", "float16", "float32"] | None,
+        Unset("`bfloat16` where it is fast, else `float32`"),
+    ] = Field(
+        default=None,
+        description=(
+            "Of weights and pages. Set it where nodes differ, because replicas have to agree"
+        ),
+    )
+    quantization: Literal["none", "int8", "int4", "fp8"] = Field(
+        default=SETTINGS.quantization,
+        description="Store the weights of linear layers in fewer bits",
+    )
+    dialect: Annotated[Dialect, Unset("from the chat template")] = Field(
+        default="", description="How the model writes thoughts and tool calls"
+    )
+    adapters: Annotated[
+        tuple[Annotated[AdapterOptions, BeforeValidator(adapter_from_path)], ...],
+        Ini(("lora",), read=plain_adapters),
+        Ini(("lora-scaled",), read=scaled_adapters),
+    ] = Field(default=(), description="LoRA adapters in PEFT's form, merged into the weights")
+    lora_modules: Annotated[
+        tuple[Annotated[ServedAdapterOptions, BeforeValidator(named_adapter)], ...],
+        Ini(("lora-modules",), read=named_adapters),
+    ] = Field(
+        default=(), description="LoRA adapters that requests choose by name, beside the plain model"
+    )
+    temperature: Annotated[float | None, Ini(("temp", "temperature", "LLAMA_ARG_TEMP"))] = Field(
+        default=None, ge=0, le=2, description="Where a request does not set it. 0 is greedy"
+    )
+    top_k: Annotated[int | None, Ini(("top-k", "LLAMA_ARG_TOP_K"))] = Field(
+        default=None,
+        ge=0,
+        description=(
+            "Where a request does not set it: the most likely tokens to draw from. 0 is all"
+        ),
+    )
+    top_p: Annotated[float | None, Ini(("top-p",))] = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Where a request does not set it: the share of probability to draw from",
+    )
+    min_p: Annotated[float | None, Ini(("min-p",))] = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description=(
+            "Where a request does not set it: the least probability, as a share of the highest one"
+        ),
+    )
+    typical_p: Annotated[float | None, Ini(("typical", "typical-p"))] = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Where a request does not set it: the share of typical tokens to draw from",
+    )
+    repetition_penalty: Annotated[float | None, Ini(("repeat-penalty", "repetition-penalty"))] = (
+        Field(
+            default=None,
+            gt=0,
+            le=2,
+            description=(
+                "Where a request does not set it: divides the logits of tokens that occurred"
+            ),
+        )
+    )
+    presence_penalty: Annotated[float | None, Ini(("presence-penalty",))] = Field(
+        default=None,
+        ge=-2,
+        le=2,
+        description=(
+            "Where a request does not set it: subtracted from the logits of tokens of the answer"
+        ),
+    )
+    frequency_penalty: Annotated[float | None, Ini(("frequency-penalty",))] = Field(
+        default=None,
+        ge=-2,
+        le=2,
+        description="Where a request does not set it: subtracted once for each occurrence",
+    )
+
+
+class ModelOptions(LimitOptions, ServedOptions):
+    """Of one model, those of its engine last."""
 
     def given(self) -> dict[str, object]:
         """The options that somebody chose; all others have their defaults."""
@@ -76,28 +260,10 @@ class ModelOptions(EngineOptions, ServingOptions):
             sleep_idle_s=self.sleep_idle_s,
             sleep_weights=self.sleep_weights,
             stop_timeout_s=self.stop_timeout_s,
-            limits=self._limits(lora_rank),
+            limits=self.limits(on_gpu=bool(self.num_gpus), lora_rank=lora_rank),
         )
         check_settings(settings)
         return settings
-
-    def _limits(self, lora_rank: int) -> EngineLimits:
-        given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}
-        sized = ON_GPU if self.num_gpus else ON_CPU
-        for name in ("max_running", "max_batch_tokens"):
-            given[name] = given[name] or getattr(sized, name)
-        given |= self._lora_limits(lora_rank)
-        return EngineLimits(**given)
-
-    def _lora_limits(self, rank: int) -> dict[str, int]:
-        if rank and self.max_loras == 0:
-            raise ValueError("lora-modules: with max-loras = 0 requests can't choose adapters")
-        if self.max_lora_rank is not None and rank > self.max_lora_rank:
-            raise ValueError(f"lora-modules: rank {rank} is over max-lora-rank")
-        given = ("max_loras", self.max_loras), ("max_lora_rank", self.max_lora_rank)
-        unset = {"max_loras": DEFAULT_MAX_LORAS if rank else 0}
-        unset["max_lora_rank"] = max(ON_CPU.max_lora_rank, rank)
-        return unset | {name: value for name, value in given if value is not None}
 
     def _autoscaling(self) -> Autoscaling | None:
         if self.autoscaling is None:

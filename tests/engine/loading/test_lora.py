@@ -11,42 +11,9 @@ from transformers import PreTrainedModel
 from deployments.adapter_files import AdapterError
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.lora import merge_adapters
+from tests.adapters import CONFIG, Tensors, lora_tensors, save_adapter
 from tests.checkpoints import save_checkpoint
 from tests.models import VOCAB, tiny_model
-
-Tensors = dict[str, torch.Tensor]
-TARGETS = ("self_attn.q_proj", "mlp.down_proj")
-CONFIG: dict[str, object] = {
-    "peft_type": "LORA",
-    "r": 4,
-    "lora_alpha": 6,
-    "bias": "none",
-    "target_modules": ["q_proj", "down_proj"],
-    "init_lora_weights": True,
-    "lora_dropout": 0.1,
-    "modules_to_save": None,
-    "use_dora": False,
-}
-
-
-def lora_tensors(model: PreTrainedModel, seed: int = 1, rank: int = 4) -> Tensors:
-    """Random matrices for the target modules, by PEFT's names."""
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for name, module in model.named_modules():
-        if name.endswith(TARGETS) and isinstance(module, torch.nn.Linear):
-            n_out, n_in = module.weight.shape
-            stem = f"base_model.model.{name}"
-            tensors[f"{stem}.lora_A.weight"] = torch.randn(rank, n_in, generator=generator) / 5
-            tensors[f"{stem}.lora_B.weight"] = torch.randn(n_out, rank, generator=generator) / 5
-    return tensors
-
-
-def save_adapter(folder: Path, tensors: Tensors, **config: object) -> str:
-    folder.mkdir(exist_ok=True)
-    (folder / "adapter_config.json").write_text(json.dumps(CONFIG | config))
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return str(folder)
 
 
 def logits(model: PreTrainedModel) -> torch.Tensor:

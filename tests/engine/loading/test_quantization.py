@@ -140,7 +140,7 @@ def test_the_output_layer_becomes_int8_where_our_kernels_run(
 
 
 def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> None:
-    from tests.engine.loading.test_lora import lora_tensors, save_adapter
+    from tests.adapters import lora_tensors, save_adapter
 
     path = str(save_checkpoint(tmp_path / "model"))
     tensors = lora_tensors(load_model(path, dtype=torch.float32))

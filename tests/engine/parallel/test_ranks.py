@@ -16,10 +16,11 @@ from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.parallel.ranks import RanksLostError, shard_range
 from deployments.engine.parallel.sharding import check_shardable, load_shard
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
+from tests.adapters import lora_tensors, save_adapter
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
-from tests.engine.loading.test_lora import lora_tensors, save_adapter
 from tests.engine.parallel.two_ranks import Follower, join_group, start_follower, two_rank_engine
 from tests.engine.scheduler.repeating import plain, repeating, tokens
+from tests.engine.scheduler.test_async_launcher import counted
 from tests.families import tiny
 from tests.models import CONFIGS, forgetful, tiny_model
 
@@ -111,17 +112,21 @@ def test_ranks_share_the_heads_of_latents(
     assert heads == tiny.HEADS / 2
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("name", LIMITS)
-def test_chunks_and_preemption_do_not_change_the_output(
-    name: str, follower: Follower, llama: Path
+def test_chunks_preemption_and_steps_launched_ahead_do_not_change_the_output(
+    name: str, is_async: bool, follower: Follower, llama: Path
 ) -> None:
-    with two_rank_engine(follower, llama, LIMITS[name]) as running:
+    limits = replace(LIMITS[name], async_scheduling=is_async)
+    with two_rank_engine(follower, llama, limits) as running:
+        ahead = counted(running)
         outcomes = running.run_at_once(*requests())
         running.check_idle()
         stats = running.core.stats()
     check_same(outcomes, run_unsharded(tiny_model()))
     assert stats.cached_tokens > 0
     assert (stats.preemptions > 0) == (name == "preempted")
+    assert (len(ahead) >= 10) == is_async
 
 
 def test_drafts_are_checked_by_all_ranks(follower: Follower, tmp_path: Path) -> None:
@@ -209,6 +214,18 @@ def test_a_failure_of_rank_0_in_mid_step_ends_the_engine(disposable: Follower, l
     with two_rank_engine(disposable, llama) as running:
         Poison(running.model, 7).raises()
         check_ended(running.core, [running.run(request("poisoned", (7, 7)))[0].error])
+
+
+def test_a_failure_of_rank_0_in_a_step_launched_ahead_ends_the_engine(
+    disposable: Follower, llama: Path
+) -> None:
+    one = request("poisoned", PROMPTS[0])
+    with engine() as unsharded:
+        first = unsharded.run(one)[0].token_ids[0]
+    assert first not in one.prompt_ids
+    with two_rank_engine(disposable, llama, roomy(async_scheduling=True)) as running:
+        Poison(running.model, first).raises()
+        check_ended(running.core, [running.run(one)[0].error])
 
 
 def check_ended(core: EngineCore, errors: list[object]) -> None:

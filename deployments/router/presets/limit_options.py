@@ -1,17 +1,19 @@
-"""The options of one model about its engine: batches, pages, drafts, adapters of requests."""
+"""The options of one model that bound its engine, in the order of their table."""
 
+from dataclasses import fields
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deployments.engine.limits import ON_CPU
+from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import boolean
 
 LIMITS = ON_CPU
+DEFAULT_MAX_LORAS = 8  # of a model with adapters to choose from
 
 
-class EngineOptions(StrictOptions):
+class LimitOptions(StrictOptions):
     """EngineLimits says more of what they mean."""
 
     context_length: Annotated[
@@ -115,6 +117,26 @@ class EngineOptions(StrictOptions):
         default=LIMITS.async_scheduling,
         description="Launch a step before the tokens of the last one are known",
     )
+    max_loras: Annotated[int | None, Unset("8 with `lora_modules`, else 0")] = Field(
+        default=None,
+        ge=0,
+        le=256,
+        description=(
+            "LoRA adapters that requests may choose at once. Requests with others wait for their "
+            "turn. 0: they can't choose any"
+        ),
+    )
+    max_lora_rank: Annotated[int | None, Unset("16, or the largest of `lora_modules`")] = Field(
+        default=None,
+        ge=1,
+        le=256,
+        description="Largest rank of such an adapter, or of those that one request adds up",
+    )
+    lora_cache_mib: int = Field(
+        default=LIMITS.lora_cache_mib,
+        ge=1,
+        description="Memory of the host for such adapters that were read, in MiB",
+    )
     max_waiting: int = Field(
         default=LIMITS.max_waiting,
         ge=1,
@@ -128,23 +150,22 @@ class EngineOptions(StrictOptions):
         gt=0,
         description="Seconds of one step after which the health check fails",
     )
-    max_loras: Annotated[int | None, Unset("8 with `lora_modules`, else 0")] = Field(
-        default=None,
-        ge=0,
-        le=256,
-        description=(
-            "LoRA adapters that requests choose, in one step. Requests with others wait for their "
-            "turn. 0: requests can't choose any"
-        ),
-    )
-    max_lora_rank: Annotated[int | None, Unset("16, or the largest of `lora_modules`")] = Field(
-        default=None,
-        ge=1,
-        le=256,
-        description="Largest rank of such an adapter, or of all that one request adds up",
-    )
-    lora_cache_mib: int = Field(
-        default=LIMITS.lora_cache_mib,
-        ge=0,
-        description="Memory of a replica for adapters that were read, in MiB",
-    )
+
+    def limits(self, *, on_gpu: bool, lora_rank: int) -> EngineLimits:
+        """Where the number of rows and tokens is left open, it is as fits the device, and room for
+        adapters is as fits those of the preset, of which `lora_rank` is the largest rank; 0 for
+        none. Raises ValueError where these find no room.
+        """
+        given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}
+        sized = ON_GPU if on_gpu else ON_CPU
+        for name in ("max_running", "max_batch_tokens"):
+            given[name] = given[name] or getattr(sized, name)
+        if given["max_loras"] is None:
+            given["max_loras"] = DEFAULT_MAX_LORAS if lora_rank else LIMITS.max_loras
+        if given["max_lora_rank"] is None:
+            given["max_lora_rank"] = max(LIMITS.max_lora_rank, lora_rank)
+        if lora_rank and not given["max_loras"]:
+            raise ValueError("lora-modules: with max-loras = 0 requests can't choose adapters")
+        if lora_rank > given["max_lora_rank"]:
+            raise ValueError(f"lora-modules: rank {lora_rank} is over max-lora-rank")
+        return EngineLimits(**given)

@@ -1,0 +1,137 @@
+"""The adapters that the layers of one model have at hand, each in a slot of all matrices.
+
+Rows of one step may have different slots, or none. What is in a slot is changed between steps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from deployments.adapter_files import AdapterInfo
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.rows import AdapterRows
+from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
+from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.fusing import heads_of, is_fused
+from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.recurrent import find_mixers
+
+# The last parts of the names of layers that adapters may change.
+NAMES = frozenset(
+    {
+        *("q_proj", "k_proj", "v_proj", "o_proj", "out_proj", "qkv_proj"),
+        *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2"),
+        *("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"),
+    }
+)
+QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+EXPERTS = "experts"  # a part of the names of their layers, each of which has some of the tokens
+Matrices = Mapping[str, LoraLayerWeights]  # of one adapter, by the modules' names
+
+
+class AdapterSlots:
+    """Slots are numbered from 1. `step` says which rows of the step in progress have which."""
+
+    def __init__(self, model: PreTrainedModel, n_slots: int, max_rank: int) -> None:
+        """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""
+        if by_rows(model) is not None:
+            raise UnsupportedModelError(
+                f"max_loras: {model.config.model_type} is computed row by row, and takes no adapter"
+            )
+        self.n_slots = n_slots
+        self.max_rank = max_rank
+        self.targets: dict[str, Target] = {}  # by the names of layers, joined ones as they are now
+        self.rows: AdapterRows | None = None
+        self._device = model.device
+        self._places: dict[str, tuple[Target, int]] = {}  # by modules' names: also the part
+        like = torch.empty(0, dtype=model.dtype, device=model.device)
+        for joined, parts, n_in, n_outs in _layers(model):
+            target = Target(n_in, n_outs, n_slots, max_rank, like)
+            self.targets[joined] = target
+            self._places |= {name: (target, part) for part, name in enumerate(parts)}
+
+    def misfit(self, info: AdapterInfo) -> str:
+        """Why an adapter is none for this model; "" if it is one."""
+        for name, module in info.modules.items():
+            if name not in self._places:
+                return f"{name}: {_refusal(name)}"
+            target, part = self._places[name]
+            outs = target.outs[part]
+            expected = outs.stop - outs.start, target.n_in
+            if (module.n_out, module.n_in) != expected:
+                given = module.n_out, module.n_in
+                return f"{name}: made for weights of {given}, which are {expected}"
+        if info.rank > self.max_rank:
+            return f"it has rank {info.rank}, and max_lora_rank is {self.max_rank}"
+        return ""
+
+    @torch.inference_mode()
+    def install(self, slot: int, adapters: Sequence[tuple[Matrices, float]]) -> None:
+        """Puts adapters into a slot, each with a scale, in the place of what was there. They fit,
+        and have no more than `max_rank` together."""
+        for target in self.targets.values():
+            target.clear(slot)
+        for matrices, scale in adapters:
+            for name, weights in matrices.items():
+                target, part = self._places[name]
+                target.append(slot, part, weights, scale)
+
+    @contextmanager
+    def running(self, step: StepInputs) -> Iterator[None]:
+        """The layers are computed for a step while the block runs."""
+        self.rows = AdapterRows.of(step, self._device)
+        try:
+            yield
+        finally:
+            self.rows = None
+
+
+def adapter_bytes(model: PreTrainedModel, n_slots: int, max_rank: int) -> int:
+    """Of the matrices that `AdapterSlots` has for a model."""
+    numbers = (len(n_outs) * n_in + sum(n_outs) for _, _, n_in, n_outs in _layers(model))
+    return n_slots * max_rank * model.dtype.itemsize * sum(numbers) if n_slots else 0
+
+
+def _refusal(name: str) -> str:
+    if EXPERTS in name.split("."):
+        return "the layers of experts take no adapter"
+    if name.rpartition(".")[2] in NAMES:
+        return "the model has no such layer that takes an adapter"
+    return "such layers take no adapter"
+
+
+# name of a layer, names of the modules that it is made of, inputs, outputs of each of these
+Layer = tuple[str, Sequence[str], int, Sequence[int]]
+
+
+def _layers(model: PreTrainedModel) -> Iterator[Layer]:
+    """The linear layers of a model that take adapters."""
+    if not is_fused(model):
+        yield from _single_layers(model)
+        return
+    for index, layer in enumerate(model.model.layers):
+        attention, mlp, stem = layer.self_attn, layer.mlp, f"model.layers.{index}"
+        heads, kv_heads = (n * attention.head_dim for n in heads_of(attention))
+        n_in, intermediate = attention.qkv_proj.in_features, mlp.down_proj.in_features
+        names = [f"{stem}.self_attn.{name}" for name in QKV]
+        yield f"{stem}.self_attn.qkv_proj", names, n_in, (heads, kv_heads, kv_heads)
+        names = [f"{stem}.mlp.{name}" for name in GATE_UP]
+        yield f"{stem}.mlp.gate_up_proj", names, n_in, (intermediate, intermediate)
+        for name, one in (("self_attn.o_proj", attention.o_proj), ("mlp.down_proj", mlp.down_proj)):
+            yield f"{stem}.{name}", [f"{stem}.{name}"], one.in_features, (one.out_features,)
+
+
+def _single_layers(model: PreTrainedModel) -> Iterator[Layer]:
+    mixers = set(chain.from_iterable(mixer.modules() for mixer in find_mixers(model)))
+    for name, module in model.named_modules():
+        *above, last = name.split(".")
+        if last in NAMES and EXPERTS not in above and module not in mixers and is_linear(module):
+            yield name, [name], module.in_features, (module.out_features,)
+
+
+def is_linear(module: nn.Module) -> bool:
+    return isinstance(getattr(module, "in_features", None), int)

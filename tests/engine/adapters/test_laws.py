@@ -1,0 +1,192 @@
+"""A row with adapters has the tokens of the model that they were merged into, whatever is beside
+it; a row without keeps its bits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedModel
+
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.lora import merge_adapters
+from deployments.wire import GenerationRequest, SamplingParams
+from kv.content import Adapter, Content
+from tests.adapters import make_adapter
+from tests.engine.drive import Outcome, engine, random_ids, request, roomy
+from tests.models import forgetful, tiny_model
+
+N_ADAPTERS, N_ROWS, N_NEW = 8, 32, 12
+SAMPLINGS = (
+    SamplingParams(temperature=0, logprobs=2),
+    SamplingParams(temperature=2, seed=3, logprobs=1),
+)
+# Not the layers of experts, and not those that keep a state.
+LAYERS = (
+    *("self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.qkv_proj"),
+    *("mlp.gate_up_proj", "mlp.down_proj", "shared_expert.up_proj"),
+)
+
+
+def roomy_limits(**changes: float) -> EngineLimits:
+    own = {"max_loras": N_ADAPTERS, "max_running": N_ROWS, "max_batch_tokens": 64, "n_pages": 1024}
+    return roomy(**{**own, **changes})
+
+
+LIMITS = roomy_limits()
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> list[Adapter]:
+    """Of several ranks, and one of some layers alone."""
+    folder = tmp_path_factory.mktemp("adapters")
+    model = tiny_model()
+    made = [
+        make_adapter(folder / str(i), model, seed=i, rank=(1, 4, 7, 16)[i % 4])
+        for i in range(N_ADAPTERS - 1)
+    ]
+    targets = ("layers.1.self_attn.k_proj", "layers.2.mlp.up_proj")
+    return [*made, make_adapter(folder / "some", model, seed=9, targets=targets)]
+
+
+def rows(adapters: Sequence[Adapter]) -> list[GenerationRequest]:
+    """Three of four have an adapter. Prompts of some are equal."""
+    return [
+        request(
+            f"r{i}",
+            random_ids(5 + i % 3, seed=i // 4),
+            SAMPLINGS[i % 2],
+            max_tokens=N_NEW,
+            adapters=[adapters[i % len(adapters)]] if i % 4 else [],
+        )
+        for i in range(N_ROWS)
+    ]
+
+
+@cache
+def merged(one: GenerationRequest, make: Callable[[], PreTrainedModel] = tiny_model) -> Outcome:
+    """What a request comes to alone, on a model with its adapters merged."""
+    model = make()
+    merge_adapters(model, [(adapter.path, adapter.scale) for adapter in one.content.adapters])
+    plain = replace(one, content=replace(one.content, adapters=()))
+    with engine(model=model) as running:
+        return running.run(plain)[0]
+
+
+def check(
+    outcomes: Sequence[Outcome], requests: Sequence[GenerationRequest], skip: int = 0
+) -> None:
+    for outcome, one in zip(outcomes, requests, strict=True):
+        expected = merged(replace(one, produced_ids=()))
+        assert outcome.error is None
+        assert outcome.token_ids == expected.token_ids[skip:]
+        for ours, theirs in zip(outcome.logprobs, expected.logprobs[skip:], strict=True):
+            assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-3)
+
+
+def test_rows_of_eight_adapters_and_of_none_go_in_one_step(adapters: list[Adapter]) -> None:
+    requests = rows(adapters)
+    with engine(limits=LIMITS) as running:
+        running.run(*requests)  # which loads the adapters
+        outcomes = running.run_in_one_batch(*requests)
+        check(outcomes, requests)
+    assert len({merged(one).token_ids for one in requests}) > N_ROWS // 2
+
+
+def test_a_row_without_an_adapter_keeps_its_bits(adapters: list[Adapter]) -> None:
+    requests = [
+        replace(one, content=replace(one.content, salt=one.request_id)) for one in rows(adapters)
+    ]
+    plain = [replace(one, content=replace(one.content, adapters=())) for one in requests]
+    with engine(limits=LIMITS) as running:
+        running.run(*requests)
+        beside = running.run_in_one_batch(*requests)
+    with engine(limits=LIMITS) as running:
+        running.run(*plain)
+        alone = running.run_in_one_batch(*plain)
+    assert beside[::4] == alone[::4]
+    assert all(ours != theirs for ours, theirs in zip(beside[1::4], alone[1::4], strict=True))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_batch_tokens": 33},  # chunks
+        {"n_pages": 48},  # preemptions
+        {"max_loras": 2},  # turns
+        {"max_loras": 3, "async_scheduling": True},
+        {"max_loras": 1, "n_pages": 32, "lora_cache_mib": 1},
+    ],
+    ids=str,
+)
+def test_disturbed_is_undisturbed(adapters: list[Adapter], changes: dict[str, float]) -> None:
+    requests = rows(adapters)
+    with engine(limits=roomy_limits(**changes)) as running:
+        check(running.run_at_once(*requests), requests)
+        assert bool(running.core.stats().preemptions) == ("n_pages" in changes)
+
+
+def test_failed_over_is_undisturbed(adapters: list[Adapter]) -> None:
+    requests = rows(adapters)
+    continued = [replace(one, produced_ids=merged(one).token_ids[:5]) for one in requests]
+    with engine(limits=LIMITS) as running:
+        check(running.run_at_once(*continued), continued, skip=5)
+
+
+def test_a_prefix_is_found_by_those_of_the_same_adapter_alone(adapters: list[Adapter]) -> None:
+    prompt = random_ids(13)
+    requests = [
+        request("r", prompt, max_tokens=4, adapters=own)
+        for own in ([], adapters[:1], adapters[1:2], [replace(adapters[0], scale=0.5)])
+    ]
+    with engine(limits=LIMITS) as running:
+        for _ in range(2):
+            outcomes = running.run(*requests)
+            check(outcomes, requests)
+        assert [one.cached_tokens for one in outcomes] == [12] * 4
+        moved = replace(adapters[0], path=adapters[0].path + "/.")
+        assert (
+            running.run(replace(requests[1], content=Content(adapters=(moved,))))[0] == outcomes[1]
+        )
+
+
+def test_drafted_is_plain(adapters: list[Adapter]) -> None:
+    prompt = random_ids(4) * 3
+    requests = [request("r", prompt, max_tokens=40, adapters=own) for own in ([], adapters[7:])]
+    with engine(model=forgetful(), limits=roomy_limits(draft_tokens=4)) as running:
+        outcomes = running.run_at_once(*requests)
+    assert all(one.accepted_tokens for one in outcomes)
+    for outcome, one in zip(outcomes, requests, strict=True):
+        assert outcome.token_ids == merged(one, forgetful).token_ids
+
+
+def test_adapters_of_one_request_add_up(adapters: list[Adapter]) -> None:
+    both = [replace(adapters[0], scale=-0.5), replace(adapters[1], scale=2.0), adapters[7]]
+    zero = [replace(adapters[2], scale=0.0)]
+    requests = [
+        request(f"r{i}", random_ids(6), max_tokens=N_NEW, adapters=own)
+        for i, own in enumerate((both, [*both, *zero], zero, []))
+    ]
+    with engine(limits=roomy_limits(max_loras=1)) as running:
+        outcomes = running.run_at_once(*requests)
+    check(outcomes, requests)
+    assert outcomes[0].token_ids == outcomes[1].token_ids != outcomes[2].token_ids
+    assert outcomes[2].token_ids == outcomes[3].token_ids
+
+
+@pytest.mark.parametrize(
+    "architecture", ["qwen3", "gemma2", "qwen2_moe", "phi3_longrope", "qwen3_next"]
+)
+def test_other_models_take_adapters_too(architecture: str, tmp_path: Path) -> None:
+    model = tiny_model(architecture)
+    own = [make_adapter(tmp_path / str(i), model, seed=i, targets=LAYERS) for i in range(2)]
+    requests = [
+        request(f"r{i}", random_ids(7), max_tokens=N_NEW, adapters=own[i : i + 1]) for i in range(3)
+    ]
+    with engine(model=model, limits=LIMITS) as running:
+        outcomes = running.run_at_once(*requests)
+    for outcome, one in zip(outcomes, requests, strict=True):
+        expected = merged(one, partial(tiny_model, architecture))
+        assert outcome.token_ids == expected.token_ids
+    assert len({one.token_ids for one in outcomes}) == 3
