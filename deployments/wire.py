@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from deployments.grammar_triggers import GrammarTriggers
 from deployments.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
+from deployments.served_adapters import NO_ADAPTERS, PLAIN_MODEL, AdapterTable, AskedAdapters
 from kv.content import PLAIN, Content
 
 
@@ -302,6 +303,13 @@ class ModelCard:
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
     answers: AnswerKinds = GENERATES
+    adapters: AskedAdapters = PLAIN_MODEL  # of the request, which the ingress adds
+
+    @property
+    def answers_as(self) -> str:
+        """The name of the model in answers: that of an adapter as the request has it."""
+        named = self.adapters.named
+        return self.name if named is None else self.adapters.asked or self.name
 
 
 class ModelState(StrEnum):
@@ -335,6 +343,7 @@ class ModelStatus:
     unloads: by operators, so far.
     will_retry: after it failed, without being asked for.
     has_any_name: requests with names that no model has are its requests.
+    adapters: that requests may choose.
     """
 
     name: str
@@ -354,6 +363,7 @@ class ModelStatus:
     will_retry: bool = False
     progress: LoadProgress | None = None
     has_any_name: bool = False
+    adapters: AdapterTable = NO_ADAPTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,18 +372,21 @@ class RoutingDecision:
 
     version: of the replica's card.
     unloads: of the model, by operators, so far; None where the router has not said it.
+    adapters: of the model, where they are others than the request knows.
     """
 
     replica_id: str | None
     is_up: bool
     version: str = ""
     unloads: int | None = None
+    adapters: AdapterTable | None = None
 
 
 class RoutingQuery(NamedTuple):
     """A request that needs a replica; `hashes` are of the full pages of its prompt.
 
     Its ids were made by the card of this version, and replicas of others refuse them.
+    adapters: the version of the table that it chose its adapters from.
     """
 
     model: str
@@ -381,3 +394,4 @@ class RoutingQuery(NamedTuple):
     request_id: str
     session: str
     version: str
+    adapters: str

@@ -59,7 +59,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "id": message_id,
             "type": "message",
             "role": "assistant",
-            "model": card.name,
+            "model": card.answers_as,
         }
         if request.context_management is not None:
             self._context = {"context_management": {"applied_edits": edited.reports}}

@@ -21,6 +21,7 @@ from deployments.llama.completion.schema import LlamaCompletionRequest, parse_co
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
 from deployments.llama.pooled import pooled_routes
+from deployments.llama.server.adapters import adapter_routes
 from deployments.llama.server.fleet_feed import fleet_routes
 from deployments.llama.server.models import model_routes
 from deployments.llama.server.props import props_routes
@@ -88,7 +89,8 @@ def routes(
         *stream_routes(streams, settings, prefix=""),  # /v1 may be another application's
         *pooled_routes(service),
         *tool_routes(tools, settings),
-        *refused_routes(settings),
+        *adapter_routes(cluster, settings),
+        *refused_routes(),
     ]
 
 

@@ -16,6 +16,7 @@ from deployments.ingress.routes.unsupported import unsupported_routes
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.routes import stream_routes
+from deployments.openai.adapters import adapter_routes
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.reasoning_control import reasoning_control_route
@@ -86,6 +87,7 @@ def routes(
         *stream_routes(streams, settings),
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
+        *adapter_routes(cluster, settings),
         health_route(cluster, "/v1/health"),
         *pooled_routes(service),
         *unsupported_routes(UNSUPPORTED),

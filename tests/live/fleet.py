@@ -115,7 +115,7 @@ class Fleet:
 
     def choose(self, name: str, request_id: str) -> RoutingDecision:
         """For a request that is then counted as on its way."""
-        asked = [RoutingQuery(name, (), request_id, "", "")]
+        asked = [RoutingQuery(name, (), request_id, "", "", "")]
         choice: RoutingDecision
         [choice] = self.router.choose.remote(asked).result(timeout_s=CALL_S)
         return choice

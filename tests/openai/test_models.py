@@ -47,6 +47,8 @@ def test_models_are_listed_and_retrieved() -> None:
         "object": "model",
         "created": 1_700_000_000,
         "owned_by": "manta",
+        "root": "org/model",
+        "parent": None,
         "aliases": [],
         "tags": [],
         "status": {"value": "loaded", "state": "ready", "replicas": 1, "replicas_target": 1},

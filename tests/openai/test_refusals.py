@@ -105,7 +105,7 @@ WRONG_CHAT: list[tuple[dict[str, object], str]] = [
     ({"repeat_penalty": 1.1, "repetition_penalty": 1.1}, "repeat_penalty"),
     ({"n_predict": 5, "max_tokens": 6}, "n_predict"),
     ({"sse_ping_interval": 0}, "sse_ping_interval"),
-    ({"lora": [{"id": 0, "scale": 1.0}]}, "lora"),
+    ({"lora": [{"id": 0, "scale": 1.0}]}, "lora[0].id"),
     ({"thinking_budget_tokens": 5, "reasoning_budget_tokens": 5}, "reasoning_budget_tokens"),
     ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
     ({"use_beam_search": True}, "use_beam_search"),

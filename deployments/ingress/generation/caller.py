@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from deployments.ingress.http.clients import digest_of
+from kv.content import Content
 
 CONVERSATION_ID = "x-conversation-id"
 SESSION_HEADERS = ("x-session-id", "x-dynamo-session-id")
@@ -22,6 +23,12 @@ class Caller:
     client: str
     session: str
     owner: str
+
+    def session_with(self, content: Content) -> str:
+        """A conversation that goes on with other adapters shares no page with its beginning."""
+        if not self.session or not content.adapters:
+            return self.session
+        return digest_of("adapted", self.session, content.root().hex())
 
     def salt(self, own: str) -> str:
         """What the request's cached prefixes are salted with, where `own` is what it asks for."""

@@ -144,7 +144,7 @@ class ProtocolHandler(Generic[RequestT]):
         request = replace(
             request,
             client=caller.client,
-            session=caller.session,
+            session=caller.session_with(request.content),
             content=replace(request.content, salt=self._salt(request.content.salt)),
             priority=request.priority if orders_all else 0,
             own_priority=0 if orders_all else request.priority,

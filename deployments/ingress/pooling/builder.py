@@ -8,6 +8,7 @@ from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
 from deployments.ingress.generation.caller import Sender
+from deployments.ingress.generation.chosen_adapters import chosen_adapters
 from deployments.ingress.generation.response_builder import (
     ApiRequest,
     Generation,
@@ -18,6 +19,7 @@ from deployments.ingress.off_loop import OFF_LOOP_BYTES
 from deployments.ingress.pooling.texts import PooledText
 from deployments.ingress.pooling.vectors import VectorStream
 from deployments.outputs import VECTOR_ITEM_BYTES, Vectors
+from deployments.served_adapters import contents
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard, RequestError
@@ -69,7 +71,8 @@ class PooledBuilder(ResponseBuilder[RequestT]):
         self, request: RequestT, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         self._request, self._card = request, card
-        content = Content(self._tenant or request.cache_salt or "")
+        adapters = contents(chosen_adapters(card, lora=None))
+        content = Content(self._tenant or request.cache_salt or "", adapters)
         return [
             Generation(
                 request=GenerationRequest(

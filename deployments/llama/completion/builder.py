@@ -130,7 +130,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
             "tokens": list(delta.token_ids) if wants_tokens else [],
             "id_slot": self._fields.id_slot,
             "stop": True,
-            "model": self._card.name,
+            "model": self._card.answers_as,
             "tokens_predicted": delta.output_tokens,
             "tokens_evaluated": prompt_tokens,
             "generation_settings": {**self._settings, "seed": generation.sampling.seed},
@@ -183,6 +183,7 @@ def plan(
         stops=fields.stops,
         ignore_eos=fields.ignore_eos,
         cache_salt="" if fields.cache_prompt else secrets.token_hex(16),
+        lora=fields.lora_scales,
         tells_progress=fields.return_progress and fields.stream,
     )
 

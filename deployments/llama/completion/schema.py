@@ -17,6 +17,7 @@ from deployments.ingress.llamacpp.field_types import (
     AtLeastMinus1,
     Breakers,
     Hints,
+    LoraFields,
     Names,
     PingInterval,
     Share,
@@ -74,7 +75,7 @@ Prompt = (
 OnePrompt = str | PromptObject | Items[str | int]
 
 
-class CompletionFields(Hints):
+class CompletionFields(Hints, LoraFields):
     """The fields that /completion and /infill share."""
 
     model: ModelName = None

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.fleet.cluster import Cluster
+from deployments.ingress.fleet.cluster import Cluster, ServedModel, served_models
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.schema import Strict
@@ -15,7 +15,7 @@ from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.models import model_objects
-from deployments.wire import ModelStatus, refused
+from deployments.wire import refused
 
 SOURCES = {
     "argument": "argument",
@@ -37,13 +37,13 @@ class HubModel(Strict):
 def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     async def list_models(request: Request) -> Response:
         await reload_if_asked(cluster, request)
-        statuses = await cluster.statuses()
-        described = await model_objects(cluster, statuses)
+        models = served_models(await cluster.statuses())
+        described = await model_objects(cluster, models)
         return JSONResponse(
             {
-                "models": [_ollama(*one) for one in zip(statuses, described, strict=True)],
+                "models": [_ollama(*one) for one in zip(models, described, strict=True)],
                 "object": "list",
-                "data": [_openai(*one) for one in zip(statuses, described, strict=True)],
+                "data": [_openai(*one) for one in zip(models, described, strict=True)],
             }
         )
 
@@ -72,12 +72,12 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     ]
 
 
-def _ollama(status: ModelStatus, described: Mapping[str, object]) -> object:
+def _ollama(model: ServedModel, described: Mapping[str, object]) -> object:
     """A model that is not loaded says of no task that it has it, and is taken for a generator."""
     tasks = described.get("tasks", ["generate"])
     assert isinstance(tasks, list)
     details = {
-        "parent_model": "",
+        "parent_model": "" if model.adapter is None else model.status.name,
         "format": "safetensors",
         "family": "",
         "families": [""],
@@ -85,26 +85,27 @@ def _ollama(status: ModelStatus, described: Mapping[str, object]) -> object:
         "quantization_level": "",
     }
     return {
-        "name": status.name,
-        "model": status.name,
+        "name": model.id,
+        "model": model.id,
         "modified_at": "",
         "size": "",
         "digest": "",
         "type": "model",
         "description": "",
-        "tags": list(status.tags) or [""],
+        "tags": list(model.status.tags) or [""],
         "capabilities": [name for task, name in CAPABILITIES.items() if task in tasks],
         "parameters": "",
         "details": details,
     }
 
 
-def _openai(status: ModelStatus, described: Mapping[str, object]) -> object:
+def _openai(model: ServedModel, described: Mapping[str, object]) -> object:
+    status, is_adapter = model.status, model.adapter is not None
     return {
         **described,
-        "aliases": [status.name, *status.aliases],
+        "aliases": [model.id, *model.aliases],
         "status": {**status_object(status), "preset": status.preset},
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": SOURCES[status.source],
-        "can_remove": status.source == "download",
+        "can_remove": status.source == "download" and not is_adapter,
     }

@@ -76,7 +76,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1
         self._encoder = ChunkEncoder(
-            request, card.name, response_id, kind=KIND, chunk_kind=CHUNK_KIND
+            request, card.answers_as, response_id, kind=KIND, chunk_kind=CHUNK_KIND
         )
         as_ids = bool(request.return_tokens_as_token_ids)
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids, with_ids=self.like_llama_server)

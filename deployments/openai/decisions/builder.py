@@ -49,7 +49,7 @@ class DecisionBuilder(PooledBuilder[DecisionRequest | SystemOneRequest]):
         ]
         cached = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
         return {
-            "model": self._card.name,
+            "model": self._card.answers_as,
             "answers": answers,
             "usage": {
                 "input_tokens": usage.prompt_tokens,
@@ -68,7 +68,7 @@ class DecisionBuilder(PooledBuilder[DecisionRequest | SystemOneRequest]):
             "id": self._id,
             "object": "structured_decision",
             "created": int(time.time()),
-            "model": self._card.name,
+            "model": self._card.answers_as,
             "answers": {
                 name: _typed_answer(question, read_by_id[name])
                 for name, question in request.questions.items()

@@ -50,7 +50,7 @@ def format_embeddings(request: EmbeddingFields, answered: Answered) -> bytes:
 
 
 def _list(answered: Answered, form: bytes, write: Callable[[Vectors], bytes]) -> bytes:
-    names = encode_text(answered.id), int(time.time()), encode_text(answered.card.name)
+    names = encode_text(answered.id), int(time.time()), encode_text(answered.card.answers_as)
     data = _each(answered, form, write)
     return LIST % (*names, data, answered.n_tokens, answered.n_tokens)
 

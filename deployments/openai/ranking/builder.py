@@ -71,7 +71,7 @@ class RankingBuilder(PooledBuilder[AnyRanking]):
         return {
             "id": self._id,
             "object": "list",
-            "model": self._card.name,
+            "model": self._card.answers_as,
             "results": results,
             "usage": _usage(usage),
         }
@@ -85,7 +85,7 @@ class RankingBuilder(PooledBuilder[AnyRanking]):
             "id": self._id,
             "object": "list",
             "created": int(time.time()),
-            "model": self._card.name,
+            "model": self._card.answers_as,
             "data": data,
             "usage": _usage(usage),
         }

@@ -77,7 +77,7 @@ class ClassifyBuilder(PooledBuilder[ClassifyRequest]):
                 "id": self._id,
                 "object": "list",
                 "created": int(time.time()),
-                "model": self._card.name,
+                "model": self._card.answers_as,
                 "data": data,
                 "usage": tokens,
             }

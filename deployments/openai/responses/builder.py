@@ -91,7 +91,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         items = decrypted([*read_items(self._recalled), *given], self._cipher)
         self._recalled = self._recalled.without_items()  # nobody needs them while it generates
         functions = functions_of(request, items)
-        self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
+        self._object = ResponseObject(new_id("resp"), card.answers_as, request, functions, sampling)
         prompt = prompt_of(request, items, functions, card, tokenizer)
         planned = self._plan(request, card, sampling, prompt)
         return self._headers.salted(planned).generations()

@@ -11,7 +11,11 @@ from functools import reduce
 
 from pydantic import BaseModel, ValidationError
 
-from deployments.router.presets.option_types import AdapterOptions, ScalingOptions
+from deployments.router.presets.option_types import (
+    AdapterOptions,
+    ScalingOptions,
+    ServedAdapterOptions,
+)
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.strict_options import MIN_SIMILARITY, Ini
 from deployments.router.presets.values import boolean
@@ -40,6 +44,7 @@ REFUSED = (
     ),
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
     (r"(model-)?draft.*|md|spec-.*", "no draft models; see draft-tokens"),
+    (r"lora-init-without-apply", "requests choose; see lora-modules"),
     (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
     (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
     (r"(hf-file|hff|model-url|mu)", "a model is a directory or a repository of the hub"),
@@ -170,6 +175,8 @@ def _format_option(key: Key, value: object) -> str:
 
 
 def _format_item(one: object, scaled: bool) -> str:
+    if isinstance(one, ServedAdapterOptions):
+        return f"{one.name}={one.path}:{one.scale}"
     if not isinstance(one, AdapterOptions):
         return str(one)
     return f"{one.path}:{one.scale}" if scaled else one.path

