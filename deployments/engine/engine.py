@@ -6,7 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.core import EngineCore
@@ -20,9 +22,13 @@ from deployments.engine.model_card import (
     generation_config,
     make_card,
 )
+from deployments.engine.outputs.vectors import unpack
+from deployments.outputs import Pooling, PoolParams
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard, Refused, SamplingParams, TokenEvent
+
+EMBEDDING = PoolParams()
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -134,6 +140,37 @@ class InferenceEngine:
         prompts = [prompt] if isinstance(prompt, str) else prompt
         requests = [self.request(one, **options) for one in prompts]
         return GenerateResult(len(requests), self._pieces(requests), cb)
+
+    def embed(
+        self, texts: str | list[str], *, params: PoolParams = EMBEDDING, prompt_name: str = ""
+    ) -> NDArray[np.float32]:
+        """The vectors of some texts [texts, size]. `prompt_name` is of what goes before each, of
+        those in the model's files; "" for their default. From any thread.
+
+        Raises Refused for a text that can't be served, KeyError for an unknown prompt.
+        """
+        if params.pooling is Pooling.TOKEN:
+            raise ValueError("a vector for each token is no embedding: read core.run")
+        answers = self.card.answers
+        name = prompt_name or answers.default_prompt
+        prompt = dict(answers.prompts)[name] if name else ""
+        requests = [
+            self._pool_request(prompt + text, params)
+            for text in ([texts] if isinstance(texts, str) else texts)
+        ]
+        vectors: dict[int, NDArray[np.float32]] = {}
+        for index, event in self.core.run(requests):
+            if event.error is not None:
+                raise Refused(event.error)
+            assert event.vectors is not None
+            vectors[index] = unpack(event.vectors)[0]
+        return np.stack([vectors[index] for index in range(len(requests))])
+
+    def _pool_request(self, text: str, params: PoolParams) -> GenerationRequest:
+        ids = self._tokenizer.encode(text, add_special_tokens=True)
+        return GenerationRequest(
+            request_id=uuid.uuid4().hex, prompt_ids=tuple(ids), max_tokens=0, output=params
+        )
 
     async def generate_async(
         self, prompt: str, **options: Unpack[GenerateOptions]

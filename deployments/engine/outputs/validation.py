@@ -49,6 +49,7 @@ def _problems(
     request: GenerationRequest, output: OutputParams, outputs: ModelOutputs, max_tokens: int
 ) -> Problems:
     n = len(request.prompt_ids)
+    max_tokens = min(max_tokens, outputs.kinds.max_input_tokens or max_tokens)
     if n > max_tokens:
         message = f"the text has {n} tokens; this model takes {max_tokens} at most"
         yield RequestError(ErrorKind.CONTEXT_LENGTH, message)

@@ -121,6 +121,10 @@ def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None
         ("async-scheduling = auto", "async_scheduling", None),
         ("gpu-memory-utilization = 0.5", "gpu_memory_utilization", 0.5),
         ("quantization = int8", "quantization", "int8"),
+        ("embeddings = on", "task", "embed"),
+        ("reranking = true", "task", "score"),
+        ("rerank = off", "task", None),
+        ("pooling = none", "pooling", "none"),
         ("lora = a, b", "adapters", ({"path": "a", "scale": 1}, {"path": "b", "scale": 1})),
         ("lora-scaled = a:0.5,c:/b:-2", "adapters", (
             {"path": "a", "scale": 0.5}, {"path": "c:/b", "scale": -2})),

@@ -1,7 +1,7 @@
 """Streams a chat while thousands of embeddings are computed beside it, and compares the gaps
 between its tokens with those of a quiet server.
 
-    python -m tests.bench.embeddings [--url http://127.0.0.1:8000/v1] [--embedder NAME]
+    python -m tests.bench.online_embeddings [--url http://127.0.0.1:8000/v1] [--embedder NAME]
 
 Without an embedder the chat's own model embeds, in the same steps.
 """
