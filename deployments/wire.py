@@ -1,10 +1,11 @@
 """The frozen messages that cross actors: one request down, one event up, one card a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from deployments.grammar_triggers import GrammarTriggers
+from deployments.media_rules import MediaKind, MediaRules
 from kv.content import PLAIN, Content
 
 
@@ -163,6 +164,14 @@ class ThinkingBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MediumFile:
+    """A file that a replica makes the vectors of a medium of. An ingress has decoded it before."""
+
+    kind: MediaKind
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
     """One sequence to continue.
 
@@ -200,6 +209,7 @@ class GenerationRequest:
     response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False
     last_message_at: int = 0
+    media: tuple[MediumFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +304,7 @@ class ModelCard:
     sampling: SamplingParams  # the model's own defaults, from its generation config
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
+    media: MediaRules | None = None  # None for a model that reads text only
 
 
 class ModelState(StrEnum):

@@ -127,7 +127,7 @@ class ProtocolHandler(Generic[RequestT]):
         return await self._prepared(await self._engine.card(self._request.model))
 
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:
-        await self._builder.recall(self._request)
+        await self._builder.recall(self._request, card)
         is_heavy = self._request.is_heavy or not self._tokenizers.holds(card)
         prepare = partial(self._prepare_now, card)
         return await self._body_work.run(prepare, is_heavy=is_heavy)

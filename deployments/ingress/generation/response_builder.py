@@ -77,8 +77,10 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         """Seconds of silence before a keep-alive; None for none."""
         return default
 
-    async def recall(self, request: ApiRequestT) -> None:
-        """Reads what `prepare` needs of a store, before each of its calls. Raises Refused."""
+    async def recall(self, request: ApiRequestT, card: ModelCard) -> None:
+        """Reads what `prepare` needs of a store, and media, before each of its calls. Raises
+        Refused.
+        """
         return
 
     @abstractmethod
