@@ -19,10 +19,13 @@ def read_local(folder: str, path: str, max_bytes: int) -> bytes:
         descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (OSError, ValueError, RuntimeError):
         raise LocalFileError("is no file of the media folder") from None
-    with open(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise LocalFileError("is no file of the media folder")
-        data = file.read(max_bytes + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > max_bytes:
         raise LocalFileError(f"has more than {max_bytes:,} bytes, the most that is allowed")
     return data

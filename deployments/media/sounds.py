@@ -37,7 +37,8 @@ def read_sound(data: bytes, max_s: float) -> Medium:
     except UnreadableError:
         raise
     except Exception as error:  # soundfile raises what it likes
-        raise UnreadableError(f"can't be decoded: {error}") from error
+        reason = str(error).rpartition(">: ")[2]  # behind the name of the file object
+        raise UnreadableError(f"can't be decoded: {reason}") from error
     if not n_frames or n_frames < declared:
         raise UnreadableError(f"is cut off: {n_frames} of {declared} samples are there")
     return Medium(

@@ -156,8 +156,12 @@ class MediaReader:
 
     def _end_if_idle(self, n_jobs: int) -> None:
         if n_jobs == self._n_jobs:
-            while self._idle:
-                self._idle.pop().close()
+            self.close()
+
+    def close(self) -> None:
+        """Ends the decoders that have nothing to do; others follow where they are needed."""
+        while self._idle:
+            self._idle.pop().close()
 
     def _refuse_large(self, source: Source) -> NoReturn:
         most = self.settings.max_bytes
