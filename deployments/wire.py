@@ -1,10 +1,10 @@
 """The frozen messages that cross actors: one request down, one event up, one card a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 from deployments.grammar_triggers import GrammarTriggers
+from deployments.media_rules import MediaKind, MediaRules
 from deployments.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
 from deployments.served_adapters import NO_ADAPTERS, PLAIN_MODEL, AdapterTable, AskedAdapters
 from kv.content import PLAIN, Content
@@ -165,6 +165,14 @@ class ThinkingBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MediumFile:
+    """A file that a replica makes the vectors of a medium of. An ingress has decoded it before."""
+
+    kind: MediaKind
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
     """One sequence to continue.
 
@@ -206,6 +214,7 @@ class GenerationRequest:
     last_message_at: int = 0
     output: OutputParams | None = None
     second_at: int = 0
+    media: tuple[MediumFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +312,7 @@ class ModelCard:
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
     answers: AnswerKinds = GENERATES
+    media: MediaRules | None = None  # None for a model that reads text only
     adapters: AskedAdapters = PLAIN_MODEL  # of the request, which the ingress adds
 
     @property
@@ -364,34 +374,3 @@ class ModelStatus:
     progress: LoadProgress | None = None
     has_any_name: bool = False
     adapters: AdapterTable = NO_ADAPTERS
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingDecision:
-    """The router's answer for one request; `is_up` False: the model has to be loaded first.
-
-    version: of the replica's card.
-    unloads: of the model, by operators, so far; None where the router has not said it.
-    adapters: of the model, where they are others than the request knows.
-    """
-
-    replica_id: str | None
-    is_up: bool
-    version: str = ""
-    unloads: int | None = None
-    adapters: AdapterTable | None = None
-
-
-class RoutingQuery(NamedTuple):
-    """A request that needs a replica; `hashes` are of the full pages of its prompt.
-
-    Its ids were made by the card of this version, and replicas of others refuse them.
-    adapters: the version of the table that it chose its adapters from.
-    """
-
-    model: str
-    hashes: tuple[bytes, ...]
-    request_id: str
-    session: str
-    version: str
-    adapters: str

@@ -42,6 +42,7 @@ FORBIDDEN = {
     "kv": {"deployments", "serve_app", "ray", "pydantic", "starlette", "transformers"},
     "deployments": {"serve_app"},
     "deployments/engine": {"ray", "pydantic", "starlette", "prometheus_client"},
+    "deployments/media": {"ray", "pydantic", "starlette", "torch", "transformers"},
     "deployments/text": {"ray", "pydantic", "starlette", "torch"},
     "deployments/router": {"torch", "transformers"},
     "deployments/ingress": {"torch"},
@@ -64,6 +65,7 @@ ORDER: Mapping[str, list[set[str]]] = {
         {"model"},
         {"engine"},
         {"text", "store"},
+        {"media"},
         {"telemetry"},
     ],
     "deployments/engine": [

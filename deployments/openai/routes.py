@@ -44,7 +44,7 @@ CHAT = Operation(
     path="/v1/chat/completions",
     body=ChatRequest,
     parse=parse_chat,
-    builder=lambda sender: OpenAIResponseBuilder(sender.headers),
+    builder=lambda sender: OpenAIResponseBuilder(sender.headers, sender.read_media),
 )
 COMPLETIONS = Operation(
     name="completions",

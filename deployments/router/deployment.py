@@ -29,18 +29,11 @@ from deployments.router.settings import (
     DownloadSettings,
     RoutingSettings,
 )
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
-from deployments.wire import (
-    ErrorKind,
-    LoadProgress,
-    ModelState,
-    ModelStatus,
-    RequestError,
-    RoutingDecision,
-    RoutingQuery,
-)
+from deployments.wire import ErrorKind, LoadProgress, ModelState, ModelStatus, RequestError
 
 LEASE_S = 5.0  # until the next call of a request that waits for a model
 USE_LEASE_S = 2.0  # until the request reaches the model

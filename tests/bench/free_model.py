@@ -16,16 +16,9 @@ from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.telemetry.metric_families import MetricFamily
-from deployments.wire import (
-    FinishReason,
-    GenerationRequest,
-    ModelState,
-    ModelStatus,
-    RoutingDecision,
-    RoutingQuery,
-    TokenEvent,
-)
+from deployments.wire import FinishReason, GenerationRequest, ModelState, ModelStatus, TokenEvent
 from tests.text.cards import card
 
 SETTINGS = ModelSettings(name="free", path="none")

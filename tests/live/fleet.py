@@ -20,13 +20,12 @@ from deployments.router.deployment import Router
 from deployments.router.lifecycle.applications import read_applications
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.wire import (
     GenerationRequest,
     ModelState,
     ModelStatus,
     RequestError,
-    RoutingDecision,
-    RoutingQuery,
     SamplingParams,
 )
 

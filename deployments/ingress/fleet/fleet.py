@@ -23,6 +23,7 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.replica_status import FleetStatus
+from deployments.routing import RoutingDecision
 from deployments.wire import (
     THINKING_OVER,
     ErrorKind,
@@ -30,7 +31,6 @@ from deployments.wire import (
     ModelCard,
     ModelStatus,
     Refused,
-    RoutingDecision,
     TokenEvent,
 )
 

@@ -16,15 +16,9 @@ from deployments.ingress.fleet.serve_handles import (
     unavailable,
 )
 from deployments.replica_status import FleetStatus
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.telemetry.spans import is_traced
-from deployments.wire import (
-    ModelCard,
-    ModelStatus,
-    Refused,
-    RequestError,
-    RoutingDecision,
-    RoutingQuery,
-)
+from deployments.wire import ModelCard, ModelStatus, Refused, RequestError
 
 log = logging.getLogger("ray.serve")
 

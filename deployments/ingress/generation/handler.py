@@ -128,7 +128,7 @@ class ProtocolHandler(Generic[RequestT]):
 
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:
         self._builder.check_model(self._request, card)
-        await self._builder.recall(self._request)
+        await self._builder.recall(self._request, card)
         is_heavy = self._request.is_heavy or not self._tokenizers.holds(card)
         prepare = partial(self._prepare_now, card)
         return await self._body_work.run(prepare, is_heavy=is_heavy)

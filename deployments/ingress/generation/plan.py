@@ -13,6 +13,7 @@ from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
+    MediumFile,
     ModelCard,
     Refused,
     RequestError,
@@ -84,7 +85,8 @@ class Plan:
             min_tokens=min(self.min_tokens, room),
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
-            content=content,
+            content=replace(content, media=prompt.places) if prompt.places else content,
+            media=tuple(MediumFile(kind=one.kind, data=one.data) for one in prompt.media),
             grammar=prompt.grammar,
             triggers=self._triggers(prompt),
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,

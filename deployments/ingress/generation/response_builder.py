@@ -83,8 +83,10 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         """Whether the model can answer such a request. Raises Refused."""
         check_generates(card)
 
-    async def recall(self, request: ApiRequestT) -> None:
-        """Reads what `prepare` needs of a store, before each of its calls. Raises Refused."""
+    async def recall(self, request: ApiRequestT, card: ModelCard) -> None:
+        """Reads what `prepare` needs of a store, and media, before each of its calls. Raises
+        Refused.
+        """
         return
 
     @abstractmethod

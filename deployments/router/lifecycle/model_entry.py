@@ -18,7 +18,8 @@ from deployments.router.lifecycle.capacity import ResourceHolder, Resources
 from deployments.router.lifecycle.replica_statuses import replica_statuses
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset
-from deployments.wire import LoadProgress, ModelState, ModelStatus, RoutingDecision
+from deployments.routing import RoutingDecision
+from deployments.wire import LoadProgress, ModelState, ModelStatus
 
 BUSY_GRACE_S = 1.0  # a model is not idle so long after a replica was busy
 FIRST_REPORT_GRACE_S = 5.0  # for the replicas of a model that has come up to say how busy they are

@@ -15,6 +15,7 @@ from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import application_name
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -22,8 +23,6 @@ from deployments.wire import (
     ModelState,
     ModelStatus,
     RequestError,
-    RoutingDecision,
-    RoutingQuery,
     TokenEvent,
 )
 from tests.ingress.fleet.replicas import Remote, Replica, Response
