@@ -12,11 +12,7 @@ from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU
 from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
-from deployments.engine.parallel.follower import (
-    SharedForward,
-    find_layout_together,
-    send_cache_shape,
-)
+from deployments.engine.parallel.follower import SharedForward, shape_together
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.grammar_mask import GrammarStrategy
@@ -35,12 +31,7 @@ def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | Non
     """
     if ranks is not None and is_encoder(model):
         raise UnsupportedModelError("ranks can't share an encoder")
-    layout = None if ranks is None else find_layout_together(model, ranks)
-    shape = cache_shape(model, limits, 1 if ranks is None else ranks.world_size, layout)
-    if ranks is not None:
-        if shape.has_states:
-            raise UnsupportedModelError("ranks can't share a model whose layers keep a state")
-        send_cache_shape(ranks, shape)
+    shape = cache_shape(model, limits) if ranks is None else shape_together(model, limits, ranks)
     if not is_encoder(model):
         replace_attention(model, shape.max_tokens)
         fuse(model)
@@ -60,12 +51,8 @@ def build_scheduler(
     Raises UnsupportedModelError when the engine can't run the model.
     """
     adapters, loader = _adapters(model, limits, ranks)
-    n_state_slots = 1 if cache.states is None else cache.states.n_slots
-    forward = (
-        Forward(model, cache.storage, n_state_slots, adapters=adapters)
-        if ranks is None
-        else SharedForward(model, cache.storage, n_state_slots, ranks)
-    )
+    parts = model, cache.storage, cache.shape.n_state_slots
+    forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
     pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
     has_adapters = adapters is not None
     runner = Runner(forward, cache, pipeline, threads, outputs, has_adapters=has_adapters)

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
@@ -39,7 +41,7 @@ class Tag(IntEnum):
     CAPTURE = 4
 
 
-def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
+def _find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
     """What rank 0 stores of a token. All ranks find out their own share.
 
     Raises UnsupportedModelError as `find_layout` does, RanksLostError.
@@ -53,14 +55,17 @@ def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
         raise
 
 
-def send_cache_shape(ranks: Ranks, shape: CacheShape) -> None:
-    """Sends the sizes of each rank's cache from rank 0, once its layout was found.
+def shape_together(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks) -> CacheShape:
+    """The shape of rank 0's cache. Other ranks make theirs as large.
 
-    Raises RanksLostError.
+    Raises ValueError and UnsupportedModelError as `cache_shape` does, RanksLostError.
     """
+    layout = _find_layout_together(model, ranks)
+    with ranks.apart():  # the size of a state is found by computing one
+        shape = cache_shape(model, limits, ranks.world_size, layout)
     sizes = [getattr(shape, name) for name in SENT_SIZES]
     with ranks.in_step(Tag.CACHE_SHAPE, np.array(sizes, dtype=np.int64)):
-        pass
+        return shape
 
 
 class SharedForward(Forward):
@@ -114,7 +119,8 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     shape = CacheShape(layout=within(layout, sizes["max_tokens"]), **sizes)
     replace_attention(model, shape.max_tokens)
     fuse(model)
-    forward = Forward(model, shape.storage(model.dtype, model.device), peers=ranks)
+    storage = shape.storage(model.dtype, model.device)
+    forward = Forward(model, storage, shape.n_state_slots, ranks)
     while (message := ranks.receive())[0] != Tag.STOP:
         _compute(forward, *message, ranks)
     forward.drop_graphs()
