@@ -47,6 +47,7 @@ class Task:
     branches: set[int] = field(default_factory=set)  # tokens behind which others may go on
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
     drafts: Drafts | None = None
+    n_in_draft: int = 0  # tokens whose keys and values of the draft model are in the cache
     drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
