@@ -29,7 +29,11 @@ SAID: dict[str, Any] = {
     "dialect": "hermes",
 }
 # Of which one model can't have all.
-ALONE: dict[str, Any] = {"quantization": "int8", "sleep_weights": "host"}
+ALONE: dict[str, Any] = {
+    "quantization": "int8",
+    "sleep_weights": "host",
+    "draft_model": "owner/draft",
+}
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
 LIMITS: dict[str, Any] = {
     "page_size": 8,
@@ -49,6 +53,7 @@ LIMITS: dict[str, Any] = {
     "async_scheduling": False,
     "draft_tokens": 4,
 }
+DRAFTING: dict[str, Any] = {"draft_min": 2, "draft_p_min": 0.25}  # with a draft model
 SAMPLING: dict[str, Any] = {
     "temperature": 0.5,
     "top_k": 9,
@@ -89,7 +94,8 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
 def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[str, Any]) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
-    (found,) = models(model="owner/name", adapters=listed, **SAID, **LIMITS, **SAMPLING, **said)
+    limits = LIMITS | (DRAFTING if "draft_model" in said else {})
+    (found,) = models(model="owner/name", adapters=listed, **SAID, **limits, **SAMPLING, **said)
     settings = ModelSettings(
         name="owner/name",
         path="owner/name",
@@ -102,11 +108,13 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         sampling=SamplingDefaults(**SAMPLING),
         sleep_idle_s=4.0,
         stop_timeout_s=3.0,
-        limits=EngineLimits(**LIMITS),
+        limits=EngineLimits(**limits),
     )
     settings = replace(settings, **said)
     assert found == Preset(settings=settings, aliases=("a", "b"), tags=("t",))
-    tried = {"model", "adapters", "num_replicas"}.union(SAID, LIMITS, SAMPLING, ALONE, SHARED)
+    tried = {"model", "adapters", "num_replicas"}.union(
+        SAID, LIMITS, DRAFTING, SAMPLING, ALONE, SHARED
+    )
     assert tried == set(ModelOptions.model_fields)
 
 
@@ -288,6 +296,11 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"kv_dtype": "fp8"},
         {"async_scheduling": True, "tensor_parallel": 2},
         {"async_scheduling": True, "draft_tokens": 2},
+        {"draft_model": "/d", "draft_tokens": 0},
+        {"draft_model": "/d", "tensor_parallel": 2},
+        {"draft_model": "/d", "draft_min": 9},
+        {"draft_tokens": 4, "draft_min": 1},
+        {"draft_tokens": 4, "draft_p_min": 0.5},
         {"num_gpus": 2},
         {"num_gpus": 0.5, "tensor_parallel": 2},
         {"context_length": 65, "n_pages": 4},
@@ -299,6 +312,6 @@ def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, ob
     with pytest.raises(
         ValueError,
         match=r"num_replicas|min_replicas|max_replicas|sleep_weights|quantization|kv_dtype|async|"
-        r"num_gpus is|num_gpus: ranks|context_length: 65",
+        r"num_gpus is|num_gpus: ranks|context_length: 65|draft",
     ):
         models(**arguments)

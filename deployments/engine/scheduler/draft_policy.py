@@ -7,7 +7,6 @@ A draft of k tokens costs k passes of the draft model and a step with k more tok
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,9 @@ from deployments.engine.tasks.drafts import PRIOR_RATE
 
 Floats = NDArray[np.float64]
 
-MAX_OBSERVED, MIN_OBSERVED = 9, 3  # times of each size; the first ones may compile kernels
+MAX_OBSERVED, MIN_OBSERVED = 16, 3  # times of each size
+# Steps with drafts after which one has none, to time it: while few were timed, and later.
+FIRST_REFRESH, REFRESH = 4, 64
 MAX_AGE = 8  # steps that costs are taken for true
 MIN_GAIN = 1.05  # tokens a second with drafts, to those without
 MAX_RATE = 0.99
@@ -26,25 +27,28 @@ MEMORY = 0.95  # of the mean acceptance, in each step
 
 
 class SecondsBySize:
-    """Medians of the last times of each size."""
+    """Lower quartiles of the last times of each size: what else the machine does, and kernels that
+    are compiled first, only ever add to them."""
 
     def __init__(self) -> None:
         self._observed: dict[int, deque[float]] = {}
-        self._medians: dict[int, float] = {}
 
     def observe(self, size: int, seconds: float) -> None:
-        observed = self._observed.setdefault(size, deque(maxlen=MAX_OBSERVED))
-        observed.append(seconds)
-        if len(observed) >= MIN_OBSERVED:
-            self._medians[size] = median(observed)
+        self._observed.setdefault(size, deque(maxlen=MAX_OBSERVED)).append(seconds)
 
     def of(self, size: int) -> float | None:
         """Of the largest known size up to this one: what was never tried shall be."""
-        known = [one for one in self._medians if one <= size]
-        return self._medians[max(known)] if known else None
+        known = [one for one in self._observed if one <= size and self.knows(one)]
+        if not known:
+            return None
+        observed = sorted(self._observed[max(known)])
+        return observed[len(observed) // 4]
+
+    def n_observed(self, size: int) -> int:
+        return len(self._observed.get(size, ()))
 
     def knows(self, size: int) -> bool:
-        return size in self._medians
+        return self.n_observed(size) >= MIN_OBSERVED
 
 
 class DraftPolicy:
@@ -52,7 +56,9 @@ class DraftPolicy:
         """`is_forced`: as many tokens as there may be, whether or not that pays."""
         self._is_forced = is_forced
         self._steps, self._passes = SecondsBySize(), SecondsBySize()
-        self._skipped: Counter[int] = Counter()  # steps without drafts, by their rows
+        # Steps by their rows: without drafts since one was tried, with drafts since one had none.
+        self._skipped: Counter[int] = Counter()
+        self._since_plain: Counter[int] = Counter()
         self._retry_after: dict[int, int] = {}
         self._n_steps = 0
         self._costs: dict[tuple[int, int], _Costs] = {}
@@ -63,7 +69,11 @@ class DraftPolicy:
         rows, and drafted ones."""
         self._n_steps += 1
         self._steps.observe(n_tokens, seconds)
-        self._skipped[n_rows] += n_tokens == n_rows
+        if n_tokens == n_rows:
+            self._skipped[n_rows] += 1
+            self._since_plain[n_rows] = 0
+        else:
+            self._since_plain[n_rows] += 1
 
     def observe_passes(self, n_rows: int, n_passes: int, seconds: float) -> None:
         """So many passes of the draft model over single tokens of `n_rows` rows took so long."""
@@ -77,6 +87,9 @@ class DraftPolicy:
         if self._is_forced:
             return True
         if n_max <= 0 or not self._steps.knows(n_rows):
+            return False
+        is_well_known = self._steps.n_observed(n_rows) == MAX_OBSERVED
+        if self._since_plain[n_rows] >= (REFRESH if is_well_known else FIRST_REFRESH):
             return False
         return self._pays(n_rows, n_max) or self._is_due(n_rows)
 

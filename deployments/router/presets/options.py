@@ -8,13 +8,19 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
+from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
 from deployments.model.settings import (
     Adapter,
     Autoscaling,
     ModelSettings,
     SamplingDefaults,
     check_settings,
+)
+from deployments.router.presets.draft_options import (
+    DraftMin,
+    DraftModel,
+    DraftPMin,
+    DraftTokens,
 )
 from deployments.router.presets.option_types import (
     AdapterOptions,
@@ -279,14 +285,10 @@ class ModelOptions(StrictOptions):
             "Share of its GPU that weights, the largest step and the KV cache take together"
         ),
     )
-    draft_tokens: Annotated[
-        int, Ini(("draft-tokens", "draft-max", "draft", "draft-n", "LLAMA_ARG_DRAFT_MAX"))
-    ] = Field(
-        default=LIMITS.draft_tokens,
-        ge=0,
-        le=64,
-        description="Tokens guessed a step (speculative decoding by prompt lookup). 0 is none",
-    )
+    draft_model: DraftModel = None
+    draft_tokens: DraftTokens = None
+    draft_min: DraftMin = LIMITS.draft_min
+    draft_p_min: DraftPMin = LIMITS.draft_p_min
     async_scheduling: Annotated[
         bool | None,
         Ini(("async-scheduling",), read=boolean, unset="auto"),
@@ -350,6 +352,7 @@ class ModelOptions(StrictOptions):
             tensor_parallel=self.tensor_parallel,
             dtype=self.dtype,
             quantization=self.quantization,
+            draft_model=self.draft_model,
             dialect=self.dialect,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
             sampling=SamplingDefaults(
@@ -368,6 +371,8 @@ class ModelOptions(StrictOptions):
         sized = ON_GPU if self.num_gpus else ON_CPU
         for name in ("max_running", "max_batch_tokens"):
             given[name] = given[name] or getattr(sized, name)
+        if given["draft_tokens"] is None:
+            given["draft_tokens"] = MODEL_DRAFT_TOKENS if self.draft_model else LIMITS.draft_tokens
         return EngineLimits(**given)
 
     def _autoscaling(self) -> Autoscaling | None:

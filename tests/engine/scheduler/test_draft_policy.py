@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from deployments.engine.scheduler.draft_policy import (
+    FIRST_REFRESH,
     FIRST_RETRY,
+    MAX_OBSERVED,
     MIN_OBSERVED,
     TRIED_TOKENS,
     DraftPolicy,
@@ -19,7 +21,7 @@ def policy(
     known = DraftPolicy()
     for n_rows in rows:
         for _ in range(MIN_OBSERVED):
-            for k in range(N_MAX + 1):
+            for k in reversed(range(N_MAX + 1)):  # a plain step is the last one
                 known.observe_step(n_rows, n_rows * (1 + k), step_s(n_rows * (1 + k)))
             known.observe_passes(n_rows, 2, 2 * pass_s(n_rows))
     return known
@@ -32,6 +34,16 @@ def test_nothing_is_drafted_before_a_plain_step_was_timed() -> None:
         new.observe_step(1, 1, 0.01)
     assert new.may_draft(1, N_MAX)
     assert not new.may_draft(2, N_MAX)
+
+
+def test_plain_steps_are_timed_now_and_then() -> None:
+    known = policy(lambda n: 10.0, lambda n: 0.1)
+    for _ in range(FIRST_REFRESH):
+        assert known.may_draft(1, N_MAX)
+        known.observe_step(1, 3, 10.0)
+    assert not known.may_draft(1, N_MAX)
+    known.observe_step(1, 1, 10.0)
+    assert known.may_draft(1, N_MAX)
 
 
 def test_the_longer_the_more_is_right() -> None:
@@ -69,9 +81,8 @@ def test_what_did_not_pay_is_tried_again_and_ever_more_seldom() -> None:
 
 def test_it_goes_on_once_it_pays_again() -> None:
     known = policy(lambda n: 10.0, lambda n: 10.0)
-    for _ in range(9):
+    for _ in range(MAX_OBSERVED):
         known.observe_passes(1, 1, 0.5)
-    for _ in range(9):
         known.observe_step(1, 1, 10.0)
     assert known.may_draft(1, N_MAX)
     assert known.lengths([0.8], 1, N_MAX)[0] > TRIED_TOKENS
