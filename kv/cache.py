@@ -205,6 +205,10 @@ class KVCache:
         """Tokens of the task that were found in the cache, when it was admitted or since."""
         return self.table.cached_tokens(task_id)
 
+    def first_held(self, task_id: str, group: int) -> int:
+        """The first token of a task whose page in this group was not let go."""
+        return self.table.first_page(task_id, group) * self.shape.page_size
+
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
         """Appends the longest cached prefix of `hashes`, which follow the task's last full page.
 

@@ -3,6 +3,7 @@
 import secrets
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack, overload
 
@@ -13,7 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.core import EngineCore
 from deployments.engine.generate_result import GenerateResult
-from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
+from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
+from deployments.engine.loading.draft_check import load_draft
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from deployments.engine.model_card import (
@@ -62,9 +64,11 @@ class InferenceEngine:
         device: str = "cpu",
         limits: EngineLimits | None = None,
         dialect: str = "",
+        draft: str | None = None,
     ) -> None:
         """`model` is a path or a hub id, from which model and tokenizer are loaded; or a loaded
-        model, which belongs to the engine from then on, and `tokenizer` is its own.
+        model, which belongs to the engine from then on, and `tokenizer` is its own. `draft` is the
+        path or hub id of a small model with the same tokenizer, which drafts.
 
         Raises ValueError for limits that can't be kept or a missing tokenizer,
         UnsupportedModelError for a model that can't be served, OSError where there is none.
@@ -75,8 +79,16 @@ class InferenceEngine:
         if tokenizer is None:
             raise ValueError("a model given as an object needs its tokenizer")
         ends = end_token_ids(model, tokenizer)
-        limits = limits or (ON_GPU if model.device.type == "cuda" else ON_CPU)
-        self.core = EngineCore(model, ends, limits, lambda: self.card.tokenizer_json)
+        if limits is None:
+            limits = ON_GPU if model.device.type == "cuda" else ON_CPU
+            limits = replace(limits, draft_tokens=MODEL_DRAFT_TOKENS) if draft else limits
+        self.core = EngineCore(
+            model,
+            ends,
+            limits,
+            lambda: self.card.tokenizer_json,
+            draft=None if draft is None else load_draft(draft, model, tokenizer),
+        )
         sampling = default_sampling(generation_config(model))
         self.card: ModelCard = make_card(
             name, self.core, tokenizer, dialect, sampling, fingerprint(model)

@@ -38,10 +38,11 @@ SAID: dict[str, Any] = {
     "dialect": "hermes",
 }
 # Of which one model can't have all.
-LIMITS_ALONE: dict[str, Any] = {"max_loras": 6}
+LIMITS_ALONE: dict[str, Any] = {"max_loras": 6, "draft_min": 2, "draft_p_min": 0.25}
 ALONE: dict[str, Any] = {
     "quantization": "int8",
     "sleep_weights": "host",
+    "draft_model": "owner/draft",
     "task": ModelTask.EMBED,
     "pooling": Pooling.MEAN,
 }
@@ -323,6 +324,11 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
         {"async_scheduling": True, "draft_tokens": 2},
+        {"draft_model": "owner/d", "draft_tokens": 0},
+        {"draft_model": "owner/d", "tensor_parallel": 2},
+        {"draft_model": "owner/d", "draft_min": 9},
+        {"draft_tokens": 4, "draft_min": 1},
+        {"draft_tokens": 4, "draft_p_min": 0.5},
         {"num_gpus": 2},
         {"num_gpus": 0.5, "tensor_parallel": 2},
         {"context_length": 65, "n_pages": 4},
@@ -334,7 +340,7 @@ def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, ob
     with pytest.raises(
         ValueError,
         match=r"num_replicas|min_replicas|max_replicas|sleep_weights|quantization|kv_dtype|async|"
-        r"num_gpus is|num_gpus: ranks|context_length: 65",
+        r"num_gpus is|num_gpus: ranks|context_length: 65|draft",
     ):
         models(**arguments)
 

@@ -84,6 +84,7 @@ class InferenceScheduler:
         """
         assert max_batch_tokens >= max_running, "every running task must fit in a step"
         self._runner = runner
+        self._drafter = drafter
         self._cache = cache
         self._max_running = max_running
         self._admission = admission
@@ -168,6 +169,8 @@ class InferenceScheduler:
     def _serve(self, started: "Future[None]") -> None:
         try:
             self._runner.start()
+            if self._drafter is not None:
+                self._drafter.start()
         except Exception as error:
             started.set_exception(error)
             return
@@ -185,10 +188,11 @@ class InferenceScheduler:
     def _step_once(self) -> None:
         self._receive()
         self._refill()
-        pending = self._launcher.pending
-        batch = self._plan() if pending is None else pending.batch
-        if batch.tasks:
-            self._step(batch)
+        with self._busy():
+            pending = self._launcher.pending
+            batch = self._plan() if pending is None else pending.batch
+            if batch.tasks:
+                self._step(batch)
         self._outbox.deliver()
 
     def _receive(self) -> None:
@@ -280,7 +284,7 @@ class InferenceScheduler:
         task = self._running.pop()
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
-        task.n_computed = 0
+        task.n_computed = task.n_in_draft = 0
         self._gate.preempt(task)
         self._waiting.put_back(task)
         self._admission.enter(task)
@@ -324,7 +328,10 @@ class InferenceScheduler:
         assert self._busy_since is not None
         n_prompt, seconds = batch.n_prompt_tokens, self.stuck_for()
         n_decodes, n_before = sum(batch.new_len) - n_prompt, self._stats.tokens_generated
+        n_drafted = sum(task.n_drafted for task in batch.tasks)
         self._committer.commit(batch, result)
+        if self._drafter is not None:
+            self._drafter.observe(n_decodes, n_drafted, n_prompt, self.stuck_for())
         self._pacer.observe(n_decodes, n_prompt, seconds)
         self._prompt_speed.observe(n_prompt, seconds)
         if n_decodes:  # else these are first tokens, whose time is the prompt's

@@ -53,6 +53,7 @@ class Task:
     n_in_step: int = 0
     n_placeholders: int = 0
     drafts: Drafts | None = None
+    n_in_draft: int = 0  # tokens whose keys and values of the draft model are in the cache
     drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
     adapter_slot: int = 0  # that its adapters are in while it runs; 0: it has none

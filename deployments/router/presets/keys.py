@@ -43,7 +43,10 @@ REFUSED = (
         "requests say it",
     ),
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
-    (r"(model-)?draft.*|md|spec-.*", "no draft models; see draft-tokens"),
+    (
+        r".*-draft|.*draft-.*|spec-.*",
+        "of drafting, model-draft, draft-max, draft-min and draft-p-min can be set",
+    ),
     (r"lora-init-without-apply", "requests choose; see lora-modules"),
     (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
     (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),

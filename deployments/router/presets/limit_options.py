@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
+from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
+from deployments.router.presets.draft_options import DraftMin, DraftModel, DraftPMin, DraftTokens
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import boolean
 
@@ -101,14 +102,10 @@ class LimitOptions(StrictOptions):
             "Share of its GPU that weights, the largest step and the KV cache take together"
         ),
     )
-    draft_tokens: Annotated[
-        int, Ini(("draft-tokens", "draft-max", "draft", "draft-n", "LLAMA_ARG_DRAFT_MAX"))
-    ] = Field(
-        default=LIMITS.draft_tokens,
-        ge=0,
-        le=64,
-        description="Tokens guessed a step (speculative decoding by prompt lookup). 0 is none",
-    )
+    draft_model: DraftModel = None
+    draft_tokens: DraftTokens = None
+    draft_min: DraftMin = LIMITS.draft_min
+    draft_p_min: DraftPMin = LIMITS.draft_p_min
     async_scheduling: Annotated[
         bool | None,
         Ini(("async-scheduling",), read=boolean, unset="auto"),
@@ -160,6 +157,8 @@ class LimitOptions(StrictOptions):
         sized = ON_GPU if on_gpu else ON_CPU
         for name in ("max_running", "max_batch_tokens"):
             given[name] = given[name] or getattr(sized, name)
+        if given["draft_tokens"] is None:
+            given["draft_tokens"] = MODEL_DRAFT_TOKENS if self.draft_model else LIMITS.draft_tokens
         if given["max_loras"] is None:
             given["max_loras"] = DEFAULT_MAX_LORAS if lora_rank else LIMITS.max_loras
         if given["max_lora_rank"] is None:

@@ -256,6 +256,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             tensor_parallel=self.tensor_parallel,
             dtype=self.dtype,
             quantization=self.quantization,
+            draft_model=self.draft_model,
             dialect=self.dialect,
             task=self.task,
             pooling=self.pooling,

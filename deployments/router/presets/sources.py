@@ -114,6 +114,8 @@ def with_absolute_paths(options: ModelOptions, base: Path) -> ModelOptions:
     found: dict[str, object] = {}
     if options.model is not None:
         found["model"] = model_path(options.model, base)
+    if options.draft_model is not None:
+        found["draft_model"] = model_path(options.draft_model, base)
     if options.adapters:
         found["adapters"] = tuple(
             one.model_copy(update={"path": adapter_path(one.path, base)})
