@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from deployments.engine.forward.encoder import ENCODER
 from deployments.engine.outputs.vectors import unpack
@@ -125,3 +126,15 @@ def test_texts_of_other_salts_share_no_pages() -> None:
             one = ask("one", ids, content=Content(salt=salt))
             *_, (_, last) = running.core.run([one])
             assert last.cached_tokens == 0
+
+
+def test_a_text_that_comes_to_no_numbers_fails_alone() -> None:
+    model = tiny_embedder("bert")
+    with torch.no_grad():
+        model.get_input_embeddings().weight[7] = float("nan")
+    good, bad = ask("good", (3, 4, 5)), ask("bad", (3, 7, 5))
+    with embedder(model) as running:
+        events = dict(running.core.run([good, bad, ask("next", (3, 4, 5))]))
+        assert events[1].error is not None
+        assert "not finite" in events[1].error.message
+        assert events[0].vectors == events[2].vectors is not None
