@@ -131,7 +131,9 @@ class ProtocolHandler(Generic[RequestT]):
         await self._builder.recall(self._request, card)
         is_heavy = self._request.is_heavy or not self._tokenizers.holds(card)
         prepare = partial(self._prepare_now, card)
-        return await self._body_work.run(prepare, is_heavy=is_heavy)
+        generations = await self._body_work.run(prepare, is_heavy=is_heavy)
+        self._builder.check_size(generations)
+        return generations
 
     def _prepare_now(self, card: ModelCard) -> Sequence[Generation]:
         tokenizer = self._tokenizers.get(card)

@@ -95,6 +95,13 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
     ) -> Sequence[Generation]:
         """One generation for each choice, in their order. Raises Refused."""
 
+    def check_size(self, generations: Sequence[Generation]) -> None:
+        """Called on the event loop with what `prepare` has made, before any of it is started.
+
+        Raises Refused for an answer that there is no room for.
+        """
+        return
+
     async def finish(self, choices: Sequence[TextDelta], usage: Usage) -> None:
         """Stores what can be asked for later. It comes before `format_response`, with its choices,
         and before `format_stream_end`, without any. Raises Refused.

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from deployments.ingress.generation.abilities import check_classifies, check_embeds
 from deployments.ingress.generation.caller import Sender
-from deployments.ingress.generation.response_builder import Usage
+from deployments.ingress.generation.response_builder import Generation, Usage
 from deployments.ingress.pooling.builder import PooledBuilder
-from deployments.ingress.pooling.texts import PooledText, TextEncoder, max_input_tokens
+from deployments.ingress.pooling.texts import PooledText, TextEncoder
 from deployments.ingress.pooling.vectors import BASE64_BYTES_PER_NUMBER, JSON_BYTES_PER_NUMBER
 from deployments.openai.embeddings.bodies import Answered, format_embeddings
 from deployments.openai.embeddings.schema import EmbeddingFields, PoolingRequest
@@ -34,8 +34,17 @@ class EmbeddingBuilder(PooledBuilder[EmbeddingFields]):
                 f"`{name}` must be at most {size} for the model {card.name!r}, got {request.size}"
             )
             raise refused(message, name)
+
+    def check_size(self, generations: Sequence[Generation]) -> None:
+        """What the vectors and their text will take counts for the client's share of bytes."""
+        request, kinds = self._request, self._card.answers
+        if asks_for_logits(request):
+            return
+        n_vectors = len(generations)
+        if (request.named_pooling or kinds.pooling) is Pooling.TOKEN:
+            n_vectors = sum(len(one.request.prompt_ids) for one in generations)
         form = BASE64_BYTES_PER_NUMBER if request.as_base64 else JSON_BYTES_PER_NUMBER
-        self.hold(_most_vectors(request, card) * (request.size or size), form)
+        self.hold(n_vectors * (request.size or kinds.embedding_size), form)
 
     def texts(
         self, request: EmbeddingFields, card: ModelCard, tokenizer: TextTokenizer
@@ -67,11 +76,3 @@ def _output(request: EmbeddingFields, card: ModelCard) -> PoolParams:
         dimensions=request.size,
         normalize=request.norm(card.answers),
     )
-
-
-def _most_vectors(request: EmbeddingFields, card: ModelCard) -> int:
-    """Hardly a token has less than a character of its own."""
-    if (request.named_pooling or card.answers.pooling) is not Pooling.TOKEN:
-        return request.n_texts
-    limit = max_input_tokens(card)
-    return sum(min(len(text) + 2, limit) for text in request.texts)

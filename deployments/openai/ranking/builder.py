@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from deployments.ingress.generation.abilities import check_ranks, scores_pairs
 from deployments.ingress.generation.caller import Sender
-from deployments.ingress.generation.response_builder import Usage
+from deployments.ingress.generation.response_builder import Generation, Usage
 from deployments.ingress.http.sse import encode
 from deployments.ingress.pooling.builder import PooledBuilder
 from deployments.ingress.pooling.texts import PooledText
@@ -17,7 +17,7 @@ from deployments.openai.ranking.schema import (
 )
 from deployments.openai.ranking.scorer import Scorer, scorer_of
 from deployments.openai.request_headers import read_headers
-from deployments.outputs import Vectors
+from deployments.outputs import Pooling, Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard
 
@@ -34,8 +34,16 @@ class RankingBuilder(PooledBuilder[AnyRanking]):
 
     def check_model(self, request: AnyRanking, card: ModelCard) -> None:
         check_ranks(card)
-        if not scores_pairs(card.answers):
-            self.hold(request.n_texts * card.answers.embedding_size, FLOAT64_BYTES)
+
+    def check_size(self, generations: Sequence[Generation]) -> None:
+        """Vectors that are compared count for the client's share of bytes."""
+        kinds = self._card.answers
+        if scores_pairs(kinds):
+            return
+        n_vectors = len(generations)
+        if kinds.pooling is Pooling.TOKEN:
+            n_vectors = sum(len(one.request.prompt_ids) for one in generations)
+        self.hold(n_vectors * kinds.embedding_size, FLOAT64_BYTES)
 
     def texts(
         self, request: AnyRanking, card: ModelCard, tokenizer: TextTokenizer

@@ -234,6 +234,10 @@ def test_an_answer_counts_for_the_bytes_of_its_client() -> None:
     error = asked(EMBEDDINGS, {"input": ["x"] * 4}, wide, settings=settings).refusal(413)
     assert error["code"] == "request_too_large"
     assert asked(EMBEDDINGS, body, wide, settings=settings).json["data"]
+    wide = known(replace(EMBEDS, embedding_size=1 << 17))
+    tokens = {"content": "x" * 30, "pooling": "none"}  # as large as with 30 texts
+    assert asked("/embedding", tokens, wide, settings=settings).refusal(413)
+    assert asked("/embedding", {**tokens, "dimensions": 4}, wide, settings=settings).json
 
 
 def test_llama_servers_own_form_has_lists_of_vectors() -> None:
