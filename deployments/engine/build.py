@@ -22,7 +22,7 @@ from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.draft_policy import DraftPolicy
 from deployments.engine.scheduler.drafter import Drafter, NgramDrafter
-from deployments.engine.scheduler.model_drafter import ModelDrafter
+from deployments.engine.scheduler.model_drafter import READ_PART, ModelDrafter
 from deployments.engine.scheduler.scheduler import InferenceScheduler
 from kv.cache import KVCache
 
@@ -138,7 +138,7 @@ def _model_drafter(
         min_per_task=limits.draft_min,
         min_prob=limits.draft_p_min,
         max_step_tokens=_max_drafted_step(model.device),
-        max_read_tokens=max(limits.max_batch_tokens, limits.max_running),
+        max_read_tokens=max(limits.max_batch_tokens, READ_PART * limits.max_running),
         groups=sorted({*storage.group_of[begin:]}),
     )
 

@@ -56,6 +56,7 @@ class DraftPolicy:
         """`is_forced`: as many tokens as there may be, whether or not that pays."""
         self._is_forced = is_forced
         self._steps, self._passes = SecondsBySize(), SecondsBySize()
+        self._reads = SecondsBySize()  # of a token, all under one size
         # Steps by their rows: without drafts since one was tried, with drafts since one had none.
         self._skipped: Counter[int] = Counter()
         self._since_plain: Counter[int] = Counter()
@@ -78,6 +79,21 @@ class DraftPolicy:
     def observe_passes(self, n_rows: int, n_passes: int, seconds: float) -> None:
         """So many passes of the draft model over single tokens of `n_rows` rows took so long."""
         self._passes.observe(n_rows, seconds / n_passes)
+
+    def observe_read(self, n_tokens: int, seconds: float) -> None:
+        """The draft model has read so many tokens of sequences that it did not know yet."""
+        self._reads.observe(1, seconds / n_tokens)
+
+    def is_worth_reading(
+        self, n_unread: int, n_said: int, rate: float, n_rows: int, n_max: int
+    ) -> bool:
+        """Whether the draft model is to read so many tokens of a sequence, which has said `n_said`
+        by now. How many are to come nobody knows: it is taken to say as many again."""
+        if self._is_forced:
+            return True
+        plain, gain = self._steps.of(n_rows) or 0.0, self._gains([rate], n_rows, n_max).max()
+        saved = n_said * plain / n_rows * (1 - 1 / gain)
+        return bool(n_unread * (self._reads.of(1) or 0.0) <= saved)
 
     def observe_rates(self, rates: Sequence[float]) -> None:
         self.rate = MEMORY * self.rate + (1 - MEMORY) * sum(rates) / len(rates)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
@@ -23,12 +24,12 @@ from kv.cache import KVCache
 log = logging.getLogger(__name__)
 
 PAUSE = 256  # drafts left out after one that failed
-MIN_TRUSTED = 4  # tokens that n-grams may draft, as they were right before: these cost less
+READ_PART = 8  # of what may be read in a step, where others wait for it
 
 
 class ModelDrafter:
-    """Implements `Drafter`, together with n-grams: they draft where they were right before, and
-    where a second model does not pay."""
+    """Implements `Drafter`. What grammars leave no choice about is drafted where the model drafts
+    nothing, too."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class ModelDrafter:
         the draft model gives less. `max_step_tokens`: of a step with drafts. `max_read_tokens`:
         that the draft model reads before it says something, in one step. `groups` are those of the
         draft model's layers. `is_async`: a step without drafts is launched ahead, which is worth
-        more than n-grams."""
+        more than what grammars force."""
         self._ngrams = NgramDrafter(max_per_task, max_step_tokens)
         self._is_async = is_async
         self._runner = runner
@@ -60,6 +61,8 @@ class ModelDrafter:
         self._max_step_tokens = max_step_tokens
         self._max_read_tokens = max_read_tokens
         self._read_pages = ReadPages(cache, groups)
+        # Tokens that are read of a sequence in a pass that is timed as one over single tokens.
+        self._n_little = 1 + max_per_task
         self._pause = 0
         self._seconds = 0.0  # spent on the step in progress
 
@@ -72,16 +75,15 @@ class ModelDrafter:
         return not self._is_async or self._may_draft(n_rows)
 
     def draft(self, decodes: Sequence[Task], n_other: int, budget: int) -> None:
-        trusted = [task for task in decodes if _trusts_ngrams(task)]
-        self._draft_ngrams(trusted, decodes, n_other, budget)
-        if decodes and self._may_draft(len(decodes)):
+        n_rows = len(decodes)
+        if self._may_draft(n_rows):
             start = time.perf_counter()
-            n_drafted = sum(task.n_drafted for task in trusted)
-            room = min(self._max_step_tokens, budget) - n_other - len(decodes) - n_drafted
-            self._try_to_draft([task for task in decodes if not task.n_drafted], room)
+            room = min(self._max_step_tokens, budget) - n_other - n_rows
+            self._try_to_draft(decodes, room)
             self._seconds = time.perf_counter() - start
-        left = [task for task in decodes if not (task.n_drafted or task in trusted)]
-        self._draft_ngrams(left, decodes, n_other, budget)
+        left = [task for task in decodes if task.active_grammar and not task.n_drafted]
+        n_beside = n_rows - len(left) + sum(task.n_drafted for task in decodes)
+        self._ngrams.draft(left, n_other + n_beside, budget)
 
     def observe(self, n_tokens: int, n_drafted: int, n_prompt: int, seconds: float) -> None:
         if not n_prompt:
@@ -95,13 +97,6 @@ class ModelDrafter:
         n_max = min(self._max_step_tokens // n_rows - 1, self._max_per_task) if n_rows else 0
         return n_max > 0 and self._policy.may_draft(n_rows, n_max)
 
-    def _draft_ngrams(
-        self, tasks: Sequence[Task], decodes: Sequence[Task], n_other: int, budget: int
-    ) -> None:
-        """For some of the decodes, beside what was drafted for the others."""
-        n_beside = len(decodes) - len(tasks) + sum(task.n_drafted for task in decodes)
-        self._ngrams.draft(tasks, n_other + n_beside, budget)
-
     def _try_to_draft(self, tasks: Sequence[Task], room: int) -> None:
         try:
             self._draft(tasks, room)
@@ -113,24 +108,31 @@ class ModelDrafter:
             if is_out_of_memory(error):
                 release_memory()
 
-    def _draft(self, decodes: Sequence[Task], room: int) -> None:
-        n_max = min(self._max_per_task, room // max(1, len(decodes)))
-        wanted = self._lengths(decodes, n_max)
+    def _draft(self, tasks: Sequence[Task], room: int) -> None:
+        n_rows = len(tasks)
+        n_max = min(self._max_per_task, room // n_rows)
+        wanted = self._lengths(tasks, n_max, n_rows)
         if not wanted:
             return
-        start, passes = time.perf_counter(), Passes(self._runner, self._cache, wanted)
-        n_read = passes.read(self._read_pages, self._max_read_tokens)
+        passes = Passes(self._runner, self._cache, wanted)
+        start = time.perf_counter()
+        n_read = passes.read(
+            self._read_pages, self._max_read_tokens // (READ_PART if n_rows > 1 else 1)
+        )
+        if is_read := n_read > self._n_little * len(wanted):
+            passes.wait()
+            self._policy.observe_read(n_read, time.perf_counter() - start)
         while passes.going_on:
             passes.say(self._min_prob)
-        if n_read <= len(wanted) * (1 + self._max_per_task):
+        if not is_read:
             seconds = time.perf_counter() - start
-            self._policy.observe_passes(len(decodes), passes.n, seconds)
+            self._policy.observe_passes(len(wanted), passes.n, seconds)
         for task, guess in passes.guesses.items():
             self._take(task, guess, n_max)
 
-    def _lengths(self, decodes: Sequence[Task], n_max: int) -> dict[Task, int]:
+    def _lengths(self, tasks: Sequence[Task], n_max: int, n_rows: int) -> dict[Task, int]:
         """How many tokens to draft for those tasks for which any are."""
-        tasks = [task for task in decodes if can_draft(task)]
+        tasks = [task for task in tasks if can_draft(task)]
         if n_max <= 0 or not tasks:
             return {}
         rates = []
@@ -141,15 +143,25 @@ class ModelDrafter:
             rates.append(task.drafts.of_model.rate)
         self._policy.observe_rates(rates)
         wanted: dict[Task, int] = {}
-        lengths = self._policy.lengths(rates, len(decodes), n_max)
+        lengths = self._policy.lengths(rates, n_rows, n_max)
         for task, length in zip(tasks, lengths, strict=True):
             n_limit = min(task.n_limit - 1, self._runner.max_tokens)
             n = min(length, n_limit - task.n_tokens)
-            if n >= max(1, self._min_per_task):
-                wanted[task] = n
-            elif task.drafts is not None:
+            assert task.drafts is not None
+            if n < max(1, self._min_per_task):
                 task.drafts.of_model.forget(self._policy.rate)
+            elif self._is_worth_reading(task, n_rows, n_max):
+                wanted[task] = n
         return wanted
+
+    def _is_worth_reading(self, task: Task, n_rows: int, n_max: int) -> bool:
+        n_unread = task.n_tokens - self._read_pages.first_unread(task)
+        if n_unread <= self._n_little:
+            return True
+        assert task.drafts is not None
+        rate = max(task.drafts.of_model.rate, self._policy.rate)
+        n_said = task.n_tokens - task.n_prompt
+        return self._policy.is_worth_reading(n_unread, n_said, rate, n_rows, n_max)
 
     def _take(self, task: Task, guess: "GuessedTokens", n_max: int) -> None:
         n_max = min(n_max, task.n_limit - task.n_tokens - 1)
@@ -160,11 +172,6 @@ class ModelDrafter:
         task.n_in_draft = task.n_tokens + min(guess.n_computed, task.drafts.n_guessed)
         if len(drafted) >= self._min_per_task:
             write(task, drafted)
-
-
-def _trusts_ngrams(task: Task) -> bool:
-    length = None if task.drafts is None else task.drafts.ngrams.max_length
-    return length is not None and length >= MIN_TRUSTED
 
 
 class GuessedTokens:
@@ -208,6 +215,11 @@ class Passes:
         self.guesses = {task: GuessedTokens(self._wanted[task]) for task in self.going_on}
         return max_tokens - left
 
+    def wait(self) -> None:
+        """Until the last pass is computed: a GPU may be at it."""
+        if self._logits.is_cuda:
+            torch.cuda.current_stream(self._logits.device).synchronize()
+
     def say(self, min_prob: float) -> None:
         """One token more of each task that goes on, unless it is less likely than `min_prob`."""
         n = len(self.guesses[self.going_on[0]].token_ids)
@@ -250,7 +262,7 @@ class ReadPages:
                 if self._hashes.get(self._page(task, n - 1)) != page_hash:
                     n -= 1
                     break
-            known = n * size
+            known = task.n_in_draft = n * size
         return max(known, *(self._cache.first_held(task.id, group) for group in self._groups))
 
     def mark(self, task: Task, begin: int, end: int) -> None:

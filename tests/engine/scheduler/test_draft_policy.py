@@ -88,6 +88,17 @@ def test_it_goes_on_once_it_pays_again() -> None:
     assert known.lengths([0.8], 1, N_MAX)[0] > TRIED_TOKENS
 
 
+def test_a_long_prompt_is_read_once_as_much_was_said_as_pays_for_it() -> None:
+    known = policy(lambda n: 10.0, lambda n: 0.1)
+    for _ in range(MIN_OBSERVED):
+        known.observe_read(100, 10.0)
+    worth = [known.is_worth_reading(500, said, 0.8, 1, N_MAX) for said in range(20)]
+    assert worth == sorted(worth)
+    assert not worth[3]
+    assert worth[-1]
+    assert known.is_worth_reading(50, 1, 0.8, 1, N_MAX)
+
+
 def test_forced_it_is_as_long_as_it_may_be() -> None:
     assert DraftPolicy(is_forced=True).may_draft(9, 3)
     assert DraftPolicy(is_forced=True).lengths([0.0, 1.0], 9, 3) == [3, 3]

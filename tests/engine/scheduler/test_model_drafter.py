@@ -150,7 +150,7 @@ def test_what_it_has_read_of_a_prefix_is_found_with_its_pages() -> None:
 def test_long_prompts_are_read_in_parts() -> None:
     draft = alike(forgetful())
     reads = Reads(draft)
-    with drafting(draft, max_batch_tokens=16) as running:
+    with drafting(draft, max_batch_tokens=16, max_running=2) as running:
         reads.sizes.clear()
         running.run(request("a", random_ids(101, seed=1), max_tokens=30))
         assert running.core.stats().accepted_tokens > 0
