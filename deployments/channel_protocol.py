@@ -12,6 +12,7 @@ HEARTBEAT = TokenEvent()  # what the stream of a single sequence sends as a sign
 CHANNEL_IDLE_S = 1.0  # how long a channel without sequences stays open for the next one
 # Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
 MAX_MESSAGE_WEIGHT = 60_000
+BYTES_PER_WEIGHT = 64  # of a file
 PICKLE_PROTOCOL = pickle.HIGHEST_PROTOCOL
 
 
@@ -67,7 +68,8 @@ def request_weight(request: GenerationRequest) -> int:
     sampling = request.sampling
     biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
     listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
-    return tokens + biased + listed + len(request.grammar) + len(request.content.salt)
+    files = sum(len(one.data) for one in request.media) // BYTES_PER_WEIGHT
+    return tokens + biased + listed + len(request.grammar) + len(request.content.salt) + files
 
 
 def event_weight(event: TokenEvent) -> int:

@@ -307,6 +307,11 @@ class ModelCard:
     media: MediaRules | None = None  # None for a model that reads text only
 
 
+def media_kinds(card: ModelCard) -> tuple[MediaKind, ...]:
+    """What the model reads beside text."""
+    return () if card.media is None else card.media.kinds
+
+
 class ModelState(StrEnum):
     """Of a model; SLEEPING means that it is deployed and holds neither weights nor pages."""
 

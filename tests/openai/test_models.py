@@ -48,6 +48,7 @@ def test_models_are_listed_and_retrieved() -> None:
         "owned_by": "manta",
         "aliases": [],
         "tags": [],
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "status": {"value": "loaded", "state": "ready", "replicas": 1, "replicas_target": 1},
         "max_model_len": 512,
         "meta": {"n_vocab": one.to_dict()["meta"]["n_vocab"], "n_ctx": 512, "n_ctx_train": 512},

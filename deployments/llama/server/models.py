@@ -1,5 +1,8 @@
 """Lists the models in Ollama's form and in OpenAI's at once; downloads and deletes models."""
 
+from collections.abc import Mapping
+from typing import cast
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -37,7 +40,7 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
         described = await model_objects(cluster, statuses)
         return JSONResponse(
             {
-                "models": [_ollama(status) for status in statuses],
+                "models": [_ollama(*one) for one in zip(statuses, described, strict=True)],
                 "object": "list",
                 "data": [_openai(*one) for one in zip(statuses, described, strict=True)],
             }
@@ -68,7 +71,7 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     ]
 
 
-def _ollama(status: ModelStatus) -> object:
+def _ollama(status: ModelStatus, described: Mapping[str, object]) -> object:
     details = {
         "parent_model": "",
         "format": "safetensors",
@@ -86,18 +89,25 @@ def _ollama(status: ModelStatus) -> object:
         "type": "model",
         "description": "",
         "tags": list(status.tags) or [""],
-        "capabilities": ["completion"],
+        "capabilities": _capabilities(described),
         "parameters": "",
         "details": details,
     }
 
 
+def _capabilities(described: Mapping[str, object]) -> list[str]:
+    """llama-server calls all that reads more than text multimodal."""
+    inputs = cast(Mapping[str, list[str]], described.get("architecture") or {})
+    reads_more = len(inputs.get("input_modalities", ())) > 1
+    return ["completion", *(["multimodal"] if reads_more else [])]
+
+
 def _openai(status: ModelStatus, described: dict[str, object]) -> object:
     return {
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         **described,
         "aliases": [status.name, *status.aliases],
         "status": {**status_object(status), "preset": status.preset},
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": SOURCES[status.source],
         "can_remove": status.source == "download",
     }
