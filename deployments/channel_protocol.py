@@ -13,7 +13,7 @@ HEARTBEAT = TokenEvent()  # what the stream of a single sequence sends as a sign
 CHANNEL_IDLE_S = 1.0  # how long a channel without sequences stays open for the next one
 # Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
 MAX_MESSAGE_WEIGHT = 60_000
-BYTES_PER_WEIGHT = 56  # of vectors
+BYTES_PER_WEIGHT = 56  # of vectors and files
 PICKLE_PROTOCOL = pickle.HIGHEST_PROTOCOL
 
 
@@ -71,7 +71,8 @@ def request_weight(request: GenerationRequest) -> int:
     listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
     labels = len(request.output.token_ids) if isinstance(request.output, LabelParams) else 0
     texts = len(request.grammar) + len(request.content.salt)
-    return tokens + biased + listed + labels + texts
+    files = sum(len(one.data) for one in request.media) // BYTES_PER_WEIGHT
+    return tokens + biased + listed + labels + texts + files
 
 
 def event_weight(event: TokenEvent) -> int:

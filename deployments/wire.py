@@ -322,6 +322,11 @@ class ModelCard:
         return self.name if named is None else self.adapters.asked or self.name
 
 
+def media_kinds(card: ModelCard) -> tuple[MediaKind, ...]:
+    """What the model reads beside text."""
+    return () if card.media is None else card.media.kinds
+
+
 class ModelState(StrEnum):
     """Of a model; SLEEPING means that it is deployed and holds neither weights nor pages."""
 

@@ -16,7 +16,7 @@ from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.routes import stream_routes
 from deployments.llama.completion.builder import CompletionBuilder
 from deployments.llama.completion.infill import InfillRequest, infill_prompts, parse_infill
-from deployments.llama.completion.prompts import prompt_ids
+from deployments.llama.completion.prompts import completion_prompts
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
@@ -46,7 +46,7 @@ COMPLETION = Operation(
     path="/completion",
     body=LlamaCompletionRequest,
     parse=parse_completion,
-    builder=lambda sender: CompletionBuilder(prompt_ids),
+    builder=lambda sender: CompletionBuilder(completion_prompts, read_media=sender.read_media),
 )
 INFILL = Operation(
     name="infill",

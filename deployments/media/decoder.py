@@ -11,11 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from deployments.media.documents import read_document
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError, read_image
 from deployments.media.medium import Medium
-from deployments.media.sounds import read_sound
 
 NICENESS = 10  # streams come first
 MAX_MEMORY_BYTES = 1 << 30
@@ -35,12 +33,16 @@ def answer_to(job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[by
 
 
 def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[Medium | None]]:
-    match FileKind(job["kind"]):
+    match FileKind(job["kind"]):  # most jobs are images, which need no other library
         case FileKind.IMAGE:
             return [""], [read_image(data, job["max_pixels"], is_low_detail=job["is_low_detail"])]
         case FileKind.AUDIO:
+            from deployments.media.sounds import read_sound
+
             return [""], [read_sound(data, job["max_audio_s"])]
         case FileKind.DOCUMENT:
+            from deployments.media.documents import read_document
+
             pages = read_document(data, job["max_pages"], with_images=job["with_images"])
             return [page.text for page in pages], [page.image for page in pages]
 

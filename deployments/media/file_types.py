@@ -42,6 +42,12 @@ def format_of(data: bytes) -> str | None:
     return found
 
 
+def kind_of(data: bytes) -> FileKind | None:
+    """What a file is, of one that may be anything; None for a format that is not known."""
+    found = format_of(data)
+    return next((kind for kind, formats in FORMATS.items() if found in formats), None)
+
+
 def format_problem(data: bytes, kind: FileKind, declared: str) -> str:
     """Why the file can't be what it is sent as; "" if it can. `declared` is a media type, or its
     second half, or "" for none.

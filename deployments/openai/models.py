@@ -21,7 +21,7 @@ from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
-from deployments.wire import ModelCard, Refused
+from deployments.wire import ModelCard, Refused, media_kinds
 
 OWNER = "manta"
 
@@ -72,6 +72,8 @@ def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:
     }
     if card is None:
         return described
+    inputs = ["text", *map(str, media_kinds(card))]
+    described["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
     context = card.context_length
     meta = {"n_vocab": card.vocab_size, "n_ctx": context, "n_ctx_train": context}
     if card.answers.embedding_size:

@@ -25,7 +25,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"prompt": ["a"] * 1025}, "prompt"),
     ({"prompt": [1, *[""] * 4097]}, "prompt"),
     ({"prompt": [[1, *["a"] * 2048]] * 2 + [[2, "a"]]}, "prompt"),
-    ({"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, "prompt.multimodal_data"),
+    ({"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, "prompt.multimodal_data[0]"),
     ({"prompt": {"text": "a"}}, "prompt.prompt_string"),
     ({"n_predict": -2}, "n_predict"),
     ({"n_predict": 1.5}, "n_predict"),

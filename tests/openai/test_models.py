@@ -51,6 +51,7 @@ def test_models_are_listed_and_retrieved() -> None:
         "parent": None,
         "aliases": [],
         "tags": [],
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "status": {"value": "loaded", "state": "ready", "replicas": 1, "replicas_target": 1},
         "max_model_len": 512,
         "tasks": ["generate"],

@@ -21,7 +21,7 @@ from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source
 from deployments.media_rules import MediaKind
-from deployments.wire import ModelCard, refused
+from deployments.wire import ModelCard, media_kinds, refused
 
 N_FETCHES, N_DECODERS = 4, 2  # at once
 MAX_HEAD = 256  # of a data: URL, before its base64
@@ -127,7 +127,7 @@ class MediaReader:
         job = Job(
             kind=source.kind,
             is_low_detail=source.is_low_detail,
-            with_images=MediaKind.IMAGE in kinds_of(card),
+            with_images=MediaKind.IMAGE in media_kinds(card),
         )
         async with self._decoding.turn(client):
             pieces = await self._run(partial(self._decode, source, job, data))
@@ -186,13 +186,9 @@ def _from_base64(source: Source) -> tuple[str, bytes]:
         _refuse(source, "is no base64")
 
 
-def kinds_of(card: ModelCard) -> tuple[MediaKind, ...]:
-    return () if card.media is None else card.media.kinds
-
-
 def check_can_read(source: Source, card: ModelCard) -> None:
     """Raises Refused."""
-    needed, kinds = NEEDED.get(source.kind), kinds_of(card)
+    needed, kinds = NEEDED.get(source.kind), media_kinds(card)
     if needed is not None and needed not in kinds:
         reads = " and ".join(("text", *(READ[kind] for kind in kinds)))
         _refuse(source, f"is {PARTS[needed]}; the model {card.name!r} reads {reads} only")

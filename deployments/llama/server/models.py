@@ -1,6 +1,7 @@
 """Lists the models in Ollama's form and in OpenAI's at once; downloads and deletes models."""
 
 from collections.abc import Mapping
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -73,9 +74,6 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
 
 
 def _ollama(model: ServedModel, described: Mapping[str, object]) -> object:
-    """A model that is not loaded says of no task that it has it, and is taken for a generator."""
-    tasks = described.get("tasks", ["generate"])
-    assert isinstance(tasks, list)
     details = {
         "parent_model": "" if model.adapter is None else model.status.name,
         "format": "safetensors",
@@ -93,19 +91,29 @@ def _ollama(model: ServedModel, described: Mapping[str, object]) -> object:
         "type": "model",
         "description": "",
         "tags": list(model.status.tags) or [""],
-        "capabilities": [name for task, name in CAPABILITIES.items() if task in tasks],
+        "capabilities": _capabilities(described),
         "parameters": "",
         "details": details,
     }
 
 
+def _capabilities(described: Mapping[str, object]) -> list[str]:
+    """llama-server calls all that reads more than text multimodal. A model that is not loaded says
+    of no task that it has it, and is taken for a generator."""
+    tasks = cast(list[str], described.get("tasks", ["generate"]))
+    inputs = cast(Mapping[str, list[str]], described.get("architecture") or {})
+    reads_more = len(inputs.get("input_modalities", ())) > 1
+    found = [name for task, name in CAPABILITIES.items() if task in tasks]
+    return [*found, *(["multimodal"] if reads_more else [])]
+
+
 def _openai(model: ServedModel, described: Mapping[str, object]) -> object:
     status, is_adapter = model.status, model.adapter is not None
     return {
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         **described,
         "aliases": [model.id, *model.aliases],
         "status": {**status_object(status), "preset": status.preset},
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": SOURCES[status.source],
         "can_remove": status.source == "download" and not is_adapter,
     }
