@@ -269,7 +269,8 @@ def sources_of(request: PromptFields) -> list[Source]:
     """The media of all messages, in their order."""
     found: list[Source | None] = []
     for index, message in enumerate(request.messages):
-        for block_index, block in enumerate(_blocks(message)):
+        content = () if isinstance(message.content, str) else message.content
+        for block_index, block in enumerate(content):
             path = f"messages[{index}].content[{block_index}]"
             if isinstance(block, WithMedia):
                 found.append(block.media(path))

@@ -249,6 +249,13 @@ def qwen2_audio() -> Processor:
     )
 
 
+def voxtral() -> Processor:
+    """Whose sounds are the 25th token."""
+    made = tokenizer("[AUDIO]")
+    made.convert_ids_to_tokens = lambda token_id: "[AUDIO]"
+    return transformers.VoxtralProcessor(transformers.WhisperFeatureExtractor(128), made)
+
+
 SEEING: dict[str, Callable[[], Processor]] = {
     "llava": llava,
     "llava_siglip": lambda: llava(size={"height": 224, "width": 224}, do_center_crop=False),

@@ -6,7 +6,6 @@ import tracemalloc
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -14,28 +13,17 @@ from threading import Event, Thread
 import pytest
 
 from deployments.ingress.generation.media_reader import MediaReader
-from deployments.media.families.llava import FixedImageRules
-from deployments.media.families.whisper_audio import WindowAudioRules
 from deployments.media.fetch import Fetcher
 from deployments.media.file_types import FileKind
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source
-from deployments.media_rules import MediaRules
-from deployments.wire import ModelCard, Refused
+from deployments.wire import Refused
 from tests.media.files import DOCUMENTS, IMAGES, SOUNDS, image
-from tests.text.cards import card
+from tests.media.serving import seeing
 
 PATH = "messages[0].content[0]"
 MAX_BYTES = 4 << 20
 MEMORY = 48 << 20  # of a process that reads all of them one after the other
-KIND = {"marker": "<x>", "placeholder": "<x>", "placeholder_id": 7, "framed": "<x>"}
-
-
-def seeing() -> ModelCard:
-    images = FixedImageRules(**KIND, n_ids=4)  # type: ignore[arg-type]
-    window = {"sampling_rate": 16_000, "max_samples": None, "window": 480_000, "n_window": 4}
-    audio = WindowAudioRules(**KIND, **window)  # type: ignore[arg-type]
-    return replace(card(), media=MediaRules(images=images, audio=audio))
 
 
 def settings(folder: Path | None = None, *hosts: str) -> MediaSettings:
@@ -142,7 +130,7 @@ class Hostile(BaseHTTPRequestHandler):
         self.redirect("http://10.0.0.1/")
 
     def send_localhost(self) -> None:
-        self.redirect(f"http://localhost:{self.connection.getsockname()[1]}/image")
+        self.redirect("http://localhost/image")
 
     def send_file(self) -> None:
         self.redirect("file:///etc/passwd")

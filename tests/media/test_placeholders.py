@@ -50,7 +50,7 @@ def encoded(processor: Processor, text: str) -> list[int]:
     return ids
 
 
-def ours(processor: Processor, media: Sequence[Medium], marker: str) -> tuple[list[int], int]:
+def ours(processor: Processor, media: Sequence[Medium], marker: str) -> tuple[Sequence[int], int]:
     """The final ids, and how many are not the text's own."""
     text = marker.join(("", *BESIDE[: len(media)]))
     expanded: ExpandedText = expand(text, known(processor), media, "messages")
@@ -123,6 +123,23 @@ def test_a_sound_for_gemma_3n_has_the_ids_that_the_processor_gives_it() -> None:
     expanded = expand(text, known(processor), [sound(5000)], "messages")
     ids, _ = expanded.place(encoded(processor, expanded.text), "messages")
     assert ids == [int(one) for one in made["input_ids"][0]]
+
+
+@pytest.mark.parametrize("n_samples", [1, 30 * RATE, 30 * RATE + 1, 100 * RATE])
+def test_a_sound_for_voxtral_has_the_ids_of_whole_windows(n_samples: int) -> None:
+    """Its processor makes the ids with a package of Mistral's, and the features itself."""
+    processor = build(processors.voxtral)
+    kept = {"padding": True, "pad_to_multiple_of": 30 * RATE, "truncation": False}
+    windows = processor._retrieve_input_features(
+        [np.zeros(n_samples, np.float32)],
+        3000,
+        sampling_rate=RATE,
+        return_tensors="pt",
+        **kept,
+    )
+    rules = known(processor).audio
+    assert rules is not None
+    assert sum(rules.expand(n_samples).runs) == 375 * len(windows)
 
 
 def test_a_sound_that_the_model_would_cut_off_is_refused_with_the_number() -> None:

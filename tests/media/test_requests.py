@@ -1,5 +1,6 @@
 """A medium in a request of any protocol is in the prompt where it was, with its ids and file."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -28,8 +29,10 @@ from tests.media.serving import (
     data_url,
     rules,
     seeing,
+    served,
     tokenizer,
 )
+from tests.openai.serving import http
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 PICTURE = image((2 * SQUARE, 3 * SQUARE))  # of six ids
@@ -221,6 +224,25 @@ def test_templates_show_images_as_parts_or_as_texts(template: str) -> None:
         assert words in prompt
     assert "media-" not in prompt
     assert [one.data for one in request.media] == [PICTURE, OTHER]
+
+
+def test_a_stored_image_is_in_the_prompt_of_what_continues_it() -> None:
+    served_app, cluster = served(RESPONSES, seeing())
+    body = {**IN_EACH_PROTOCOL["responses"][1], "store": True}
+
+    async def asks() -> None:
+        async with http(served_app) as client:
+            first = (await client.post(RESPONSES, json=body)).json()
+            again = {"input": "Why?", "previous_response_id": first["id"]}
+            assert (await client.post(RESPONSES, json=again)).status_code == 200
+            listed = (await client.get(f"{RESPONSES}/{first['id']}/input_items")).json()
+            [kept] = listed["data"]
+            assert kept["content"][1]["image_url"] == data_url(PICTURE)
+
+    asyncio.run(asks())
+    first, second = cluster.requests
+    assert first.media == second.media
+    assert f"user\nA{SHOWN}B<|im_end|>" in shown(second)
 
 
 def test_images_in_results_of_tools_are_shown() -> None:
