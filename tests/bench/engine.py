@@ -1,8 +1,9 @@
 """Times the engine's decode step beside its floor: weight bytes over measured memory bandwidth.
 
     python -m tests.bench.engine [--model PATH_OR_ID] [--shape demo|135m|1b] [--rows 1 8 32]
-        [--prompts 128 2048]
+        [--prompts 128 2048] [--adapters 8]
 
+With adapters it also times steps whose rows have one of them, or none, in turns with steps without.
 Without a model it builds random weights of a shape: what they say does not matter to their speed.
 """
 
@@ -11,6 +12,9 @@ import itertools
 import statistics
 import time
 import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
@@ -24,6 +28,8 @@ from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.loading.quantization import quantize
 from deployments.engine.threads import one_thread
 from deployments.wire import GenerationRequest, SamplingParams
+from kv.content import PLAIN, Content
+from tests.adapters import make_adapter
 from tests.bench.shapes import SHAPE_135M
 
 SHAPES = {
@@ -62,8 +68,15 @@ def memory_bandwidth() -> float:
     return block.nbytes / best
 
 
-def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> float:
-    """Median milliseconds between tokens of `rows` sequences that run together."""
+def decode_step_ms(
+    core: EngineCore,
+    rows: int,
+    context: int,
+    steps: int,
+    contents: Sequence[Content] = (PLAIN,),
+) -> float:
+    """Median milliseconds between tokens of `rows` sequences that run together. Their contents
+    alternate."""
     with one_thread():
         prompts = torch.randint(0, core.vocab_size, (rows, context)).tolist()
     requests = [
@@ -73,8 +86,9 @@ def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> flo
             sampling=SamplingParams(temperature=0),
             max_tokens=steps,
             ignore_eos=True,
+            content=contents[row % len(contents)],
         )
-        for prompt in prompts
+        for row, prompt in enumerate(prompts)
     ]
     moments: dict[int, list[float]] = {row: [] for row in range(rows)}
     for row, _ in core.run(requests):
@@ -82,6 +96,28 @@ def decode_step_ms(core: EngineCore, rows: int, context: int, steps: int) -> flo
     all_running = max(times[0] for times in moments.values())
     together = [time for time in moments[0] if time >= all_running]
     return statistics.median(b - a for a, b in itertools.pairwise(together)) * 1e3
+
+
+def adapters_for(model: PreTrainedModel, n: int, rank: int, folder: Path) -> list[Content]:
+    """Random ones for all layers that take one, and none."""
+    made = [make_adapter(folder / str(i), model, i, rank=rank) for i in range(n)]
+    return [*(Content(adapters=(one,)) for one in made), PLAIN]
+
+
+def ratio_with_adapters(
+    core: EngineCore, rows: int, arguments: argparse.Namespace, contents: Sequence[Content]
+) -> tuple[float, float, float]:
+    """Median milliseconds of steps without adapters and with, and the median of their ratios."""
+    pairs = []
+    for _ in range(arguments.times + 1):  # the first one, which loads them, is not counted
+        plain, adapted = (
+            decode_step_ms(core, rows, arguments.context, arguments.steps, one)
+            for one in ((PLAIN,), contents)
+        )
+        pairs.append((plain, adapted))
+    plains, adapteds = zip(*pairs[1:], strict=True)
+    ratios = [adapted / plain for plain, adapted in pairs[1:]]
+    return statistics.median(plains), statistics.median(adapteds), statistics.median(ratios)
 
 
 def prompt_ms(core: EngineCore, n_tokens: int, times: int) -> float:
@@ -124,7 +160,20 @@ def main(arguments: argparse.Namespace) -> None:
     weight_bytes = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
     if not shares_output(model):
         weight_bytes -= model.get_input_embeddings().weight.nbytes  # of which a step reads rows
-    core = EngineCore(model, frozenset(), EngineLimits())
+    with TemporaryDirectory() as folder, one_thread():
+        contents = adapters_for(model, arguments.adapters, arguments.adapter_rank, Path(folder))
+        time_all(model, weight_bytes, contents, arguments)
+
+
+def time_all(
+    model: PreTrainedModel,
+    weight_bytes: int,
+    contents: Sequence[Content],
+    arguments: argparse.Namespace,
+) -> None:
+    limits = EngineLimits(max_loras=arguments.adapters, max_lora_rank=arguments.adapter_rank)
+    torch.set_num_threads(arguments.threads)
+    core = EngineCore(model, frozenset(), limits)
     steps = {
         rows: decode_step_ms(core, rows, arguments.context, arguments.steps)
         for rows in track(arguments.rows, "decoding", transient=True)
@@ -132,6 +181,10 @@ def main(arguments: argparse.Namespace) -> None:
     prompts = {
         n: prompt_ms(core, n, arguments.times)
         for n in track(arguments.prompts, "prompts", transient=True)
+    }
+    adapted = {
+        rows: ratio_with_adapters(core, rows, arguments, contents)
+        for rows in track(arguments.rows if arguments.adapters else (), "adapters", transient=True)
     }
     core.shutdown()
     bandwidth = memory_bandwidth()
@@ -149,6 +202,11 @@ def main(arguments: argparse.Namespace) -> None:
     console.print(table)
     for n, taken in prompts.items():
         console.print(f"a prompt of {n} tokens: {taken:.1f} ms, {n / taken * 1e3:.0f} tok/s")
+    for rows, (plain, with_adapters, ratio) in adapted.items():
+        console.print(
+            f"{rows} rows of {arguments.adapters} adapters of rank {arguments.adapter_rank} and of "
+            f"none: {with_adapters:.2f} ms, {plain:.2f} without, in turns; ratio {ratio:.2f}"
+        )
 
 
 if __name__ == "__main__":
@@ -160,6 +218,8 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--prompts", type=int, nargs="*", default=[])
     parser.add_argument("--times", type=int, default=5, help="of each prompt")
+    parser.add_argument("--adapters", type=int, default=0)
+    parser.add_argument("--adapter-rank", type=int, default=16)
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

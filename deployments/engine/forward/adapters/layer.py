@@ -15,7 +15,7 @@ from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import Target
 from deployments.engine.forward.families.family import Family, Module
 from deployments.engine.forward.layer import FusedLayer, activate
-from deployments.engine.forward.linear import KernelLinear, linear_add, silu_mul
+from deployments.engine.forward.linear import linear_add
 from deployments.engine.kernels.rotary import RotaryEmbedding
 
 
@@ -75,30 +75,14 @@ class _AdaptedSwiglu:
             gate_up: Tensor = mlp.gate_up_proj(x)
             self._target.add_(gate_up, x, rows)
             return activate(gate_up)
-        if not isinstance(mlp.gate_proj, KernelLinear):
-            gate, up = mlp.gate_proj(x), mlp.up_proj(x)
-            self._expand_(gate, up, self._target.shrink(x, rows), rows, rows.tokens)
-            return F.silu(gate).mul_(up)
-        return self._packed(x, rows)
-
-    def _packed(self, x: Tensor, rows: AdapterRows) -> Tensor:
-        """What is added stands before the activation, which rows without an adapter have in the
-        epilogue of the product: they are rounded as ever."""
-        mlp, own = self._mlp, x.index_select(0, rows.tokens)
-        gate, up = mlp.gate_proj(own), mlp.up_proj(own)
-        self._expand_(gate, up, self._target.shrink(x, rows), rows, rows.in_order)
-        out = x.new_empty(len(x), gate.shape[1])
-        out.index_copy_(0, rows.tokens, F.silu(gate).mul_(up))
-        if len(rows.others):
-            others = silu_mul(mlp.gate_proj, mlp.up_proj, x.index_select(0, rows.others))
-            out.index_copy_(0, rows.others, others)
-        return out
-
-    def _expand_(
-        self, gate: Tensor, up: Tensor, shrunk: Tensor, rows: AdapterRows, places: Tensor
-    ) -> None:
-        self._target.expand_(gate, shrunk, rows, places)
-        self._target.expand_(up, shrunk, rows, places, first=gate.shape[1])
+        # What is added stands before the activation. So that is no epilogue of a packed product
+        # here, and all rows of such a step are rounded before it, too: in half precision alone,
+        # where what is beside a row may change its last bits anyway.
+        gate, up = mlp.gate_proj(x), mlp.up_proj(x)
+        shrunk = self._target.shrink(x, rows)
+        self._target.expand_(gate, shrunk, rows, rows.tokens)
+        self._target.expand_(up, shrunk, rows, rows.tokens, first=gate.shape[1])
+        return F.silu(gate).mul_(up)
 
 
 class AdaptedModules:

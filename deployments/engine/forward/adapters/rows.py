@@ -1,8 +1,8 @@
-"""Which tokens of a step have which adapter. Tokens of one adapter are a segment."""
+"""Which tokens of a step have which adapter, in groups that are multiplied at once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,42 +13,81 @@ from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 
 NO_ADAPTER = 0  # the slot that is always empty
+# Slots are multiplied together where filling up their tokens to equal numbers makes no more than
+# these, or so many times the tokens.
+MAX_FILLED, TIMES_FILLED = 64, 3
 
 
-class Segment(NamedTuple):
-    """Places `begin` to `end` (excluded) of `AdapterRows.tokens`, whose adapter is in `slot`."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Slots side by side, each with as many tokens: some of them stand for none.
 
-    slot: int
-    begin: int
-    end: int
+    slots: of the matrices, which begin with slot 1. gathered [slots * tokens]: indices of tokens.
+    kept [n]: which of these are tokens that have an adapter; None: all. places: of them among
+    `AdapterRows.tokens`.
+    """
+
+    slots: slice
+    gathered: Tensor
+    kept: Tensor | None
+    places: slice
 
 
 @dataclass(frozen=True)
 class AdapterRows:
-    """slots [tokens] are those of all tokens of the step. tokens [n] and others [tokens - n] are
-    indices of tokens: of those with an adapter, segment after segment, and of those without."""
+    """tokens [n] are the indices of the tokens with an adapter, slot after slot. slots [n]: of each
+    of them."""
 
-    slots: IntArray
     tokens: Tensor
-    others: Tensor
-    segments: tuple[Segment, ...]
+    slots: IntArray
+    n_slots: int
 
     @staticmethod
-    def of(step: StepInputs, device: torch.device) -> "AdapterRows":
+    def of(step: StepInputs, n_slots: int, device: torch.device) -> "AdapterRows":
         """Those of a step with a slot for each row."""
         slots = np.repeat(step.adapter_slots, step.new_len)
-        order = np.argsort(slots, kind="stable")
-        n_others = int((slots == NO_ADAPTER).sum())
-        found, begins = np.unique(slots[order[n_others:]], return_index=True)
-        ends = [*begins[1:].tolist(), len(slots) - n_others]
-        return AdapterRows(
-            slots,
-            to_device(order[n_others:], device),
-            to_device(order[:n_others], device),
-            tuple(map(Segment, found.tolist(), begins.tolist(), ends)),
-        )
+        tokens = np.argsort(slots, kind="stable")[int((slots == NO_ADAPTER).sum()) :]
+        return AdapterRows(to_device(tokens, device), slots[tokens], n_slots)
 
     @cached_property
-    def in_order(self) -> Tensor:
-        """[n] indices for tensors whose tokens are `tokens`."""
-        return torch.arange(len(self.tokens), device=self.tokens.device)
+    def groups(self) -> tuple[Group, ...]:
+        return tuple(_groups(self.slots, self.tokens.cpu().numpy(), self.tokens.device))
+
+    @cached_property
+    def segments(self) -> Tensor:
+        """[segments, 3]: a slot, counted from 0, the first of its `tokens`, and the end of them."""
+        found, begins, counts = np.unique(self.slots, return_index=True, return_counts=True)
+        return torch.from_numpy(np.stack([found - 1, begins, begins + counts], axis=1))
+
+    @cached_property
+    def begins(self) -> Tensor:
+        """[n_slots + 1], the first of the `tokens` of each slot, and the end of them."""
+        firsts = np.searchsorted(self.slots, np.arange(1, self.n_slots + 2))
+        return to_device(firsts, self.tokens.device)
+
+
+def _groups(slots: IntArray, tokens: IntArray, device: torch.device) -> Iterator[Group]:
+    """Of tokens [n] with these slots [n], which are sorted."""
+    found, begins, counts = np.unique(slots, return_index=True, return_counts=True)
+    n_filled = (found[-1] - found[0] + 1) * counts.max()
+    if n_filled <= max(MAX_FILLED, TIMES_FILLED * len(tokens)):
+        yield _group(slots, tokens, 0, device)
+        return
+    for begin, end in zip(begins.tolist(), (begins + counts).tolist(), strict=True):
+        yield _group(slots[begin:end], tokens[begin:end], begin, device)
+
+
+def _group(slots: IntArray, tokens: IntArray, begin: int, device: torch.device) -> Group:
+    first, counts = int(slots[0]), np.bincount(slots - slots[0])
+    width = int(counts.max())
+    nth = np.arange(len(slots)) - np.repeat(counts.cumsum() - counts, counts)
+    kept = (slots - first) * width + nth
+    gathered = np.zeros(len(counts) * width, dtype=np.int64)
+    gathered[kept] = tokens
+    is_full = len(tokens) == len(gathered)
+    return Group(
+        slice(first - 1, first - 1 + len(counts)),
+        to_device(gathered, device),
+        None if is_full else to_device(kept, device),
+        slice(begin, begin + len(tokens)),
+    )

@@ -13,6 +13,8 @@ from transformers import PreTrainedModel
 
 from deployments.adapter_files import AdapterInfo
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.gpu_target import GpuTarget, padded_rank
+from deployments.engine.forward.adapters.packed_target import PackedTarget, can_be_packed
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.forward.by_rows import by_rows
@@ -50,8 +52,7 @@ class AdapterSlots:
         self._places: dict[str, tuple[Target, int]] = {}  # by modules' names: also the part
         like = torch.empty(0, dtype=model.dtype, device=model.device)
         for joined, parts, n_in, n_outs in _layers(model):
-            target = Target(n_in, n_outs, n_slots, max_rank, like)
-            self.targets[joined] = target
+            target = self.targets[joined] = _target(n_in, n_outs, n_slots, max_rank, like)
             self._places |= {name: (target, part) for part, name in enumerate(parts)}
 
     def misfit(self, info: AdapterInfo) -> str:
@@ -83,15 +84,27 @@ class AdapterSlots:
     @contextmanager
     def running(self, step: StepInputs) -> Iterator[None]:
         """The layers are computed for a step while the block runs."""
-        self.rows = AdapterRows.of(step, self._device)
+        self.rows = AdapterRows.of(step, self.n_slots, self._device)
         try:
             yield
         finally:
             self.rows = None
 
 
+def _target(
+    n_in: int, n_outs: Sequence[int], n_slots: int, max_rank: int, like: torch.Tensor
+) -> Target:
+    if like.is_cuda:
+        return GpuTarget(n_in, n_outs, n_slots, max_rank, like)
+    if can_be_packed(n_in, like):
+        return PackedTarget(n_in, n_outs, n_slots, max_rank)
+    return Target(n_in, n_outs, n_slots, max_rank, like)
+
+
 def adapter_bytes(model: PreTrainedModel, n_slots: int, max_rank: int) -> int:
     """Of the matrices that `AdapterSlots` has for a model."""
+    if model.device.type == "cuda":
+        max_rank = padded_rank(max_rank)
     numbers = (len(n_outs) * n_in + sum(n_outs) for _, _, n_in, n_outs in _layers(model))
     return n_slots * max_rank * model.dtype.itemsize * sum(numbers) if n_slots else 0
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from deployments.engine.forward.adapters.rows import AdapterRows
+from deployments.engine.forward.adapters.rows import AdapterRows, Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class LoraLayerWeights:
     lora_a: Tensor
     lora_b: Tensor
     scaling: float
+
+
+# By groups of a step and by parts: [slots, tokens of each, rank]; None where no slot has any.
+Shrunk = list[list[Tensor | None]]
 
 
 class Target:
@@ -40,6 +44,10 @@ class Target:
         self.a = like.new_zeros(n_slots, len(n_outs), max_rank, n_in)
         self.b = like.new_zeros(n_slots, ends[-1], max_rank)
         self._ranks = [[0] * len(n_outs) for _ in range(n_slots)]
+
+    @property
+    def n_bytes(self) -> int:
+        return self.a.nbytes + self.b.nbytes
 
     def clear(self, slot: int) -> None:
         """Empties a slot."""
@@ -59,25 +67,40 @@ class Target:
         """Adds to out [tokens, out] what adapters make of x [tokens, in]."""
         self.expand_(out, self.shrink(x, rows), rows, rows.tokens)
 
-    def shrink(self, x: Tensor, rows: AdapterRows) -> Tensor:
-        """A x: [tokens, in] -> [n, parts, max rank], of the tokens with an adapter."""
-        own = x.index_select(0, rows.tokens)
-        shrunk = own.new_empty(len(own), *self.a.shape[1:3])
-        for slot, begin, end in rows.segments:
-            for part, rank in enumerate(self._ranks[slot - 1]):
-                a = self.a[slot - 1, part, :rank]
-                shrunk[begin:end, part, :rank] = own[begin:end] @ a.t()
-        return shrunk
+    def shrink(self, x: Tensor, rows: AdapterRows) -> Shrunk:
+        """A x, of x [tokens, in] and the tokens with an adapter."""
+        return [self._shrink(x, group) for group in rows.groups]
+
+    def _shrink(self, x: Tensor, group: Group) -> list[Tensor | None]:
+        own = x.index_select(0, group.gathered)
+        own = own.view(_width(group.slots), -1, self.n_in)
+        return [
+            torch.bmm(own, self.a[group.slots, part, :rank].transpose(1, 2)) if rank else None
+            for part, rank in enumerate(self._ranks_in(group.slots))
+        ]
 
     def expand_(
-        self, out: Tensor, shrunk: Tensor, rows: AdapterRows, places: Tensor, first: int = 0
+        self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, places: Tensor, first: int = 0
     ) -> None:
         """Adds B shrunk to out [..., outputs]. Its outputs are those from `first` on; the tokens
         with an adapter are in `places` [n]."""
         end = first + out.shape[1]
-        for slot, begin, stop in rows.segments:
-            at, ranks = places[begin:stop], self._ranks[slot - 1]
-            for part, (outs, rank) in enumerate(zip(self.outs, ranks, strict=True)):
-                if rank and first <= outs.start and outs.stop <= end:
-                    added = shrunk[begin:stop, part, :rank] @ self.b[slot - 1, outs, :rank].t()
-                    out[:, outs.start - first : outs.stop - first].index_add_(0, at, added)
+        for group, parts in zip(rows.groups, shrunk, strict=True):
+            for outs, part in zip(self.outs, parts, strict=True):
+                if part is None or outs.start < first or outs.stop > end:
+                    continue
+                b = self.b[group.slots, outs, : part.shape[2]]
+                added = torch.bmm(part, b.transpose(1, 2)).flatten(0, 1)
+                if group.kept is not None:
+                    added = added.index_select(0, group.kept)
+                own = out[:, outs.start - first : outs.stop - first]
+                own.index_add_(0, places[group.places], added)
+
+    def _ranks_in(self, slots: slice) -> list[int]:
+        """The largest of each part."""
+        return [max(ranks) for ranks in zip(*self._ranks[slots], strict=True)]
+
+
+def _width(slots: slice) -> int:
+    n: int = slots.stop - slots.start
+    return n

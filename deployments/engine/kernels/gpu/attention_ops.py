@@ -313,7 +313,7 @@ def _shape(
 
 @cache
 def _scoring(window: int, has_softcap: bool, has_sinks: bool, dtype: torch.dtype) -> Scoring:
-    return Scoring(window, has_softcap, has_sinks, _dot_dtype(dtype))
+    return Scoring(window, has_softcap, has_sinks, dot_dtype(dtype))
 
 
 @cache
@@ -321,7 +321,7 @@ def _splits(tiling: Tiling) -> Splits:
     return Splits(tiling.keys, tiling.min_split_keys, MAX_SPLITS)
 
 
-def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
+def dot_dtype(dtype: torch.dtype) -> tl.dtype:
     """Of the factors of matrix products; the interpreter takes a bfloat16's bits for an integer."""
     if triton.knobs.runtime.interpret:
         return tl.float32

@@ -15,12 +15,14 @@ POINTERS = {
     "table": "*i32", "total_len": "*i64", "starts": "*i64", "tiles": "*i64",
     "parts": "*fp32", "part_max": "*fp32", "part_sum": "*fp32",
     "qkv": "*bf16", "cos": "*bf16", "sin": "*bf16", "q_norm": "*bf16", "k_norm": "*bf16",
-    "slots": "*i64", "gate_up": "*bf16", "x": "*bf16", "weight": "*bf16",
+    "slots": "*i64", "tokens": "*i64", "begins": "*i64", "blocks": "*i64", "a": "*bf16",
+    "b": "*bf16", "shrunk": "*fp32", "gate_up": "*bf16", "x": "*bf16", "weight": "*bf16",
 }  # fmt: skip
 NUMBERS = {
     "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
     "q_token_stride": "i32", "q_head_stride": "i32", "table_stride": "i32", "n_splits": "i32",
-    "epsilon": "fp32", "k_scale": "fp32", "qkv_stride": "i32",
+    "first_out": "i32", "out_stride": "i32", "epsilon": "fp32", "k_scale": "fp32",
+    "qkv_stride": "i32",
 }  # fmt: skip
 SHARED = 227 << 10  # bytes that a program may have
 
@@ -32,16 +34,17 @@ def compiled(
     constants: Mapping[str, object],
     *,
     fused: bool = True,
+    **own: str,
 ) -> str:
     """The PTX of a kernel for an H100 or H200, for arguments as a launch has them: aligned ones are
-    loaded ahead, into shared memory.
+    loaded ahead, into shared memory. Those of `own` types have no others.
     """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     function = getattr(module, name)
-    types = POINTERS | NUMBERS | dict.fromkeys(constants, "constexpr")
+    types = POINTERS | NUMBERS | own | dict.fromkeys(constants, "constexpr")
     source = ASTSource(
         function,
         {argument: types[argument] for argument in function.arg_names},
@@ -165,6 +168,22 @@ def test_what_stands_between_products_compiles(
     )
     row = {"WIDTH": 5120, "BLOCK": 8192}
     assert ".local" not in compiled(layer_kernels, "rms_norm_kernel", 16, row)
+
+
+@pytest.mark.parametrize("rank", [16, 256])
+def test_what_adapters_add_compiles(rank: int) -> None:
+    import triton.language as tl
+
+    from deployments.engine.kernels.gpu import adapter_kernels
+
+    both = {"PARTS": 3, "RANK": rank, "TOKENS": 16, "DOT": tl.bfloat16}
+    shrunk = {"WIDTH": 4096, "INPUTS": 64}
+    ptx = compiled(adapter_kernels, "shrink_kernel", 4, both | shrunk, out="*fp32")
+    assert "mma" in ptx
+    assert ".local" not in ptx
+    ptx = compiled(adapter_kernels, "expand_kernel", 4, both | {"OUTS": 6144, "OUTPUTS": 64})
+    assert "mma" in ptx
+    assert ".local" not in ptx
 
 
 def test_rows_become_float8_by_the_devices_own_conversion(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,50 @@
+"""A target whose matrices are packed for the kernels of bfloat16 on a CPU."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from deployments.engine.forward.adapters.rows import AdapterRows
+from deployments.engine.forward.adapters.target import LoraLayerWeights, Shrunk, Target
+from deployments.engine.kernels.cpu import adapter_ops
+from deployments.engine.kernels.cpu.adapter_kernels import RANKS
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, is_cpu_bf16
+
+
+def can_be_packed(n_in: int, like: Tensor) -> bool:
+    """Whether `PackedTarget` is for layers with so many inputs, of the dtype of `like`."""
+    return n_in % 2 == 0 and is_cpu_bf16(like) and has_matmul_kernels()
+
+
+class PackedTarget(Target):
+    """As `Target`, with a multiple of RANKS ranks."""
+
+    def __init__(self, n_in: int, n_outs: Sequence[int], n_slots: int, max_rank: int) -> None:
+        super().__init__(n_in, n_outs, n_slots, 0, torch.empty(0))
+        self._packed = adapter_ops.empty_adapters(
+            n_in, self.outs, n_slots, -(-max_rank // RANKS) * RANKS
+        )
+
+    @property
+    def n_bytes(self) -> int:
+        return self._packed.a.nbytes + self._packed.b.nbytes
+
+    def clear(self, slot: int) -> None:
+        for matrices in self._packed[:3]:
+            matrices[slot - 1].zero_()
+
+    def append(self, slot: int, part: int, weights: LoraLayerWeights, scale: float) -> None:
+        b = weights.lora_b.float() * (weights.scaling * scale)
+        adapter_ops.put(self._packed, slot - 1, part, weights.lora_a, b)
+
+    def shrink(self, x: Tensor, rows: AdapterRows) -> Shrunk:
+        segments = adapter_ops.Segments(rows.tokens, rows.segments)
+        return [[adapter_ops.shrink(self._packed, x, segments)]]
+
+    def expand_(
+        self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, places: Tensor, first: int = 0
+    ) -> None:
+        ((own,),) = shrunk
+        assert own is not None
+        adapter_ops.expand_(self._packed, out, own, places, rows.segments, first)

@@ -1,0 +1,122 @@
+"""Products with packed matrices of LoRA adapters, for bfloat16 tensors on a CPU."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deployments.engine.kernels.cpu.adapter_kernels import RANKS, expand_kernel, shrink_kernel
+from deployments.engine.kernels.cpu.matmul_ir import PACK
+
+
+class Segments(NamedTuple):
+    """tokens int64 [n] are indices of tokens; table int64 [segments, 3] says of each slot, counted
+    from 0, which of them it has: the first, and the one behind the last."""
+
+    tokens: Tensor
+    table: Tensor
+
+
+class PackedAdapters(NamedTuple):
+    """Of one layer, or several that read one input: the parts.
+
+    a: bfloat16 [slots, parts, max rank / RANKS, in / 2, RANKS, 2]
+    b: bfloat16 [slots, blocks, max rank / 2, PACK, 2]
+    ranks: int64 [slots, parts]
+    blocks: int64 [blocks, 3], of outputs: the part, the first output, how many there are
+    """
+
+    a: Tensor
+    b: Tensor
+    ranks: Tensor
+    blocks: Tensor
+
+    @property
+    def max_rank(self) -> int:
+        return self.a.shape[2] * RANKS
+
+
+def empty_adapters(n_in: int, outs: list[slice], n_slots: int, max_rank: int) -> PackedAdapters:
+    """`n_in` must be even, `max_rank` a multiple of RANKS."""
+    blocks = [
+        (part, first, min(PACK, one.stop - first))
+        for part, one in enumerate(outs)
+        for first in range(one.start, one.stop, PACK)
+    ]
+    kind = torch.bfloat16
+    return PackedAdapters(
+        torch.zeros(n_slots, len(outs), max_rank // RANKS, n_in // 2, RANKS, 2, dtype=kind),
+        torch.zeros(n_slots, len(blocks), max_rank // 2, PACK, 2, dtype=kind),
+        torch.zeros(n_slots, len(outs), dtype=torch.int64),
+        torch.tensor(blocks),
+    )
+
+
+def put(adapters: PackedAdapters, slot: int, part: int, a: Tensor, b: Tensor) -> None:
+    """Puts matrices [rank, in] and [outs, rank] behind the ranks that the slot has of a part."""
+    first = int(adapters.ranks[slot, part])
+    ranks = torch.arange(first, first + len(a))
+    pairs = a.to(torch.bfloat16).reshape(len(a), -1, 2)
+    adapters.a[slot, part][ranks // RANKS, :, ranks % RANKS] = pairs
+    outs = torch.arange(len(b))[:, None]
+    first_block = int((adapters.blocks[:, 0] < part).sum())
+    blocks = adapters.b[slot]
+    blocks[first_block + outs // PACK, ranks // 2, outs % PACK, ranks % 2] = b.to(torch.bfloat16)
+    adapters.ranks[slot, part] = first + len(a)
+
+
+def shrink(adapters: PackedAdapters, x: Tensor, segments: Segments) -> Tensor:
+    """A x: [tokens, in] -> float32 [n, parts, max rank], whose numbers behind a rank mean
+    nothing."""
+    x = x.contiguous()
+    _, n_parts, _, _, _, _ = adapters.a.shape
+    max_rank, width = adapters.max_rank, x.shape[1]
+    out = torch.empty(len(segments.tokens), n_parts, max_rank)
+    shrink_kernel().call(
+        out.numel() * width,
+        x=x.data_ptr(),
+        tokens=segments.tokens.data_ptr(),
+        segments=segments.table.data_ptr(),
+        n_segments=len(segments.table),
+        ranks=adapters.ranks.data_ptr(),
+        n_parts=n_parts,
+        max_rank=max_rank,
+        weight=adapters.a.data_ptr(),
+        width=width,
+        out=out.data_ptr(),
+    )
+    return out
+
+
+def expand_(
+    adapters: PackedAdapters,
+    out: Tensor,
+    shrunk: Tensor,
+    places: Tensor,
+    table: Tensor,
+    first: int = 0,
+) -> None:
+    """Adds B shrunk to out [tokens, outputs], which are those from `first` on. `places` [n] are the
+    tokens of `shrunk`, of whose segments `table` tells."""
+    assert out.is_contiguous()
+    starts = adapters.blocks[:, 1]
+    begin = int((starts < first).sum())
+    end = int((starts < first + out.shape[1]).sum())
+    expand_kernel().call(
+        shrunk.numel() * out.shape[1] // shrunk.shape[1],
+        shrunk=shrunk.data_ptr(),
+        places=places.data_ptr(),
+        segments=table.data_ptr(),
+        n_segments=len(table),
+        ranks=adapters.ranks.data_ptr(),
+        n_parts=shrunk.shape[1],
+        max_rank=adapters.max_rank,
+        blocks=adapters.blocks.data_ptr(),
+        first_block=begin,
+        n_blocks=end - begin,
+        n_all_blocks=len(starts),
+        weight=adapters.b.data_ptr(),
+        out=out.data_ptr(),
+        first_out=first,
+        out_width=out.shape[1],
+    )

@@ -1,0 +1,67 @@
+"""Products with packed adapters are those of plain matrices, and go by their own token alone."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from deployments.engine.kernels.cpu import adapter_ops
+from deployments.engine.kernels.cpu.adapter_ops import PackedAdapters, Segments
+
+N_IN, OUTS = 34, [slice(0, 40), slice(40, 50), slice(50, 123)]
+RANKS = ((3, 4), (16, 17, 1), (), (32,))  # of what stands side by side in each slot
+SEGMENTS = torch.tensor([[0, 0, 1], [1, 1, 12], [3, 12, 14]])
+TOKENS = torch.tensor([9, *range(10, 21), 3, 0])
+
+
+def bfloat16(*shape: int) -> Tensor:
+    return torch.randn(*shape).bfloat16()
+
+
+def filled() -> tuple[PackedAdapters, dict[tuple[int, int], Tensor]]:
+    """Packed adapters, and by slot and part the matrix that they come to."""
+    torch.manual_seed(1)
+    packed = adapter_ops.empty_adapters(N_IN, OUTS, len(RANKS), 48)
+    matrices: dict[tuple[int, int], Tensor] = {}
+    for slot, ranks in enumerate(RANKS):
+        for part, outs in enumerate(OUTS):
+            matrix = torch.zeros(outs.stop - outs.start, N_IN)
+            for rank in ranks if (slot, part) != (1, 2) else ():
+                a, b = bfloat16(rank, N_IN), bfloat16(len(matrix), rank)
+                adapter_ops.put(packed, slot, part, a, b)
+                matrix += b.float() @ a.float()
+            matrices[slot, part] = matrix
+    return packed, matrices
+
+
+@pytest.mark.parametrize("parts", [OUTS, OUTS[1:]])
+def test_what_is_added_is_the_product(parts: list[slice]) -> None:
+    packed, matrices = filled()
+    x, first = bfloat16(21, N_IN), parts[0].start
+    out = bfloat16(21, OUTS[-1].stop - first)
+    expected = out.float()
+    for slot, begin, end in SEGMENTS.tolist():
+        for part, outs in enumerate(OUTS):
+            if outs in parts:
+                own = TOKENS[begin:end]
+                added = x[own].float() @ matrices[slot, part].t()
+                expected[own, outs.start - first : outs.stop - first] += added
+    before = out.clone()
+    shrunk = adapter_ops.shrink(packed, x, Segments(TOKENS, SEGMENTS))
+    adapter_ops.expand_(packed, out, shrunk, TOKENS, SEGMENTS, first)
+    torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0.01)
+    others = [i for i in range(21) if i not in TOKENS]
+    assert torch.equal(out[others], before[others])
+
+
+def test_a_token_beside_others_has_the_bits_that_it_has_alone() -> None:
+    packed, _ = filled()
+    x, out = bfloat16(21, N_IN), bfloat16(21, OUTS[-1].stop)
+    alone = out.clone()
+    shrunk = adapter_ops.shrink(packed, x, Segments(TOKENS, SEGMENTS))
+    adapter_ops.expand_(packed, out, shrunk, TOKENS, SEGMENTS)
+    for slot, begin, end in SEGMENTS.tolist():
+        for token in TOKENS[begin:end].tolist():
+            one, table = torch.tensor([token]), torch.tensor([[slot, 0, 1]])
+            shrunk = adapter_ops.shrink(packed, x, Segments(one, table))
+            adapter_ops.expand_(packed, alone, shrunk, one, table)
+    assert torch.equal(out, alone)
